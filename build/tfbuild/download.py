@@ -1,0 +1,126 @@
+"""Files from elsewhere: resumed where they broke off, and accepted only with the pinned hash."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import shutil
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tfbuild import talk
+from tfbuild.errors import ChecksumError, DiskError, DownloadError
+
+_CHUNK = 1 << 20
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pin:
+    """A file that is known by its bytes: name, SHA-256 (hex) and, where known, its size."""
+
+    name: str
+    sha256: str
+    size: int | None = None
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verified(path: Path, pin: Pin) -> Path:
+    """The path, if its bytes are the pinned ones. Raises ChecksumError, DownloadError."""
+    if not path.is_file():
+        raise DownloadError(f"there is no file {path}")
+    seen = sha256_of(path)
+    if seen != pin.sha256:
+        raise ChecksumError(
+            f"{path} has sha256 {seen}, {pin.name} is pinned to {pin.sha256}",
+            hint="Remove the file and run the same command again",
+        )
+    return path
+
+
+def fetch(url: str, pin: Pin, folder: Path) -> Path:
+    """Download `url` to `folder/pin.name` and check it; a broken download is continued.
+
+    Bytes that turn out wrong are removed, so that the next run starts clean. Raises DownloadError,
+    ChecksumError, DiskError.
+    """
+    target = folder / pin.name
+    if target.is_file():
+        return verified(target, pin)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{pin.name}.part"
+    try:
+        _transfer(url, part, pin)
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        TimeoutError,
+        ConnectionError,
+    ) as error:
+        reason = getattr(error, "reason", error)
+        raise DownloadError(f"{_public(url)}: {reason}") from error
+    except OSError as error:
+        raise DiskError(f"cannot write {part}: {error.strerror}") from error
+    try:
+        verified(part, pin)
+    except ChecksumError:
+        part.unlink()
+        raise
+    part.rename(target)
+    return target
+
+
+def _transfer(url: str, part: Path, pin: Pin) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    if pin.size is not None and have >= pin.size:
+        return
+    request = urllib.request.Request(url)  # noqa: S310  (https, http and file are all wanted)
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        part.unlink()
+        answer = urllib.request.urlopen(url, timeout=_TIMEOUT_S)  # noqa: S310
+    with contextlib.closing(answer):
+        resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
+        done = have if resumed else 0
+        length = answer.headers.get("Content-Length")
+        total = done + int(length) if length else pin.size or 0
+        with (
+            part.open("ab" if resumed else "wb") as sink,
+            talk.counting("MB", total >> 20) as count,
+        ):
+            while block := answer.read(_CHUNK):
+                sink.write(block)
+                done += len(block)
+                count.advance(done >> 20, detail=pin.name)
+        if total and done < total:
+            raise ConnectionError(f"broke off after {done} of {total} bytes")
+
+
+def adopt(path: Path, pin: Pin, folder: Path) -> Path:
+    """Take a file that somebody else fetched into `folder`, after checking its bytes."""
+    verified(path, pin)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / pin.name
+    with contextlib.suppress(FileNotFoundError):
+        target.unlink()
+    shutil.move(path, target)
+    return target
+
+
+def _public(url: str) -> str:
+    """The address without a user name or password, for messages and logs."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -1,0 +1,154 @@
+"""The one error tree. Each class is something a user can act on and has an exit code of its own.
+
+A message says what failed and what was seen; `hint` says what to do next. Only tasks.py prints.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TensorwrightError(Exception):
+    """Base of everything that a user is told in one line."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+
+class UsageError(TensorwrightError):
+    """An option has a value that cannot be used."""
+
+    exit_code = 2
+
+
+class CpuError(TensorwrightError):
+    """The CPU could not be read."""
+
+    exit_code = 10
+
+
+class TargetError(TensorwrightError):
+    """An unknown target or feature."""
+
+    exit_code = 11
+
+
+class ReleaseError(TensorwrightError):
+    """An unknown TensorFlow release."""
+
+    exit_code = 12
+
+
+class PythonError(TensorwrightError):
+    """The release has no wheel for this Python, or that Python is not installed."""
+
+    exit_code = 13
+
+
+class CompilerError(TensorwrightError):
+    """No compiler, an unknown one, or one too old for the target."""
+
+    exit_code = 14
+
+
+class ToolError(TensorwrightError):
+    """A program that the work needs is missing."""
+
+    exit_code = 15
+
+
+class DownloadError(TensorwrightError):
+    """Nothing that was tried could be fetched."""
+
+    exit_code = 16
+
+
+class ChecksumError(TensorwrightError):
+    """Bytes that are not the pinned ones."""
+
+    exit_code = 17
+
+
+class DiskError(TensorwrightError):
+    """Too little disk, or a disk that ran full."""
+
+    exit_code = 18
+
+
+class CommandError(TensorwrightError):
+    """A program that we ran failed."""
+
+    exit_code = 19
+
+
+class KernelError(TensorwrightError):
+    """A kernel did not compile, or none was admitted."""
+
+    exit_code = 20
+
+
+class WheelError(TensorwrightError):
+    """A wheel that is not what it should be."""
+
+    exit_code = 21
+
+
+class BusyError(TensorwrightError):
+    """Another run holds what this one needs."""
+
+    exit_code = 22
+
+
+class DriftError(TensorwrightError):
+    """Rendered files differ from what stands on disk (`render --check`)."""
+
+    exit_code = 23
+
+
+class HostError(TensorwrightError):
+    """This machine cannot run the wheel."""
+
+    exit_code = 24
+
+
+class WorkerError(TensorwrightError):
+    """A benchmark worker died, hung, or loaded another TensorFlow than its own."""
+
+    exit_code = 25
+
+
+class AgreementError(TensorwrightError):
+    """Two wheels do not compute the same."""
+
+    exit_code = 26
+
+
+class SampleError(TensorwrightError):
+    """Samples that allow no answer: none, too few, unequal, or not numbers."""
+
+    exit_code = 27
+
+
+class RecordError(TensorwrightError):
+    """A file of ours that is truncated, of another schema, or not JSON."""
+
+    exit_code = 28
+
+
+class FailedTests(TensorwrightError):  # noqa: N818  (the tests failed, not the program)
+    """The project's own checks failed."""
+
+    exit_code = 29
+
+
+class TimeLimitError(CommandError):
+    """A program ran past its time limit."""
+
+    exit_code = 30

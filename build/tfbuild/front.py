@@ -1,0 +1,168 @@
+"""What the tasks call: options in, text out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfbuild import build as builder
+from tfbuild import cpu, doctor, jobs, kernels, releases, render, settings, talk
+from tfbuild import plan as plans
+from tfbuild.build import Built
+from tfbuild.compilers import Compiler
+from tfbuild.errors import CompilerError, HostError, UsageError
+from tfbuild.jobs import Jobs
+from tfbuild.plan import Plan, Scope
+from tfbuild.records import plain, pretty
+from tfbuild.request import Request, plan_for
+from tfbuild.targets import Target, missing
+
+__all__ = ["Request", "build_wheel", "describe_built", "describe_plan", "render_plan"]
+
+
+def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
+    """The whole plan and what it will take here. Nothing is done."""
+    plan, _ = plan_for(request)
+    chosen = jobs_for(plan, wanted_jobs)
+    guess = plans.estimate(plan, chosen.count)
+    if as_json:
+        answer = {"key": plan.key, "plan": plan, "jobs": chosen, "estimate": guess}
+        return pretty(answer)
+    rows = [
+        ("plan", plan.key[:16]),
+        ("wheel", f"{plan.package} {plan.version} for Python {plan.python}"),
+        ("scope", plan.scope.value),
+        ("target", _target_line(plan.target)),
+        ("compiler", f"{plan.compiler} {plan.compiler_version}"),
+        ("flags", " ".join(plan.flags)),
+        ("Bazel", f"{plan.bazel} by bazelisk"),
+        ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
+        *_scope_rows(plan),
+        ("jobs", f"{chosen.count} at once, set by {chosen.limited_by}"),
+        ("time", f"about {talk.duration(guess.seconds)} ({guess.basis})"),
+        ("memory", f"about {talk.size(guess.memory_mb * 1e6)}"),
+        ("disk", f"about {talk.size(guess.disk_mb * 1e6)}"),
+        *_remarks(plan),
+    ]
+    return "".join(_row(name, text) for name, text in rows)
+
+
+def _row(name: str, text: str) -> str:
+    first, *rest = text.splitlines() or [""]
+    return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in rest)
+
+
+def _target_line(target: Target) -> str:
+    return f"{target.spec} ({target.family}, {target.vendor})"
+
+
+def _scope_rows(plan: Plan) -> list[tuple[str, str]]:
+    if plan.full_recipe is not None:
+        recipe = plan.full_recipe
+        variables = " ".join(f"{name}={value}" for name, value in recipe.configure_env)
+        command = f"bazelisk build {' '.join(recipe.options)} {recipe.target}"
+        return [("configure", variables), ("command", command)]
+    units = " ".join(unit.name for unit in plan.kernels)
+    stock = plan.stock.name if plan.stock else "none is published for this Python and machine"
+    return [("stock", stock), ("kernels", units), ("command", "bazelisk build //:candidates")]
+
+
+def _remarks(plan: Plan) -> list[tuple[str, str]]:
+    release = releases.find_release(plan.release)
+    rows = [("verified", release.verified)]
+    if plan.scope is Scope.FULL:
+        rows.append(("note", "a full build is planned and rendered here; it is not run yet"))
+    return rows
+
+
+def jobs_for(plan: Plan, wanted: str) -> Jobs:
+    per_job = kernels.cost(plan.kernels).megabytes if plan.kernels else 2_000
+    return jobs.choose(cpu.read_vcpus().usable, jobs.available_mb(), per_job, wanted)
+
+
+def render_plan(request: Request, out: str, *, check: bool) -> str:
+    """Write the plan's files, or with `check` compare. Returns what was done, in one line."""
+    plan, _ = plan_for(request)
+    places = settings.places()
+    folder = Path(out) if out else places.root / "reports" / "rendered" / plan.key[:16]
+    files = render.render(plan, places.templates)
+    if check:
+        render.check(files, folder)
+        return f"{folder} is what plan {plan.key[:16]} renders ({len(files)} files)"
+    render.write(files, folder)
+    return f"{len(files)} files of plan {plan.key[:16]} in {folder}"
+
+
+def build_wheel(
+    request: Request,
+    *,
+    jobs: str = "",
+    source: str = "",
+    stock_wheel: str = "",
+    keep_going: bool = False,
+) -> Built:
+    """Make the wheel of a request. One run at a time works in the cache."""
+    places = settings.places()
+    with settings.exclusive(places.cache, "a build"):
+        doctor.prepare(places, releases.find_release(request.release).bazel, install=False)
+        plan, compiler = plan_for(request)
+        _check_possible(plan, compiler)
+        talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}, {plan.target.spec}")
+        return builder.build(
+            plan,
+            compiler=compiler,
+            jobs=jobs_for(plan, jobs),
+            places=places,
+            given_source=_path(source),
+            given_stock=_path(stock_wheel),
+            keep_going=keep_going,
+        )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text).expanduser().resolve() if text else None
+
+
+def _check_possible(plan: Plan, compiler: Compiler) -> None:
+    """Raises for what can be planned but not built here."""
+    if plan.scope is Scope.FULL:
+        raise UsageError(
+            "--scope full is planned and rendered, its build is not run by this version",
+            hint="Run: invoke render --scope full, and the build.sh that it writes, in the sources",
+        )
+    plans.need_stock(plan)
+    if compiler.path.name == str(compiler.path):
+        raise CompilerError(
+            f"{plan.compiler}@{plan.compiler_version} is declared, not installed",
+            hint="Name a compiler that is here, such as --compiler clang-16",
+        )
+
+
+def describe_built(built: Built, *, as_json: bool) -> str:
+    if as_json:
+        return pretty({"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
+                      | {"verdicts": plain(built.verdicts)})
+    size = talk.size(built.wheel.stat().st_size)
+    admitted = [verdict for verdict in built.verdicts if verdict.admitted]
+    lines = [f"{built.wheel} ({size})"]
+    lines += [
+        f"  {verdict.unit}: {verdict.kernels} kernels agree with stock over {verdict.cases} cases"
+        for verdict in admitted
+    ]
+    lines += [
+        f"  {verdict.unit}: stays stock, {verdict.reason.splitlines()[0]}"
+        for verdict in built.verdicts
+        if not verdict.admitted
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def need_runnable(target: Target) -> None:
+    """Raises HostError that names what this CPU lacks for the target."""
+    lacking = missing(target, cpu.read_cpu())
+    if lacking:
+        raise HostError(
+            f"this CPU cannot run a wheel for {target.spec}: it lacks {', '.join(lacking)}",
+            hint="Compare it on a machine that has them; here, build with --arch native",
+        )
+
+

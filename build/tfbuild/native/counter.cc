@@ -1,0 +1,45 @@
+// The exported view of the counters: plain C, so that ctypes and the dispatcher can read it.
+
+#include "tensorwright/counter.h"
+
+#define TENSORWRIGHT_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace tensorwright {
+namespace {
+
+const Counter* first = nullptr;
+int count = 0;
+
+const Counter* At(int index) {
+  const Counter* counter = first;
+  while (counter != nullptr && index-- > 0) counter = counter->next();
+  return counter;
+}
+
+}  // namespace
+
+// Static initialisers of one library run one after the other, so no lock is needed.
+void Counter::Publish() {
+  next_ = first;
+  first = this;
+  ++count;
+}
+
+}  // namespace tensorwright
+
+TENSORWRIGHT_EXPORT int tensorwright_kernel_count(void) { return tensorwright::count; }
+
+TENSORWRIGHT_EXPORT const char* tensorwright_kernel_op(int index) {
+  const auto* counter = tensorwright::At(index);
+  return counter == nullptr ? nullptr : counter->op();
+}
+
+TENSORWRIGHT_EXPORT const char* tensorwright_kernel_class(int index) {
+  const auto* counter = tensorwright::At(index);
+  return counter == nullptr ? nullptr : counter->kernel();
+}
+
+TENSORWRIGHT_EXPORT unsigned long long tensorwright_kernel_executions(int index) {
+  const auto* counter = tensorwright::At(index);
+  return counter == nullptr ? 0 : counter->executions();
+}

@@ -1,0 +1,98 @@
+// Included before every kernel source (-include): makes each kernel that the source registers a
+// tuned one. TensorFlow keeps all registrations and takes the one with the highest priority
+// (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc); equal priorities are an
+// error, so every CPU kernel is registered one above the stock one.
+
+#ifndef TENSORWRIGHT_REGISTRATION_H_
+#define TENSORWRIGHT_REGISTRATION_H_
+
+// Kernel sources define this before their first include; op_kernel.h must see it too.
+#ifndef EIGEN_USE_THREADS
+#define EIGEN_USE_THREADS
+#include "tensorflow/core/framework/op_kernel.h"
+#undef EIGEN_USE_THREADS
+#else
+#include "tensorflow/core/framework/op_kernel.h"
+#endif
+
+#include <type_traits>
+
+#include "tensorflow/core/framework/kernel_def.pb.h"
+#include "tensorwright/counter.h"
+
+// libstdc++ 12 and later give this function a new version without need for a new behaviour; the
+// older one is in every libstdc++ since GCC 4.6, so the library loads wherever the stock one does.
+#if defined(__GLIBCXX__) && defined(__x86_64__)
+__asm__(
+    ".symver _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE,"
+    "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.11");
+#endif
+
+namespace tensorwright {
+
+// The kernel class with its executions counted. One relaxed addition per execution.
+template <class Kernel, bool kAsync = std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel>>
+class Counted final : public Kernel {
+ public:
+  Counted(::tensorflow::OpKernelConstruction* context, Counter* counter)
+      : Kernel(context), counter_(counter) {}
+  void Compute(::tensorflow::OpKernelContext* context) override {
+    counter_->Add();
+    Kernel::Compute(context);
+  }
+
+ private:
+  Counter* const counter_;
+};
+
+template <class Kernel>
+class Counted<Kernel, true> final : public Kernel {
+ public:
+  Counted(::tensorflow::OpKernelConstruction* context, Counter* counter)
+      : Kernel(context), counter_(counter) {}
+  void ComputeAsync(::tensorflow::OpKernelContext* context,
+                    ::tensorflow::AsyncOpKernel::DoneCallback done) override {
+    counter_->Add();
+    Kernel::ComputeAsync(context, std::move(done));
+  }
+
+ private:
+  Counter* const counter_;
+};
+
+// The definition with its priority raised, or null for a device other than the CPU: there the
+// stock registration stands, since a second one of equal priority would be an error.
+inline const ::tensorflow::KernelDef* Raised(const ::tensorflow::KernelDef* built) {
+  if (built == nullptr || built->device_type() != ::tensorflow::DEVICE_CPU) {
+    delete built;
+    return nullptr;
+  }
+  auto* raised = const_cast<::tensorflow::KernelDef*>(built);
+  raised->set_priority(raised->priority() + 1);
+  return raised;
+}
+
+}  // namespace tensorwright
+
+#undef REGISTER_KERNEL_BUILDER_IMPL_3
+#define REGISTER_KERNEL_BUILDER_IMPL_3(ctr, op_name, kernel_builder_expr,                        \
+                                       is_system_kernel, ...)                                    \
+  static ::tensorwright::Counter tensorwright_counter_##ctr(op_name, #__VA_ARGS__);              \
+  static ::tensorflow::InitOnStartupMarker const register_kernel_##ctr TF_ATTRIBUTE_UNUSED =     \
+      TF_INIT_ON_STARTUP_IF(is_system_kernel || (SHOULD_REGISTER_OP_KERNEL(#__VA_ARGS__) &&      \
+                                                 SHOULD_REGISTER_OP(op_name)))                   \
+      << ([](::tensorflow::KernelDef const* kernel_def) {                                        \
+           if (kernel_def != nullptr) {                                                          \
+             tensorwright_counter_##ctr.Publish();                                               \
+             ::tensorflow::kernel_factory::OpKernelRegistrar registrar(                          \
+                 kernel_def, #__VA_ARGS__,                                                       \
+                 [](::tensorflow::OpKernelConstruction* context) -> ::tensorflow::OpKernel* {    \
+                   return new ::tensorwright::Counted<__VA_ARGS__>(                              \
+                       context, &tensorwright_counter_##ctr);                                    \
+                 });                                                                             \
+             (void)registrar;                                                                    \
+           }                                                                                     \
+           return ::tensorflow::InitOnStartupMarker{};                                           \
+         })(::tensorwright::Raised(kernel_builder_expr.Build()));
+
+#endif  // TENSORWRIGHT_REGISTRATION_H_

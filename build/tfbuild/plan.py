@@ -1,0 +1,309 @@
+"""Everything that decides a wheel's bytes, resolved into one frozen record before anything is done.
+
+The plan's key is the hash of its canonical JSON: the same key means the same wheel. What differs
+between machines but not between wheels (paths, the number of jobs) is no part of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from packaging.version import Version
+
+from tfbuild import dispatcher, flags, kernels, releases
+from tfbuild.compilers import Compiler
+from tfbuild.download import Pin
+from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
+from tfbuild.kernels import KernelUnit
+from tfbuild.records import key_of
+from tfbuild.releases import KernelFacts, Release
+from tfbuild.source import SourcePin, Staging
+from tfbuild.targets import Target
+
+SCHEMA = 1
+NATIVE = Path(__file__).with_name("native")
+KERNEL_LIBRARY = "libtensorwright_kernels.so"
+
+# Fused multiply-adds where the source has none would change results against the stock wheel.
+_PINNED = ("-ffp-contract=off",)
+_QUIET = ("-w", "-g0")
+
+
+class Scope(StrEnum):
+    KERNELS = "kernels"
+    FULL = "full"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelRecipe:
+    """How a library of kernels is compiled and what stands beside it in the wheel."""
+
+    cxx_standard: str
+    copts: tuple[str, ...]
+    linkopts: tuple[str, ...]
+    dispatcher_copts: tuple[str, ...]
+    dispatcher_linkopts: tuple[str, ...]
+    staging: Staging
+    include_roots: tuple[str, ...]
+    libraries: tuple[str, ...]
+    load_folder: str
+    native_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FullRecipe:
+    """How the whole tree is built. Names in braces ({python_bin}, {clang}) are the machine's."""
+
+    target: str
+    wheel_folder: str
+    copts: tuple[str, ...]
+    per_file_copts: tuple[str, ...]
+    options: tuple[str, ...]
+    repo_env: tuple[tuple[str, str], ...]
+    configure_env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """One wheel, decided. `required` are the features that a CPU must have to run it."""
+
+    schema: int = SCHEMA
+    scope: Scope
+    release: str
+    package: str
+    python: str
+    target: Target
+    compiler: str
+    compiler_version: str
+    flags: tuple[str, ...]
+    required: tuple[str, ...]
+    bazel: str
+    bazel_sha256: str
+    sources: tuple[SourcePin, ...]
+    stock: Pin | None
+    kernels: tuple[KernelUnit, ...] = ()
+    kernel_recipe: KernelRecipe | None = None
+    full_recipe: FullRecipe | None = None
+
+    @property
+    def key(self) -> str:
+        return key_of(self)
+
+    @property
+    def version(self) -> str:
+        """The wheel's version, with the PEP 440 local part that names the target."""
+        return f"{self.release}+{self.target.local}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """What the work will take on a machine with `jobs` compiles at once."""
+
+    seconds: float
+    memory_mb: int
+    disk_mb: int
+    basis: str
+
+
+def make_plan(
+    *,
+    scope: str,
+    release: Release,
+    package: str,
+    python: str,
+    target: Target,
+    compiler: Compiler,
+    macros: Mapping[str, str],
+    kernel_choice: str,
+) -> Plan:
+    """Decide. Raises UsageError, CompilerError, ReleaseError; a stock wheel that does not exist is
+    None in the plan, and an error only for whoever needs it."""
+    wanted = _scope(scope)
+    march = flags.march_flags(target, compiler.family, compiler.version)
+    required = flags.required_features(target, macros)
+    partial = _kernels_part if wanted is Scope.KERNELS else _full_part
+    units, kernel_recipe, full_recipe = partial(release, compiler, march, target, kernel_choice)
+    return Plan(
+        scope=wanted,
+        release=release.version,
+        package=package,
+        python=python,
+        target=target,
+        compiler=compiler.family,
+        compiler_version=compiler.version,
+        flags=march,
+        required=tuple(sorted(required)),
+        bazel=release.bazel,
+        bazel_sha256=releases.bazel_sha256(release.bazel, _bazel_platform()) or "",
+        sources=source_pins(release),
+        stock=_stock(release, package, python, target.family),
+        kernels=units,
+        kernel_recipe=kernel_recipe,
+        full_recipe=full_recipe,
+    )
+
+
+def _scope(text: str) -> Scope:
+    try:
+        return Scope(text)
+    except ValueError:
+        known = " or ".join(scope.value for scope in Scope)
+        raise UsageError(f"--scope {text} is unknown", hint=f"Use {known}") from None
+
+
+def _kernels_part(
+    release: Release, compiler: Compiler, march: tuple[str, ...], target: Target, choice: str
+) -> tuple[tuple[KernelUnit, ...], KernelRecipe, None]:
+    del march, target
+    facts = releases.kernel_facts(release)
+    return kernels.select(choice), kernel_recipe(release, facts, compiler), None
+
+
+def _full_part(
+    release: Release, compiler: Compiler, march: tuple[str, ...], target: Target, choice: str
+) -> tuple[tuple[KernelUnit, ...], None, FullRecipe]:
+    del choice
+    return (), None, full_recipe(release, compiler, march, target)
+
+
+def kernel_recipe(release: Release, facts: KernelFacts, compiler: Compiler) -> KernelRecipe:
+    unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
+    defines = tuple(define.flag for define in facts.defines)
+    hidden = ("-fvisibility=hidden", "-include", "tensorwright/registration.h")
+    return KernelRecipe(
+        cxx_standard=f"c++{release.cxx_standard}",
+        copts=(*facts.flags, *unique, *_QUIET, *_PINNED, *hidden, *defines),
+        linkopts=(
+            # The library's own copies of templates are used, not the stock library's.
+            "-Wl,-Bsymbolic",
+            "-Wl,--no-undefined",
+            "-Wl,--gc-sections",
+            "-Wl,-z,now",
+            *(f"-Lexternal/tf_wheel/{Path(library).parent}" for library in facts.libraries[:1]),
+            *(f"-l:{Path(library).name}" for library in facts.libraries),
+        ),
+        dispatcher_copts=dispatcher.COMPILE_FLAGS,
+        dispatcher_linkopts=dispatcher.LINK_FLAGS,
+        staging=Staging(prefixes=facts.staged_prefixes, suffixes=facts.staged_suffixes),
+        include_roots=facts.include_roots,
+        libraries=facts.libraries,
+        load_folder=facts.load_folder,
+        native_sha256=_native_sha256(),
+    )
+
+
+@functools.cache
+def _native_sha256() -> str:
+    """The hash of our own C and C++: another registration header is another wheel."""
+    digest = hashlib.sha256()
+    for path in sorted(NATIVE.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def full_recipe(
+    release: Release, compiler: Compiler, march: tuple[str, ...], target: Target
+) -> FullRecipe:
+    # XNNPACK sets -mcpu for each of its files; a global one breaks it (google/XNNPACK#5566).
+    spare_xnnpack = target.family == "aarch64"
+    clang = compiler.family == "clang"
+    options = ["--config=tensorwright"]
+    if release.distinct_host:
+        options.insert(0, "--distinct_host_configuration=true")
+    configure = dict(release.configure_env)
+    if not clang and "TF_NEED_CLANG" in configure:
+        configure["TF_NEED_CLANG"] = "0"
+        configure.pop("CLANG_COMPILER_PATH", None)
+    return FullRecipe(
+        target=release.wheel_target,
+        wheel_folder=release.wheel_folder,
+        copts=() if spare_xnnpack else march,
+        per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
+        options=tuple(options),
+        repo_env=(*release.repo_env, *_version_suffix(release, target)),
+        configure_env=tuple(sorted(configure.items())),
+    )
+
+
+def _version_suffix(release: Release, target: Target) -> tuple[tuple[str, str], ...]:
+    """From 2.20 on Bazel names the wheel; before, the finished wheel is renamed.
+
+    Source: tensorflow/docs, site/en/install/source.md of March 2025.
+    """
+    if Version(release.version) < Version("2.20"):
+        return ()
+    return (("ML_WHEEL_TYPE", "release"), ("ML_WHEEL_VERSION_SUFFIX", f"+{target.local}"))
+
+
+def source_pins(release: Release) -> tuple[SourcePin, ...]:
+    """Where the release's sources can be had: its home, and Debian where that has it."""
+    archive, debian = release.archive, release.debian
+    name = f"{archive.folder}.tar.gz"
+    home = SourcePin(kind="home", origin=archive.url, file=Pin(name=name, sha256=archive.sha256))
+    if debian is None:
+        return (home,)
+    tarball = Pin(name=debian.file, sha256=debian.sha256, size=debian.size)
+    origin = f"{debian.suite}/{debian.package}"
+    return (home, SourcePin(kind="debian", origin=origin, file=tarball))
+
+
+def _stock(release: Release, package: str, python: str, machine: str) -> Pin | None:
+    try:
+        wheel = releases.stock_wheel(release, package, _tag(python), machine)
+    except (PythonError, WheelError):
+        return None
+    return Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)
+
+
+def need_stock(plan: Plan) -> Pin:
+    """The stock wheel. Raises PythonError or WheelError that says what exists instead."""
+    if plan.stock is None:
+        release = releases.find_release(plan.release)
+        releases.stock_wheel(release, plan.package, _tag(plan.python), plan.target.family)
+        raise WheelError(f"{plan.package} {plan.release} has no wheel for Python {plan.python}")
+    return plan.stock
+
+
+def _tag(python: str) -> str:
+    return f"cp{python.replace('.', '')}"
+
+
+def _bazel_platform() -> str:
+    return {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}.get(platform.machine(), "")
+
+
+def declared_compiler(text: str, architecture: str) -> Compiler:
+    """A compiler that is named but need not be here: clang@16.0.6. Raises CompilerError."""
+    family, _, version = text.partition("@")
+    if family not in flags.FAMILIES or not version.replace(".", "").isdigit():
+        raise CompilerError(
+            f"{text} names no compiler and version", hint="Write it as clang@16.0.6 or gcc@12.2.0"
+        )
+    return Compiler(family=family, version=version, path=Path(family), architecture=architecture)
+
+
+def estimate(plan: Plan, jobs: int) -> Estimate:
+    """Time, memory and disk, with the ground that each figure stands on."""
+    if plan.scope is Scope.FULL:
+        return Estimate(
+            seconds=40 * 3600 / jobs,
+            memory_mb=max(16_000, 2_000 * jobs),
+            disk_mb=16_000,
+            basis="not measured here: users report tens of core-hours and 16 GiB "
+            "(tensorflow#17411), packagers check for 10 GB and 6 GB per Python (Gentoo)",
+        )
+    cost = kernels.cost(plan.kernels)
+    fixed_s = 75.0  # unpacking, Bazel's start, links, admission, the wheel: measured with 2 cores
+    return Estimate(
+        seconds=cost.seconds / jobs + fixed_s,
+        memory_mb=cost.megabytes * jobs + 2_000,
+        disk_mb=4_500,
+        basis=f"{cost.measured} of {cost.sources} sources were measured on one core of a cloud VM; "
+        "the others count as the median",
+    )

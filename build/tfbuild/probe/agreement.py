@@ -1,0 +1,170 @@
+"""Do two builds of a kernel compute the same? The outcomes of its cases, and their distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tfbuild.probe import cases, registry
+from tfbuild.probe.cases import Argument, Array
+
+# How far results may lie apart, in units of the last place; 0 where IEEE 754 demands one result.
+ULPS = 32.0
+
+Outcome = tuple[Array, ...] | str
+"""The op's results, or the name of the error that it raised."""
+
+_INT32 = 3  # DT_INT32 in tensorflow/core/framework/types.proto
+
+
+def outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
+    """Every case of one registered kernel, computed by the kernel that TensorFlow picks.
+
+    Raises NotImplementedError for an op that the cases cannot feed.
+    """
+    import tensorflow as tf  # noqa: PLC0415
+    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+
+    op = op_def_registry.get(kernel.op)
+    for types in _assignments(op, registry.constraints(kernel)):
+        inputs = cases.arguments(op, types)
+        dtypes = {arg.type: tf.dtypes.as_dtype(arg.type).as_numpy_dtype for arg in inputs}
+        name = " ".join([op.name, *(tf.dtypes.as_dtype(number).name for number in types.values())])
+        whole = _Graph(op.name, types, inputs, sliced=False)
+        for kind in cases.KINDS:
+            yield f"{name} {kind}", whole.run(cases.feeds(op.name, inputs, dtypes, kind))
+        for index, pair in enumerate(cases.broadcasts(op.name, inputs, dtypes)):
+            yield f"{name} broadcast {index}", whole.run(pair)
+        sliced = _Graph(op.name, types, inputs, sliced=True)
+        for offset, arrays in cases.offsets(op.name, inputs, dtypes):
+            yield f"{name} offset {offset}", sliced.run(arrays, offset)
+
+
+def _assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:  # noqa: ANN401
+    """Values for an OpDef's type attributes that select a kernel limited to `fixed`."""
+    options: dict[str, tuple[int, ...]] = {}
+    for attr in op.attr:
+        if attr.type != "type":
+            continue
+        # An unconstrained one is the type of an index or a shape: any lawful value will do.
+        lawful = tuple(attr.allowed_values.list.type)
+        chosen = fixed.get(attr.name) or ((_INT32,) if _INT32 in lawful else lawful[:1])
+        if not chosen:
+            raise NotImplementedError(f"no agreement inputs for {op.name}: any {attr.name}")
+        options[attr.name] = chosen
+    for index in range(max(map(len, options.values()), default=1)):
+        yield {name: types[min(index, len(types) - 1)] for name, types in options.items()}
+
+
+class _Graph:
+    """One op in a graph of its own, fed through placeholders so that nothing is folded away.
+
+    With `sliced`, array inputs are taken from an offset on: buffers at every alignment.
+    """
+
+    def __init__(
+        self, name: str, types: dict[str, int], inputs: tuple[Argument, ...], *, sliced: bool
+    ) -> None:
+        import tensorflow as tf  # noqa: PLC0415
+
+        self._errors = tf.errors.OpError
+        with tf.Graph().as_default() as graph:
+            self._offset = tf.compat.v1.placeholder(tf.int32, ())
+            dtypes = [tf.dtypes.as_dtype(argument.type) for argument in inputs]
+            self._feeds = [tf.compat.v1.placeholder(dtype, None) for dtype in dtypes]
+            tensors = [
+                _input(argument, dtype, feed[self._offset :] if sliced else feed)
+                for argument, dtype, feed in zip(inputs, dtypes, self._feeds, strict=True)
+            ]
+            with tf.control_dependencies([ready for _, ready in tensors if ready is not None]):
+                made = _op(graph, name, types, [tensor for tensor, _ in tensors])
+            with tf.control_dependencies([made]):
+                self._results = list(made.outputs) + [
+                    tf.raw_ops.ReadVariableOp(resource=tensor, dtype=dtype)
+                    for argument, dtype, (tensor, _) in zip(inputs, dtypes, tensors, strict=True)
+                    if argument.role == "resource"
+                ]
+        options = tf.compat.v1.ConfigProto()
+        options.graph_options.rewrite_options.disable_meta_optimizer = True
+        options.graph_options.optimizer_options.opt_level = -1
+        self._session = tf.compat.v1.Session(graph=graph, config=options)
+
+    def run(self, arrays: tuple[Array, ...], offset: int = 0) -> Outcome:
+        feeds = dict(zip(self._feeds, arrays, strict=True)) | {self._offset: offset}
+        try:
+            return tuple(np.array(result) for result in self._session.run(self._results, feeds))
+        except self._errors as error:
+            return type(error).__name__
+
+
+def _input(argument: Argument, dtype: Any, value: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """The tensor that the op gets, and what must run before the op."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    if argument.role == "resource":
+        handle = tf.raw_ops.VarHandleOp(dtype=dtype, shape=None, shared_name=argument.name)
+        return handle, tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    if argument.role == "reference":
+        variable = tf.raw_ops.VariableV2(dtype=dtype, shape=None, shared_name=argument.name)
+        return tf.raw_ops.Assign(ref=variable, value=value, validate_shape=False), None
+    return value, None
+
+
+def _op(graph: Any, name: str, types: dict[str, int], tensors: list[Any]) -> Any:  # noqa: ANN401
+    import tensorflow as tf  # noqa: PLC0415
+
+    attributes = {key: tf.compat.v1.AttrValue(type=number) for key, number in types.items()}
+    if name in cases.SEEDED:
+        attributes |= {key: tf.compat.v1.AttrValue(i=7) for key in ("seed", "seed2")}
+    return graph.create_op(name, tensors, attrs=attributes)
+
+
+def distance(op: str, stock: Outcome, tuned: Outcome) -> float:
+    """How far two outcomes lie apart, in units of the last place; infinite if not comparable.
+
+    Where one is denormal and the other zero they count as equal: TensorFlow flushes denormals, and
+    a wider vector unit flushes at another step. Ops that sum are measured at the largest magnitude
+    of the result, others element by element.
+    """
+    if isinstance(stock, str) or isinstance(tuned, str):
+        return 0.0 if isinstance(stock, str) and stock == tuned else np.inf
+    if [a.shape for a in stock] != [b.shape for b in tuned]:
+        return np.inf
+    pairs = zip(stock, tuned, strict=True)
+    return max((_ulps(a, b, whole=op in cases.SUMS) for a, b in pairs), default=0.0)
+
+
+def _ulps(stock: Array, tuned: Array, *, whole: bool) -> float:
+    if stock.dtype != tuned.dtype:
+        return np.inf
+    if stock.size == 0:
+        return 0.0
+    if stock.dtype.kind in "biu":
+        return 0.0 if np.array_equal(stock, tuned) else np.inf
+    eps, tiny = cases.precision(stock.real.dtype)
+    wide = np.complex128 if stock.dtype.kind == "c" else np.float64
+    a, b = stock.astype(wide), tuned.astype(wide)
+    finite = np.isfinite(a) & np.isfinite(b)
+    # A complex number with one infinite or undefined part counts as not finite, whichever part.
+    odd_a, odd_b = a[~finite], b[~finite]
+    if wide is np.complex128:
+        if np.isfinite(odd_a).any() or np.isfinite(odd_b).any():
+            return np.inf
+    elif not np.array_equal(odd_a, odd_b, equal_nan=True):
+        return np.inf
+    a, b = a[finite], b[finite]
+    if a.size == 0:
+        return 0.0
+    apart = np.abs(a - b)
+    apart[apart <= tiny] = 0.0
+    scale = np.maximum(np.abs(a), tiny)
+    if whole:
+        scale = np.maximum(scale, max(1.0, float(np.median(np.abs(a)))))
+    return float(np.max(apart / scale) / eps)
+
+
+def allowed(op: str) -> float:
+    """The largest lawful distance between two builds of an op's kernel."""
+    return 0.0 if op in cases.EXACT else ULPS

@@ -1,0 +1,227 @@
+"""What an op is tried with: shapes and values that have broken vectorised kernels before.
+
+Inputs are made from the op's own definition: the role of an argument follows from its type and
+its name, as TensorFlow's training and random ops name theirs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_RESOURCE = 20  # DT_RESOURCE in tensorflow/core/framework/types.proto
+_ROWS, _COLUMNS = 37, 29  # primes: no vector width divides them
+
+KINDS = ("random", "tiny", "empty", "special")
+_MATRIX_OPS = {"Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits"}
+SEEDED = {
+    "RandomUniform",
+    "RandomStandardNormal",
+    "TruncatedNormal",
+    "RandomUniformInt",
+    "RandomGamma",
+}
+
+# Ops that add up terms of unlike magnitude: a row's exponentials, or a step onto a parameter.
+SUMS = {
+    *("Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits"),
+    *(
+        f"{prefix}Apply{rule}"
+        for prefix in ("", "Resource", "Sparse", "ResourceSparse")
+        for rule in (
+            *("Adadelta", "Adagrad", "AdagradDA", "AdagradV2", "Adam", "AdaMax", "AddSign"),
+            *("AdamWithAmsgrad", "CenteredRMSProp", "Ftrl", "FtrlV2", "GradientDescent"),
+            *("KerasMomentum", "Momentum", "PowerSign", "ProximalAdagrad", "RMSProp"),
+            "ProximalGradientDescent",
+        )
+    ),
+}
+
+# IEEE 754 demands one result, or the operation only moves or compares bits.
+EXACT = {
+    *("Add", "AddV2", "Sub", "Mul", "MulNoNan", "Neg", "Maximum", "Minimum", "Square"),
+    *("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "Select", "SelectV2"),
+    *("Relu", "ReluGrad", "Relu6", "Relu6Grad", "RandomUniform", "RandomUniformInt"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One input of an op: `role` says what it is made from, `type` is a number of types.proto."""
+
+    name: str
+    role: str
+    type: int
+
+
+def arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  # noqa: ANN401
+    """Roles of the inputs of an OpDef whose type attributes are fixed to `types`.
+
+    Raises NotImplementedError for an op that this module cannot feed.
+    """
+    stateful = any(arg.is_ref or arg.type == _RESOURCE for arg in op.input_arg)
+    found = []
+    for arg in op.input_arg:
+        if arg.number_attr or arg.type_list_attr:
+            raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} is a list")
+        number = arg.type or types[arg.type_attr]
+        role = _role(op.name, arg.name, stateful)
+        if arg.type == _RESOURCE:
+            role, number = "resource", types["T"]
+        elif arg.is_ref:
+            role = "reference"
+        found.append(Argument(arg.name, role, number))
+    if op.name not in SEEDED and not stateful and not _elementwise(op):
+        raise NotImplementedError(f"no agreement inputs for {op.name}")
+    return tuple(found)
+
+
+def _elementwise(op: Any) -> bool:  # noqa: ANN401
+    """All inputs of one type, one or two outputs of it (or a comparison's booleans)."""
+    inputs = {arg.type_attr for arg in op.input_arg}
+    return len(inputs) == 1 and 0 < len(op.input_arg) <= 3 and op.name in _KNOWN  # noqa: PLR2004
+
+
+# Ops for which arrays of one shape are lawful inputs, by family in tensorflow/core/ops.
+_KNOWN = {
+    *("Tanh", "TanhGrad", "Sigmoid", "SigmoidGrad", "Exp", "Expm1", "Log", "Log1p", "Erf", "Erfc"),
+    *("Softplus", "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Rsqrt"),
+    *("RsqrtGrad", "Square", "Neg", "Abs", "Sign", "Inv", "Reciprocal", "ReciprocalGrad"),
+    *("Sin", "Cos", "Tan", "Sinh", "Cosh", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh"),
+    *("Floor", "Ceil", "Rint", "Round", "Pow", "Atan2", "SquaredDifference", "Xlogy", "Xdivy"),
+    *("Add", "AddV2", "Sub", "Mul", "MulNoNan", "Div", "RealDiv", "DivNoNan", "Maximum", "Minimum"),
+    *("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"),
+    *("Relu", "ReluGrad", "Relu6", "Relu6Grad", "LeakyRelu", "LeakyReluGrad"),
+    *("Elu", "EluGrad", "Selu", "SeluGrad", "Softmax", "LogSoftmax"),
+    "SoftmaxCrossEntropyWithLogits",
+}
+
+
+def _role(op: str, name: str, stateful: bool) -> str:
+    if op in SEEDED:
+        return {"shape": "shape", "minval": "low", "maxval": "high"}.get(name, "positive")
+    if not stateful:
+        return "array"
+    known = {"grad": "gradient", "delta": "gradient", "indices": "indices", "global_step": "step"}
+    return known.get(name, "scalar")
+
+
+def shapes(op: str, inputs: tuple[Argument, ...], kind: str) -> tuple[int, ...]:
+    """The shape of the arrays of one case."""
+    flat = {"random": (_ROWS * _COLUMNS,), "tiny": (3,), "empty": (0,), "special": (_ROWS * 8,)}
+    square = {"random": (_ROWS, _COLUMNS), "tiny": (1, 3), "empty": (0, 3), "special": (8, _ROWS)}
+    sparse = any(argument.role == "indices" for argument in inputs)
+    return square[kind] if op in _MATRIX_OPS or sparse else flat[kind]
+
+
+def feeds(
+    op: str, inputs: tuple[Argument, ...], dtypes: Mapping[int, Any], kind: str
+) -> tuple[Array, ...]:
+    """One case's inputs, the same in every process. `dtypes`: types.proto number → NumPy type."""
+    seed = zlib.crc32(f"{op} {kind} {[argument.type for argument in inputs]}".encode())
+    rng = np.random.default_rng(seed)
+    shape = shapes(op, inputs, kind)
+    return tuple(_values(argument, dtypes[argument.type], shape, kind, rng) for argument in inputs)
+
+
+def broadcasts(
+    op: str, inputs: tuple[Argument, ...], dtypes: Mapping[int, Any]
+) -> Iterator[tuple[Array, ...]]:
+    """Pairs of different shapes, for ops of two arrays."""
+    if len(inputs) != 2 or op in _MATRIX_OPS or any(a.role != "array" for a in inputs):  # noqa: PLR2004
+        return
+    rng = np.random.default_rng(zlib.crc32(f"{op} broadcast {inputs[0].type}".encode()))
+    dtype = dtypes[inputs[0].type]
+    for one, other in (((5, _COLUMNS), (_COLUMNS,)), ((7, 1), (1, 11)), ((_COLUMNS,), ())):
+        yield numbers(dtype, one, rng), numbers(dtype, other, rng)
+
+
+def offsets(
+    op: str, inputs: tuple[Argument, ...], dtypes: Mapping[int, Any]
+) -> Iterator[tuple[int, tuple[Array, ...]]]:
+    """Arrays of which the graph takes the part from an offset on: 4 to 64 bytes, every element."""
+    if op in _MATRIX_OPS or any(argument.role != "array" for argument in inputs):
+        return
+    dtype = dtypes[inputs[0].type]
+    step = max(1, 4 // np.dtype(dtype).itemsize)
+    for offset in range(step, 64 // np.dtype(dtype).itemsize + 1, step):
+        rng = np.random.default_rng(offset)
+        yield offset, tuple(numbers(dtype, (offset + 67,), rng) for _ in inputs)
+
+
+def _values(
+    argument: Argument,
+    dtype: Any,  # noqa: ANN401
+    shape: tuple[int, ...],
+    kind: str,
+    rng: np.random.Generator,
+) -> Array:
+    match argument.role:
+        case "shape":
+            return np.asarray(shape, dtype)
+        case "low":
+            return np.asarray(-3, dtype)
+        case "high":
+            return np.asarray(1000, dtype)
+        case "positive":
+            return np.asarray(rng.uniform(0.1, 5.0, shape)).astype(dtype)
+        case "scalar":
+            return np.asarray(rng.uniform(0.05, 0.95)).astype(dtype)
+        case "step":
+            return np.asarray(3, dtype)
+        case "indices":
+            return rng.permutation(shape[0]).astype(dtype)
+        case "resource" | "reference":
+            return np.abs(numbers(dtype, shape, rng)) + np.asarray(0.5).astype(dtype)
+        case _ if kind == "special":
+            return special(dtype, shape, rng)
+        case _:
+            return numbers(dtype, shape, rng)
+
+
+def numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
+    """Ordinary values of any dtype."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return rng.integers(0, 2, shape).astype(dtype)
+    if kind in "iu":
+        low = 0 if kind == "u" else -40
+        return rng.integers(low, 40, shape).astype(dtype)
+    if kind == "c":
+        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+    real: Array = (rng.normal(size=shape) * 3).astype(dtype)
+    return real
+
+
+def special(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401
+    """NaN, infinities, zeros of both signs, denormals and huge numbers among ordinary ones."""
+    values = numbers(dtype, shape, rng).reshape(-1)
+    if np.dtype(dtype).kind in "biu":
+        return values.reshape(shape)
+    real = values.real.dtype if np.dtype(dtype).kind == "c" else dtype
+    _, tiny = precision(real)
+    huge = float(ml_limits(real).max)
+    odd = (np.nan, np.inf, -np.inf, 0.0, -0.0, tiny, -tiny, tiny / 3, -tiny / 7, huge, -huge, 1.0)
+    for index, value in zip(range(0, len(values), 3), itertools.cycle(odd), strict=False):
+        values[index] = np.asarray(value).astype(real)
+    return values.reshape(shape)
+
+
+def precision(dtype: Any) -> tuple[float, float]:  # noqa: ANN401
+    """The unit in the last place at 1.0, and the smallest normal number."""
+    limits = ml_limits(dtype)
+    return float(limits.eps), float(limits.smallest_normal)
+
+
+def ml_limits(dtype: Any) -> Any:  # noqa: ANN401
+    """np.finfo, for TensorFlow's own types too (ml_dtypes is a dependency of every TensorFlow)."""
+    import ml_dtypes  # noqa: PLC0415
+
+    return ml_dtypes.finfo(dtype)

@@ -1,0 +1,91 @@
+"""TensorFlow's kernel registry, and a kernel library's own counters."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One registration: `rule` is the KernelDef without its priority, as text."""
+
+    op: str
+    device: str
+    rule: str
+    priority: int
+
+
+def registered() -> Counter[Kernel]:
+    """Every registration that the process has now."""
+    from tensorflow.python.framework import kernels  # noqa: PLC0415
+
+    return Counter(
+        _kernel(definition) for definition in kernels.get_all_registered_kernels().kernel
+    )
+
+
+def _kernel(definition: Any) -> Kernel:  # noqa: ANN401  (a protocol buffer of the arm's release)
+    priority = definition.priority
+    definition.ClearField("priority")
+    # The order of constraints is the order of the source's builder calls.
+    return Kernel(definition.op, definition.device_type, str(definition), priority)
+
+
+def constraints(kernel: Kernel) -> dict[str, tuple[int, ...]]:
+    """The data types (numbers of types.proto) that each type attribute is limited to."""
+    from google.protobuf import text_format  # noqa: PLC0415
+    from tensorflow.core.framework import kernel_def_pb2  # noqa: PLC0415
+
+    definition = text_format.Parse(kernel.rule, kernel_def_pb2.KernelDef())
+    return {row.name: tuple(row.allowed_values.list.type) for row in definition.constraint}
+
+
+def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
+    """Why the new registrations are not the stock ones raised by one; empty if they are."""
+    added = after - before
+    if before - after:
+        return "a stock registration disappeared"
+    if not added:
+        return "it registers no CPU kernel"
+    for kernel, times in added.items():
+        twin = Kernel(kernel.op, kernel.device, kernel.rule, kernel.priority - 1)
+        where = " ".join(kernel.rule.split())
+        if times != 1:
+            return f"it registers a kernel twice: {where}"
+        if twin not in before:
+            return f"no stock kernel has the definition: {where}"
+    ops = {kernel.op for kernel in added}
+    for kernel in before:
+        raised = Kernel(kernel.op, kernel.device, kernel.rule, kernel.priority + 1)
+        if kernel.op in ops and kernel.device == "CPU" and raised not in after:
+            return f"it lacks a stock kernel: {' '.join(kernel.rule.split())}"
+    return ""
+
+
+class Library:
+    """A kernel library of ours in this process."""
+
+    def __init__(self, path: Path) -> None:
+        import tensorflow as tf  # noqa: PLC0415
+
+        tf.load_library(str(path))
+        self._handle = ctypes.CDLL(str(path))
+        self._handle.tensorwright_kernel_op.restype = ctypes.c_char_p
+        self._handle.tensorwright_kernel_class.restype = ctypes.c_char_p
+        self._handle.tensorwright_kernel_executions.restype = ctypes.c_ulonglong
+
+    def executions(self) -> list[tuple[str, str, int]]:
+        """Op, kernel class and number of executions of every kernel."""
+        handle = self._handle
+        return [
+            (
+                handle.tensorwright_kernel_op(index).decode(),
+                handle.tensorwright_kernel_class(index).decode(),
+                int(handle.tensorwright_kernel_executions(index)),
+            )
+            for index in range(handle.tensorwright_kernel_count())
+        ]

@@ -1,0 +1,90 @@
+"""Frozen records as JSON: one canonical text per record, so that its hash can be a key."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from tfbuild.errors import DiskError, RecordError
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  (the border between records and JSON)
+    """A record, and everything in it, as JSON types. Sets are sorted; paths become text."""
+    match value:
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = dataclasses.fields(value)
+            return {field.name: plain(getattr(value, field.name)) for field in fields}
+        case enum.Enum():
+            return plain(value.value)
+        case Mapping():
+            return {str(name): plain(member) for name, member in value.items()}
+        case set() | frozenset():
+            return sorted(plain(member) for member in value)
+        case list() | tuple():
+            return [plain(member) for member in value]
+        case PurePath():
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def canonical(value: object) -> str:
+    """JSON with sorted names and no spaces: the same record always gives the same text."""
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def key_of(value: object) -> str:
+    """The SHA-256 (hex) of the canonical JSON."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def pretty(value: object) -> str:
+    return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write beside `path`, then rename: a reader sees the old bytes or the new, never half.
+
+    Raises DiskError when the disk is full or refuses.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as sink:
+                sink.write(data)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise DiskError(f"cannot write {path}: {error.strerror}") from error
+
+
+def save(path: Path, value: object) -> None:
+    write_atomic(path, pretty(value))
+
+
+def load(path: Path, *, schema: int) -> dict[str, Any]:
+    """The record's fields. Raises RecordError for a missing, torn or foreign file."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is not whole JSON ({error})") from error
+    if not isinstance(fields, dict) or fields.get("schema") != schema:
+        seen = fields.get("schema") if isinstance(fields, dict) else None
+        raise RecordError(f"{path} has schema {seen}, this version reads {schema}")
+    return fields

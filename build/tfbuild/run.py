@@ -1,0 +1,166 @@
+"""Every subprocess goes through here: list argv, one merged stream, a log, no orphans."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.errors import CommandError, TimeLimitError, ToolError
+from tfbuild.records import write_atomic
+
+TAIL_LINES = 20
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completed:
+    """What a finished program left: its merged output and how long it took."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    output: str
+    seconds: float
+
+
+def resolve(program: str, env: Mapping[str, str] | None = None) -> str:
+    """The program's absolute path. Raises ToolError when PATH has none."""
+    path = (os.environ if env is None else env).get("PATH")
+    found = shutil.which(program, path=path)
+    if found is None:
+        raise ToolError(f"{program} is not installed", hint="Run: invoke doctor")
+    return found
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    timeout_s: float | None = None,
+    check: bool = True,
+    on_line: Callable[[str], None] | None = None,
+) -> Completed:
+    """Run a program to its end and return its merged stdout and stderr.
+
+    `env` replaces the whole environment. With `log`, the output is kept there as it comes, and a
+    failure leaves `<log>.sh`, which runs the same command again. Timeout and Ctrl-C end the whole
+    process group. Raises ToolError, TimeLimitError, or, with `check`, CommandError.
+    """
+    words = tuple(str(word) for word in argv)
+    program = resolve(words[0], env)
+    started = time.monotonic()
+    lines: list[str] = []
+    expired = threading.Event()
+    with contextlib.ExitStack() as stack:
+        sink = None
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            sink = stack.enter_context(log.open("w", encoding="utf-8"))
+        process = stack.enter_context(_spawned(program, words, cwd, env))
+        if timeout_s is not None:
+            timer = threading.Timer(timeout_s, _expire, (process.pid, expired))
+            timer.daemon = True
+            stack.callback(timer.cancel)
+            timer.start()
+        assert process.stdout is not None  # noqa: S101  (PIPE was asked for)
+        for line in process.stdout:
+            lines.append(line)
+            if sink is not None:
+                sink.write(line)
+                sink.flush()
+            if on_line is not None:
+                on_line(line.rstrip("\n"))
+        returncode = process.wait()
+    done = Completed(
+        argv=words,
+        returncode=returncode,
+        output="".join(lines),
+        seconds=time.monotonic() - started,
+    )
+    if expired.is_set():
+        raise TimeLimitError(_failure(done, log, f"ran past its limit of {timeout_s:g} s"))
+    if check and returncode:
+        if log is not None:
+            _leave_script(log, words, cwd, env)
+        raise CommandError(_failure(done, log, _ended(returncode)))
+    return done
+
+
+@contextlib.contextmanager
+def _spawned(
+    program: str, words: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None
+) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [program, *words[1:]],
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            end_group(process)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """Ask the whole process group to end, then make it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _expire(group: int, expired: threading.Event) -> None:
+    expired.set()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _ended(returncode: int) -> str:
+    if returncode >= 0:
+        return f"exited with {returncode}"
+    return f"was ended by {signal.Signals(-returncode).name}"
+
+
+def _failure(done: Completed, log: Path | None, what: str) -> str:
+    tail = "\n".join(deque(done.output.splitlines(), TAIL_LINES))
+    where = f" (whole output: {log})" if log is not None else ""
+    shown = f":\n{tail}" if tail.strip() else ""
+    return f"{Path(done.argv[0]).name} {what}{where}{shown}"
+
+
+def _leave_script(
+    log: Path, words: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None
+) -> None:
+    """A script that repeats the failed command. Only names that are ours to set are written down:
+    an inherited environment can hold secrets."""
+    inherited = os.environ
+    changed = {} if env is None else {k: v for k, v in env.items() if inherited.get(k) != v}
+    text = ["#!/bin/sh", f"cd {shlex.quote(str(cwd or Path.cwd()))} || exit 1"]
+    text += [f"export {name}={shlex.quote(value)}" for name, value in sorted(changed.items())]
+    text += ["exec " + shlex.join(words), ""]
+    script = log.with_name(log.name + ".sh")
+    write_atomic(script, "\n".join(text))
+    script.chmod(0o755)

@@ -1,0 +1,119 @@
+"""Where things lie. The only module that reads the environment for paths.
+
+`TENSORWRIGHT_CACHE`  downloads, sources, compiled objects, environments (default: the XDG cache).
+`TENSORWRIGHT_MIRROR` a base URL or folder that is asked before a file's own home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.errors import BusyError, DiskError
+from tfbuild.talk import size
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """Folders of one checkout and of one user's cache."""
+
+    root: Path
+    cache: Path
+    mirror: str = ""
+
+    @property
+    def templates(self) -> Path:
+        return self.root / "templates"
+
+    @property
+    def pool(self) -> Path:
+        """Finished wheels, each with its manifest beside it."""
+        return self.root / "wheels"
+
+    @property
+    def reports(self) -> Path:
+        return self.root / "reports"
+
+    @property
+    def downloads(self) -> Path:
+        return self.cache / "downloads"
+
+    @property
+    def sources(self) -> Path:
+        """Unpacked TensorFlow sources, one folder per tarball hash."""
+        return self.cache / "sources"
+
+    @property
+    def stock(self) -> Path:
+        """Headers and libraries of stock wheels, one folder per wheel hash."""
+        return self.cache / "stock"
+
+    @property
+    def work(self) -> Path:
+        """Rendered workspaces and logs, one folder per plan key."""
+        return self.cache / "work"
+
+    @property
+    def arms(self) -> Path:
+        """Virtual environments with a TensorFlow inside."""
+        return self.cache / "arms"
+
+    @property
+    def tools(self) -> Path:
+        return self.cache / "tools"
+
+
+def places(env: Mapping[str, str] | None = None) -> Places:
+    env = os.environ if env is None else env
+    home = Path(env.get("HOME") or "/")
+    base = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
+    cache = Path(env.get("TENSORWRIGHT_CACHE") or base / "tensorwright")
+    mirror = env.get("TENSORWRIGHT_MIRROR", "")
+    return Places(root=ROOT, cache=cache.expanduser().resolve(), mirror=mirror)
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, what: str) -> Iterator[None]:
+    """Hold `folder` for one process. Raises BusyError at once when another process has it.
+
+    The kernel drops the lock with the process, so a killed run leaves nothing to clean.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / ".lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise DiskError(f"cannot write in {folder}: {error.strerror}") from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip() or "another process"
+            raise BusyError(
+                f"{holder} is using {folder} for {what}",
+                hint="Wait until it has finished, then run the same command again",
+            ) from None
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()}")
+        handle.flush()
+        yield
+
+
+def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
+    """Raises DiskError when the file system that holds `folder` has less than `needed_bytes`."""
+    present = folder
+    while not present.exists():
+        present = present.parent
+    free = shutil.disk_usage(present).free
+    if free < needed_bytes:
+        raise DiskError(
+            f"{what} needs {size(needed_bytes)} in {folder}, {size(free)} are free",
+            hint="Free some space, or set TENSORWRIGHT_CACHE to a folder on a larger disk",
+        )

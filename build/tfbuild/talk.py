@@ -1,0 +1,96 @@
+"""What the program says to a person: always on stderr, in colour only on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+
+_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    _console.print(text, markup=False)
+
+
+def note(text: str) -> None:
+    """Something a person may want to know, less loud than what is being done."""
+    _console.print(f"  {text}", style="dim", markup=False)
+
+
+def warn(text: str) -> None:
+    _console.print(f"warning: {text}", style="yellow", markup=False)
+
+
+@contextlib.contextmanager
+def step(name: str) -> Iterator[None]:
+    """Say what begins, and when it ends say how long it took."""
+    _console.print(f"→ {name}", style="bold", markup=False)
+    started = time.monotonic()
+    yield
+    _console.print(f"  done in {duration(time.monotonic() - started)}", style="dim")
+
+
+@contextlib.contextmanager
+def counting(unit: str, total: int) -> Iterator[_Count]:
+    """Progress of long work: done of total, and an estimate of what is left."""
+    count = _Count(unit, total)
+    with contextlib.ExitStack() as stack:
+        if _console.is_terminal:
+            count.live = stack.enter_context(_console.status(count.line()))
+        yield count
+
+
+class _Count:
+    """Counts what is done. On a terminal one line is redrawn, elsewhere a line every 15 s."""
+
+    def __init__(self, unit: str, total: int) -> None:
+        self.unit = unit
+        self.total = total
+        self.done = 0
+        self.detail = ""
+        self.live: object | None = None
+        self._started = time.monotonic()
+        self._said = self._started
+
+    def advance(self, done: int, total: int | None = None, detail: str = "") -> None:
+        self.done, self.total = done, self.total if total is None else total
+        self.detail = detail
+        update = getattr(self.live, "update", None)
+        if update is not None:
+            update(self.line())
+        elif time.monotonic() - self._said > _QUIET_S:
+            self._said = time.monotonic()
+            note(self.line())
+
+    def line(self) -> str:
+        spent = time.monotonic() - self._started
+        left = ""
+        if 0 < self.done < self.total:
+            left = f", about {duration(spent / self.done * (self.total - self.done))} left"
+        tail = f"  {self.detail}" if self.detail else ""
+        return f"{self.done} of {self.total} {self.unit}, {duration(spent)}{left}{tail}"
+
+
+_QUIET_S = 15.0
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them: 4.2 s, 3 min 05 s, 2 h 10 min."""
+    if seconds < 60:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:  # noqa: PLR2004
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,240 @@
+"""A wheel as a file: what its name says, what RECORD says about its members, and their bytes.
+
+Everything that is read here is checked: a wheel that is damaged is an error that names the member.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import hashlib
+import io
+import lzma
+import re
+import shutil
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from tfbuild.errors import DiskError, WheelError
+
+BLOCK = 1 << 20
+"""Bytes that are held in memory of a member that is copied."""
+
+_ENCRYPTED = 0x1  # the flag in a member's header
+_HASHES = ("sha256", "sha384", "sha512")
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,  # a compression that zipfile does not know
+    struct.error,
+    csv.Error,
+    UnicodeDecodeError,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelIdentity:
+    """What a wheel's file name says: normalized name and version, sorted tags."""
+
+    name: str
+    version: str
+    tags: tuple[str, ...]
+
+
+class RecordLine(NamedTuple):
+    """A line of RECORD: `digest` is `sha256=` and the hash in URL-safe base 64 without padding."""
+
+    name: str
+    digest: str
+    size: str
+
+
+def read_identity(path: Path) -> WheelIdentity:
+    """Raises WheelError when the file name is not a wheel's."""
+    try:
+        name, version, _, tags = parse_wheel_filename(path.name)
+    except InvalidWheelFilename as error:
+        raise WheelError(f"{path.name} is not the name of a wheel ({error})") from error
+    words = tuple(sorted(str(tag) for tag in tags))
+    return WheelIdentity(name=name, version=str(version), tags=words)
+
+
+def read_member(path: Path, name: str) -> bytes:
+    """The bytes of one member. Raises WheelError when it is not there or damaged."""
+    with opened(path) as archive:
+        if name not in archive.NameToInfo:
+            raise WheelError(f"{path.name} has no {name}")
+        return archive.read(name)
+
+
+def verify_record(path: Path) -> tuple[RecordLine, ...]:
+    """Check every member's hash; the lines of RECORD in the archive's order, but for its own.
+
+    Raises WheelError naming the first member that is damaged, unlisted, or not there.
+    """
+    with opened(path) as archive:
+        record = record_name(archive)
+        listed = _read_record(archive.read(record))
+        silent = self_signed(record)
+        members = [info for info in files(archive) if info.filename not in silent]
+        lines = tuple(_checked(archive, info, listed.get(info.filename)) for info in members)
+        missing = listed.keys() - archive.NameToInfo.keys()
+        if missing:
+            raise zipfile.BadZipFile(f"{min(missing)} is in RECORD but not in the wheel")
+    return lines
+
+
+def extract(path: Path, prefixes: tuple[str, ...], folder: Path) -> None:
+    """Unpack the members under `prefixes` (folders end with a slash) into `folder`.
+
+    The folder appears at once when it is whole; one that is there already is left as it is.
+    Raises WheelError when a prefix has no member, DiskError when the disk refuses.
+    """
+    if folder.exists():
+        return
+    with opened(path) as archive:
+        infos = [info for info in files(archive) if _under(info.filename, prefixes)]
+        for prefix in prefixes:
+            if not any(_under(info.filename, (prefix,)) for info in infos):
+                raise WheelError(f"{path.name} has nothing under {prefix}")
+        with writing(folder):
+            _unpack(archive, infos, folder)
+
+
+def _under(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == each or (each.endswith("/") and name.startswith(each)) for each in prefixes)
+
+
+def _unpack(archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for info in infos:
+            path = part / info.filename
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(info) as source, path.open("wb") as sink:
+                shutil.copyfileobj(source, sink, BLOCK)
+        part.chmod(0o755)
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The wheel as an archive whose names are plain and unique; damage becomes a WheelError."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except OSError as error:
+        raise WheelError(f"cannot read {path}: {error.strerror}") from error
+    except (*_BROKEN, ValueError) as error:
+        raise _not_whole(path, error) from error
+    with archive:
+        try:
+            _need_sound_directory(archive)
+            yield archive
+        except _BROKEN as error:
+            raise _not_whole(path, error) from error
+
+
+def _not_whole(path: Path, why: Exception) -> WheelError:
+    hint = "Delete it, so that it is made or fetched again"
+    return WheelError(f"{path.name} is not a whole wheel: {why}", hint=hint)
+
+
+def _need_sound_directory(archive: zipfile.ZipFile) -> None:
+    names: set[str] = set()
+    for info in archive.infolist():
+        if not is_plain(info.filename.removesuffix("/")):
+            raise zipfile.BadZipFile(f"{info.filename!r} is no plain name for a file")
+        if info.filename in names:
+            raise zipfile.BadZipFile(f"{info.filename} is there twice")
+        if info.flag_bits & _ENCRYPTED:
+            raise zipfile.BadZipFile(f"{info.filename} is encrypted")
+        if info.header_offset < 0:
+            raise zipfile.BadZipFile(f"{info.filename} would start before the file")
+        names.add(info.filename)
+
+
+def is_plain(name: str) -> bool:
+    """Whether a member of this name stays inside the folder that it is unpacked in.
+
+    Control characters are refused too: RECORD cannot tell a carriage return from a line's end.
+    """
+    if re.search(r"[\0-\x1f\x7f\\]|^[A-Za-z]:", name):
+        return False
+    return not {"", ".", ".."} & {*name.split("/")}
+
+
+def files(archive: zipfile.ZipFile) -> tuple[zipfile.ZipInfo, ...]:
+    return tuple(info for info in archive.infolist() if not info.is_dir())
+
+
+def record_name(archive: zipfile.ZipFile) -> str:
+    found = [name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
+    if len(found) != 1:
+        raise zipfile.BadZipFile(f"it has {len(found)} RECORDs")
+    return found[0]
+
+
+def self_signed(record: str) -> frozenset[str]:
+    """The members that RECORD holds no hash of: itself and its signatures."""
+    return frozenset((record, f"{record}.jws", f"{record}.p7s"))
+
+
+def encode_digest(algorithm: str, digest: bytes) -> str:
+    return f"{algorithm}={base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def _read_record(text: bytes) -> dict[str, RecordLine]:
+    rows = [row for row in csv.reader(io.StringIO(text.decode(), newline=""), strict=True) if row]
+    if any(len(row) != len(RecordLine._fields) for row in rows):
+        raise zipfile.BadZipFile("RECORD has a line without three fields")
+    return {row[0]: RecordLine(*row) for row in rows}
+
+
+def _checked(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, line: RecordLine | None
+) -> RecordLine:
+    """The member's line of RECORD, once its bytes have shown that the line is true."""
+    if line is None:
+        raise zipfile.BadZipFile(f"{info.filename} is not in RECORD")
+    algorithm = line.digest.partition("=")[0]
+    if algorithm not in _HASHES:
+        raise zipfile.BadZipFile(f"RECORD has no hash of {info.filename} that can be checked")
+    try:
+        digest = encode_digest(algorithm, _digest(archive, info, algorithm))
+    except (*_BROKEN, OSError) as error:
+        raise zipfile.BadZipFile(f"{info.filename} is damaged ({error})") from error
+    if (digest, str(info.file_size)) != (line.digest, line.size):
+        raise zipfile.BadZipFile(f"{info.filename} is not what RECORD says")
+    return line
+
+
+def _digest(archive: zipfile.ZipFile, info: zipfile.ZipInfo, algorithm: str) -> bytes:
+    digest = hashlib.new(algorithm)
+    with archive.open(info) as source:
+        while block := source.read(BLOCK):
+            digest.update(block)
+    return digest.digest()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the file system refuses becomes a DiskError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tfbuild.compilers import find_compiler, identify, macros
+from tfbuild.errors import CompilerError
+
+HOST = platform.machine()
+OTHER = "aarch64" if HOST == "x86_64" else "x86_64"
+
+
+def folder_with(folder: Path, **programs: str) -> dict[str, str]:
+    """A PATH with these names, each a link to a real program."""
+    folder.mkdir(exist_ok=True)
+    for name, real in programs.items():
+        found = find_compiler(real).path.resolve()
+        (folder / name.replace("_", "-").replace("xx", "++")).symlink_to(found)
+    return {"PATH": str(folder)}
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(("name", "family"), [("g++", "gcc"), ("clang-16", "clang")])
+def test_compilers_say_what_they_are(name: str, family: str) -> None:
+    compiler = find_compiler(name)
+    assert compiler.family == family
+    assert compiler.architecture == HOST
+    assert compiler.flags == ()
+    asked = "-dumpfullversion" if family == "gcc" else "-dumpversion"
+    said = subprocess.run([compiler.path, asked], check=True, capture_output=True, text=True)
+    assert compiler.version == said.stdout.strip()
+
+
+@pytest.mark.toolchain
+def test_the_newest_clang_comes_first(tmp_path: Path) -> None:
+    env = folder_with(tmp_path / "bin", gxx="g++", clang_9="clang-16", clang_16="clang-16")
+    assert find_compiler(env=env).path.name == "clang-16"
+
+
+@pytest.mark.toolchain
+def test_gcc_serves_where_there_is_no_clang(tmp_path: Path) -> None:
+    compiler = find_compiler(env=folder_with(tmp_path / "bin", gxx="g++"))
+    assert compiler.family == "gcc"
+
+
+@pytest.mark.toolchain
+def test_a_name_that_says_nothing_is_seen_through(tmp_path: Path) -> None:
+    env = folder_with(tmp_path / "bin", cxx="clang-16")
+    assert find_compiler("c++", env=env).family == "clang"
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        (None, "clang-16"),
+        ("clang-17", "clang-17"),
+        ("clang++-17", "clang-17"),
+        ("g++", "g++"),
+        ("g++-13", "g++-13"),
+    ],
+)
+def test_no_compiler_names_the_package(tmp_path: Path, name: str | None, package: str) -> None:
+    with pytest.raises(CompilerError) as caught:
+        find_compiler(name, env={"PATH": str(tmp_path)})
+    assert caught.value.hint == f"Run: apt-get install {package}"
+
+
+def test_no_cross_compiler_names_the_package(tmp_path: Path) -> None:
+    with pytest.raises(CompilerError) as caught:
+        find_compiler(None, OTHER, env={"PATH": str(tmp_path)})
+    assert caught.value.hint.startswith("Run: apt-get install g++-")
+    assert "linux-gnu" in caught.value.hint
+
+
+def test_an_unknown_architecture_is_refused() -> None:
+    with pytest.raises(CompilerError, match="riscv64 is not supported"):
+        find_compiler(None, "riscv64")
+
+
+@pytest.mark.toolchain
+def test_a_compiler_of_this_architecture_only_is_refused() -> None:
+    with pytest.raises(CompilerError, match=f"not compile for {OTHER}"):
+        find_compiler("g++", OTHER)
+
+
+@pytest.mark.toolchain
+def test_clang_cross_compiles_and_gcc_has_a_name_for_it() -> None:
+    clang = find_compiler("clang-16", OTHER)
+    assert clang.flags == (f"--target={OTHER}-linux-gnu",)
+    assert f"__{OTHER}__" in macros(clang, ())
+    gcc = find_compiler(None, OTHER)
+    assert (gcc.family, gcc.flags) == ("gcc", ())
+    assert f"__{OTHER}__" in macros(gcc, ())
+
+
+@pytest.mark.toolchain
+def test_refused_flags_are_told_in_the_compilers_words() -> None:
+    with pytest.raises(CompilerError, match=r"refuses -march=nonsense: .*error:.*nonsense"):
+        macros(find_compiler("g++"), ["-march=nonsense"])
+
+
+def test_a_program_that_is_no_compiler_is_refused() -> None:
+    with pytest.raises(CompilerError, match="neither clang nor gcc"):
+        identify(Path("/bin/true"), HOST)
+    with pytest.raises(CompilerError, match="refuses to run"):
+        identify(Path("/bin/false"), HOST)
+
+
+@pytest.mark.toolchain
+def test_macros_have_values() -> None:
+    shown = macros(find_compiler("g++"), ["-DONE", "-DTWO=a b"])
+    assert shown["ONE"] == "1"
+    assert shown["TWO"] == "a b"

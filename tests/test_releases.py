@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tfbuild import records
+from tfbuild.errors import PythonError, ReleaseError, WheelError
+from tfbuild.releases import (
+    LOCKS,
+    Release,
+    bazel_sha256,
+    dependency_lock,
+    filled,
+    find_release,
+    kernel_facts,
+    load_bazels,
+    load_releases,
+    stock_wheel,
+)
+from tfbuild.settings import ROOT
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+EVERY_RELEASE = pytest.mark.parametrize(
+    "release", load_releases(), ids=lambda release: release.version
+)
+
+
+def test_every_series_from_2_8_to_2_21_is_there_in_order() -> None:
+    series = [Version(release.version).release[:2] for release in load_releases()]
+    assert series == [(2, minor) for minor in range(8, 22)]
+
+
+@pytest.mark.parametrize("asked", ["2.14", "2.14.1", "v2.14.1", " 2.14.1\n"])
+def test_a_release_is_found_by_series_or_version(asked: str) -> None:
+    assert find_release(asked).version == "2.14.1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "closest"), [("2.14.0", "2.14.1"), ("2.1", "2.8.4|2.1"), ("2.99.1", "2.")]
+)
+def test_an_unknown_release_names_the_closest_and_all(asked: str, closest: str) -> None:
+    with pytest.raises(ReleaseError, match=re.escape(f"TensorFlow {asked} is not")) as caught:
+        find_release(asked)
+    assert re.search(closest, caught.value.hint)
+    assert all(release.version in caught.value.hint for release in load_releases())
+
+
+def test_a_word_is_no_release() -> None:
+    with pytest.raises(ReleaseError, match="latest is not in the release table"):
+        find_release("latest")
+
+
+@EVERY_RELEASE
+def test_hashes_are_whole_and_none_is_used_twice(release: Release) -> None:
+    hashes = [release.archive.sha256, *(wheel.sha256 for wheel in release.wheels)]
+    assert all(SHA256.fullmatch(text) for text in hashes)
+    assert len(hashes) == len(set(hashes))
+
+
+@EVERY_RELEASE
+def test_wheels_belong_to_the_release_and_to_its_pythons(release: Release) -> None:
+    tags = {"cp" + python.replace(".", "") for python in release.pythons}
+    for wheel in release.wheels:
+        assert wheel.version == release.version
+        assert wheel.python_tag in tags
+        assert wheel.platform in {"x86_64", "aarch64"}
+        assert wheel.package in {"tensorflow", "tensorflow-cpu"}
+
+
+@EVERY_RELEASE
+def test_the_newest_python_of_a_release_has_a_cpu_wheel(release: Release) -> None:
+    tag = "cp" + release.pythons[-1].replace(".", "")
+    assert stock_wheel(release, "tensorflow-cpu", tag, "x86_64").python_tag == tag
+
+
+@EVERY_RELEASE
+def test_a_release_accepts_the_bazel_it_documents(release: Release) -> None:
+    assert release.accepts_bazel(release.bazel)
+
+
+@pytest.mark.parametrize(
+    ("bazel", "accepted"),
+    [("6.0.0", False), ("6.1.0", True), ("6.5.0", True), ("7.0.0", False), ("5.9.9", False)],
+)
+def test_the_bazel_range_has_two_ends(bazel: str, accepted: bool) -> None:
+    assert find_release("2.14").accepts_bazel(bazel) is accepted
+
+
+def test_only_releases_before_bazel_6_need_the_host_flag() -> None:
+    needing = [release.version for release in load_releases() if release.distinct_host]
+    assert needing == ["2.8.4", "2.9.3", "2.10.1", "2.11.1", "2.12.1", "2.13.1"]
+
+
+def test_target_and_folder_change_together() -> None:
+    for release in load_releases():
+        by_rule = release.wheel_target.endswith(":wheel")
+        assert by_rule == bool(release.wheel_folder)
+        assert by_rule == (Version(release.version) >= Version("2.17"))
+        assert by_rule == ("WHEEL_NAME" in dict(release.repo_env))
+
+
+def test_names_in_braces_are_replaced_and_none_is_left() -> None:
+    for release in load_releases():
+        pairs = filled(
+            release.repo_env + release.configure_env,
+            python="3.11",
+            python_bin="/usr/bin/python3",
+            clang="/usr/bin/clang-16",
+        )
+        assert not [value for _, value in pairs if "{" in value]
+    assert ("TF_PYTHON_VERSION", "3.11") in filled(find_release("2.14").repo_env, python="3.11")
+
+
+def test_a_missing_name_is_an_error() -> None:
+    with pytest.raises(KeyError, match="python"):
+        filled(find_release("2.14").repo_env)
+
+
+@pytest.mark.parametrize("tag", ["cp39", "cp310", "cp311"])
+def test_the_2_14_wheels_have_sizes_and_locks(tag: str) -> None:
+    wheel = stock_wheel(find_release("2.14"), "tensorflow-cpu", tag, "x86_64")
+    assert wheel.size is not None
+    assert wheel.size > 190_000_000
+    assert dependency_lock(wheel).name == f"tensorflow-cpu-2.14.1-{tag}.txt"
+
+
+def test_a_python_without_any_wheel_names_those_that_have_one() -> None:
+    with pytest.raises(PythonError, match="no wheel for cp312") as caught:
+        stock_wheel(find_release("2.14"), "tensorflow-cpu", "cp312", "x86_64")
+    assert "cp39, cp310, cp311" in caught.value.hint
+
+
+def test_a_machine_without_a_wheel_names_what_exists() -> None:
+    with pytest.raises(WheelError, match="no published cp311 wheel for aarch64") as caught:
+        stock_wheel(find_release("2.14"), "tensorflow-cpu", "cp311", "aarch64")
+    assert "tensorflow-cpu on x86_64" in caught.value.hint
+    assert "aarch64" not in caught.value.hint
+
+
+def test_a_wheel_without_a_lock_is_an_error() -> None:
+    wheel = stock_wheel(find_release("2.21"), "tensorflow-cpu", "cp311", "x86_64")
+    with pytest.raises(WheelError, match=r"no locked dependencies for tensorflow-cpu 2\.21\.0"):
+        dependency_lock(wheel)
+
+
+def test_kernels_of_an_untried_release_are_an_error_that_names_the_tried_one() -> None:
+    with pytest.raises(ReleaseError, match=r"not known for TensorFlow 2\.21\.0") as caught:
+        kernel_facts(find_release("2.21"))
+    assert "2.14.1" in caught.value.hint
+
+
+def test_kernel_defines_are_unambiguous() -> None:
+    facts = kernel_facts(find_release("2.14"))
+    names = [define.name for define in facts.defines + facts.forbidden]
+    assert len(names) == len(set(names))
+    flags = [define.flag for define in facts.defines]
+    assert "-DEIGEN_USE_AVX512_GEMM_KERNELS=0" in flags
+    assert "-DINTEL_MKL" in flags
+
+
+def test_a_release_is_a_record_with_a_key() -> None:
+    first, second = (records.key_of(find_release(version)) for version in ("2.14", "2.15"))
+    assert first == records.key_of(find_release("2.14.1"))
+    assert first != second
+
+
+def test_guarded_names_come_in_the_order_that_tensorflow_prints() -> None:
+    release = find_release("2.14")
+    unused = [name for feature, name in release.guarded if feature not in release.stock_features]
+    assert unused[:2] == ["AVX2", "AVX512F"]
+    assert unused[-1] == "FMA"
+
+
+def test_bazel_binaries_are_pinned_once_each() -> None:
+    pins = load_bazels()
+    assert len({(pin.version, pin.platform) for pin in pins}) == len(pins)
+    assert all(SHA256.fullmatch(pin.sha256) for pin in pins)
+    assert bazel_sha256("6.5.0", "linux-x86_64") != bazel_sha256("6.5.0", "linux-arm64")
+    assert bazel_sha256("6.1.0", "linux-x86_64") is None
+
+
+def pinned(lock: Path) -> dict[str, set[str]]:
+    """Every requirement of a lock with its hashes. Fails on a line not pinned to one version."""
+    text = re.sub(r"\\\n\s*", " ", lock.read_text(encoding="utf-8"))
+    found: dict[str, set[str]] = {}
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        spec, *hashes = line.split(" --hash=sha256:")
+        requirement = Requirement(spec)
+        (version,) = requirement.specifier
+        assert version.operator == "=="
+        found.setdefault(requirement.name, set()).update(digest.strip() for digest in hashes)
+    return found
+
+
+@pytest.mark.parametrize(
+    "lock", [*sorted(LOCKS.glob("*.txt")), ROOT / "requirements.txt"], ids=lambda path: path.stem
+)
+def test_a_lock_hashes_everything_and_names_no_host(lock: Path) -> None:
+    for name, hashes in pinned(lock).items():
+        assert hashes, name
+        assert all(SHA256.fullmatch(digest) for digest in hashes), name
+    assert "://" not in lock.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("lock", sorted(LOCKS.glob("*.txt")), ids=lambda path: path.stem)
+def test_an_arm_gets_tensorflow_from_its_wheel_and_the_rest_from_the_lock(lock: Path) -> None:
+    names = pinned(lock).keys()
+    assert "tensorflow-cpu" not in names
+    assert {"keras", "numpy", "protobuf", "setuptools", "wheel"} <= names
+
+
+def test_the_toolchain_lock_has_every_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = project["dependencies"] + project["optional-dependencies"]["dev"]
+    names = {canonicalize_name(Requirement(line).name) for line in declared}
+    assert names <= pinned(ROOT / "requirements.txt").keys()
+
+
+def test_bazelisk_is_locked_by_content_and_not_by_host() -> None:
+    lock = json.loads((ROOT / "build/npm/package-lock.json").read_text(encoding="utf-8"))
+    packages = {name: fields for name, fields in lock["packages"].items() if name}
+    assert packages.keys() == {"node_modules/@bazel/bazelisk"}
+    for fields in packages.values():
+        assert fields["integrity"].startswith("sha512-")
+        assert "resolved" not in fields

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import dataclasses
+
+import archspec.cpu
+import pytest
+from archspec.cpu import TARGETS
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+from tests.recorded import HONEST, WHOLE, cpu_of
+
+from tfbuild.cpu import Cpu, read_cpu, x86_64_level
+from tfbuild.errors import TargetError
+from tfbuild.features import table
+from tfbuild.models import model_of, models
+from tfbuild.targets import all_targets, match, missing, parse_target, resolve
+
+X86_64 = sorted(table("x86_64"))
+
+
+def made(features: frozenset[str], vendor: str = "GenuineIntel") -> Cpu:
+    return Cpu(
+        architecture="x86_64",
+        vendor=vendor,
+        name="made",
+        family=0,
+        model=0,
+        stepping=0,
+        microcode="",
+        hypervisor=False,
+        features=features,
+    )
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_recorded_cpus_match_the_target_in_their_name(name: str) -> None:
+    found = match(cpu_of(name))
+    assert found.best.spec == name.partition("-")[0]
+    assert missing(found.best, cpu_of(name)) == ()
+    assert missing(found.native, cpu_of(name)) == ()
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_cpus_are_their_own_native_and_have_no_notes(name: str) -> None:
+    found = match(cpu_of(name))
+    assert found.native == found.best
+    assert found.notes == ()
+
+
+def test_a_masked_zen4_keeps_its_vector_units() -> None:
+    found = match(cpu_of("x86_64_v4-masked-zen4"))
+    assert [(miss.name, miss.missing) for miss in found.near] == [("zen4", ("flush_l1d", "pku"))]
+    assert found.native.name == "x86_64_v4"
+    assert found.native.tune == "zen4"
+    wanted = {"avx512_bf16", "avx512_vnni", "avx512ifma", "avx512vbmi", "avx512_vbmi2"}
+    wanted |= {"avx512_bitalg", "avx512_vpopcntdq", "gfni", "vaes", "vpclmulqdq"}
+    assert wanted <= set(found.native.extras)
+    assert not {"clzero", "clwb", "fsgsbase"} & set(found.native.extras)
+    assert "is Zen 4 (zen4), but it shows no flush_l1d, pku" in found.notes[0]
+
+
+def test_a_lying_model_number_is_told() -> None:
+    found = match(cpu_of("icelake-lying-model-167"))
+    assert [(miss.name, miss.missing) for miss in found.near] == [("sapphirerapids", ("waitpkg",))]
+    assert found.native.spec == "icelake+avx512_bf16/sapphirerapids"
+    assert "model 167 is Rocket Lake" in found.notes[0]
+    assert "the flags are those of sapphirerapids: it has amx_bf16" in found.notes[0]
+
+
+def test_a_true_model_167_is_told_from_the_lying_one() -> None:
+    found = match(cpu_of("cannonlake-rocketlake-11900"))
+    assert "it shows no clwb" in found.notes[0]
+
+
+def test_a_hidden_group_is_a_note_and_no_other_tuning() -> None:
+    found = match(cpu_of("skylake-aws-8175m"))
+    assert found.native.spec == "skylake+avx512cd+avx512f"
+    assert found.near[0].missing == ("avx512bw", "avx512dq", "avx512vl")
+    assert "hidden by its hypervisor" in found.notes[0]
+
+
+def test_this_machine_matches_as_archspec_says() -> None:
+    cpu = read_cpu()
+    assert match(cpu).best.name == archspec.cpu.host().name
+    assert missing(match(cpu).native, cpu) == ()
+
+
+@given(
+    st.frozensets(st.sampled_from(X86_64)),
+    st.frozensets(st.sampled_from(X86_64)),
+    st.sampled_from(["GenuineIntel", "AuthenticAMD", "CentaurHauls"]),
+)
+def test_more_features_never_match_a_lesser_level(
+    some: frozenset[str], more: frozenset[str], vendor: str
+) -> None:
+    lesser, greater = match(made(some, vendor)).best, match(made(some | more, vendor)).best
+    assert x86_64_level(lesser.features) <= x86_64_level(greater.features)
+    assert lesser.features <= some
+
+
+@given(
+    st.sampled_from(sorted(name for name in TARGETS if str(TARGETS[name].family) == "x86_64")),
+    st.frozensets(st.sampled_from(X86_64), max_size=4),
+)
+def test_native_asks_only_for_what_is_there(name: str, hidden: frozenset[str]) -> None:
+    uarch = TARGETS[name]
+    cpu = made(frozenset(uarch.features) - hidden, uarch.vendor)
+    found = match(cpu)
+    assert missing(found.native, cpu) == ()
+    assert found.best.features <= found.native.features
+    assert not any(table("x86_64")[extra].banned for extra in found.native.extras)
+    for miss in found.near:
+        assert miss.missing == tuple(sorted(TARGETS[miss.name].features - cpu.features))
+
+
+@given(st.data())
+def test_specs_read_back(data: st.DataObject) -> None:
+    base = data.draw(st.sampled_from(all_targets()))
+    rows = table(base.family).values()
+    addable = sorted(row.name for row in rows if row.flag and not row.banned)
+    extras = data.draw(st.frozensets(st.sampled_from(addable), max_size=5))
+    tune = data.draw(st.sampled_from([target.name for target in all_targets(base.family)]))
+    target = parse_target("+".join((base.name, *extras)) + f"/{tune}")
+    assert parse_target(target.spec) == target
+    assert target.features == base.features | extras
+    assert not set(target.extras) & base.features
+    assert Version(f"2.14.1+{target.local}").local == target.local
+
+
+@pytest.mark.parametrize(
+    ("spec", "local"),
+    [("zen4", "zen4"), ("skylake_avx512", "skylake.avx512"), ("x86-64-v3", "x86.64.v3")],
+)
+def test_plain_targets_have_readable_local_versions(spec: str, local: str) -> None:
+    assert parse_target(spec).local == local
+
+
+def test_extras_and_tuning_change_the_local_version() -> None:
+    specs = ["x86_64_v4", "x86_64_v4/zen4", "x86_64_v4+avx512_bf16", "x86_64_v4+avx512_bf16/zen4"]
+    locals_ = {parse_target(spec).local for spec in specs}
+    assert len(locals_) == len(specs)
+    assert all(local.startswith("x86.64.v4") for local in locals_)
+
+
+@pytest.mark.parametrize("spec", ["Skylake-AVX512", " skylake_avx512 "])
+def test_spelling_is_forgiven(spec: str) -> None:
+    assert parse_target(spec).spec == "skylake_avx512"
+
+
+def test_features_that_the_target_has_are_no_extras() -> None:
+    assert parse_target("zen4+avx2").spec == "zen4"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("skylak", "no target called skylak. Did you mean skylake"),
+        ("znver3", "Did you mean zen3"),
+        ("", r"no target called \(nothing\)"),
+        ("power9le", "no target called power9le"),
+        ("skylake+avx512vnni", "Did you mean avx512_vnni"),
+        ("skylake+", "is not a feature"),
+        ("skylake+flush_l1d", "flush_l1d is not a feature that can be added"),
+        ("sapphirerapids+avx512_fp16", "_Float16"),
+        ("skylake/zen9", "no target called zen9"),
+        ("skylake/neoverse_v1", "cannot be tuned for neoverse_v1"),
+    ],
+)
+def test_what_cannot_be_is_refused(spec: str, said: str) -> None:
+    with pytest.raises(TargetError, match=said):
+        parse_target(spec)
+
+
+def test_targets_of_both_families_are_listed_once() -> None:
+    names = [target.name for target in all_targets()]
+    assert len(names) == len(set(names))
+    assert {"x86_64", "skylake", "zen3", "aarch64", "neoverse_v1"} <= set(names)
+    assert "power9le" not in names
+    assert {target.family for target in all_targets("aarch64")} == {"aarch64"}
+
+
+def test_native_is_resolved_to_a_name() -> None:
+    cpu = cpu_of("x86_64_v4-masked-zen4")
+    assert resolve("native", cpu) == match(cpu).native
+    assert resolve("native", cpu).spec.startswith("x86_64_v4+")
+    assert resolve("haswell", cpu).spec == "haswell"
+
+
+def test_missing_names_the_features_or_the_family() -> None:
+    cpu = cpu_of("haswell")
+    assert missing(parse_target("broadwell"), cpu) == ("adx", "rdseed")
+    assert missing(parse_target("haswell"), cpu) == ()
+    assert missing(parse_target("armv8.4a"), cpu) == ("aarch64",)
+
+
+def test_model_numbers_name_one_line_each() -> None:
+    for model in models():
+        assert model.target in TARGETS
+        assert TARGETS[model.target].vendor == model.vendor
+        for first, last in model.models:
+            for number in range(first, last + 1):
+                cpu = dataclasses.replace(
+                    made(frozenset(), model.vendor),
+                    family=model.family,
+                    model=number,
+                    stepping=model.steppings[0],
+                )
+                assert [other.name for other in models() if other.covers(cpu)] == [model.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("skylake_avx512", "Skylake-SP"),
+        ("cascadelake", "Cascade Lake"),
+        ("zen2", "Zen 2"),
+        ("zen3", "Zen 3"),
+        ("zen4", "Zen 4"),
+        ("neoverse_v1", "neoverse_v1"),
+    ],
+)
+def test_model_numbers_of_recorded_cpus(name: str, line: str) -> None:
+    model = model_of(cpu_of(name))
+    assert model is not None
+    assert model.name == line

@@ -1,0 +1,182 @@
+"""The twins' shapes and bytes, the initial parameters, and parameter counts worked out by hand.
+
+That the real Keras models have these counts is asked of TensorFlow in integration/test_worker.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tfbench.parameters import digest, initial_parameters
+from tfbench.twins import BIGRAMS, NIETZSCHE_CHARS, WORDS
+from tfbench.workloads import BATCHES, WORKLOADS, twin
+
+
+def dense(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def convolution(channels: int, filters: int) -> int:
+    return 3 * 3 * channels * filters + filters
+
+
+def lstm(inputs: int, units: int) -> int:
+    return 4 * ((inputs + units) * units + units)
+
+
+BY_HAND = {
+    "mnist_mlp": dense(784, 512) + dense(512, 512) + dense(512, 10),
+    # 28 → 26 → 24, pooled to 12
+    "mnist_cnn": convolution(1, 32)
+    + convolution(32, 64)
+    + dense(12 * 12 * 64, 128)
+    + dense(128, 10),
+    # 32 → 32 → 30, pooled to 15 → 15 → 13, pooled to 6
+    "cifar10_cnn": convolution(3, 32)
+    + convolution(32, 32)
+    + convolution(32, 64)
+    + convolution(64, 64)
+    + dense(6 * 6 * 64, 512)
+    + dense(512, 10),
+    "imdb_fasttext": (20_001 + BIGRAMS) * 50 + dense(50, 1),
+    "imdb_bilstm": 20_000 * 128 + 2 * lstm(128, 64) + dense(128, 1),
+    "lstm_text": lstm(57, 128) + dense(128, 57),
+}
+
+
+def test_there_are_the_six_workloads_of_the_article() -> None:
+    assert list(WORKLOADS) == list(BY_HAND)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_recorded_parameter_count_is_the_one_worked_out_by_hand(name: str) -> None:
+    assert WORKLOADS[name].parameters == BY_HAND[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("mnist_mlp", 128),
+        ("mnist_cnn", 128),
+        ("cifar10_cnn", 32),
+        ("imdb_fasttext", 32),
+        ("imdb_bilstm", 32),
+        ("lstm_text", 128),
+    ],
+)
+def test_batch_sizes_are_the_articles(name: str, batch: int) -> None:
+    assert WORKLOADS[name].batch == batch
+    assert WORKLOADS[name].inputs[0] == WORKLOADS[name].targets[0] == batch
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_twin_has_the_stated_shapes_and_dtypes(name: str) -> None:
+    workload = WORKLOADS[name]
+    inputs, targets = twin(workload, seed=7)
+    assert inputs.shape == (BATCHES, *workload.inputs)
+    assert targets.shape == (BATCHES, *workload.targets)
+    assert (str(inputs.dtype), str(targets.dtype)) == (
+        workload.inputs_dtype,
+        workload.targets_dtype,
+    )
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_seed_decides_the_bytes(name: str) -> None:
+    workload = WORKLOADS[name]
+    assert digest(twin(workload, 1)) == digest(twin(workload, 1))
+    assert digest(twin(workload, 1)) != digest(twin(workload, 2))
+
+
+@pytest.mark.parametrize("name", ["mnist_mlp", "mnist_cnn", "cifar10_cnn"])
+def test_images_are_eight_bits_over_255_and_labels_one_hot(name: str) -> None:
+    pixels, labels = twin(WORKLOADS[name], 3)
+    assert pixels.min() >= 0
+    assert pixels.max() <= 1
+    assert np.allclose(pixels * 255, np.round(pixels * 255), atol=1e-4)
+    assert (labels.sum(axis=-1) == 1).all()
+    assert (labels.reshape(-1, 10).sum(axis=0) > 0).all()
+
+
+def test_mnist_is_mostly_background_and_cifar_is_not() -> None:
+    def inked(name: str) -> float:
+        return float((twin(WORKLOADS[name], 3)[0] > 0).mean())
+
+    assert 0.15 < inked("mnist_mlp") < 0.25
+    assert inked("cifar10_cnn") > 0.9
+
+
+def test_reviews_use_the_words_and_pad_in_front() -> None:
+    tokens = twin(WORKLOADS["imdb_bilstm"], 3)[0].reshape(-1, 100)
+    assert tokens.min() == 0
+    assert tokens.max() < WORDS
+    padded = tokens == 0
+    assert (np.diff(padded.astype(int), axis=1) <= 0).all(), "no padding behind a word"
+    counts = np.bincount(tokens[tokens > 3])
+    assert counts[4:40].sum() > counts[4000:4036].sum() * 10, "common words are common"
+
+
+def test_bigrams_stand_above_the_words_and_within_the_embedding() -> None:
+    tokens = twin(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
+    assert WORDS not in tokens
+    assert WORDS < tokens.max() < WORDS + 1 + BIGRAMS
+    long = tokens[(tokens > 0).all(axis=1)]
+    assert (long[:, -1] > WORDS).all(), "bigrams stand behind the words"
+    assert ((tokens > WORDS).sum(axis=1) > 0).all()
+
+
+def test_reviews_are_as_long_as_imdbs() -> None:
+    tokens = twin(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
+    whole = (tokens > 0).sum(axis=1)
+    assert 0.3 < (whole == 400).mean() < 0.6, "half of IMDB's reviews have over 178 words"
+
+
+def test_text_windows_overlap_as_they_do_in_the_script() -> None:
+    windows, following = twin(WORKLOADS["lstm_text"], 3)
+    codes = windows.reshape(-1, 40, NIETZSCHE_CHARS).argmax(axis=-1)
+    nexts = following.reshape(-1, NIETZSCHE_CHARS).argmax(axis=-1)
+    assert (codes[1:, :37] == codes[:-1, 3:]).all()
+    assert (codes[1:, 37] == nexts[:-1]).all()
+    assert (windows.sum(axis=-1) == 1).all()
+
+
+def test_initial_parameters_follow_keras_rules() -> None:
+    embedding, kernel, bias, recurrent, forget = initial_parameters(
+        [
+            ("embedding/embeddings:0", (500, 20)),
+            ("conv2d/kernel:0", (3, 3, 32, 64)),
+            ("conv2d/bias:0", (64,)),
+            ("bidirectional/forward_lstm/lstm_cell_1/recurrent_kernel:0", (16, 64)),
+            ("bidirectional/forward_lstm/lstm_cell_1/bias:0", (64,)),
+        ],
+        seed=5,
+    )
+    assert np.abs(embedding).max() <= 0.05
+    limit = np.sqrt(6 / (9 * (32 + 64)))
+    assert 0.99 * limit < np.abs(kernel).max() <= limit
+    assert not bias.any()
+    assert np.allclose(recurrent @ recurrent.T, np.eye(16), atol=1e-4)
+    assert forget.tolist() == [0.0] * 16 + [1.0] * 16 + [0.0] * 32
+    assert {each.dtype for each in (embedding, kernel, bias, recurrent, forget)} == {
+        np.dtype(np.float32)
+    }
+
+
+def test_weights_of_one_shape_differ_and_repeat_with_the_seed() -> None:
+    named = [("a/kernel:0", (8, 8)), ("b/kernel:0", (8, 8))]
+    first, second = initial_parameters(named, 1)
+    assert not np.array_equal(first, second)
+    assert digest([first, second]) == digest(initial_parameters(named, 1))
+    assert digest([first, second]) != digest(initial_parameters(named, 2))
+
+
+def test_a_weight_without_a_rule_is_an_error() -> None:
+    with pytest.raises(ValueError, match="gamma"):
+        initial_parameters([("batch_normalization/gamma:0", (8,))], seed=1)
+
+
+def test_digest_sees_shape_and_dtype() -> None:
+    flat = np.zeros(4, np.float32)
+    assert digest([flat]) != digest([flat.reshape(2, 2)])
+    assert digest([flat]) != digest([flat.view(np.int32)])
