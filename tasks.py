@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
-from invoke import Collection, Context, Exit, task
+from invoke import Collection, Context, Exit, task  # type: ignore[attr-defined]
+
+Options = ParamSpec("Options")
 
 ROOT = Path(__file__).resolve().parent
 for folder in ("benchmarks", "wheels", "build"):
@@ -36,12 +38,14 @@ PLAN_HELP = {
 }
 
 
-def command(help: dict[str, str] | None = None, positional: tuple[str, ...] = ()) -> Any:  # noqa: A002, ANN401
+def command(
+    help: dict[str, str] | None = None,  # noqa: A002  (Invoke's own name for it)
+) -> Callable[[Callable[Options, None]], Callable[Options, None]]:
     """A task whose errors become one line and an exit code of their own."""
 
-    def decorate(function: Callable[..., None]) -> Any:  # noqa: ANN401
+    def decorate(function: Callable[Options, None]) -> Callable[Options, None]:
         @functools.wraps(function)
-        def guarded(*args: Any, **options: Any) -> None:  # noqa: ANN401
+        def guarded(*args: Options.args, **options: Options.kwargs) -> None:
             from tfbuild.errors import TensorwrightError
 
             try:
@@ -56,7 +60,8 @@ def command(help: dict[str, str] | None = None, positional: tuple[str, ...] = ()
                 where = f" ({error.filename})" if error.filename else ""
                 raise Exit(f"error: {error.strerror or error}{where}", 18) from None
 
-        return task(help=help or {}, positional=positional)(guarded)
+        made: Any = task(help=help or {}, positional=())(guarded)
+        return made  # type: ignore[no-any-return]
 
     return decorate
 

@@ -168,7 +168,8 @@ def test_overall_has_one_figure_for_each_number_of_vcpus() -> None:
     one = dataclasses.replace(measured(tuned_s=0.3), question=question(vcpus=1))
     found = overall((measured(), one), np.random.default_rng(0))
     assert [(each.vcpus, each.workloads) for each in found] == [(2, 1), (1, 1)]
-    assert found[0].speedup.interval.value > 1.4 > 1.1 > found[1].speedup.interval.value
+    two, one_vcpu = (each.speedup.interval.value for each in found)
+    assert (round(two, 1), round(one_vcpu, 1)) == (1.5, 1.0)
 
 
 def test_a_launch_without_samples_is_no_answer() -> None:
@@ -181,7 +182,7 @@ def test_a_launch_without_samples_is_no_answer() -> None:
 def test_a_block_that_lacks_a_sample_is_refused() -> None:
     broken = measured(launches=1)
     torn = dataclasses.replace(broken.launches[0], samples=broken.launches[0].samples[:-1])
-    with pytest.raises(SampleError, match="1 samples of one arm and 2 of the other"):
+    with pytest.raises(SampleError, match="2 samples of one arm and 1 of the other"):
         cell(dataclasses.replace(broken, launches=(torn,)), np.random.default_rng(0))
 
 

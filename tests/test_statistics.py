@@ -122,9 +122,7 @@ def test_the_interval_covers_the_truth_as_often_as_known(between: float, least: 
 def test_equal_arms_are_rarely_called_different() -> None:
     chance, trials, wrong = generator(12), 200, 0
     for _ in range(trials):
-        draws = bootstrap(
-            simulated(0.0, chance, between=0.0, within=0.01), chance, resamples=400
-        )
+        draws = bootstrap(simulated(0.0, chance, between=0.0, within=0.01), chance, resamples=400)
         wrong += verdict(interval(0.0, draws)) in (Verdict.FASTER, Verdict.SLOWER)
     assert wrong / trials <= 0.08
 

@@ -23,7 +23,7 @@ from tfbuild.errors import AgreementError, UsageError
 
 __all__ = ["COMPARISON", "QUICK", "SAMPLES", "THOROUGH", "Comparison", "Effort", "compare", "load"]
 
-QUICK = Effort(launches=2, blocks=20, budget_s=70.0)
+QUICK = Effort(launches=2, blocks=20, budget_s=35.0)
 THOROUGH = Effort(launches=5, blocks=20)
 SAMPLES, COMPARISON = "samples.jsonl", "comparison.json"
 
@@ -57,7 +57,8 @@ def compare(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         on_progress=on_progress or _silent,
     )
-    comparison = run.measure(seed)
+    run.measure(seed)
+    comparison = load(out / COMPARISON)
     check_agreement(comparison)
     return comparison
 
@@ -128,20 +129,20 @@ class Run:
     made: str
     on_progress: Progress
 
-    def measure(self, seed: int) -> Comparison:
-        """All cells; what is finished is on disk before the next begins."""
+    def measure(self, seed: int) -> None:
+        """Write all cells; what is finished is on disk before the next begins."""
         chance = Random(seed)  # noqa: S311  (a schedule, not a secret)
         done: list[Measured] = []
         with journal(self.out / SAMPLES) as keep:
             for question in self.questions:
                 done.append(self._measured(question, len(done), chance, keep))
                 save(self.out / COMPARISON, self._comparison(done, seed))
-        return self._comparison(done, seed)
 
     def _measured(
         self, question: Question, before: int, chance: Random, keep: Callable[[Sample], None]
     ) -> Measured:
         launches: list[Launch] = []
+        began = time.monotonic()
         for number in range(self.effort.launches):
             finished = before * self.effort.launches + number
             self._say(question, finished)
@@ -149,7 +150,9 @@ class Run:
             launch = measure_launch(
                 question,
                 number,
-                Limits(steps=first, blocks=self.effort.blocks, deadline=self._deadline(finished)),
+                Limits(
+                    steps=first, blocks=self.effort.blocks, deadline=self._deadline(began, number)
+                ),
                 chance=chance,
                 logs=self.out / "logs",
                 may_time=lambda starts: all(each.agrees for each in agreements([starts])),
@@ -160,20 +163,16 @@ class Run:
                 break
         return Measured(question=question, launches=tuple(launches))
 
-    def _deadline(self, finished: int) -> float:
-        """What is left of the budget is shared by the launches that are left."""
+    def _deadline(self, began: float, number: int) -> float:
+        """What is left of the cell's budget is shared by the launches that are left."""
         if self.effort.budget_s is None:
             return float("inf")
         now = time.monotonic()
-        left = self.began + self.effort.budget_s - now
-        return now + left / (self._total() - finished)
-
-    def _total(self) -> int:
-        return len(self.questions) * self.effort.launches
+        return now + (began + self.effort.budget_s - now) / (self.effort.launches - number)
 
     def _say(self, question: Question, finished: int) -> None:
         detail = f"{question.workload} on {len(question.vcpus)} vCPUs"
-        self.on_progress(finished, self._total(), detail)
+        self.on_progress(finished, len(self.questions) * self.effort.launches, detail)
 
     def _comparison(self, done: Sequence[Measured], seed: int) -> Comparison:
         generator = np.random.default_rng(seed)

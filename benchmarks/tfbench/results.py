@@ -21,7 +21,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How much is measured: `blocks` per launch, fewer where `budget_s` for everything runs out."""
+    """How much is measured: `blocks` per launch, fewer where a cell's `budget_s` runs out.
+
+    The budget holds the start of the workers, too.
+    """
 
     launches: int
     blocks: int

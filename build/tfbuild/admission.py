@@ -101,16 +101,18 @@ def _is_kernels(name: str, own: frozenset[str], others: frozenset[str]) -> bool:
     plain = _without_arguments(name)
     if "tensorflow::functor::" in plain:
         return True
-    parts = plain.split("::")
-    if parts[0].rpartition(" ")[2] not in {"tensorflow", "tsl"}:
+    namespace, *parts = plain.split("::")
+    if namespace != "tensorflow":
         return False
-    return any(part in own and part not in others for part in parts[1:])
+    # The outermost name that a header declares says whose it is: members are called alike.
+    whose = next((part for part in parts if part in own or part in others), None)
+    return whose in own and whose not in others
 
 
 def _without_arguments(name: str) -> str:
     """A demangled name without template and function arguments, return type and qualifiers."""
     depth, kept = 0, []
-    for letter in name.replace("operator()", "operator").replace("->", ""):
+    for letter in _ABI_TAG.sub("", _OPERATOR.sub("operator", name)):
         if letter in "<(":
             depth += 1
         elif letter in ">)":
@@ -121,18 +123,21 @@ def _without_arguments(name: str) -> str:
     return next((word for word in reversed(words) if "::" in word), words[-1])
 
 
+_ABI_TAG = re.compile(r"\[abi:\w+\]")
+_OPERATOR = re.compile(r"\boperator(\(\)|<=>|->\*?|<<=?|>>=?|[<>]=?)")
 _CLASS = re.compile(r"\b(?:class|struct)\s+(?:[A-Z_]+\s+)?(\w+)[^;{}()]*\{")
+_COMMENT = re.compile(r"//.*")
 _FUNCTION = re.compile(r"^(?:[\w:<>,&*]+ )+[&*]?(\w+)\(", re.MULTILINE)
 
 
 @functools.cache
 def declared(staged: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Names of classes and functions that the headers of the kernel folder declare, and those of
-    all other headers."""
+    the headers beside it (tensorflow/core; what lies elsewhere has a namespace of its own)."""
     own: set[str] = set()
     others: set[str] = set()
-    for path in staged.rglob("*.h"):
-        text = path.read_text(encoding="utf-8", errors="replace")
+    for path in (staged / FOLDER).parent.rglob("*.h"):
+        text = _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
         into = own if path.is_relative_to(staged / FOLDER) else others
         into.update(_CLASS.findall(text))
         into.update(_FUNCTION.findall(text))
@@ -168,6 +173,8 @@ def probe_env() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        # oneDNN's graph pass would put its own ops in the place of those that are looked at.
+        "TF_ENABLE_ONEDNN_OPTS": "0",
     }
 
 

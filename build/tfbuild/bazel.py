@@ -17,6 +17,7 @@ from tfbuild.run import Completed, run
 from tfbuild.settings import Places
 
 _PROBE_S = 300.0
+_VERSION = re.compile(r"^bazel (\d[\d.]*)", re.MULTILINE)
 _PROGRESS = re.compile(r"^\[([\d,]+) / ([\d,]+)\] (.*)$")
 
 # Debian's Bazel 4 has an unpacked install base, and takes Bazel's own repositories from packages.
@@ -125,8 +126,10 @@ def _probe(bazelisk: Path, use: str, places: Places, sha256: str) -> Bazel:
         return Bazel(bazelisk=bazelisk, use=use, version=package.partition("+")[0], debian=True)
     env = environment(use, sha256)
     done = run([bazelisk, "--version"], env=env, timeout_s=_PROBE_S, cwd=_neutral(places))
-    version = done.output.strip().splitlines()[-1].removeprefix("bazel ").partition("-")[0]
-    return Bazel(bazelisk=bazelisk, use=use, version=version, debian=False)
+    said = _VERSION.search(done.output)
+    if said is None:
+        raise ToolError(f"{use} is no Bazel: it answers {done.output.strip()[:60]!r} to --version")
+    return Bazel(bazelisk=bazelisk, use=use, version=said[1], debian=False)
 
 
 def _neutral(places: Places) -> Path:
@@ -200,6 +203,12 @@ def output_folder(
     bazel: Bazel, *, workspace: Path, options: tuple[str, ...], places: Places
 ) -> Path:
     """Where Bazel puts what it builds (`bazel info bazel-bin`)."""
-    words = [bazel.bazelisk, *startup_options(bazel, places), "info", *options, "bazel-bin"]
+    words: list[str | Path] = [
+        bazel.bazelisk,
+        *startup_options(bazel, places),
+        "info",
+        *options,
+        "bazel-bin",
+    ]
     done = run(words, cwd=workspace, env=environment(bazel.use))
     return Path(done.output.strip().splitlines()[-1])

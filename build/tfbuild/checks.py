@@ -21,11 +21,10 @@ def lint() -> None:
 
 
 def test(*, install: bool) -> None:
-    """Every test; what they need on this machine is installed first. Raises ToolError, FailedTests.
-    """
+    """Every test; what they need on this machine is installed first. Raises ToolError, FailedTests."""
     places = settings.places()
     version = releases.find_release(TESTED_RELEASE).bazel
-    doctor.prepare(places, version, tests=True, install=install)
+    doctor.prepare(places, version, tests=True, install=install, fetch=install)
     _check("pytest", "-m", "pytest", "-q", "--durations=10")
 
 

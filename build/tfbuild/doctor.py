@@ -93,11 +93,18 @@ def commands(missing: Iterable[Need]) -> tuple[str, ...]:
     return (f"{sudo}apt-get update", install)
 
 
-def prepare(places: Places, version: str, *, tests: bool = False, install: bool = True) -> None:
-    """Everything that `needs` names, and a Bazel that runs: installed where it is missing.
+def prepare(
+    places: Places,
+    version: str,
+    *,
+    tests: bool = False,
+    install: bool = False,
+    fetch: bool = True,
+) -> None:
+    """Everything that `needs` names, and a Bazel that runs.
 
-    Says what it installs. Without `install`, or where it may not, raises ToolError with the
-    commands.
+    With `install` missing Debian packages are installed; with `fetch` bazelisk is put into the
+    cache. Says what it does. What it may not do becomes a ToolError with the commands.
     """
     missing = [need for need in needs(places, tests=tests) if not need.present]
     if missing:
@@ -105,12 +112,12 @@ def prepare(places: Places, version: str, *, tests: bool = False, install: bool 
         if not install or os.geteuid() != 0 or shutil.which("apt-get") is None:
             raise _by_hand(f"this machine lacks: {names}", commands(missing))
         _apt([package for need in missing for package in need.packages])
-    _prepare_bazel(places, version, install)
+    _prepare_bazel(places, version, install=install, fetch=fetch)
 
 
-def _prepare_bazel(places: Places, version: str, install: bool) -> None:
+def _prepare_bazel(places: Places, version: str, *, install: bool, fetch: bool) -> None:
     if bazel.find_bazelisk(places) is None:
-        if not install:
+        if not fetch:
             raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
         with talk.step("npm: @bazel/bazelisk, its bytes pinned by package-lock.json"):
             bazel.install_bazelisk(places)

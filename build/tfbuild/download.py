@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import shutil
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -41,9 +42,24 @@ def verified(path: Path, pin: Pin) -> Path:
     if seen != pin.sha256:
         raise ChecksumError(
             f"{path} has sha256 {seen}, {pin.name} is pinned to {pin.sha256}",
-            hint="Remove the file and run the same command again",
+            hint="It was cut short or changed: fetch it again",
         )
     return path
+
+
+def kept(path: Path, pin: Pin) -> Path | None:
+    """What an earlier run left in the cache, if its bytes are still the pinned ones.
+
+    A file that has gone bad is removed, so that it is fetched again.
+    """
+    if not path.is_file():
+        return None
+    try:
+        return verified(path, pin)
+    except ChecksumError as error:
+        talk.warn(f"{error.message}; it is removed and fetched again")
+        path.unlink()
+        return None
 
 
 def fetch(url: str, pin: Pin, folder: Path) -> Path:
@@ -53,17 +69,19 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
     ChecksumError, DiskError.
     """
     target = folder / pin.name
-    if target.is_file():
-        return verified(target, pin)
-    folder.mkdir(parents=True, exist_ok=True)
+    if kept(target, pin):
+        return target
     part = folder / f"{pin.name}.part"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         _transfer(url, part, pin)
     except (
         urllib.error.URLError,
         http.client.HTTPException,
         TimeoutError,
         ConnectionError,
+        ssl.SSLError,
+        ValueError,  # (what urllib says of an address that is none)
     ) as error:
         reason = getattr(error, "reason", error)
         raise DownloadError(f"{_public(url)}: {reason}") from error

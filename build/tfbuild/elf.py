@@ -15,6 +15,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from tfbuild.errors import WheelError
 from tfbuild.run import run
 
+_RUNTIME = ("GLIBC_", "GLIBCXX_", "CXXABI_", "GCC_")
 _VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)$")
 
 
@@ -55,13 +56,10 @@ def floors(path: Path) -> dict[str, str]:
 
 def undefined(path: Path) -> tuple[str, ...]:
     """Demangled names that the library takes from others, without those of the C and C++ runtime
-    (which are versioned)."""
+    (known by their versions)."""
     symbols = _nm(path, "--dynamic", "--undefined-only", "--demangle")
-    return tuple(symbol.name for symbol in symbols if "@" not in symbol.name or _ours(symbol.name))
-
-
-def _ours(name: str) -> bool:
-    return name.endswith("@tensorflow")
+    names = (symbol.name.partition("@") for symbol in symbols)
+    return tuple(name for name, _, version in names if not version.startswith(_RUNTIME))
 
 
 def shared_objects(path: Path, exports: frozenset[str]) -> tuple[str, ...]:

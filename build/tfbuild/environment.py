@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from tfbuild.download import Pin, sha256_of, verified
+from tfbuild.download import Pin, kept, sha256_of, verified
 from tfbuild.errors import CommandError, DownloadError, PythonError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
@@ -53,8 +53,8 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
     if given is not None:
         return verified(given, pin)
     target = places.downloads / pin.name
-    if target.is_file():
-        return verified(target, pin)
+    if kept(target, pin):
+        return target
     need_disk(places.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
     wanted = places.downloads / f"{pin.name}.requirement"
     write_atomic(wanted, f"{requirement} --hash=sha256:{pin.sha256}\n")
@@ -84,9 +84,14 @@ def create(wheel: Path, *, python: str, lock: str, places: Places) -> Environmen
     It is keyed by what is in it, so it is made once. A half-made one is made anew. Raises
     PythonError, CommandError, WheelError.
     """
-    sha256 = sha256_of(wheel)
     text = resources.files("tfbuild").joinpath("locks", lock).read_text("utf-8")
-    key = hashlib.sha256(f"{python}\n{sha256}\n{text}".encode()).hexdigest()[:16]
+    return create_locked(wheel, python=python, requirements=text, places=places)
+
+
+def create_locked(wheel: Path, *, python: str, requirements: str, places: Places) -> Environment:
+    """As `create`, with the text of the locked requirements."""
+    sha256 = sha256_of(wheel)
+    key = hashlib.sha256(f"{python}\n{sha256}\n{requirements}".encode()).hexdigest()[:16]
     folder = places.arms / key
     environment = Environment(folder=folder, wheel=wheel, wheel_sha256=sha256)
     if (folder / _MARK).is_file() and environment.python.exists():
@@ -95,18 +100,21 @@ def create(wheel: Path, *, python: str, lock: str, places: Places) -> Environmen
     if folder.exists():
         shutil.rmtree(folder)
     run([find_python(python), "-m", "venv", "--without-pip", folder])
-    requirements = folder / "requirements.txt"
-    write_atomic(requirements, text)
+    locked_file = folder / "requirements.txt"
+    write_atomic(locked_file, requirements)
     log = folder / "pip.log"
     pip = (sys.executable, "-m", "pip", "--python", str(environment.python))
     quiet = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
-    locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(requirements))
+    locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
     run([*pip, "install", *quiet, *locked], log=log, timeout_s=1800)
     try:
         run([*pip, "install", *quiet, "--no-index", wheel], log=log, timeout_s=1800)
     except CommandError as error:
         raise WheelError(f"pip refuses {wheel.name} ({_last(error)})") from error
-    run([*pip, "check"], log=log, timeout_s=300)
+    try:
+        run([*pip, "check"], log=log, timeout_s=300)
+    except CommandError as error:
+        raise WheelError(f"pip check: {_last(error)}") from error
     write_atomic(folder / _MARK, f"{wheel.name}\n")
     return environment
 

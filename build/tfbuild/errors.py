@@ -19,7 +19,11 @@ class TensorwrightError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        # A message that shows output or a list ends with its own line.
+        between = "" if self.message.endswith("\n") else ". "
+        return f"{self.message}{between}{self.hint}"
 
 
 class UsageError(TensorwrightError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from tfbuild import build as builder
 from tfbuild import cpu, doctor, jobs, kernels, releases, render, settings, talk
 from tfbuild import plan as plans
-from tfbuild.build import Built
+from tfbuild.assemble import Built
 from tfbuild.compilers import Compiler
 from tfbuild.errors import CompilerError, HostError, UsageError
 from tfbuild.jobs import Jobs
@@ -100,17 +100,21 @@ def build_wheel(
     stock_wheel: str = "",
     keep_going: bool = False,
 ) -> Built:
-    """Make the wheel of a request. One run at a time works in the cache."""
+    """Make the wheel of a request. One run at a time works in the cache.
+
+    What was asked for is looked at first, so that a wrong request leaves no trace.
+    """
+    plan, compiler = plan_for(request)
+    _check_possible(plan, compiler)
+    chosen = jobs_for(plan, jobs)
     places = settings.places()
     with settings.exclusive(places.cache, "a build"):
-        doctor.prepare(places, releases.find_release(request.release).bazel, install=False)
-        plan, compiler = plan_for(request)
-        _check_possible(plan, compiler)
+        doctor.prepare(places, plan.bazel)
         talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}, {plan.target.spec}")
         return builder.build(
             plan,
             compiler=compiler,
-            jobs=jobs_for(plan, jobs),
+            jobs=chosen,
             places=places,
             given_source=_path(source),
             given_stock=_path(stock_wheel),
@@ -139,8 +143,10 @@ def _check_possible(plan: Plan, compiler: Compiler) -> None:
 
 def describe_built(built: Built, *, as_json: bool) -> str:
     if as_json:
-        return pretty({"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
-                      | {"verdicts": plain(built.verdicts)})
+        return pretty(
+            {"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
+            | {"verdicts": plain(built.verdicts)}
+        )
     size = talk.size(built.wheel.stat().st_size)
     admitted = [verdict for verdict in built.verdicts if verdict.admitted]
     lines = [f"{built.wheel} ({size})"]
@@ -164,5 +170,3 @@ def need_runnable(target: Target) -> None:
             f"this CPU cannot run a wheel for {target.spec}: it lacks {', '.join(lacking)}",
             hint="Compare it on a machine that has them; here, build with --arch native",
         )
-
-

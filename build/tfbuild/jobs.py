@@ -21,18 +21,24 @@ class Jobs:
 def available_mb(root: Path = Path("/")) -> int:
     """Memory that can be had without swapping, in megabytes: the machine's, or less in a cgroup.
 
-    Source: proc(5), MemAvailable; cgroup v2 memory.max and memory.current.
+    Source: proc(5), MemAvailable; cgroup v2 memory.max, memory.current and memory.stat. Files that
+    were read once (inactive_file) count as used there, but the kernel gives them up.
     """
     text = (root / "proc/meminfo").read_text(encoding="ascii")
     rows = dict(line.split(":", 1) for line in text.splitlines())
-    machine = int(rows["MemAvailable"].split()[0]) // 1024
-    limit = root / "sys/fs/cgroup/memory.max"
-    used = root / "sys/fs/cgroup/memory.current"
+    machine = int(rows["MemAvailable"].split()[0]) * 1024
+    group = root / "sys/fs/cgroup"
     try:
-        allowed = int(limit.read_text()) - int(used.read_text())
+        allowed = int((group / "memory.max").read_text())
+        allowed -= int((group / "memory.current").read_text()) - _given_up(group)
     except (OSError, ValueError):
-        return machine
-    return min(machine, allowed // 1_000_000)
+        allowed = machine
+    return max(0, min(machine, allowed)) // 1_000_000
+
+
+def _given_up(group: Path) -> int:
+    rows = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    return int(rows.get("inactive_file", 0))
 
 
 def choose(cpus: int, memory_mb: int, per_job_mb: int, wanted: str = "") -> Jobs:
@@ -41,7 +47,7 @@ def choose(cpus: int, memory_mb: int, per_job_mb: int, wanted: str = "") -> Jobs
     Raises UsageError when `wanted` is not a positive number.
     """
     if wanted:
-        if not wanted.isdigit() or int(wanted) < 1:
+        if not wanted.isdecimal() or int(wanted) < 1:
             raise UsageError(f"--jobs {wanted} is not a positive number", hint="Try --jobs 2")
         return Jobs(count=int(wanted), limited_by="--jobs")
     by_memory = max(1, (memory_mb - _RESERVED_MB) // max(1, per_job_mb))

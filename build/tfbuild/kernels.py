@@ -7,6 +7,7 @@ import functools
 import re
 import statistics
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -30,8 +31,16 @@ class KernelUnit:
 
     @property
     def label(self) -> str:
-        """A name that Bazel and file names accept."""
-        return self.name.replace("/", "__")
+        return label(self.name)
+
+    @property
+    def source_labels(self) -> tuple[str, ...]:
+        return tuple(label(source) for source in self.sources)
+
+
+def label(name: str) -> str:
+    """A unit's or source's name as Bazel and file names accept it."""
+    return name.removeprefix(f"{FOLDER}/").removesuffix(".cc").replace("/", "__")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +54,17 @@ class Cost:
 
 
 def select(choice: str) -> tuple[KernelUnit, ...]:
-    """`hot`, `mini`, or unit and source names with commas between. Raises UsageError."""
+    """`hot`, `mini`, or unit and source names with commas between. Raises UsageError.
+
+    A source that belongs to a unit brings the whole unit: alone it would not be closed.
+    """
     table = _table()
+    held = Counter(file for files in table["unit"].values() for file in files)
+    owner = {f: unit for unit, files in table["unit"].items() for f in files if held[f] == 1}
     names: list[str] = []
     for word in choice.split(","):
         stem = word.strip().removesuffix(".cc")
-        names += table["set"].get(stem, [stem])
+        names += table["set"].get(stem, [owner.get(f"{stem}.cc", stem)])
     units = {name: _unit(name, table["unit"]) for name in names}
     return tuple(units[name] for name in sorted(units))
 
@@ -76,7 +90,8 @@ def cost(units: tuple[KernelUnit, ...]) -> Cost:
     table: dict[str, dict[str, int]] = _table()["cost"]
     typical = statistics.median(row["seconds"] for row in table.values())
     largest = max(row["megabytes"] for row in table.values())
-    files = [source.removeprefix(f"{FOLDER}/") for unit in units for source in unit.sources]
+    sources = {source for unit in units for source in unit.sources}
+    files = [source.removeprefix(f"{FOLDER}/") for source in sources]
     known = [table[file] for file in files if file in table]
     unknown = len(files) - len(known)
     return Cost(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -74,7 +75,7 @@ def needs(places: Places, *, tests: bool, as_json: bool) -> tuple[str, bool]:
     return text, not missing_needs
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Columns as wide as they need: a narrow terminal wraps lines itself, and a pipe gets whole
     ones."""
     grid = Table(box=None, pad_edge=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,13 +23,15 @@ from tfbuild.download import Pin
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
 from tfbuild.kernels import KernelUnit
 from tfbuild.records import key_of
-from tfbuild.releases import KernelFacts, Release
+from tfbuild.releases import Release
 from tfbuild.source import SourcePin, Staging
 from tfbuild.targets import Target
 
 SCHEMA = 1
 NATIVE = Path(__file__).with_name("native")
 KERNEL_LIBRARY = "libtensorwright_kernels.so"
+# The first release whose Bazel build can be told a local version.
+_FIRST_WITH_SUFFIX = Version("2.20")
 
 # Fused multiply-adds where the source has none would change results against the stock wheel.
 _PINNED = ("-ffp-contract=off",)
@@ -58,7 +61,10 @@ class KernelRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FullRecipe:
-    """How the whole tree is built. Names in braces ({python_bin}, {clang}) are the machine's."""
+    """How the whole tree is built. {python_bin} and {clang} in `configure_env` are the machine's.
+
+    `wheel_folder` is where Bazel leaves the wheel; empty where the built script is told a folder.
+    """
 
     target: str
     wheel_folder: str
@@ -84,7 +90,6 @@ class Plan:
     flags: tuple[str, ...]
     required: tuple[str, ...]
     bazel: str
-    bazel_sha256: str
     sources: tuple[SourcePin, ...]
     stock: Pin | None
     kernels: tuple[KernelUnit, ...] = ()
@@ -99,6 +104,11 @@ class Plan:
     def version(self) -> str:
         """The wheel's version, with the PEP 440 local part that names the target."""
         return f"{self.release}+{self.target.local}"
+
+    @property
+    def bazel_sha256(self) -> str:
+        """The pinned hash of Bazel's binary for this machine; empty if none is kept."""
+        return releases.bazel_sha256(self.bazel, _bazel_platform()) or ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,8 +137,14 @@ def make_plan(
     wanted = _scope(scope)
     march = flags.march_flags(target, compiler.family, compiler.version)
     required = flags.required_features(target, macros)
-    partial = _kernels_part if wanted is Scope.KERNELS else _full_part
-    units, kernel_recipe, full_recipe = partial(release, compiler, march, target, kernel_choice)
+    _need_python(python)
+    _need_package(release, package)
+    units: tuple[KernelUnit, ...] = ()
+    kernel, full = None, None
+    if wanted is Scope.KERNELS:
+        units, kernel = kernels.select(kernel_choice), kernel_recipe(release, compiler)
+    else:
+        full = full_recipe(release, compiler, march, target, package, python)
     return Plan(
         scope=wanted,
         release=release.version,
@@ -140,12 +156,11 @@ def make_plan(
         flags=march,
         required=tuple(sorted(required)),
         bazel=release.bazel,
-        bazel_sha256=releases.bazel_sha256(release.bazel, _bazel_platform()) or "",
         sources=source_pins(release),
         stock=_stock(release, package, python, target.family),
         kernels=units,
-        kernel_recipe=kernel_recipe,
-        full_recipe=full_recipe,
+        kernel_recipe=kernel,
+        full_recipe=full,
     )
 
 
@@ -157,22 +172,22 @@ def _scope(text: str) -> Scope:
         raise UsageError(f"--scope {text} is unknown", hint=f"Use {known}") from None
 
 
-def _kernels_part(
-    release: Release, compiler: Compiler, march: tuple[str, ...], target: Target, choice: str
-) -> tuple[tuple[KernelUnit, ...], KernelRecipe, None]:
-    del march, target
+def _need_python(python: str) -> None:
+    if not re.fullmatch(r"\d+\.\d+", python):
+        raise UsageError(
+            f"--python {python} is not a Python version", hint="Write it as 3.11, without a patch"
+        )
+
+
+def _need_package(release: Release, package: str) -> None:
+    known = sorted({wheel.package for wheel in release.wheels})
+    if package not in known:
+        raise UsageError(f"--package {package} is unknown", hint=f"Use {' or '.join(known)}")
+
+
+def kernel_recipe(release: Release, compiler: Compiler) -> KernelRecipe:
+    """Raises ReleaseError for a release whose kernels nobody has compiled yet."""
     facts = releases.kernel_facts(release)
-    return kernels.select(choice), kernel_recipe(release, facts, compiler), None
-
-
-def _full_part(
-    release: Release, compiler: Compiler, march: tuple[str, ...], target: Target, choice: str
-) -> tuple[tuple[KernelUnit, ...], None, FullRecipe]:
-    del choice
-    return (), None, full_recipe(release, compiler, march, target)
-
-
-def kernel_recipe(release: Release, facts: KernelFacts, compiler: Compiler) -> KernelRecipe:
     unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
     defines = tuple(define.flag for define in facts.defines)
     hidden = ("-fvisibility=hidden", "-include", "tensorwright/registration.h")
@@ -208,7 +223,12 @@ def _native_sha256() -> str:
 
 
 def full_recipe(
-    release: Release, compiler: Compiler, march: tuple[str, ...], target: Target
+    release: Release,
+    compiler: Compiler,
+    march: tuple[str, ...],
+    target: Target,
+    package: str,
+    python: str,
 ) -> FullRecipe:
     # XNNPACK sets -mcpu for each of its files; a global one breaks it (google/XNNPACK#5566).
     spare_xnnpack = target.family == "aarch64"
@@ -226,19 +246,25 @@ def full_recipe(
         copts=() if spare_xnnpack else march,
         per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
         options=tuple(options),
-        repo_env=(*release.repo_env, *_version_suffix(release, target)),
+        repo_env=_repo_env(release, target, package, python),
         configure_env=tuple(sorted(configure.items())),
     )
 
 
-def _version_suffix(release: Release, target: Target) -> tuple[tuple[str, str], ...]:
-    """From 2.20 on Bazel names the wheel; before, the finished wheel is renamed.
+def _repo_env(
+    release: Release, target: Target, package: str, python: str
+) -> tuple[tuple[str, str], ...]:
+    """What the tree's own repositories are told: the Python, and where Bazel names the wheel, its
+    name and, from 2.20 on, its local version.
 
     Source: tensorflow/docs, site/en/install/source.md of March 2025.
     """
-    if Version(release.version) < Version("2.20"):
-        return ()
-    return (("ML_WHEEL_TYPE", "release"), ("ML_WHEEL_VERSION_SUFFIX", f"+{target.local}"))
+    pairs = dict(releases.filled(release.repo_env, python=python))
+    if "WHEEL_NAME" in pairs:
+        pairs["WHEEL_NAME"] = package.replace("-", "_")
+    if Version(release.version) >= _FIRST_WITH_SUFFIX:
+        pairs["ML_WHEEL_VERSION_SUFFIX"] = f"+{target.local}"
+    return tuple(pairs.items())
 
 
 def source_pins(release: Release) -> tuple[SourcePin, ...]:

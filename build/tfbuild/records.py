@@ -82,7 +82,7 @@ def load(path: Path, *, schema: int) -> dict[str, Any]:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} is not whole JSON ({error})") from error
     if not isinstance(fields, dict) or fields.get("schema") != schema:
         seen = fields.get("schema") if isinstance(fields, dict) else None

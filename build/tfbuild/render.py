@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,42 +15,90 @@ import jinja2
 from tfbuild import dispatcher, features
 from tfbuild.dispatcher import DispatchFeature, DispatchTarget
 from tfbuild.errors import DriftError
-from tfbuild.kernels import FOLDER, KernelUnit
-from tfbuild.plan import KERNEL_LIBRARY, NATIVE, Plan, Scope
+from tfbuild.kernels import FOLDER, KernelUnit, label
+from tfbuild.plan import KERNEL_LIBRARY, NATIVE, FullRecipe, Plan, Scope
 from tfbuild.records import pretty, write_atomic
+from tfbuild.releases import filled
 
-_KERNEL_FILES = ("WORKSPACE", "BUILD.bazel", "admitted.bzl")
-_FULL_FILES = ("tensorwright.bazelrc", "configure.env", "build.sh")
+_WORKSPACE = {
+    "WORKSPACE": "kernels/WORKSPACE.j2",
+    "BUILD.bazel": "kernels/BUILD.bazel.j2",
+    "admitted.bzl": "kernels/admitted.bzl.j2",
+    ".bazelrc": "kernels/bazelrc.j2",
+}
+_CONFIGURATION = {
+    "tensorwright.bazelrc": "full/tensorwright.bazelrc.j2",
+    "configure.env": "full/configure.env.j2",
+    "build.sh": "full/build.sh.j2",
+}
 
 
 def render(plan: Plan, templates: Path) -> dict[str, str]:
     """Relative path → text of everything that the plan renders to."""
-    files = {"plan.json": pretty(plan)}
+    names = _CONFIGURATION if plan.scope is Scope.FULL else _WORKSPACE
+    given = contexts(plan)
+    files = {path: _text(templates, name, given[name]) for path, name in names.items()}
+    files["plan.json"] = pretty(plan)
     if plan.scope is Scope.FULL:
-        rendered = {name: _text(templates, f"full/{name}.j2", plan=plan) for name in _FULL_FILES}
-        return files | rendered
-    context: dict[str, object] = {"plan": plan, "recipe": plan.kernel_recipe, "admitted": plan.kernels}
-    context |= {"library": KERNEL_LIBRARY, "dispatcher": dispatcher.LIBRARY}
-    files |= {name: _text(templates, f"kernels/{name}.j2", **context) for name in _KERNEL_FILES}
-    files[".bazelrc"] = _text(templates, "kernels/bazelrc.j2", **context)
+        return files
     header = dispatcher.render_header([dispatch_target(plan)], templates)
     files[f"tensorwright/{dispatcher.HEADER}"] = header
     return files | _native()
 
 
+def contexts(plan: Plan) -> dict[str, dict[str, object]]:
+    """What each template of the plan's scope is given."""
+    return _kernels(plan) if plan.full_recipe is None else _full(plan, plan.full_recipe)
+
+
+def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
+    recipe = plan.kernel_recipe
+    sources = sorted({source for unit in plan.kernels for source in unit.sources})
+    return {
+        "kernels/WORKSPACE.j2": {"plan": plan},
+        "kernels/BUILD.bazel.j2": {
+            "plan": plan,
+            "recipe": recipe,
+            "sources": tuple((label(source), source) for source in sources),
+            "library": KERNEL_LIBRARY,
+            "dispatcher": dispatcher.LIBRARY,
+        },
+        "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
+        "kernels/bazelrc.j2": {"plan": plan, "recipe": recipe},
+        "kernels/tf_source.BUILD.j2": {"kernel_folder": FOLDER},
+        "kernels/tf_wheel.BUILD.j2": {"recipe": recipe},
+        "kernels/rules_cc.defs.bzl.j2": {},
+    }
+
+
+def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
+    # The machine's own paths are the shell's to know.
+    answers = filled(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
+    major = plan.compiler_version.partition(".")[0]
+    return {
+        "full/tensorwright.bazelrc.j2": {"plan": plan, "recipe": recipe},
+        "full/configure.env.j2": {"plan": plan, "answers": answers},
+        "full/build.sh.j2": {"plan": plan, "recipe": recipe, "major": major},
+    }
+
+
 def admitted(units: tuple[KernelUnit, ...], templates: Path) -> str:
     """The text of admitted.bzl once admission has spoken."""
-    return _text(templates, "kernels/admitted.bzl.j2", admitted=units)
+    return _text(templates, "kernels/admitted.bzl.j2", {"admitted": units})
 
 
 def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
     """BUILD files of the repositories beside the workspace: repository → path → text."""
-    context = {"recipe": plan.kernel_recipe, "kernel_folder": FOLDER}
+    given = contexts(plan)
+
+    def text(name: str) -> str:
+        return _text(templates, name, given[name])
+
     return {
-        "tf_source": _repository(_text(templates, "kernels/tf_source.BUILD.j2", **context)),
-        "tf_wheel": _repository(_text(templates, "kernels/tf_wheel.BUILD.j2", **context)),
+        "tf_source": _repository(text("kernels/tf_source.BUILD.j2")),
+        "tf_wheel": _repository(text("kernels/tf_wheel.BUILD.j2")),
         "rules_cc": _repository("")
-        | {"cc/BUILD.bazel": "", "cc/defs.bzl": _text(templates, "kernels/rules_cc.defs.bzl.j2")},
+        | {"cc/BUILD.bazel": "", "cc/defs.bzl": text("kernels/rules_cc.defs.bzl.j2")},
     }
 
 
@@ -82,27 +129,25 @@ def _native() -> dict[str, str]:
     return {f"tensorwright/{path.name}": path.read_text("utf-8") for path in NATIVE.iterdir()}
 
 
-def _text(templates: Path, name: str, **context: object) -> str:
+def _text(templates: Path, name: str, context: Mapping[str, object]) -> str:
     return _environment(templates).get_template(name).render(context)
 
 
 @functools.cache
 def _environment(templates: Path) -> jinja2.Environment:
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # noqa: S701  (build files, not HTML)
         keep_trailing_newline=True,
     )
-    environment.filters["shell"] = shlex.quote
-    return environment
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
     """Write what differs, so that Bazel sees unchanged files as unchanged."""
     for name, text in files.items():
         path = folder / name
-        if not path.is_file() or path.read_text("utf-8") != text:
+        if not path.is_file() or path.read_bytes() != text.encode():
             write_atomic(path, text)
             if name.endswith(".sh"):
                 path.chmod(0o755)
@@ -114,10 +159,10 @@ def check(files: Mapping[str, str], folder: Path) -> None:
         path = folder / name
         if not path.is_file():
             raise DriftError(f"{path} is missing", hint="Run the same command without --check")
-        there = path.read_text("utf-8")
+        there = path.read_bytes().decode(errors="replace")
         if there != text:
             lines = difflib.unified_diff(
-                there.splitlines(), text.splitlines(), str(path), "rendered", lineterm="", n=1
+                there.split("\n"), text.split("\n"), str(path), "rendered", lineterm="", n=1
             )
             raise DriftError(
                 f"{path} is not what the plan renders:\n" + "\n".join(lines) + "\n",

@@ -67,5 +67,3 @@ def default_python(supported: tuple[str, ...]) -> str:
     """This interpreter's version if the release supports it, else the newest that it does."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     return own if own in supported else supported[-1]
-
-

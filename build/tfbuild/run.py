@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -20,6 +21,7 @@ from tfbuild.records import write_atomic
 
 TAIL_LINES = 20
 GRACE_S = 5.0
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,11 +90,11 @@ def run(
         output="".join(lines),
         seconds=time.monotonic() - started,
     )
+    if log is not None and (expired.is_set() or (check and returncode)):
+        _leave_script(log, words, cwd, env)
     if expired.is_set():
         raise TimeLimitError(_failure(done, log, f"ran past its limit of {timeout_s:g} s"))
     if check and returncode:
-        if log is not None:
-            _leave_script(log, words, cwd, env)
         raise CommandError(_failure(done, log, _ended(returncode)))
     return done
 
@@ -101,22 +103,27 @@ def run(
 def _spawned(
     program: str, words: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None
 ) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [program, *words[1:]],
-        cwd=cwd,
-        env=None if env is None else dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            [program, *words[1:]],
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolError(f"{program} does not start: {error.strerror}") from error
     try:
         yield process
+    except BaseException:
+        # Also where the program itself has ended: what it started may still be running.
+        end_group(process)
+        raise
     finally:
-        if process.poll() is None:
-            end_group(process)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -154,11 +161,14 @@ def _failure(done: Completed, log: Path | None, what: str) -> str:
 def _leave_script(
     log: Path, words: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None
 ) -> None:
-    """A script that repeats the failed command. Only names that are ours to set are written down:
-    an inherited environment can hold secrets."""
+    """A script that repeats the failed command. Only values that are ours are written down: an
+    inherited environment can hold secrets."""
     inherited = os.environ
-    changed = {} if env is None else {k: v for k, v in env.items() if inherited.get(k) != v}
+    wanted = inherited if env is None else env
+    dropped = [name for name in sorted(inherited) if name not in wanted and _NAME.fullmatch(name)]
+    changed = {name: value for name, value in wanted.items() if inherited.get(name) != value}
     text = ["#!/bin/sh", f"cd {shlex.quote(str(cwd or Path.cwd()))} || exit 1"]
+    text += ["unset " + " ".join(dropped)] if dropped else []
     text += [f"export {name}={shlex.quote(value)}" for name, value in sorted(changed.items())]
     text += ["exec " + shlex.join(words), ""]
     script = log.with_name(log.name + ".sh")

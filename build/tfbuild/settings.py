@@ -22,20 +22,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """Folders of one checkout and of one user's cache."""
+    """Folders of one checkout and of one user's cache. `pool` holds the finished wheels, each with
+    its manifest beside it."""
 
     root: Path
     cache: Path
+    pool: Path
     mirror: str = ""
 
     @property
     def templates(self) -> Path:
         return self.root / "templates"
-
-    @property
-    def pool(self) -> Path:
-        """Finished wheels, each with its manifest beside it."""
-        return self.root / "wheels"
 
     @property
     def reports(self) -> Path:
@@ -75,8 +72,12 @@ def places(env: Mapping[str, str] | None = None) -> Places:
     home = Path(env.get("HOME") or "/")
     base = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
     cache = Path(env.get("TENSORWRIGHT_CACHE") or base / "tensorwright")
-    mirror = env.get("TENSORWRIGHT_MIRROR", "")
-    return Places(root=ROOT, cache=cache.expanduser().resolve(), mirror=mirror)
+    return Places(
+        root=ROOT,
+        cache=cache.expanduser().resolve(),
+        pool=ROOT / "wheels",
+        mirror=env.get("TENSORWRIGHT_MIRROR", ""),
+    )
 
 
 @contextlib.contextmanager

@@ -7,9 +7,12 @@ release's home, and Debian's source package through apt, whose signature chain a
 from __future__ import annotations
 
 import contextlib
+import gzip
+import lzma
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,7 @@ from tfbuild.run import run
 from tfbuild.settings import Places, need_disk
 
 _STAGED_BYTES = 400_000_000
+_TORN = (tarfile.TarError, EOFError, ValueError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +58,9 @@ def fetch_source(pins: tuple[SourcePin, ...], places: Places, given: Path | None
     """The archive, with the pinned bytes. Raises DownloadError that lists everything tried."""
     if given is not None:
         return _given(pins, given)
+    for pin in pins:
+        if found := download.kept(places.downloads / pin.file.name, pin.file):
+            return found
     tried: list[str] = []
     for what, attempt in _attempts(pins, places):
         try:
@@ -84,18 +91,12 @@ def _attempts(
     """What can be tried, cheapest first."""
     folder = places.downloads
 
-    def cached(pin: SourcePin) -> Callable[[], Path]:
-        return lambda: _cached(folder / pin.file.name, pin.file)
-
     def web(url: str, pin: SourcePin) -> Callable[[], Path]:
         return lambda: download.fetch(url, pin.file, folder)
 
     def apt(pin: SourcePin) -> Callable[[], Path]:
         return lambda: _from_debian(pin, places)
 
-    for pin in pins:
-        if (folder / pin.file.name).exists():
-            yield f"cache {pin.file.name}", cached(pin)
     if places.mirror:
         for pin in pins:
             yield f"mirror {pin.file.name}", web(_mirrored(places.mirror, pin.file.name), pin)
@@ -105,15 +106,6 @@ def _attempts(
     for pin in pins:
         if pin.kind == "debian":
             yield f"Debian source package {pin.origin}", apt(pin)
-
-
-def _cached(path: Path, pin: Pin) -> Path:
-    """A cached file whose bytes have gone bad is removed, so that it is fetched again."""
-    try:
-        return download.verified(path, pin)
-    except ChecksumError:
-        path.unlink()
-        raise
 
 
 def _mirrored(mirror: str, name: str) -> str:
@@ -177,7 +169,7 @@ def stage(archive: Path, sha256: str, staging: Staging, places: Places) -> Path:
         try:
             with tarfile.open(archive) as tar:
                 tar.extractall(fresh, members=_chosen(tar, staging), filter="data")
-        except (tarfile.TarError, EOFError, ValueError) as error:
+        except _TORN as error:
             raise ChecksumError(f"{archive} cannot be unpacked: {error}") from error
         if not any(fresh.iterdir()):
             raise ChecksumError(f"{archive} holds none of {', '.join(staging.prefixes)}")
@@ -188,6 +180,8 @@ def stage(archive: Path, sha256: str, staging: Staging, places: Places) -> Path:
 def scratch(folder: Path) -> Iterator[Path]:
     """A folder that appears under its name only when the block ends well."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob(f".{folder.name}.*"):  # by a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         yield fresh

@@ -79,7 +79,7 @@ _QUIET_S = 15.0
 
 def duration(seconds: float) -> str:
     """Seconds as a person reads them: 4.2 s, 3 min 05 s, 2 h 10 min."""
-    if seconds < 60:  # noqa: PLR2004
+    if round(seconds, 1) < 60:  # noqa: PLR2004
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:  # noqa: PLR2004
@@ -90,7 +90,7 @@ def duration(seconds: float) -> str:
 def size(count: float) -> str:
     """Bytes as a person reads them, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:  # noqa: PLR2004
+        if round(count, 1) < 1000:  # noqa: PLR2004
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"

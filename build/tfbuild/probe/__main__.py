@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,18 @@ def _admit(path: Path, before: Any, state: Path) -> dict[str, Any]:  # noqa: ANN
         return {"reason": reason}
     kernels = sorted(after - before, key=lambda kernel: (kernel.op, kernel.rule))
     _compute(kernels, state)
-    idle = sorted({f"{op} {kernel}" for op, kernel, count in library.executions() if not count})
+    idle = _idle(library, kernels)
     if idle:
         return {"reason": f"TensorFlow did not run {', '.join(idle)}"}
     return {"kernels": [(k.op, k.device, k.rule, k.priority) for k in kernels]}
+
+
+def _idle(library: registry.Library, kernels: list[registry.Kernel]) -> list[str]:
+    """Kernels that were not executed, though a program can reach them."""
+    idle = sorted((op, kernel) for op, kernel, count in library.executions() if not count)
+    unreachable = Counter(kernel.op for kernel in kernels if not agreement.reachable(kernel))
+    beyond = Counter(op for op, _ in idle) - unreachable
+    return [f"{op} {kernel}" for op, kernel in idle if op in beyond]
 
 
 def _compute(kernels: list[registry.Kernel], state: Path) -> dict[str, Any]:

@@ -179,7 +179,8 @@ def _values(
         case "indices":
             return rng.permutation(shape[0]).astype(dtype)
         case "resource" | "reference":
-            return np.abs(numbers(dtype, shape, rng)) + np.asarray(0.5).astype(dtype)
+            start: Array = np.abs(numbers(dtype, shape, rng)) + np.asarray(0.5).astype(dtype)
+            return start
         case _ if kind == "special":
             return special(dtype, shape, rng)
         case _:
@@ -222,6 +223,8 @@ def precision(dtype: Any) -> tuple[float, float]:  # noqa: ANN401
 
 def ml_limits(dtype: Any) -> Any:  # noqa: ANN401
     """np.finfo, for TensorFlow's own types too (ml_dtypes is a dependency of every TensorFlow)."""
+    if np.dtype(dtype).kind in "fc":
+        return np.finfo(dtype)
     import ml_dtypes  # noqa: PLC0415
 
     return ml_dtypes.finfo(dtype)

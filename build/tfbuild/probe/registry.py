@@ -66,6 +66,15 @@ def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
     return ""
 
 
+def mapped(folder: str) -> Path | None:
+    """The kernel library below `folder` that this process has in its memory (proc(5), maps)."""
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        path = line.partition("/")[1] + line.partition("/")[2]
+        if path.startswith(f"{folder}/"):
+            return Path(path)
+    return None
+
+
 class Library:
     """A kernel library of ours in this process."""
 
@@ -89,3 +98,7 @@ class Library:
             )
             for index in range(handle.tensorwright_kernel_count())
         ]
+
+    def count(self, op: str) -> int:
+        """Executions of all of an op's kernels."""
+        return sum(times for name, _, times in self.executions() if name == op)

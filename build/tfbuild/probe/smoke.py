@@ -1,0 +1,74 @@
+"""python -m tfbuild.probe.smoke ANSWER: a wheel as its user meets it, with nothing loaded by hand.
+
+Writes one JSON object: which target the dispatcher chose, why not another, and how often tuned
+kernels ran in eager mode and in a tf.function.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfbuild.probe import cases, registry
+
+
+def main(answer: Path) -> None:
+    import tensorflow as tf  # noqa: PLC0415
+
+    folder = Path(tf.__file__).parent / "core" / "kernels"
+    found: dict[str, Any] = {"version": tf.__version__, "file": tf.__file__} | chosen(folder)
+    library = registry.mapped(str(folder / "tensorwright"))
+    if library is not None:
+        found |= runs(tf, registry.Library(library))
+    found["computes"] = bool(np.allclose(tf.tanh(tf.zeros(3)).numpy(), 0.0))
+    answer.write_text(json.dumps(found), encoding="utf-8")
+
+
+def chosen(folder: Path) -> dict[str, str | None]:
+    """The dispatcher's own word."""
+    dispatcher = ctypes.CDLL(str(folder / "libtfkernel_tensorwright.so"))
+    dispatcher.tensorwright_loaded.restype = ctypes.c_char_p
+    dispatcher.tensorwright_reason.restype = ctypes.c_char_p
+    loaded = dispatcher.tensorwright_loaded()
+    reason = dispatcher.tensorwright_reason()
+    return {"loaded": loaded.decode() if loaded else None, "reason": (reason or b"").decode()}
+
+
+def runs(tf: Any, library: registry.Library) -> dict[str, dict[str, int]]:  # noqa: ANN401
+    """Executions of tuned kernels per op, eager and in a graph, for the ops that are easily fed."""
+    eager: dict[str, int] = {}
+    graph: dict[str, int] = {}
+    for op in sorted({op for op, _, _ in library.executions()}):
+        inputs = _float_inputs(tf, op)
+        if inputs is None:
+            continue
+        call = functools.partial(getattr(tf.raw_ops, op), **inputs)
+        before = library.count(op)
+        call()
+        eager[op] = library.count(op) - before
+        tf.function(lambda call=call: call())()
+        graph[op] = library.count(op) - before - eager[op]
+    return {"eager": eager, "function": graph}
+
+
+def _float_inputs(tf: Any, op: str) -> dict[str, Any] | None:  # noqa: ANN401
+    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+
+    definition = op_def_registry.get(op)
+    try:
+        arguments = cases.arguments(definition, {"T": 1})  # DT_FLOAT
+    except (NotImplementedError, KeyError):
+        return None
+    if any(argument.role != "array" for argument in arguments):
+        return None
+    return {argument.name: tf.random.normal((16, 8)) for argument in arguments}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tfbuild.errors import BusyError, DiskError
+from tfbuild.settings import ROOT, exclusive, need_disk, places
+
+BUILD = ROOT / "build"
+HOLD = (
+    "import sys, time, pathlib; from tfbuild.settings import exclusive\n"
+    "with exclusive(pathlib.Path(sys.argv[1]), 'a build'):\n"
+    "    print('held', flush=True)\n"
+    "    time.sleep(300)"
+)
+
+
+@pytest.mark.parametrize(
+    ("env", "cache"),
+    [
+        ({"HOME": "/home/me"}, "/home/me/.cache/tensorwright"),
+        ({}, "/.cache/tensorwright"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": "/xdg"}, "/xdg/tensorwright"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/xdg", "TENSORWRIGHT_CACHE": "/mine"}, "/mine"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "", "TENSORWRIGHT_CACHE": ""}, "/h/.cache/tensorwright"),
+    ],
+)
+def test_where_the_cache_lies(env: dict[str, str], cache: str) -> None:
+    assert places(env).cache == Path(cache)
+
+
+def test_every_folder_lies_in_the_checkout_or_in_the_cache() -> None:
+    found = places({"TENSORWRIGHT_CACHE": "/mine", "TENSORWRIGHT_MIRROR": "https://x.example/"})
+    assert found.mirror == "https://x.example/"
+    assert found.root == ROOT
+    assert {found.templates, found.reports, found.pool} == {
+        ROOT / "templates",
+        ROOT / "reports",
+        ROOT / "wheels",
+    }
+    cached = [found.downloads, found.sources, found.stock, found.work, found.arms, found.tools]
+    assert len(set(cached)) == len(cached)
+    assert all(folder.parent == Path("/mine") for folder in cached)
+
+
+def holder(folder: Path) -> subprocess.Popen[str]:
+    env = os.environ | {"PYTHONPATH": str(BUILD)}
+    held = subprocess.Popen(
+        [sys.executable, "-c", HOLD, folder], env=env, stdout=subprocess.PIPE, text=True
+    )
+    assert held.stdout is not None
+    assert held.stdout.readline() == "held\n"
+    return held
+
+
+def test_a_second_process_is_told_at_once_who_is_busy(tmp_path: Path) -> None:
+    with holder(tmp_path) as held:
+        started = time.monotonic()
+        with (
+            pytest.raises(BusyError, match=f"process {held.pid} is using {tmp_path} for a build"),
+            exclusive(tmp_path, "a build"),
+        ):
+            pytest.fail("two processes hold one folder")
+        assert time.monotonic() - started < 1
+        held.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_holder_that_was_ended_leaves_the_folder_free(tmp_path: Path, number: int) -> None:
+    with holder(tmp_path) as held:
+        held.send_signal(number)
+        held.wait(30)
+    with exclusive(tmp_path, "a build"):
+        assert (tmp_path / ".lock").read_text() == f"process {os.getpid()}"
+
+
+def test_the_folder_is_free_again_after_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    with pytest.raises(ValueError, match="no"), exclusive(folder, "a build"):
+        raise ValueError("no")
+    with exclusive(folder, "a build"):
+        pass
+
+
+def test_a_child_of_ours_does_not_keep_the_folder(tmp_path: Path) -> None:
+    with exclusive(tmp_path, "a build"):
+        child = subprocess.Popen(["sleep", "300"])
+    try:
+        with exclusive(tmp_path, "a build"):
+            pass
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DiskError, match="cannot write in"), exclusive(tmp_path / "file", "a build"):
+        pytest.fail("a file was held as a folder")
+
+
+def test_too_little_disk_is_said_with_both_sizes(tmp_path: Path) -> None:
+    with pytest.raises(DiskError, match=rf"a build needs 1000\.0 TB in {tmp_path}.*are free"):
+        need_disk(tmp_path / "not" / "there", 10**15, "a build")
+    need_disk(tmp_path / "not" / "there", 1, "a build")
+    assert not (tmp_path / "not").exists()

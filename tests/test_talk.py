@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbuild import talk
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0.0 s"),
+        (4.24, "4.2 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 00 s"),
+        (60, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 00 min"),
+        (7800, "2 h 10 min"),
+        (90_000, "25 h 00 min"),
+    ],
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert talk.duration(seconds) == said
+
+
+@given(st.floats(0, 1e6))
+def test_no_duration_has_sixty_seconds_or_minutes(seconds: float) -> None:
+    said = talk.duration(seconds)
+    assert re.fullmatch(r"\d+\.\d s|\d+ min \d\d s|\d+ h \d\d min", said)
+    assert not re.search(r"\b60(\.0)? (s|min)", said)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (1000, "1.0 kB"),
+        (198_410_249, "198.4 MB"),
+        (4_500_000_000, "4.5 GB"),
+        (2e12, "2.0 TB"),
+    ],
+)
+def test_sizes(count: float, said: str) -> None:
+    assert talk.size(count) == said
+
+
+@given(st.integers(0, 10**15))
+def test_sizes_keep_to_their_unit(count: int) -> None:
+    number = talk.size(count).split()[0]
+    assert talk.size(count).endswith("TB") or float(number) < 1000
+
+
+def test_everything_is_said_on_stderr_and_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    talk.say("[bold]brackets[/bold] stay " + "x" * 300)
+    talk.note("a note")
+    talk.warn("careful")
+    with talk.step("work"):
+        talk.say("inside")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "[bold]brackets[/bold] stay " + "x" * 300 + "\n  a note\nwarning: careful\n" in err
+    assert re.search(r"→ work\ninside\n  done in \d+\.\d s\n$", err)
+    assert "\x1b" not in err
+
+
+def test_a_step_that_fails_is_not_said_to_be_done(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="no"), talk.step("work"):
+        raise ValueError("no")
+    assert "done" not in capfd.readouterr().err
+
+
+def test_progress_estimates_what_is_left() -> None:
+    with talk.counting("actions", 10) as count:
+        assert count.line().startswith("0 of 10 actions, ")
+        assert "left" not in count.line()
+        count.advance(4, detail="tanh.cc")
+        assert re.fullmatch(
+            r"4 of 10 actions, 0\.\d s, about 0\.\d s left {2}tanh\.cc", count.line()
+        )
+        count.advance(12, 12)
+        assert re.fullmatch(r"12 of 12 actions, 0\.\d s", count.line())
