@@ -50,6 +50,7 @@ def command(
 
             try:
                 function(*args, **options)
+                sys.stdout.flush()
             except TensorwrightError as error:
                 raise Exit(f"error: {error}", error.exit_code) from None
             except KeyboardInterrupt:

@@ -39,7 +39,7 @@ Register = Literal["eax", "ebx", "ecx", "edx"]
 on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the dispatcher uses CPUID")
 
 
-def feature(  # noqa: PLR0917  (a row of CPUID's table)
+def feature(
     name: str, leaf: int, subleaf: int, register: Register, bit: int, xcr0: int = 0
 ) -> DispatchFeature:
     return DispatchFeature(

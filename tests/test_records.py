@@ -72,7 +72,7 @@ def test_neither_the_order_of_names_nor_of_members_changes_the_key(record: Outer
     turned = Outer(
         schema=record.schema,
         inner=record.inner,
-        names=frozenset(reversed(sorted(record.names))),
+        names=frozenset(sorted(record.names, reverse=True)),
         table=dict(reversed(list(record.table.items()))),
     )
     assert key_of(turned) == key_of(record)
@@ -196,7 +196,7 @@ def full_disk(tmp_path: Path) -> Path:
         pytest.skip("only root can mount")
     folder = tmp_path / "disk"
     folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tensorwright", folder]
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tensorwright", str(folder)]
     if subprocess.run(words, check=False, capture_output=True).returncode:
         pytest.skip("this machine allows no mount")
     return folder

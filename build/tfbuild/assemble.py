@@ -127,6 +127,8 @@ def admit_to_pool(
     settings.need_disk(places.pool, fresh.stat().st_size, "the finished wheel")
     places.pool.mkdir(parents=True, exist_ok=True)
     final = places.pool / fresh.name
+    if final.is_file() and (old := sha256_of(final)) != facts["sha256"]:
+        environment.discard(old, places)
     part = places.pool / f".{fresh.name}.part"
     try:
         shutil.move(fresh, part)

@@ -197,18 +197,3 @@ def build(
     ]
     env = environment(bazel.use)
     return run(words, cwd=workspace, env=env, log=log, check=False, on_line=on_line)
-
-
-def output_folder(
-    bazel: Bazel, *, workspace: Path, options: tuple[str, ...], places: Places
-) -> Path:
-    """Where Bazel puts what it builds (`bazel info bazel-bin`)."""
-    words: list[str | Path] = [
-        bazel.bazelisk,
-        *startup_options(bazel, places),
-        "info",
-        *options,
-        "bazel-bin",
-    ]
-    done = run(words, cwd=workspace, env=environment(bazel.use))
-    return Path(done.output.strip().splitlines()[-1])

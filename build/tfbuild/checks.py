@@ -10,7 +10,7 @@ from tfbuild import doctor, releases, settings, talk
 from tfbuild.errors import FailedTests
 
 TESTED_RELEASE = "2.14.1"
-_CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")
+_CODE = ("tasks.py", "build", "benchmarks", "tests")
 
 
 def lint() -> None:
@@ -21,7 +21,7 @@ def lint() -> None:
 
 
 def test(*, install: bool) -> None:
-    """Every test; what they need on this machine is installed first. Raises ToolError, FailedTests."""
+    """Every test; what they need is installed first. Raises ToolError, FailedTests."""
     places = settings.places()
     version = releases.find_release(TESTED_RELEASE).bazel
     doctor.prepare(places, version, tests=True, install=install, fetch=install)

@@ -30,15 +30,19 @@ class Need:
     present: str
 
 
-def needs(places: Places, *, tests: bool = False) -> tuple[Need, ...]:
-    """Everything that a build needs, and with `tests` what the project's own tests need too."""
+def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[Need, ...]:
+    """Everything that a build needs, and with `tests` what the project's own tests need too.
+
+    Without `clang` for a build whose compiler was named.
+    """
+    compiler = Need(
+        name="clang",
+        purpose="compiles the kernels; TensorFlow's own wheel is built with clang 16",
+        packages=("clang-16",),
+        present=_clang(),
+    )
     found = [
-        Need(
-            name="C++ compiler",
-            purpose="compiles the kernels (clang 16 is what TensorFlow's own wheel is built with)",
-            packages=("clang-16",),
-            present=_compiler(),
-        ),
+        *([compiler] if clang else []),
         Need(
             name="C++ standard library and linker",
             purpose="headers and ld.gold",
@@ -70,7 +74,7 @@ def needs(places: Places, *, tests: bool = False) -> tuple[Need, ...]:
     return tuple(found)
 
 
-def _compiler() -> str:
+def _clang() -> str:
     try:
         found = compilers.find_compiler()
     except CompilerError:
@@ -98,6 +102,7 @@ def prepare(
     version: str,
     *,
     tests: bool = False,
+    clang: bool = True,
     install: bool = False,
     fetch: bool = True,
 ) -> None:
@@ -106,7 +111,7 @@ def prepare(
     With `install` missing Debian packages are installed; with `fetch` bazelisk is put into the
     cache. Says what it does. What it may not do becomes a ToolError with the commands.
     """
-    missing = [need for need in needs(places, tests=tests) if not need.present]
+    missing = [need for need in needs(places, tests=tests, clang=clang) if not need.present]
     if missing:
         names = ", ".join(need.name for need in missing)
         if not install or os.geteuid() != 0 or shutil.which("apt-get") is None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import http.client
+import re
 import shutil
 import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from tfbuild import talk
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
@@ -100,16 +103,13 @@ def _transfer(url: str, part: Path, pin: Pin) -> None:
     have = part.stat().st_size if part.exists() else 0
     if pin.size is not None and have >= pin.size:
         return
-    request = urllib.request.Request(url)  # noqa: S310  (https, http and file are all wanted)
-    if have:
-        request.add_header("Range", f"bytes={have}-")
     try:
-        answer = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+        answer = _opened(url, have)
     except urllib.error.HTTPError as error:
-        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        if not have or error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
         part.unlink()
-        answer = urllib.request.urlopen(url, timeout=_TIMEOUT_S)  # noqa: S310
+        answer = _opened(url, 0)
     with contextlib.closing(answer):
         resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
         done = have if resumed else 0
@@ -127,6 +127,30 @@ def _transfer(url: str, part: Path, pin: Pin) -> None:
             raise ConnectionError(f"broke off after {done} of {total} bytes")
 
 
+def _opened(url: str, start: int) -> Any:  # noqa: ANN401  (http, https and file answer alike)
+    """The answer to a request for a file from its byte `start` on."""
+    request = _request(url)
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        return urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+
+
+def _request(url: str) -> urllib.request.Request:
+    """A user name and password in the address become a header, which no redirect takes along."""
+    parts = urlsplit(url)
+    user, given, host = parts.netloc.rpartition("@")
+    address = parts._replace(netloc=host).geturl()
+    request = urllib.request.Request(address)  # noqa: S310  (https, http and file are all wanted)
+    if given:
+        token = base64.b64encode(unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
+
+
 def adopt(path: Path, pin: Pin, folder: Path) -> Path:
     """Take a file that somebody else fetched into `folder`, after checking its bytes."""
     verified(path, pin)
@@ -140,5 +164,4 @@ def adopt(path: Path, pin: Pin, folder: Path) -> Path:
 
 def _public(url: str) -> str:
     """The address without a user name or password, for messages and logs."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return re.sub(r"^([\w+.-]+://)[^/]*@", r"\1", url).partition("?")[0]

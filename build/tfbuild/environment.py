@@ -97,8 +97,7 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
     if (folder / _MARK).is_file() and environment.python.exists():
         return environment
     need_disk(places.arms, _BYTES, "an environment with TensorFlow")
-    if folder.exists():
-        shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     run([find_python(python), "-m", "venv", "--without-pip", folder])
     locked_file = folder / "requirements.txt"
     write_atomic(locked_file, requirements)
@@ -115,8 +114,15 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
         run([*pip, "check"], log=log, timeout_s=300)
     except CommandError as error:
         raise WheelError(f"pip check: {_last(error)}") from error
-    write_atomic(folder / _MARK, f"{wheel.name}\n")
+    write_atomic(folder / _MARK, f"{sha256}\n")
     return environment
+
+
+def discard(wheel_sha256: str, places: Places) -> None:
+    """Remove the environments of a wheel that is no more: each takes more than a gigabyte."""
+    for mark in places.arms.glob(f"*/{_MARK}"):
+        if mark.read_text(encoding="utf-8").strip() == wheel_sha256:
+            shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 def _last(error: CommandError) -> str:

@@ -105,11 +105,11 @@ def build_wheel(
     What was asked for is looked at first, so that a wrong request leaves no trace.
     """
     plan, compiler = plan_for(request)
-    _check_possible(plan, compiler)
     chosen = jobs_for(plan, jobs)
+    _check_possible(plan, compiler)
     places = settings.places()
     with settings.exclusive(places.cache, "a build"):
-        doctor.prepare(places, plan.bazel)
+        doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
         talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}, {plan.target.spec}")
         return builder.build(
             plan,

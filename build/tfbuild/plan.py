@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import dispatcher, flags, kernels, releases
+from tfbuild import dispatcher, flags, kernels, releases, settings
 from tfbuild.compilers import Compiler
 from tfbuild.download import Pin
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
@@ -56,7 +56,7 @@ class KernelRecipe:
     include_roots: tuple[str, ...]
     libraries: tuple[str, ...]
     load_folder: str
-    native_sha256: str
+    recipe_sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +173,7 @@ def _scope(text: str) -> Scope:
 
 
 def _need_python(python: str) -> None:
-    if not re.fullmatch(r"\d+\.\d+", python):
+    if not re.fullmatch(r"[0-9]+\.[0-9]+", python):
         raise UsageError(
             f"--python {python} is not a Python version", hint="Write it as 3.11, without a patch"
         )
@@ -209,15 +209,17 @@ def kernel_recipe(release: Release, compiler: Compiler) -> KernelRecipe:
         include_roots=facts.include_roots,
         libraries=facts.libraries,
         load_folder=facts.load_folder,
-        native_sha256=_native_sha256(),
+        recipe_sha256=_recipe_sha256(),
     )
 
 
 @functools.cache
-def _native_sha256() -> str:
-    """The hash of our own C and C++: another registration header is another wheel."""
+def _recipe_sha256() -> str:
+    """The hash of our own C, C++ and templates: another registration header is another wheel."""
     digest = hashlib.sha256()
-    for path in sorted(NATIVE.iterdir()):
+    templates = settings.ROOT / "templates"
+    header = templates / f"{dispatcher.HEADER}.j2"
+    for path in (*sorted(NATIVE.iterdir()), *sorted((templates / "kernels").iterdir()), header):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -307,7 +309,7 @@ def _bazel_platform() -> str:
 def declared_compiler(text: str, architecture: str) -> Compiler:
     """A compiler that is named but need not be here: clang@16.0.6. Raises CompilerError."""
     family, _, version = text.partition("@")
-    if family not in flags.FAMILIES or not version.replace(".", "").isdigit():
+    if family not in flags.FAMILIES or not re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
         raise CompilerError(
             f"{text} names no compiler and version", hint="Write it as clang@16.0.6 or gcc@12.2.0"
         )

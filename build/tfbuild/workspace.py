@@ -26,9 +26,13 @@ class Workspace:
     plan: Plan
     bazel: Bazel
     folder: Path
-    out: Path
     options: tuple[str, ...]
     places: Places
+
+    @property
+    def out(self) -> Path:
+        """The link that Bazel makes to what it has built last."""
+        return self.folder / "bazel-bin"
 
     @property
     def library(self) -> Path:
@@ -56,8 +60,7 @@ def prepare(
         f"--repo_env=CC={compiler.path}",
         f"--jobs={jobs.count}",
     )
-    out = bazel.output_folder(found, workspace=folder, options=options, places=places)
-    return Workspace(plan=plan, bazel=found, folder=folder, out=out, options=options, places=places)
+    return Workspace(plan=plan, bazel=found, folder=folder, options=options, places=places)
 
 
 def compile_units(

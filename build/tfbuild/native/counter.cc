@@ -2,6 +2,16 @@
 
 #include "tensorwright/counter.h"
 
+#include <cstdlib>
+
+#if defined(__GLIBCXX__) && defined(__x86_64__)
+// std::__throw_bad_array_new_length, which libstdc++ has since GCC 11 only. Kernels are compiled
+// without exceptions, so that nobody could catch what it throws.
+extern "C" __attribute__((visibility("hidden"), noreturn)) void tensorwright_bad_length(void)
+    __asm__("_ZSt28__throw_bad_array_new_lengthv");
+void tensorwright_bad_length(void) { std::abort(); }
+#endif
+
 #define TENSORWRIGHT_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace tensorwright {

@@ -20,12 +20,24 @@
 #include "tensorflow/core/framework/kernel_def.pb.h"
 #include "tensorwright/counter.h"
 
-// libstdc++ 12 and later give this function a new version without need for a new behaviour; the
-// older one is in every libstdc++ since GCC 4.6, so the library loads wherever the stock one does.
+// A newer C library gives these functions a second version. The first one is in every library since
+// GCC 4.6 and glibc 2.2.5, and is what the stock wheel was linked with: so the tuned library loads
+// wherever the stock ones do, and computes with the same scalar functions.
 #if defined(__GLIBCXX__) && defined(__x86_64__)
-__asm__(
-    ".symver _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE,"
-    "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.11");
+#define TENSORWRIGHT_FIRST_VERSION(name, version) __asm__(".symver " name "," name "@" version)
+TENSORWRIGHT_FIRST_VERSION("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE",
+                           "GLIBCXX_3.4.11");
+TENSORWRIGHT_FIRST_VERSION("exp", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("exp2", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("exp2f", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("expf", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("log", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("log2", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("log2f", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("logf", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("pow", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("powf", "GLIBC_2.2.5");
+#undef TENSORWRIGHT_FIRST_VERSION
 #endif
 
 namespace tensorwright {

@@ -138,8 +138,8 @@ def distance(op: str, stock: Outcome, tuned: Outcome) -> float:
     """How far two outcomes lie apart, in units of the last place; infinite if not comparable.
 
     Where one is denormal and the other zero they count as equal: TensorFlow flushes denormals, and
-    a wider vector unit flushes at another step. Ops that sum are measured at the largest magnitude
-    of the result, others element by element.
+    a wider vector unit flushes at another step. Ops that sum are measured at the result's median
+    magnitude or 1, whichever is larger; others element by element.
     """
     if isinstance(stock, str) or isinstance(tuned, str):
         return 0.0 if isinstance(stock, str) and stock == tuned else np.inf
@@ -170,7 +170,8 @@ def _ulps(stock: Array, tuned: Array, *, whole: bool) -> float:
     a, b = a[finite], b[finite]
     if a.size == 0:
         return 0.0
-    apart = np.abs(a - b)
+    with np.errstate(over="ignore"):  # (opposite huge numbers: infinitely far is the answer)
+        apart = np.abs(a - b)
     apart[apart <= tiny] = 0.0
     scale = np.maximum(np.abs(a), tiny)
     if whole:

@@ -1,0 +1,114 @@
+"""Kernel libraries that must not be admitted, really compiled and really tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Tried
+
+from tfbuild import admission, compilers
+from tfbuild import build as builder
+from tfbuild.environment import Environment
+from tfbuild.plan import NATIVE
+from tfbuild.run import run
+from tfbuild.settings import Places
+
+pytestmark = pytest.mark.toolchain
+
+# Rint is registered for few types, and quick to write anew.
+WRONG = """
+#define EIGEN_USE_THREADS
+#include "tensorflow/core/framework/op_kernel.h"
+namespace tensorflow {
+template <typename T>
+class Off : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* context) override {
+    Tensor* out = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &out));
+    auto from = context->input(0).flat<T>();
+    auto to = out->flat<T>();
+    for (int64_t i = 0; i < from.size(); ++i) to(i) = BODY;
+  }
+};
+TYPES
+}  // namespace tensorflow
+"""
+REGISTER = """REGISTER_KERNEL_BUILDER(
+    Name("{op}").Device(DEVICE_CPU).TypeConstraint<{type}>("T"), Off<{type}>);
+"""
+RINT_TYPES = ("float", "double")
+
+
+def library(
+    name: str, text: str, folder: Path, native: Tried, staged: Path, places: Places
+) -> Path:
+    """Compile and link a source of ours exactly as kernel sources are."""
+    recipe = native.plan.kernel_recipe
+    stock = native.plan.stock
+    assert recipe is not None
+    assert stock is not None
+    headers = builder.unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
+    source, out = folder / f"{name}.cc", folder / f"{name}.so"
+    source.write_text(text)
+    include = folder / "include"
+    include.mkdir(exist_ok=True)
+    if not (include / "tensorwright").exists():
+        (include / "tensorwright").symlink_to(NATIVE)
+    links = [option for option in recipe.linkopts if not option.startswith("-L")]
+    run(
+        [
+            *(compilers.find_compiler().path, "-x", "c++", f"-std={recipe.cxx_standard}"),
+            *("-shared", "-fuse-ld=gold", *recipe.copts, f"-I{include}"),
+            *(f"-isystem{headers / root}" for root in recipe.include_roots),
+            *(f"-isystem{staged}", source, NATIVE / "counter.cc", "-x", "none"),
+            *("-o", out, f"-L{headers / 'tensorflow'}", *links, "-lstdc++", "-lm"),
+        ],
+        timeout_s=300,
+    )
+    return out
+
+
+def rint(body: str, types: tuple[str, ...] = RINT_TYPES, op: str = "Rint") -> str:
+    rows = "".join(REGISTER.format(op=op, type=dtype) for dtype in types)
+    return WRONG.replace("BODY", body).replace("TYPES", rows)
+
+
+RIGHT = "static_cast<T>(std::nearbyint(static_cast<double>(from(i))))"
+CASES = {
+    "right": (rint(RIGHT), ""),
+    "wrong": (rint("static_cast<T>(static_cast<float>(from(i)) + 1)"), "ULPs from the stock"),
+    "partial": (rint(RIGHT, RINT_TYPES[:1]), "lacks a stock kernel"),
+    "foreign": (rint(RIGHT, (*RINT_TYPES, "uint16")), "no stock kernel has the definition"),
+    "crashing": (rint(RIGHT) + "static const int dead = (std::abort(), 0);", "SIGABRT"),
+    "dying": (rint("(std::abort(), from(i))"), "SIGABRT"),
+    "silent": ("#include <cmath>\n", "registers no CPU kernel"),
+    "unfed": (rint(RIGHT, op="Betainc"), "no agreement inputs for Betainc"),
+}
+
+
+def test_each_fault_is_seen_and_the_sound_one_is_admitted(
+    native: Tried, staged: Path, places: Places, stock_arm: Environment, tmp_path: Path
+) -> None:
+    recipe = native.plan.kernel_recipe
+    assert recipe is not None
+    libraries = {
+        name: library(name, text, tmp_path, native, staged, places)
+        for name, (text, _) in CASES.items()
+    }
+    stock = native.plan.stock
+    assert stock is not None
+    headers = builder.unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
+    verdicts = admission.admit(
+        libraries,
+        staged=staged,
+        stock_libraries=[headers / name for name in recipe.libraries],
+        copts=recipe.copts,
+        environment=stock_arm,
+        folder=tmp_path,
+    )
+    reasons = {verdict.unit: verdict.reason for verdict in verdicts}
+    for name, (_, expected) in CASES.items():
+        assert (expected in reasons[name]) if expected else reasons[name] == "", (name, reasons)

@@ -1,0 +1,209 @@
+"""A wheel that was really built for this CPU: what it is, and what it does in TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Tried
+
+from tfbuild import admission, assemble, elf, front, tuned, wheel
+from tfbuild import build as builder
+from tfbuild.environment import Environment
+from tfbuild.errors import KernelError
+from tfbuild.plan import KERNEL_LIBRARY
+from tfbuild.request import Request, plan_for
+from tfbuild.run import run
+from tfbuild.settings import Places
+
+pytestmark = pytest.mark.toolchain
+
+PROGRAM = Path(__file__).with_name("program.py")
+LIST_KERNELS = """
+import json, sys
+import tensorflow as tf
+from tensorflow.python.framework import kernels
+found = kernels.get_registered_kernels_for_op(sys.argv[1]).kernel
+cpu = [k for k in found if k.device_type == "CPU"]
+print(json.dumps([[k.priority, k.constraint[0].allowed_values.list.type[0]] for k in cpu]))
+"""
+
+
+def python(arm: Environment, *words: str | Path, **env: str) -> str:
+    """What a program of the arm's Python prints on its last line."""
+    done = run([arm.python, "-P", *words], env=admission.probe_env() | env, timeout_s=600)
+    return done.output.strip().splitlines()[-1]
+
+
+def test_the_version_names_the_target_everywhere(native: Tried) -> None:
+    path, local = native.built.wheel, native.plan.target.local
+    version = f"2.14.1+{local}"
+    assert path.name.startswith(f"tensorflow_cpu-{version}-cp311-")
+    folder = f"tensorflow_cpu-{version}.dist-info"
+    assert f"Version: {version}\n".encode() in wheel.read_member(path, f"{folder}/METADATA")
+    assert any(line.name == f"{folder}/tuned.json" for line in wheel.verify_record(path))
+
+
+def test_the_wheel_says_what_it_is(native: Tried) -> None:
+    said = tuned.read_tuned(native.built.wheel)
+    assert said is not None
+    assert said.plan_key == native.plan.key
+    assert said.kernels == ("cwise_op_sigmoid", "cwise_op_tanh")
+    assert set(said.required_features) >= native.plan.target.features
+    assert not said.stay_stock
+
+
+def test_the_library_loads_wherever_the_stock_wheel_does(native: Tried, tmp_path: Path) -> None:
+    """manylinux_2_17: glibc 2.17 and the libstdc++ of GCC 4.8 (PEP 599)."""
+    inside = "tensorflow/core/kernels"
+    wheel.extract(native.built.wheel, (f"{inside}/",), tmp_path / "out")
+    libraries = list((tmp_path / "out" / inside).rglob("lib*tensorwright*.so"))
+    assert len(libraries) == 2
+    for library in libraries:
+        floors = {
+            name: [int(n) for n in text.split(".")] for name, text in elf.floors(library).items()
+        }
+        assert floors.get("GLIBC", [0]) <= [2, 17]
+        assert floors.get("GLIBCXX", [0]) <= [3, 4, 19]
+
+
+def test_unpacking_it_finds_every_hash_right(native: Tried, tmp_path: Path) -> None:
+    done = run([sys.executable, "-m", "wheel", "unpack", native.built.wheel, "--dest", tmp_path])
+    assert "OK" in done.output
+
+
+def test_tuned_kernels_stand_before_the_stock_ones(native: Tried) -> None:
+    rows = json.loads(python(native.arm, "-c", LIST_KERNELS, "Tanh"))
+    tuned_types = {dtype for priority, dtype in rows if priority == 1}
+    stock_types = {dtype for priority, dtype in rows if priority == 0}
+    assert tuned_types == stock_types
+    assert len(tuned_types) == 6
+    assert rows[0][0] == 1
+
+
+def test_it_is_really_ours_that_runs(native: Tried, tmp_path: Path) -> None:
+    found = assemble.smoke(native.arm, tmp_path)
+    assert found["loaded"] == native.plan.target.local
+    assert found["computes"]
+    ops = {"Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad"}
+    for mode in ("eager", "function"):
+        assert set(found[mode]) == ops
+        assert all(count == 1 for count in found[mode].values()), found
+
+
+def test_every_kernel_agreed_in_every_dtype(native: Tried) -> None:
+    for verdict in native.built.verdicts:
+        assert verdict.admitted
+        assert verdict.kernels == 12
+        assert verdict.cases >= verdict.kernels * 10
+        assert all(0 <= ulps <= 32 for ulps in verdict.ulps.values())
+
+
+def test_users_programs_compute_the_same(
+    native: Tried, stock_arm: Environment, tmp_path: Path
+) -> None:
+    for name in ("stock", "tuned"):
+        (tmp_path / name).mkdir()
+    stock = json.loads(python(stock_arm, PROGRAM, tmp_path / "stock"))
+    ours = json.loads(python(native.arm, PROGRAM, tmp_path / "tuned"))
+    assert set(stock) == set(ours)
+    for name, values in stock.items():
+        assert ours[name] == pytest.approx(values, rel=2e-5, abs=2e-6), name
+    assert ours["trained"] == ours["trained again"]
+
+
+def test_a_cpu_without_a_feature_gets_the_stock_kernels(native: Tried, tmp_path: Path) -> None:
+    script = "import tensorflow as tf; print(float(tf.tanh(tf.constant([0.5]))[0]))"
+    done = run(
+        [native.arm.python, "-P", "-c", script],
+        env=admission.probe_env() | {"TENSORWRIGHT_MASK": "avx2", "TF_CPP_MIN_LOG_LEVEL": "1"},
+        cwd=tmp_path,
+    )
+    said = [line for line in done.output.splitlines() if line.startswith("tensorwright")]
+    assert len(said) == 1
+    assert "avx2" in said[0]
+    assert float(done.output.splitlines()[-1]) == pytest.approx(0.46211717)
+
+
+def test_a_lost_kernel_library_is_no_catastrophe(native: Tried, tmp_path: Path) -> None:
+    """The environment is copied by links, so that the shared one stays whole."""
+    library = next(native.arm.folder.rglob(KERNEL_LIBRARY))
+    hidden = library.with_suffix(".hidden")
+    library.rename(hidden)
+    try:
+        found = assemble.smoke(native.arm, tmp_path)
+        assert found["loaded"] is None
+        assert found["computes"]
+        library.write_bytes(hidden.read_bytes()[:5000])
+        found = assemble.smoke(native.arm, tmp_path)
+        assert found["loaded"] is None
+        assert found["computes"]
+    finally:
+        library.unlink(missing_ok=True)
+        hidden.rename(library)
+
+
+def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_path: Path) -> None:
+    """With nothing left but the caches: the workspace is rendered, linked and packed anew."""
+    shutil.rmtree(places.work / native.plan.key[:16])
+    fresh = dataclasses.replace(places, pool=tmp_path)
+    _, compiler = plan_for(Request(kernels="mini"))
+    jobs = front.jobs_for(native.plan, "")
+    again = builder.build(native.plan, compiler=compiler, jobs=jobs, places=fresh)
+    assert not again.reused
+    assert again.wheel.read_bytes() == native.built.wheel.read_bytes()
+
+
+def test_a_finished_wheel_is_found_again(native: Tried, places: Places) -> None:
+    found = assemble.find_finished(native.plan, places)
+    assert found is not None
+    assert found.wheel == native.built.wheel
+
+
+def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
+    native: Tried, places: Places, tmp_path: Path
+) -> None:
+    for path in (native.built.wheel, native.built.manifest):
+        shutil.copy(path, tmp_path)
+    damaged = tmp_path / native.built.wheel.name
+    with damaged.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\0\0\0\0")
+    assert assemble.find_finished(native.plan, dataclasses.replace(places, pool=tmp_path)) is None
+
+
+def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
+    native: Tried, places: Places, tmp_path: Path
+) -> None:
+    """debug_ops needs gRPC's headers, which no wheel ships."""
+    decided, compiler = plan_for(Request(kernels="mini,debug_ops"))
+    jobs = front.jobs_for(decided, "")
+    pool = dataclasses.replace(places, pool=tmp_path)
+    with pytest.raises(
+        KernelError, match=r"kernel debug_ops does not compile(.|\n)*grpc"
+    ) as caught:
+        builder.build(decided, compiler=compiler, jobs=jobs, places=pool)
+    assert "--keep-going" in caught.value.hint
+    assert not list(tmp_path.iterdir())
+    built = builder.build(decided, compiler=compiler, jobs=jobs, places=pool, keep_going=True)
+    reasons = {verdict.unit: verdict.reason for verdict in built.verdicts}
+    assert "does not compile" in reasons.pop("debug_ops")
+    assert reasons == {"cwise_op_sigmoid": "", "cwise_op_tanh": ""}
+
+
+def test_an_unknown_kernel_names_the_close_ones(places: Places, native: Tried) -> None:
+    decided, compiler = plan_for(Request(kernels="cwise_op_tahn"))
+    jobs = front.jobs_for(decided, "")
+    with pytest.raises(KernelError) as caught:
+        builder.build(decided, compiler=compiler, jobs=jobs, places=places)
+    assert "cwise_op_tanh" in caught.value.hint
+
+
+def test_pip_installs_it_and_finds_nothing_broken(native: Tried) -> None:
+    words = [sys.executable, "-m", "pip", "--python", str(native.arm.python), "check"]
+    assert subprocess.run(words, check=False, capture_output=True).returncode == 0

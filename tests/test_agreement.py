@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import ArrayLike, DTypeLike
+
+from tfbuild.probe.agreement import ULPS, allowed, distance
+from tfbuild.probe.cases import (
+    EXACT,
+    KINDS,
+    SUMS,
+    Argument,
+    Array,
+    broadcasts,
+    feeds,
+    numbers,
+    offsets,
+    precision,
+    special,
+)
+from tfbuild.probe.registry import Kernel, difference
+
+FLOAT, DOUBLE, INT32, COMPLEX64, BOOL, HALF = 1, 2, 3, 8, 10, 19  # numbers of types.proto
+DTYPES = {
+    FLOAT: np.float32,
+    DOUBLE: np.float64,
+    INT32: np.int32,
+    COMPLEX64: np.complex64,
+    BOOL: np.bool_,
+    HALF: np.float16,
+}
+INF, NAN = math.inf, math.nan
+TINY = float(np.finfo(np.float32).smallest_normal)
+HUGE = float(np.finfo(np.float64).max)
+
+
+def apart(
+    one: ArrayLike, other: ArrayLike, *, op: str = "Tanh", dtype: DTypeLike = np.float32
+) -> float:
+    return distance(op, (np.asarray(one, dtype),), (np.asarray(other, dtype),))
+
+
+@given(
+    st.sampled_from([np.float16, np.float32, np.float64, np.complex64, np.int32, np.bool_]).flatmap(
+        lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, min_side=0))
+    ),
+    st.sampled_from(["Tanh", "Softmax"]),
+)
+def test_everything_agrees_with_itself(array: Array, op: str) -> None:
+    assert distance(op, (array,), (array.copy(),)) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@given(st.floats(0.125, 1000), st.integers(1, 8))
+def test_steps_of_the_last_place_are_counted(dtype: type, start: float, steps: int) -> None:
+    one: Array = np.asarray(start, dtype)
+    other = one
+    for _ in range(steps):
+        other = np.nextafter(other, np.asarray(INF, dtype))
+    found = apart(one, other, dtype=dtype)
+    assert steps / 2 <= found <= steps  # (a unit is relative: half as much below a power of two)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([NAN, 1], [NAN, 1], 0),
+        ([INF, -INF], [INF, -INF], 0),
+        ([NAN], [1], INF),
+        ([1], [NAN], INF),
+        ([INF], [-INF], INF),
+        ([INF], [NAN], INF),
+        ([INF], [3e38], INF),
+        ([0.0], [-0.0], 0),
+        ([TINY / 3], [0.0], 0),  # one flushed to zero, the other not
+        ([TINY / 3], [-TINY / 3], 0),
+        ([TINY * 64], [0.0], 1 / 2**-23),
+        ([], [], 0),
+        ([1.0, NAN, 2.0], [1.0, NAN, 2.0 + 2**-22], 1),
+    ],
+)
+def test_odd_numbers(one: list[float], other: list[float], expected: float) -> None:
+    assert apart(one, other) == expected
+
+
+def test_numbers_that_are_infinitely_far_apart_raise_no_warning() -> None:
+    assert apart([HUGE], [-HUGE], dtype=np.float64) == INF
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (1 + 1j, 1 + 1j, 0),
+        (1 + 1j, 1 + (1 + 2**-22) * 1j, 2 / math.sqrt(2)),  # two units of one part, over |1+1j|
+        (complex(NAN, 1), complex(1, NAN), 0),  # undefined is undefined, whichever part
+        (complex(INF, 1), complex(1, 1), INF),
+        (complex(NAN, 1), complex(1, 1), INF),
+        (1 + 0j, 1j, math.sqrt(2) * 2**23),
+    ],
+)
+def test_complex_numbers(one: complex, other: complex, expected: float) -> None:
+    assert apart(one, other, dtype=np.complex64) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_whole_numbers_and_truths_agree_or_do_not(dtype: type) -> None:
+    assert apart([0, 1], [0, 1], dtype=dtype) == 0
+    assert apart([0, 1], [0, 0], dtype=dtype) == INF
+
+
+def test_other_shapes_types_and_counts_are_not_comparable() -> None:
+    one = np.zeros((2, 3), np.float32)
+    assert distance("Tanh", (one,), (one.reshape(3, 2),)) == INF
+    assert distance("Tanh", (one,), (one.astype(np.float64),)) == INF
+    assert distance("Tanh", (one,), (one, one)) == INF
+    assert distance("Tanh", (one[:0],), (one[:0].astype(np.float16),)) == INF
+    assert distance("NoOp", (), ()) == 0
+
+
+def test_errors_agree_by_their_names() -> None:
+    one = np.zeros(3, np.float32)
+    assert distance("Div", "InvalidArgumentError", "InvalidArgumentError") == 0
+    assert distance("Div", "InvalidArgumentError", "InternalError") == INF
+    assert distance("Div", "InvalidArgumentError", (one,)) == INF
+    assert distance("Div", (one,), "InvalidArgumentError") == INF
+
+
+def test_sums_are_measured_at_the_size_of_the_whole_result() -> None:
+    """A row's small terms carry the error of its large ones."""
+    one, other = [1.0, 1.0, 1e-6], [1.0, 1.0, 1e-6 + 2**-23]
+    assert apart(one, other, op="Softmax") == pytest.approx(1, rel=1e-3)
+    assert apart(one, other, op="Tanh") > 1e5
+
+
+def test_the_worst_of_several_results_counts() -> None:
+    good, bad = np.ones(2, np.float32), np.asarray([1, 1 + 2**-22], np.float32)
+    assert distance("Adam", (good, good, good), (good, bad, good)) == distance(
+        "Adam", (good,), (bad,)
+    )
+    assert distance("Tanh", (good, good), (good, bad)) == 2
+
+
+def test_what_the_standard_fixes_must_agree_to_the_bit() -> None:
+    assert not EXACT & SUMS
+    assert {allowed(op) for op in EXACT} == {0.0}
+    assert allowed("Tanh") == ULPS
+    assert allowed("Mul") < allowed("Tanh") <= allowed("ResourceApplyCenteredRMSProp")
+
+
+def inputs(*roles: str, type: int = FLOAT) -> tuple[Argument, ...]:  # noqa: A002
+    return tuple(Argument(f"in{index}", role, type) for index, role in enumerate(roles))
+
+
+ROLES = ("array", "positive", "scalar", "gradient", "resource", "reference")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [FLOAT, DOUBLE, INT32, COMPLEX64, BOOL, HALF])
+def test_the_same_case_has_the_same_inputs_in_every_process(kind: str, number: int) -> None:
+    once = feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
+    again = feeds("Tanh", inputs("array", "array", type=number), DTYPES, kind)
+    for one, other in zip(once, again, strict=True):
+        assert one.tobytes() == other.tobytes()
+        assert one.dtype == DTYPES[number]
+
+
+def test_other_ops_types_and_kinds_have_other_inputs() -> None:
+    def first(op: str, kind: str, number: int = FLOAT) -> bytes:
+        (array,) = feeds(op, inputs("array", type=number), DTYPES, kind)
+        return array.astype(np.float64).tobytes()
+
+    rows = [
+        *(first(op, kind) for op in ("Tanh", "Exp") for kind in ("random", "tiny", "special")),
+        first("Tanh", "random", DOUBLE),
+    ]
+    assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_gets_lawful_values(role: str, kind: str) -> None:
+    (array,) = feeds("ResourceApplyAdam", inputs(role), DTYPES, kind)
+    shape = {"random": (37 * 29,), "tiny": (3,), "empty": (0,), "special": (37 * 8,)}[kind]
+    assert array.shape == (() if role == "scalar" else shape)
+    if role in {"positive", "resource", "reference", "scalar"}:
+        assert (array > 0).all()  # (accumulators and rates; a root is taken of them)
+    if role not in {"array", "gradient"} or kind != "special":
+        assert np.isfinite(array).all()
+
+
+def test_indices_address_every_row_once() -> None:
+    arguments = (*inputs("resource", "gradient"), Argument("indices", "indices", INT32))
+    variable, gradient, indices = feeds("ResourceSparseApplyAdagrad", arguments, DTYPES, "random")
+    assert sorted(indices) == list(range(len(variable)))
+    assert gradient.shape == variable.shape
+
+
+def test_random_ops_get_a_shape_and_bounds() -> None:
+    arguments = inputs("shape", "low", "high", type=INT32)
+    shape, low, high = feeds("RandomUniformInt", arguments, DTYPES, "random")
+    assert list(shape) == [37 * 29]
+    assert low < high
+    (shape,) = feeds("RandomUniform", inputs("shape", type=INT32), DTYPES, "empty")
+    assert list(shape) == [0]
+
+
+def test_matrix_ops_get_matrices() -> None:
+    logits, labels = feeds(
+        "SoftmaxCrossEntropyWithLogits", inputs("array", "array"), DTYPES, "tiny"
+    )
+    assert logits.shape == labels.shape == (1, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_special_inputs_hold_every_odd_number(dtype: type) -> None:
+    found = special(dtype, (37, 8), np.random.default_rng(1))
+    _, tiny = precision(dtype)
+    assert found.shape == (37, 8)
+    assert np.isnan(found).any()
+    assert np.isposinf(found).any()
+    assert np.isneginf(found).any()
+    assert ((found == 0) & np.signbit(found)).any()
+    assert ((np.abs(found) > 0) & (np.abs(found) < tiny)).any()
+    assert (found == np.finfo(dtype).max).any()
+    assert np.isfinite(found).sum() > found.size / 2
+
+
+def test_special_complex_numbers_and_integers() -> None:
+    assert np.isnan(special(np.complex64, (99,), np.random.default_rng(1))).any()
+    whole = special(np.int32, (99,), np.random.default_rng(1))
+    assert whole.dtype == np.int32
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int8, np.int64, np.float16, np.complex64])
+def test_ordinary_numbers_of_any_type(dtype: type) -> None:
+    found = numbers(dtype, (50, 40), np.random.default_rng(1))
+    assert (found.dtype, found.shape) == (dtype, (50, 40))
+    assert np.isfinite(found).all()
+    assert len(np.unique(found)) > 1
+
+
+def test_broadcasts_are_pairs_that_numpy_broadcasts_too() -> None:
+    pairs = list(broadcasts("Add", inputs("array", "array"), DTYPES))
+    assert len(pairs) == 3
+    for one, other in pairs:
+        assert one.shape != other.shape
+        assert (one + other).size >= one.size
+    assert list(broadcasts("Tanh", inputs("array"), DTYPES)) == []
+    assert list(broadcasts("Softmax", inputs("array", "array"), DTYPES)) == []
+    assert list(broadcasts("ResourceApplyAdam", inputs("resource", "scalar"), DTYPES)) == []
+
+
+@pytest.mark.parametrize("number", [FLOAT, DOUBLE, COMPLEX64, BOOL, HALF])
+def test_offsets_cover_four_to_sixty_four_bytes(number: int) -> None:
+    size = np.dtype(DTYPES[number]).itemsize
+    found = list(offsets("Tanh", inputs("array", type=number), DTYPES))
+    bytes_in = [offset * size for offset, _ in found]
+    assert bytes_in == list(range(max(size, 4), 65, max(size, 4)))
+    assert all(len(array) - offset == 67 for offset, (array,) in found)
+    assert list(offsets("Softmax", inputs("array"), DTYPES)) == []
+    assert list(offsets("ResourceApplyAdam", inputs("resource"), DTYPES)) == []
+
+
+STOCK = (
+    Kernel("Tanh", "CPU", 'op: "Tanh" T: float', 0),
+    Kernel("Tanh", "CPU", 'op: "Tanh" T: half', 0),
+    Kernel("Tanh", "GPU", 'op: "Tanh" T: float', 0),
+    Kernel("Exp", "CPU", 'op: "Exp" T: float', 2),
+)
+
+
+def raised(*kernels: Kernel) -> tuple[Kernel, ...]:
+    return tuple(dataclasses.replace(kernel, priority=kernel.priority + 1) for kernel in kernels)
+
+
+FOREIGN = Kernel("Tanh", "CPU", 'op: "Tanh" T: double', 1)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ((*STOCK, *raised(*STOCK[:2])), ""),
+        ((*STOCK, *raised(STOCK[3])), ""),
+        (STOCK, "it registers no CPU kernel"),
+        ((*STOCK[1:], *raised(STOCK[0])), "a stock registration disappeared"),
+        ((*STOCK, *raised(STOCK[0])), 'it lacks a stock kernel: op: "Tanh" T: half'),
+        (
+            (*STOCK, *raised(*STOCK[:2]), FOREIGN),
+            'no stock kernel has the definition: op: "Tanh" T',
+        ),
+        ((*STOCK, *raised(*raised(*STOCK[:2]))), "no stock kernel has the definition"),
+        ((*STOCK, *raised(*STOCK[:2], STOCK[0])), "it registers a kernel twice"),
+        ((*STOCK, STOCK[0]), "no stock kernel has the definition"),
+    ],
+)
+def test_only_stock_registrations_raised_by_one_are_admitted(
+    after: tuple[Kernel, ...], said: str
+) -> None:
+    reason = difference(Counter(STOCK), Counter(after))
+    assert said in reason
+    assert bool(said) == bool(reason)

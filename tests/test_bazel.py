@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.planned import planned
+
+from tfbuild import bazel, releases, render, settings
+from tfbuild.bazel import Bazel
+from tfbuild.checks import TESTED_RELEASE
+from tfbuild.errors import ToolError
+from tfbuild.run import Completed
+from tfbuild.settings import Places
+
+PLACES = Places(root=settings.ROOT, cache=Path("/cache"), pool=Path("/pool"))
+DOWNLOADED = Bazel(bazelisk=Path("/b/bazelisk"), use="6.1.0", version="6.1.0", debian=False)
+DEBIAN = Bazel(bazelisk=Path("/b/bazelisk"), use="/usr/bin/bazel-4", version="4.2.3", debian=True)
+
+
+@pytest.mark.parametrize("found", [DOWNLOADED, DEBIAN])
+def test_nothing_of_the_machines_own_settings_is_read_and_no_server_stays(found: Bazel) -> None:
+    options = bazel.startup_options(found, PLACES)
+    assert {"--nohome_rc", "--nosystem_rc", "--batch"} <= set(options)
+    assert "--output_user_root=/cache/bazel" in options
+    assert any(option.startswith("--install_base") for option in options) is found.debian
+
+
+def test_repositories_are_overridden_in_one_order() -> None:
+    folders = {"tf_wheel": Path("/w"), "rules_cc": Path("/r"), "tf_source": Path("/s")}
+    assert bazel.repository_options(DOWNLOADED, folders) == (
+        "--override_repository=tf_source=/s",
+        "--override_repository=tf_wheel=/w",
+    )
+    options = bazel.repository_options(DEBIAN, folders)
+    names = [option.split("=")[1] for option in options if option.startswith("--override")]
+    own = ["bazel_skylib", "platforms", "rules_cc", "rules_java", "rules_proto"]
+    assert names == [*own, "tf_source", "tf_wheel"]
+    assert options[-1] == "--host_javabase=@local_jdk//:jdk"
+    assert set(folders) == {"tf_wheel", "rules_cc", "tf_source"}  # the caller's is left alone
+
+
+def test_the_shell_does_not_choose_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"CC": "gcc", "CXX": "g++", "HTTPS_PROXY": "http://p", "CCC": "x"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("BAZELISK_VERIFY_SHA256", raising=False)
+    found = bazel.environment("6.1.0", "ab")
+    assert not {"CC", "CXX"} & set(found)
+    assert (found["HTTPS_PROXY"], found["CCC"]) == ("http://p", "x")
+    assert (found["USE_BAZEL_VERSION"], found["BAZELISK_VERIFY_SHA256"]) == ("6.1.0", "ab")
+    assert "BAZELISK_VERIFY_SHA256" not in bazel.environment("6.1.0")
+
+
+def test_bazelisk_is_taken_from_path_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = dataclasses.replace(PLACES, cache=tmp_path / "cache")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bazel.find_bazelisk(empty) is None
+    (tmp_path / "bazelisk").symlink_to(shutil.which("true", path="/usr/bin:/bin") or "")
+    assert bazel.find_bazelisk(empty) == tmp_path / "bazelisk"
+
+
+@pytest.fixture(scope="module")
+def here() -> Places:
+    """The user's own tool folder: installing bazelisk is what `invoke doctor` does."""
+    found = settings.places()
+    if bazel.find_bazelisk(found) is None:
+        bazel.install_bazelisk(found)
+    return found
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("nonsense", "invalid version 'nonsense'"),
+        ("/nonexistent/bazel", "no such file"),
+        ("/bin/true", "/bin/true is no Bazel"),
+    ],
+)
+def test_a_bazel_that_was_asked_for_and_is_none_is_a_tool_error(
+    here: Places, monkeypatch: pytest.MonkeyPatch, asked: str, said: str
+) -> None:
+    monkeypatch.setenv("USE_BAZEL_VERSION", asked)
+    with pytest.raises(ToolError, match=said) as caught:
+        bazel.find_bazel(here, "6.1.0")
+    assert asked in caught.value.message
+
+
+BUILD = """
+cc_binary(name = "answer", srcs = ["answer.cc"])
+cc_library(name = "broken", srcs = ["broken.cc"])
+cc_library(name = "other", srcs = ["other.cc"])
+"""
+RC = "build --spawn_strategy=local --color=no --curses=no --show_timestamps=no\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Project:
+    """A small workspace of its own, with an output folder of its own."""
+
+    bazel: Bazel
+    folder: Path
+    places: Places
+    options: tuple[str, ...]
+
+    def build(self, *targets: str, **options: object) -> Completed:
+        log = self.places.cache / "build.log"
+        return bazel.build(
+            self.bazel,
+            targets,
+            workspace=self.folder,
+            options=self.options,
+            places=self.places,
+            log=log,
+            **options,  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture(scope="module")
+def project(here: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    folder = tmp_path_factory.mktemp("workspace")
+    own = dataclasses.replace(here, cache=tmp_path_factory.mktemp("cache"))
+    release = releases.find_release(TESTED_RELEASE)
+    texts = {
+        "WORKSPACE": "",
+        "BUILD.bazel": BUILD,
+        ".bazelrc": RC,
+        "answer.cc": '#include <cstdio>\nint main() { std::puts("42"); }\n',
+        "broken.cc": "int broken() { return missing_name; }\n",
+        "other.cc": "int other() { return 1; }\n",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    rules = own.cache / "rules_cc"
+    render.write(render.repositories(planned(), here.templates)["rules_cc"], rules)
+    found = bazel.find_bazel(here, release.bazel)
+    options = bazel.repository_options(found, {"rules_cc": rules})
+    yield Project(bazel=found, folder=folder, places=own, options=options)
+    shutil.rmtree(own.cache, ignore_errors=True)  # (Bazel makes its folders read-only)
+
+
+@pytest.mark.toolchain
+def test_a_program_is_built_and_its_progress_is_told(project: Project) -> None:
+    seen: list[tuple[int, int, str]] = []
+    done = project.build("//:answer", on_progress=lambda *step: seen.append(step))
+    assert done.returncode == 0, done.output
+    out = project.folder / "bazel-bin"
+    answer = subprocess.run([out / "answer"], check=True, capture_output=True, text=True)
+    assert answer.stdout == "42\n"
+    assert out.resolve().is_relative_to(project.places.cache.resolve())
+    assert all(0 <= finished <= total for finished, total, _ in seen)
+    assert seen
+
+
+@pytest.mark.toolchain
+def test_a_compile_that_fails_is_an_answer_with_the_compilers_words(project: Project) -> None:
+    done = project.build("//:broken", "//:other", keep_going=True)
+    assert done.returncode == 1
+    assert "'missing_name'" in done.output
+    assert "broken.cc:1" in done.output
+    assert "ERROR: " in done.output
+    assert (project.places.cache / "build.log").read_text() == done.output
+    assert not (project.places.cache / "build.log.sh").exists()
+    out = project.folder / "bazel-bin"
+    assert list(out.rglob("libother.a"))  # the rest is built with keep_going
+
+
+@pytest.mark.toolchain
+def test_no_server_outlives_a_build(project: Project) -> None:
+    """A Bazel server would hold memory, and keep the caller's output open."""
+    project.build("//:other")
+    root = str(project.places.cache)
+    deadline = time.monotonic() + 10
+    while left := [command for command in commands() if root in command]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def commands() -> Iterator[str]:
+    """The command line of every process."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes().replace(b"\0", b" ").decode(errors="replace")

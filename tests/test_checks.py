@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from tfbuild import checks
+from tfbuild.errors import FailedTests
+from tfbuild.releases import find_release
+from tfbuild.settings import ROOT
+
+
+def test_a_check_that_fails_is_an_error_with_its_exit_code() -> None:
+    with pytest.raises(FailedTests, match=r"a check failed \(exit code 3\)"):
+        checks._check("a check", "-c", "raise SystemExit(3)")
+
+
+def test_checks_run_in_the_checkout(capfd: pytest.CaptureFixture[str]) -> None:
+    checks._check("a check", "-c", "import os; print(os.getcwd())")
+    assert capfd.readouterr().out.strip() == str(ROOT)
+
+
+def test_all_of_our_python_is_checked() -> None:
+    folders = {path.relative_to(ROOT).parts[0] for path in ROOT.glob("*/**/*.py")}
+    ours = {name for name in folders if not name.startswith(".")}
+    assert ours <= set(checks._CODE)
+    assert {path.name for path in ROOT.glob("*.py")} <= set(checks._CODE)
+
+
+def test_the_tested_release_has_kernels() -> None:
+    assert find_release(checks.TESTED_RELEASE).kernels is not None

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tfbuild import doctor
+from tfbuild.doctor import Need, commands, needs, prepare
+from tfbuild.errors import ToolError
+from tfbuild.settings import ROOT, Places
+
+SUDO = "" if os.geteuid() == 0 else "sudo "
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+
+
+def programs(folder: Path, *names: str) -> str:
+    """A PATH on which only these are found."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).symlink_to(shutil.which(name) or "/bin/true")
+    return str(folder)
+
+
+def need(name: str, *packages: str) -> Need:
+    return Need(name=name, purpose="p", packages=packages, present="")
+
+
+def test_the_commands_are_what_a_person_would_type() -> None:
+    assert commands([need("a", "clang-16"), need("b", "g++", "binutils")]) == (
+        f"{SUDO}apt-get update",
+        f"{SUDO}apt-get install -y --no-install-recommends clang-16 g++ binutils",
+    )
+    assert commands([]) == ()
+
+
+def test_tests_need_more_than_builds(places: Places) -> None:
+    own = {each.name for each in needs(places)}
+    tests = {each.name for each in needs(places, tests=True)}
+    assert own < tests
+    assert {"QEMU user mode", "aarch64 cross compiler"} == tests - own
+
+
+def test_an_empty_machine_lacks_everything(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
+    found = needs(places, tests=True)
+    assert [each.present for each in found] == [""] * len(found)
+    assert all(each.packages and each.purpose for each in found)
+
+
+def test_a_need_of_several_programs_is_met_by_all_of_them(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", programs(tmp_path / "bin", "g++", "nm", "c++filt"))
+    (libraries,) = [each for each in needs(places) if "ld.gold" in each.purpose]
+    assert libraries.present == ""
+    (tmp_path / "bin" / "ld.gold").symlink_to("/bin/true")
+    (libraries,) = [each for each in needs(places) if "ld.gold" in each.purpose]
+    assert libraries.present.count(str(tmp_path / "bin")) == 4
+
+
+def test_nothing_is_installed_unasked(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
+    with pytest.raises(ToolError) as caught:
+        prepare(places, "6.1.0")
+    lines = caught.value.message.splitlines()
+    assert lines[0].startswith("this machine lacks: C++ compiler, ")
+    assert lines[1] == f"  {SUDO}apt-get update"
+    assert lines[2].startswith(f"  {SUDO}apt-get install -y --no-install-recommends clang-16 ")
+    assert not places.cache.exists()
+
+
+def test_a_machine_without_apt_is_told_what_to_install(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
+    with pytest.raises(ToolError, match="this machine lacks"):
+        prepare(places, "6.1.0", install=True)
+
+
+@pytest.mark.toolchain
+def test_bazelisk_is_not_fetched_unasked(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("clang-16", "g++", "ld.gold", "nm", "c++filt", "npm")
+    monkeypatch.setenv("PATH", programs(tmp_path / "bin", *names))
+    with pytest.raises(ToolError, match="npm install --global @bazel/bazelisk"):
+        prepare(places, "6.1.0", fetch=False)
+    assert not places.tools.exists()
+
+
+def test_a_package_manager_that_fails_is_a_tool_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
+    (tmp_path / "bin" / "apt-get").symlink_to("/bin/false")
+    with pytest.raises(ToolError, match="apt-get failed: apt-get exited with 1"):
+        doctor._apt(["no-such-package"])

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tfbuild import environment
+from tfbuild.download import Pin, sha256_of
+from tfbuild.environment import (
+    Environment,
+    create,
+    create_locked,
+    discard,
+    fetch_wheel,
+    find_python,
+)
+from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonError, WheelError
+from tfbuild.settings import ROOT, Places
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+TAG = f"cp{HERE.replace('.', '')}"
+
+
+def wheel(folder: Path, name: str, *, needs: str = "", tag: str = "py3-none-any") -> Path:
+    """A real wheel with one module, `answer` = 42."""
+    info = f"{name}-1.0.dist-info"
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    files = {
+        f"{name}.py": "answer = 42\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    rows = []
+    for member, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
+        rows.append(f"{member},sha256={digest.decode()},{len(text)}\n")
+    files[f"{info}/RECORD"] = "".join(rows) + f"{info}/RECORD,,\n"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}-1.0-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in files.items():
+            archive.writestr(zipfile.ZipInfo(member), text)
+    return path
+
+
+def pin_of(path: Path) -> Pin:
+    return Pin(name=path.name, sha256=sha256_of(path), size=path.stat().st_size)
+
+
+@pytest.fixture(name="index")
+def folder_that_pip_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+
+
+def test_this_python_is_found_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert find_python(HERE) == Path(sys.executable)
+
+
+def test_another_python_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python3.99").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_python("3.99") == tmp_path / "python3.99"
+
+
+def test_a_python_that_is_not_here_is_an_error() -> None:
+    with pytest.raises(PythonError, match=r"Python 3\.98 is not on PATH") as caught:
+        find_python("3.98")
+    assert HERE in caught.value.hint
+
+
+@pytest.mark.toolchain
+def test_a_wheel_is_fetched_with_the_users_own_pip_settings(index: Path, places: Places) -> None:
+    tag = f"{TAG}-{TAG}-manylinux_2_17_x86_64.manylinux2014_x86_64"
+    there = wheel(index, "tiny", tag=tag)
+    pin = pin_of(there)
+    found = fetch_wheel("tiny==1.0", pin, places)
+    assert found == places.downloads / there.name
+    assert found.read_bytes() == there.read_bytes()
+    assert [path.name for path in places.downloads.iterdir()] == [there.name]
+    there.unlink()
+    assert fetch_wheel("tiny==1.0", pin, places) == found  # from the cache
+
+
+@pytest.mark.toolchain
+def test_a_wheel_for_another_python_is_fetched_too(index: Path, places: Places) -> None:
+    there = wheel(index, "tiny", tag="cp39-cp39-manylinux2014_aarch64")
+    assert fetch_wheel("tiny==1.0", pin_of(there), places).is_file()
+
+
+@pytest.mark.toolchain
+def test_a_cached_wheel_that_went_bad_is_fetched_again(index: Path, places: Places) -> None:
+    there = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
+    found = fetch_wheel("tiny==1.0", pin_of(there), places)
+    found.write_bytes(found.read_bytes()[:100])
+    assert fetch_wheel("tiny==1.0", pin_of(there), places).read_bytes() == there.read_bytes()
+
+
+@pytest.mark.toolchain
+def test_other_bytes_under_the_same_name_are_refused(index: Path, places: Places) -> None:
+    there = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
+    pin = Pin(name=there.name, sha256="0" * 64)
+    with pytest.raises(DownloadError, match=r"pip could not fetch tiny==1\.0"):
+        fetch_wheel("tiny==1.0", pin, places)
+    assert list(places.downloads.iterdir()) == []
+
+
+@pytest.mark.toolchain
+def test_an_index_without_the_wheel_is_a_download_error(index: Path, places: Places) -> None:
+    pin = Pin(name=f"tiny-1.0-{TAG}-{TAG}-manylinux2014_x86_64.whl", sha256="0" * 64)
+    with pytest.raises(DownloadError, match="No matching distribution") as caught:
+        fetch_wheel("tiny==1.0", pin, places)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "--stock-wheel PATH" in caught.value.hint
+    assert list(places.downloads.iterdir()) == []
+
+
+def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, places: Places) -> None:
+    given = wheel(tmp_path, "tiny")
+    assert fetch_wheel("tiny==1.0", pin_of(given), places, given) == given
+    with pytest.raises(ChecksumError, match=r"tiny-1\.0"):
+        fetch_wheel("tiny==1.0", Pin(name=given.name, sha256="0" * 64), places, given)
+    with pytest.raises(DownloadError, match="there is no file"):
+        fetch_wheel("tiny==1.0", pin_of(given), places, tmp_path / "absent.whl")
+    assert given.exists()
+
+
+def locked(*paths: Path) -> str:
+    return "".join(
+        f"{path.name.split('-')[0]}==1.0 --hash=sha256:{sha256_of(path)}\n" for path in paths
+    )
+
+
+def made(path: Path, lock: str, places: Places) -> Environment:
+    return create_locked(path, python=HERE, requirements=lock, places=places)
+
+
+def says(arm: Environment, code: str) -> str:
+    done = subprocess.run([arm.python, "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.toolchain
+def test_an_environment_holds_the_wheel_and_its_locked_dependencies(
+    index: Path, places: Places, tmp_path: Path
+) -> None:
+    dependency = wheel(index, "dependency")
+    own = wheel(tmp_path / "own", "tiny", needs="dependency")
+    arm = made(own, locked(dependency), places)
+    assert arm.folder.parent == places.arms
+    assert (arm.wheel, arm.wheel_sha256) == (own, sha256_of(own))
+    assert says(arm, "import tiny, dependency; print(tiny.answer + dependency.answer)") == "84"
+    assert says(arm, "import sys; print(sys.prefix)") == str(arm.folder)
+    assert made(own, locked(dependency) + "# another lock\n", places) != arm
+
+
+@pytest.mark.toolchain
+def test_an_environment_is_made_once_and_a_half_made_one_anew(
+    index: Path, places: Places, tmp_path: Path
+) -> None:
+    own = wheel(tmp_path / "own", "tiny")
+    arm = made(own, "", places)
+    left = arm.folder / "left"
+    left.touch()
+    assert made(own, "", places) == arm
+    assert left.exists()
+    (arm.folder / environment._MARK).unlink()  # what a killed run leaves
+    assert made(own, "", places) == arm
+    assert not left.exists()
+    assert says(arm, "import tiny; print(tiny.answer)") == "42"
+    discard("0" * 64, places)
+    assert arm.python.exists()
+    discard(arm.wheel_sha256, places)
+    assert not arm.folder.exists()
+
+
+@pytest.mark.toolchain
+def test_a_missing_dependency_is_said(index: Path, places: Places, tmp_path: Path) -> None:
+    own = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
+    with pytest.raises(WheelError, match=r"pip check: tiny 1\.0 requires dependency, which is not"):
+        made(own, "", places)
+    with pytest.raises(WheelError, match="pip check"):  # not taken for finished the next time
+        made(own, "", places)
+
+
+@pytest.mark.toolchain
+def test_a_broken_wheel_is_said(index: Path, places: Places, tmp_path: Path) -> None:
+    own = wheel(tmp_path / "own", "tiny")
+    own.write_bytes(own.read_bytes()[:200])
+    with pytest.raises(WheelError, match=r"pip refuses tiny-1\.0-py3-none-any\.whl \(.+\)"):
+        made(own, "", places)
+
+
+@pytest.mark.toolchain
+def test_a_dependency_with_other_bytes_is_refused(
+    index: Path, places: Places, tmp_path: Path
+) -> None:
+    dependency = wheel(index, "dependency")
+    lock = locked(dependency)
+    dependency.write_bytes(dependency.read_bytes() + b"\0")
+    with pytest.raises(CommandError, match="DO NOT MATCH THE HASHES"):
+        made(wheel(tmp_path / "own", "tiny"), lock, places)
+
+
+def test_every_lock_pins_every_hash() -> None:
+    folder = Path(environment.__file__).parent / "locks"
+    for path in folder.glob("*.txt"):
+        lines = [line for line in path.read_text().splitlines() if "==" in line]
+        assert lines, path.name
+        assert path.read_text().count("--hash=sha256:") >= len(lines), path.name
+
+
+def test_an_unknown_lock_is_not_taken_for_an_empty_one(tmp_path: Path, places: Places) -> None:
+    with pytest.raises(FileNotFoundError):
+        create(wheel(tmp_path, "tiny"), python=HERE, lock="no-such-lock.txt", places=places)

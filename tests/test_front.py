@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tfbuild.admission import Verdict
+from tfbuild.assemble import Built
+from tfbuild.cpu import read_cpu
+from tfbuild.errors import HostError, UsageError
+from tfbuild.front import Request, describe_built, describe_plan, jobs_for, need_runnable
+from tfbuild.plan import estimate
+from tfbuild.request import plan_for
+from tfbuild.targets import parse_target
+
+REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
+OTHER_FAMILY = {"x86_64": "neoverse_v1", "aarch64": "skylake"}
+
+
+def test_the_estimate_is_for_the_jobs_that_were_asked_for() -> None:
+    plan, _ = plan_for(REQUEST)
+    found = json.loads(describe_plan(REQUEST, "3", as_json=True))
+    assert found["jobs"] == {"count": 3, "limited_by": "--jobs"}
+    assert found["estimate"]["seconds"] == estimate(plan, 3).seconds
+    assert "3 at once, set by --jobs" in describe_plan(REQUEST, "3", as_json=False)
+
+
+def test_every_line_of_a_plan_has_its_name_or_is_set_under_one() -> None:
+    lines = describe_plan(REQUEST, "1", as_json=False).splitlines()
+    assert all(line[:1].isalpha() or line.startswith(" " * 10) for line in lines)
+    sources = next(i for i, line in enumerate(lines) if line.startswith("sources"))
+    assert lines[sources + 1].split() == ["tensorflow_2.14.1+dfsg.orig.tar.xz", "(sid/tensorflow)"]
+
+
+def test_jobs_are_bounded_by_the_machine_when_nobody_says_how_many() -> None:
+    plan, _ = plan_for(REQUEST)
+    assert jobs_for(plan, "").count >= 1
+    with pytest.raises(UsageError, match="--jobs -1"):
+        jobs_for(plan, "-1")
+
+
+def built(folder: Path) -> Built:
+    wheel = folder / "tuned.whl"
+    wheel.write_bytes(b"x" * 2_500_000)
+    verdicts = (
+        Verdict(unit="cwise_op_tanh", reason="", kernels=6, cases=120),
+        Verdict(unit="softmax_op", reason="it does not load alone:\nabort"),
+    )
+    return Built(wheel=wheel, manifest=folder / "tuned.json", verdicts=verdicts, reused=False)
+
+
+def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path) -> None:
+    lines = describe_built(built(tmp_path), as_json=False).splitlines()
+    assert lines[0] == f"{tmp_path / 'tuned.whl'} (2.5 MB)"
+    assert lines[1:] == [
+        "  cwise_op_tanh: 6 kernels agree with stock over 120 cases",
+        "  softmax_op: stays stock, it does not load alone:",
+    ]
+
+
+def test_a_wheel_is_described_to_machines(tmp_path: Path) -> None:
+    found = json.loads(describe_built(built(tmp_path), as_json=True))
+    assert found["wheel"] == str(tmp_path / "tuned.whl")
+    assert [verdict["unit"] for verdict in found["verdicts"]] == ["cwise_op_tanh", "softmax_op"]
+    assert found["reused"] is False
+
+
+def test_a_wheel_for_another_cpu_is_not_run_here() -> None:
+    family = read_cpu().architecture
+    need_runnable(parse_target(family))
+    other = parse_target(OTHER_FAMILY[family])
+    with pytest.raises(HostError, match=f"it lacks {other.family}") as caught:
+        need_runnable(other)
+    assert "--arch native" in caught.value.hint

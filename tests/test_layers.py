@@ -1,0 +1,127 @@
+"""Imports go one way, read from the source: nothing is imported here."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfbuild.settings import ROOT
+
+# Lowest first: a module imports only what stands before it.
+TFBUILD = (
+    *("errors", "records", "talk", "run", "settings"),
+    *("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
+    *("releases", "kernels", "jobs", "download", "source", "dispatcher"),
+    *("plan", "request", "render"),
+    *("elf", "wheel", "repack", "tuned", "environment", "bazel", "doctor"),
+    *("admission", "workspace", "assemble", "build"),
+    *("listing", "checks", "front"),
+)
+PROBE = ("registry", "cases", "agreement", "smoke", "__main__")
+TFBENCH = (
+    *("host", "arms", "statistics", "samples", "schedule"),
+    *("parameters", "twins", "workloads", "worker"),
+    *("sessions", "measurement", "results", "summary", "comparison", "report", "front"),
+)
+# What an arm's own environment has.
+WORKERS = {
+    "benchmarks/tfbench": ("worker", "workloads", "parameters", "twins"),
+    "build/tfbuild/probe": PROBE,
+}
+IN_AN_ARM = {"numpy", "tensorflow", "google", "ml_dtypes"}
+
+
+def imports(path: Path, *, at_top: bool = False) -> Iterator[str]:
+    """Every dotted name that a file imports, `from a import b` as both a and a.b."""
+    tree = ast.parse(path.read_text("utf-8"), str(path))
+    for node in tree.body if at_top else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def siblings(path: Path, package: str) -> set[str]:
+    """The modules of `package` that a file imports."""
+    prefix = f"{package}."
+    names = (name for name in imports(path) if name.startswith(prefix))
+    return {name.removeprefix(prefix).partition(".")[0] for name in names}
+
+
+def roots(path: Path, *, at_top: bool = False) -> set[str]:
+    return {name.partition(".")[0] for name in imports(path, at_top=at_top)}
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted(path for path in (ROOT / folder).glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize(
+    ("folder", "package", "order"),
+    [
+        ("build/tfbuild", "tfbuild", TFBUILD),
+        ("build/tfbuild/probe", "tfbuild.probe", PROBE),
+        ("benchmarks/tfbench", "tfbench", TFBENCH),
+    ],
+)
+def test_modules_import_only_what_stands_below_them(
+    folder: str, package: str, order: tuple[str, ...]
+) -> None:
+    files = {path.stem: path for path in modules(folder)}
+    assert sorted(files) == sorted(order), "every module needs a place in the order"
+    for name, path in files.items():
+        below = set(order[: order.index(name)])
+        used = siblings(path, package) & set(files)
+        assert used <= below, f"{name} imports {sorted(used - below)}, which do not stand below it"
+
+
+@pytest.mark.parametrize(
+    ("folder", "others"),
+    [
+        ("build/tfbuild", {"tfbench", "tfwheels"}),
+        ("benchmarks/tfbench", {"tfwheels"}),
+        ("wheels/tfwheels", {"tfbench"}),
+    ],
+)
+def test_packages_do_not_import_each_other(folder: str, others: set[str]) -> None:
+    for path in (ROOT / folder).rglob("*.py"):
+        assert not roots(path) & others, path
+
+
+def test_the_toolchain_never_imports_what_only_an_arm_has() -> None:
+    workers = {ROOT / folder / f"{name}.py" for folder in WORKERS for name in WORKERS[folder]}
+    for folder in ("build", "wheels", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if path not in workers and "node_modules" not in path.parts:
+                assert not roots(path) & {"tensorflow", "keras", "ml_dtypes"}, path
+    assert "tensorflow" not in roots(ROOT / "tasks.py")
+
+
+@pytest.mark.parametrize("folder", WORKERS)
+def test_workers_import_only_what_an_arm_has(folder: str) -> None:
+    package = ".".join(Path(folder).parts[1:])
+    there = IN_AN_ARM | sys.stdlib_module_names
+    for name in WORKERS[folder]:
+        path = ROOT / folder / f"{name}.py"
+        foreign = {found for found in imports(path) if found.partition(".")[0] not in there}
+        assert siblings(path, package) <= set(WORKERS[folder]), path
+        assert all(f"{found}.".startswith(f"{package}.") for found in foreign), path
+
+
+@pytest.mark.parametrize("folder", WORKERS)
+def test_workers_import_tensorflow_only_once_they_run(folder: str) -> None:
+    """Threads and logging are set before it is loaded."""
+    for name in WORKERS[folder]:
+        assert "tensorflow" not in roots(ROOT / folder / f"{name}.py", at_top=True)
+
+
+def test_tasks_import_ours_only_inside_functions() -> None:
+    assert roots(ROOT / "tasks.py", at_top=True) <= {"invoke", *sys.stdlib_module_names}
+    assert {"tfbuild", "tfbench"} <= roots(ROOT / "tasks.py")

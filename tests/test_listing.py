@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tfbuild import listing
+from tfbuild.cpu import read_cpu
+from tfbuild.errors import UsageError
+from tfbuild.releases import load_releases
+from tfbuild.settings import ROOT, Places
+from tfbuild.targets import all_targets, missing, parse_target
+
+
+def column(text: str, number: int) -> list[str]:
+    """A column's words; no cell of the first columns holds a space."""
+    return [line.split()[number] for line in text.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("family", [None, "x86_64", "aarch64"])
+def test_every_target_stands_in_the_table_once(family: str | None) -> None:
+    text = listing.targets(family, as_json=False)
+    assert column(text, 0) == [target.name for target in all_targets(family)]
+    assert set(column(text, 1)) == ({family} if family else {"x86_64", "aarch64"})
+    assert all(parse_target(name).name == name for name in column(text, 0))
+
+
+def test_the_table_says_what_this_cpu_can_run() -> None:
+    here = read_cpu()
+    rows = listing.targets(None, as_json=False).splitlines()[1:]
+    said = {row.split()[0]: row.split()[-1] for row in rows}
+    assert said == {
+        target.name: "no" if missing(target, here) else "yes" for target in all_targets(None)
+    }
+    other = "aarch64" if os.uname().machine == "x86_64" else "x86_64"
+    assert said[os.uname().machine] == "yes"
+    assert said[other] == "no"
+
+
+def test_targets_as_json() -> None:
+    rows = json.loads(listing.targets("aarch64", as_json=True))
+    assert [row["name"] for row in rows] == [target.name for target in all_targets("aarch64")]
+
+
+def test_an_unknown_family_is_refused() -> None:
+    with pytest.raises(UsageError, match="--family riscv64 is unknown") as caught:
+        listing.targets("riscv64", as_json=False)
+    assert "x86_64" in caught.value.hint
+
+
+def test_every_release_stands_in_the_table_with_what_was_verified() -> None:
+    text = listing.releases(as_json=False)
+    assert column(text, 0) == [release.version for release in load_releases()]
+    assert all(release.verified in text for release in load_releases())
+    rows = json.loads(listing.releases(as_json=True))
+    assert [row["version"] for row in rows] == column(text, 0)
+
+
+def test_lines_are_whole_and_have_no_trailing_space() -> None:
+    for text in (listing.releases(as_json=False), listing.targets(None, as_json=False)):
+        assert text.endswith("\n")
+        assert all(line == line.rstrip() for line in text.splitlines())
+        assert "…" not in text
+
+
+def test_what_is_missing_is_listed_with_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    text, complete = listing.needs(places, tests=False, as_json=False)
+    assert not complete
+    assert "missing" in text
+    assert "To mend it, run:\n" in text
+    assert "apt-get install -y" in text.splitlines()[-1]
+    text, complete = listing.needs(places, tests=False, as_json=True)
+    answer = json.loads(text)
+    assert not complete
+    assert {need["present"] for need in answer["needs"]} == {""}
+    assert answer["commands"][-1] == text_command(places)
+
+
+def text_command(places: Places) -> str:
+    text, _ = listing.needs(places, tests=False, as_json=False)
+    return text.splitlines()[-1].strip()

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+from tests.planned import planned
+
+from tfbuild.compilers import Compiler
+from tfbuild.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
+from tfbuild.flags import required_features
+from tfbuild.plan import Plan, declared_compiler, estimate, make_plan, need_stock
+from tfbuild.records import canonical, key_of, plain
+from tfbuild.releases import find_release, kernel_facts, load_releases
+from tfbuild.settings import ROOT
+from tfbuild.targets import Target, all_targets, parse_target
+
+RELEASES = [release.version for release in load_releases()]
+WITHOUT_KERNELS = [release.version for release in load_releases() if release.kernels is None]
+KERNELS = planned()
+FULL = planned(scope="full", release="2.20.0", compiler="clang@18.1.8")
+
+
+def fields_of(record: Any, *path: str) -> Iterator[tuple[str, ...]]:  # noqa: ANN401
+    """The path of every field of a record and of the records in it."""
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        yield (*path, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from fields_of(value, *path, field.name)
+
+
+def changed(record: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401
+    """The record with another value in one field."""
+    name, *rest = path
+    value = getattr(record, name)
+    other = changed(value, tuple(rest)) if rest else another(value)
+    return dataclasses.replace(record, **{name: other})
+
+
+def another(value: object) -> object:
+    match value:
+        case enum.Enum():
+            return next(member for member in type(value) if member is not value)
+        case str():
+            return f"{value}x"
+        case int():
+            return value + 1
+        case frozenset() | tuple():
+            return type(value)([*value][:-1]) if value else type(value)(["new"])
+        case None:
+            return "something"
+        case _:
+            return None
+
+
+@pytest.mark.parametrize("plan", [KERNELS, FULL], ids=["kernels", "full"])
+def test_every_field_is_part_of_the_key(plan: Plan) -> None:
+    keys = {path: changed(plan, path).key for path in fields_of(plan)}
+    assert len(keys) > 30
+    assert [path for path, key in keys.items() if key == plan.key] == []
+    assert len(set(keys.values())) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"arch": "haswell"},
+        {"arch": "skylake+avx512f"},
+        {"arch": "skylake/zen3"},
+        {"scope": "full"},
+        {"kernels": "mini"},
+        {"package": "tensorflow"},
+        {"python": "3.10"},
+        {"compiler": "clang@17.0.6"},
+        {"compiler": "gcc@16.0.6"},
+    ],
+    ids=str,
+)
+def test_every_choice_is_part_of_the_key(other: dict[str, str]) -> None:
+    assert planned(**{"arch": "skylake"} | other).key != KERNELS.key
+
+
+def test_releases_have_keys_of_their_own() -> None:
+    keys = {planned(scope="full", release=release).key for release in RELEASES}
+    assert len(keys) == len(RELEASES)
+
+
+def test_the_same_choice_has_the_same_key() -> None:
+    assert planned().key == KERNELS.key
+    assert planned(release="2.14").key == KERNELS.key
+    assert planned(kernels=",".join(unit.name for unit in reversed(KERNELS.kernels))) == KERNELS
+
+
+def test_the_key_is_the_hash_of_the_json_that_a_reader_gets() -> None:
+    read = json.loads(json.dumps(plain(KERNELS)))
+    assert key_of(read) == KERNELS.key
+
+
+def test_where_the_compiler_stands_is_no_part_of_the_plan() -> None:
+    def plan(path: str) -> Plan:
+        compiler = Compiler(
+            family="clang", version="16.0.6", path=Path(path), architecture="x86_64"
+        )
+        return make_plan(
+            scope="kernels",
+            release=find_release("2.14.1"),
+            package="tensorflow-cpu",
+            python="3.11",
+            target=parse_target("skylake"),
+            compiler=compiler,
+            macros={},
+            kernel_choice="hot",
+        )
+
+    assert plan("/one/clang") == plan("/two/clang-16") == KERNELS
+
+
+@pytest.mark.parametrize("plan", [KERNELS, FULL], ids=["kernels", "full"])
+def test_nothing_of_this_machine_stands_in_a_plan(plan: Plan) -> None:
+    text = canonical(plan)
+    assert str(ROOT) not in text
+    assert str(Path.home()) not in text
+
+
+@pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
+def test_versions_are_normal_for_every_target(target: Target) -> None:
+    plan = planned(target.name, scope="full", compiler="gcc@99.0")
+    assert str(Version(plan.version)) == plan.version
+    assert Version(plan.version).local == target.local
+    file = f"tensorflow_cpu-{plan.version}-cp311-cp311-linux_{target.family}.whl"
+    assert str(parse_wheel_filename(file)[1]) == plan.version
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("arch", ["skylake", "haswell", "zen3", "sapphirerapids", "neoverse_v1"])
+def test_a_full_build_can_be_planned_for_every_release(arch: str, release: str) -> None:
+    plan = planned(arch, scope="full", release=release)
+    recipe = plan.full_recipe
+    assert recipe is not None
+    assert plan.kernels == ()
+    assert plan.kernel_recipe is None
+    assert "{" not in "".join(value for _, value in recipe.repo_env)
+    assert len(dict(recipe.repo_env)) == len(recipe.repo_env)
+    tuned = (*recipe.copts, *recipe.per_file_copts)
+    assert all(any(flag in option for option in tuned) for flag in plan.flags)
+    assert not any(flag in canonical(recipe.configure_env) for flag in plan.flags)
+
+
+@pytest.mark.parametrize("release", WITHOUT_KERNELS)
+def test_kernels_of_a_release_that_nobody_compiled_are_refused(release: str) -> None:
+    with pytest.raises(ReleaseError, match="not known for TensorFlow") as caught:
+        planned(release=release)
+    assert "2.14.1" in caught.value.hint
+    assert "--scope full" in caught.value.hint
+
+
+def test_a_kernels_plan_compiles_as_the_release_does() -> None:
+    recipe = KERNELS.kernel_recipe
+    facts = kernel_facts(find_release("2.14.1"))
+    assert recipe is not None
+    assert {define.flag for define in facts.defines} <= set(recipe.copts)
+    assert not {f"-D{define.name}" for define in facts.forbidden} & set(recipe.copts)
+    assert "-ffp-contract=off" in recipe.copts
+    assert not [option for option in recipe.copts if option.startswith(("-march", "-mtune"))]
+    assert KERNELS.flags == ("-march=skylake", "-mtune=skylake")
+    assert {f"-l:{Path(library).name}" for library in facts.libraries} <= set(recipe.linkopts)
+
+
+@pytest.mark.parametrize(("compiler", "wanted"), [("gcc@12.2.0", True), ("clang@16.0.6", False)])
+def test_only_gcc_is_told_to_make_no_unique_symbols(compiler: str, *, wanted: bool) -> None:
+    recipe = planned(compiler=compiler).kernel_recipe
+    assert recipe is not None
+    assert ("-fno-gnu-unique" in recipe.copts) == wanted
+
+
+@pytest.mark.parametrize(
+    ("compiler", "need", "path"),
+    [("clang@16.0.6", "1", "{clang}"), ("gcc@12.2.0", "0", None)],
+)
+def test_configure_is_told_which_compiler(compiler: str, need: str, path: str | None) -> None:
+    recipe = planned(scope="full", compiler=compiler).full_recipe
+    assert recipe is not None
+    answers = dict(recipe.configure_env)
+    assert answers["TF_NEED_CLANG"] == need
+    assert answers.get("CLANG_COMPILER_PATH") == path
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_bazel_names_the_wheel_from_2_20_on(release: str) -> None:
+    plan = planned("x86_64_v4+avx512_bf16", scope="full", release=release, package="tensorflow")
+    assert plan.full_recipe is not None
+    told = dict(plan.full_recipe.repo_env)
+    series = tuple(int(part) for part in release.split(".")[:2])
+    suffix = f"+{plan.target.local}" if series >= (2, 20) else None
+    assert told.get("ML_WHEEL_VERSION_SUFFIX") == suffix
+    assert told.get("WHEEL_NAME") == ("tensorflow" if series >= (2, 17) else None)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_tools_of_the_build_are_never_compiled_for_the_target(release: str) -> None:
+    """Up to Bazel 5 TensorFlow's own .bazelrc makes them share the target's configuration."""
+    plan = planned(scope="full", release=release)
+    assert plan.full_recipe is not None
+    asked = "--distinct_host_configuration=true" in plan.full_recipe.options
+    assert asked == (int(plan.bazel.partition(".")[0]) < 6)
+
+
+def test_xnnpack_keeps_its_own_flags_on_aarch64() -> None:
+    plan = planned("neoverse_v1", scope="full")
+    assert plan.full_recipe is not None
+    assert plan.full_recipe.copts == ()
+    assert plan.full_recipe.per_file_copts == ("-.*XNNPACK/.*@-mcpu=neoverse-v1",)
+
+
+def test_sources_come_from_the_releases_home_and_where_it_is_known_from_debian() -> None:
+    assert [pin.kind for pin in KERNELS.sources] == ["home", "debian"]
+    assert [pin.kind for pin in FULL.sources] == ["home"]
+    for pin in (*KERNELS.sources, *FULL.sources):
+        assert len(bytes.fromhex(pin.file.sha256)) == 32
+    assert KERNELS.sources[0].origin.endswith("/v2.14.1.tar.gz")
+    assert KERNELS.sources[0].origin.startswith("https://")
+
+
+def test_a_plan_asks_for_all_that_the_compiler_may_use() -> None:
+    """gcc's and clang's skylake use PREFETCHW, which archspec's does not name."""
+    macros = {"__x86_64__": "1", "__PRFCHW__": "1"}
+    target = parse_target("skylake")
+    compiler = declared_compiler("clang@16.0.6", "x86_64")
+    plan = make_plan(
+        scope="kernels",
+        release=find_release("2.14.1"),
+        package="tensorflow-cpu",
+        python="3.11",
+        target=target,
+        compiler=compiler,
+        macros=macros,
+        kernel_choice="hot",
+    )
+    assert set(plan.required) == required_features(target, macros) > target.features
+    assert list(plan.required) == sorted(plan.required)
+
+
+def test_a_python_without_a_wheel_can_be_planned_but_has_no_stock() -> None:
+    plan = planned(python="3.8")
+    assert plan.stock is None
+    with pytest.raises(PythonError, match="no wheel for cp38") as caught:
+        need_stock(plan)
+    assert "cp39, cp310, cp311" in caught.value.hint
+
+
+@pytest.mark.parametrize("scope", ["kernels", "full"])
+def test_aarch64_can_be_planned_but_this_release_has_no_wheel_for_it(scope: str) -> None:
+    plan = planned("neoverse_v1", scope=scope)
+    assert plan.flags == ("-mcpu=neoverse-v1",)
+    with pytest.raises(WheelError, match="no published cp311 wheel for aarch64") as caught:
+        need_stock(plan)
+    assert "tensorflow-cpu on x86_64" in caught.value.hint
+
+
+def test_the_stock_wheel_is_the_package_that_was_asked_for() -> None:
+    assert need_stock(KERNELS).name.startswith("tensorflow_cpu-2.14.1-cp311-")
+    assert need_stock(planned(package="tensorflow")).name.startswith("tensorflow-2.14.1-cp311-")
+    later = planned("neoverse_v1", scope="full", release="2.20.0", package="tensorflow")
+    assert need_stock(later).name.endswith("_aarch64.whl")
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"scope": "half"}, "--scope half is unknown. Use kernels or full"),
+        ({"package": "tf"}, "--package tf is unknown. Use tensorflow or tensorflow-cpu"),
+        ({"python": "3.11.7"}, "--python 3.11.7 is not a Python version"),
+        ({"python": "three"}, "--python three is not a Python version"),
+        ({"kernels": "../x"}, "'../x' is not the name of a kernel source"),
+        ({"kernels": ""}, "'' is not the name of a kernel source"),
+    ],
+)
+def test_unusable_choices_are_named(choice: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        planned(**{"arch": "skylake"} | choice)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["clang", "clang@", "@16", "clang@16.", "clang@.6", "gcc@new", "icc@2021", "gcc@1٦"]
+)
+def test_a_compiler_is_declared_by_family_and_version(text: str) -> None:
+    with pytest.raises(CompilerError, match="names no compiler and version"):
+        declared_compiler(text, "x86_64")
+
+
+def test_a_compiler_too_old_for_the_target_is_refused_with_the_one_needed() -> None:
+    with pytest.raises(CompilerError, match="too old for sapphirerapids") as caught:
+        planned("sapphirerapids", compiler="gcc@9.3.1")
+    assert "gcc 11" in caught.value.hint
+
+
+@pytest.mark.parametrize("plan", [KERNELS, FULL, planned(kernels="mini")])
+@given(jobs=st.integers(min_value=1, max_value=512))
+def test_more_jobs_take_less_time_and_more_memory(plan: Plan, jobs: int) -> None:
+    one, more = estimate(plan, jobs), estimate(plan, jobs + 1)
+    assert 0 < more.seconds < one.seconds
+    assert 0 < one.memory_mb <= more.memory_mb
+    assert 0 < one.disk_mb == more.disk_mb
+    assert one.basis
+
+
+def test_more_kernels_take_more_time() -> None:
+    assert estimate(planned(kernels="mini"), 1).seconds < estimate(KERNELS, 1).seconds
+    assert estimate(KERNELS, 1).seconds < estimate(FULL, 1).seconds

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+from tests.planned import planned
+from tests.regenerate import COMMAND, GOLDEN, TEMPLATES, cases, rendered
+
+from tfbuild import bazel, dispatcher, settings
+from tfbuild.errors import DiskError, DriftError
+from tfbuild.features import computing
+from tfbuild.plan import NATIVE, Plan
+from tfbuild.releases import load_releases
+from tfbuild.render import admitted, check, dispatch_target, render, write
+from tfbuild.run import run
+from tfbuild.settings import ROOT, Places
+from tfbuild.targets import Target, all_targets
+
+CASES = cases()
+RELEASES = [release.version for release in load_releases()]
+COMPILERS = ["clang@16.0.6", "gcc@12.2.0"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plans_render_to_the_golden_files(name: str) -> None:
+    folder = GOLDEN / name
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    there = {str(path.relative_to(folder)): path.read_text("utf-8") for path in files}
+    made = rendered(CASES[name])
+    assert sorted(there) == sorted(made), f"if that is meant: {COMMAND}"
+    for path, text in made.items():
+        assert there[path] == text, f"{name}/{path} differs; if that is meant: {COMMAND}"
+
+
+def test_no_golden_folder_is_left_over() -> None:
+    assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(CASES)
+
+
+@pytest.mark.parametrize("plan", CASES.values(), ids=CASES)
+def test_nothing_of_this_machine_or_this_day_is_rendered(plan: Plan) -> None:
+    text = "".join(rendered(plan).values())
+    assert str(ROOT) not in text
+    assert str(Path.home()) not in text
+    assert not re.search(r"\b20\d\d-\d\d-\d\d\b", text)
+    assert rendered(plan) == rendered(plan)
+
+
+@pytest.mark.parametrize("plan", CASES.values(), ids=CASES)
+def test_every_rendered_file_ends_with_one_newline_and_says_where_it_is_from(plan: Plan) -> None:
+    for name, text in rendered(plan).items():
+        if text and not name.endswith(".json"):
+            assert text.endswith("\n"), name
+            assert not text.endswith("\n\n"), name
+            assert not re.search(r"[ \t]$", text, re.MULTILINE), name
+            assert ".j2" in "".join(text.splitlines(keepends=True)[:2]), name
+
+
+def test_our_own_sources_are_rendered_as_they_are() -> None:
+    files = render(planned(), TEMPLATES)
+    for path in NATIVE.iterdir():
+        assert files[f"tensorwright/{path.name}"] == path.read_text("utf-8")
+
+
+# The dispatcher ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", all_targets("x86_64"), ids=lambda target: target.name)
+def test_the_dispatcher_asks_for_all_that_compilers_may_use(target: Target) -> None:
+    plan = planned(target.name, compiler="gcc@99.0")
+    row = dispatch_target(plan)
+    asked = {feature.name for feature in row.features}
+    assert computing(plan.required, "x86_64") <= asked <= set(plan.required)
+    assert row.name == plan.target.local
+    assert f'"{row.name}"' in render(plan, TEMPLATES)[f"tensorwright/{dispatcher.HEADER}"]
+
+
+def test_a_vector_unit_is_asked_of_the_operating_system_too() -> None:
+    features = {each.name: each for each in dispatch_target(planned("sapphirerapids")).features}
+    avx, avx512, amx = features["avx"].xcr0, features["avx512f"].xcr0, features["amx_tile"].xcr0
+    assert 0 < avx < avx512 < amx
+    assert avx512 & avx == avx
+    assert features["sse2"].xcr0 == 0
+
+
+# The workspace of a kernels build -----------------------------------------------------------------
+
+
+def test_only_kernel_sources_are_compiled_for_the_target() -> None:
+    build = render(planned("skylake"), TEMPLATES)["BUILD.bazel"]
+    rules = dict(re.findall(r'\bname = "([^"]+)",\n(.*?)\n\)\n', build, re.DOTALL))
+    tuned = {name for name, rule in rules.items() if "TARGET_COPTS" in rule}
+    assert tuned == {name for name in rules if name.startswith("source_")} != set()
+    assert build.count("-march=skylake") == 1
+    assert "-march=x86-64" in rules[dispatcher.LIBRARY]
+    assert "TARGET_COPTS" not in rules["counter"]
+
+
+def test_admission_changes_only_the_list_of_what_is_linked() -> None:
+    plan = planned()
+    assert render(plan, TEMPLATES)["admitted.bzl"] == admitted(plan.kernels, TEMPLATES)
+    first, *kept = plan.kernels
+    assert f'"{first.label}"' in admitted(plan.kernels, TEMPLATES)
+    assert f'"{first.label}"' not in admitted(tuple(kept), TEMPLATES)
+    assert admitted((), TEMPLATES).endswith("ADMITTED = [\n]\n")
+
+
+# The configuration of a full build ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_build_script_is_shell(release: str, compiler: str, tmp_path: Path) -> None:
+    files = render(planned(scope="full", release=release, compiler=compiler), TEMPLATES)
+    write(files, tmp_path)
+    for name in ("build.sh", "configure.env"):
+        subprocess.run(["sh", "-n", tmp_path / name], check=True)
+    done = subprocess.run([tmp_path / "build.sh"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "SOURCE_TREE OUTPUT_FOLDER" in done.stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_configure_gets_every_answer_with_the_machines_own_paths(
+    compiler: str, tmp_path: Path
+) -> None:
+    plan = planned(scope="full", compiler=compiler)
+    write(render(plan, TEMPLATES), tmp_path)
+    assert plan.full_recipe is not None
+    script = f"set -eu; set -a; . {shlex.quote(str(tmp_path / 'configure.env'))}; env"
+    env = {"PATH": "/usr/bin:/bin", "PYTHON_BIN": "/my tools/python", "CLANG": "/my tools/clang"}
+    done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True)
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    places = {"{python_bin}": "/my tools/python", "{clang}": "/my tools/clang"}
+    for name, value in plan.full_recipe.configure_env:
+        assert seen[name] == places.get(value, value)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_tuning_stands_in_copt_only(release: str) -> None:
+    plan = planned(scope="full", release=release)
+    lines = render(plan, TEMPLATES)["tensorwright.bazelrc"].splitlines()
+    tuned = [line for line in lines if any(flag in line for flag in plan.flags)]
+    assert tuned == [f"build:tensorwright --copt={flag}" for flag in plan.flags]
+    assert not [line for line in lines if "host_copt" in line]
+    for name in ("configure.env", "build.sh"):
+        assert not any(flag in render(plan, TEMPLATES)[name] for flag in plan.flags)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("package", ["tensorflow", "tensorflow-cpu"])
+def test_the_wheel_is_taken_from_where_the_release_leaves_it(package: str, release: str) -> None:
+    plan = planned(scope="full", release=release, package=package)
+    script = render(plan, TEMPLATES)["build.sh"]
+    if Version(release) < Version("2.17"):
+        flag = " --cpu" if package == "tensorflow-cpu" else ""
+        last = f'bazel-bin/tensorflow/tools/pip_package/build_pip_package "$out"{flag}'
+    else:
+        last = 'cp bazel-bin/tensorflow/tools/pip_package/wheel_house/*.whl "$out/"'
+    assert script.splitlines()[-1] == last
+    assert (plan.version in script) == (Version(release) < Version("2.20"))
+
+
+@pytest.fixture(scope="module")
+def real_bazel() -> bazel.Bazel:
+    return bazel.find_bazel(settings.places(), planned().bazel)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("plan", [planned(), planned("neoverse_v1", scope="full")])
+def test_bazel_knows_every_option_that_is_rendered(
+    plan: Plan, real_bazel: bazel.Bazel, tmp_path: Path
+) -> None:
+    files = render(plan, TEMPLATES)
+    text = files.get(".bazelrc") or files["tensorwright.bazelrc"]
+    lines = [line for line in text.splitlines() if line.startswith("build")]
+    options = [line.partition(" ")[2] for line in lines]
+    assert len(options) > 5
+    (tmp_path / "WORKSPACE").touch()
+    places = Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+    words = [real_bazel.bazelisk, *bazel.startup_options(real_bazel, places)]
+    words += ["canonicalize-flags", "--for_command=build", "--", *options]
+    env = bazel.environment(real_bazel.use)
+    done = run([str(word) for word in words], cwd=tmp_path, env=env, timeout_s=300)
+    known = {line.partition("=")[0] for line in done.output.splitlines()}
+    assert {option.partition("=")[0].replace("--no", "--") for option in options} <= known
+
+
+# Files on disk ------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_what_the_plan_renders(tmp_path: Path) -> None:
+    files = render(planned(), TEMPLATES)
+    write(files, tmp_path)
+    check(files, tmp_path)
+
+
+def test_files_that_are_as_they_should_be_are_not_touched(tmp_path: Path) -> None:
+    files = render(planned(scope="full"), TEMPLATES)
+    write(files, tmp_path)
+    before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    (tmp_path / "configure.env").write_text("other\n")
+    write(files, tmp_path)
+    after = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    assert [path.name for path in before if before[path] != after[path]] == ["configure.env"]
+    check(files, tmp_path)
+    assert (tmp_path / "build.sh").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"build:tensorwright --copt=-O3\n", "-build:tensorwright --copt=-O3"),
+        (b"", "+build:tensorwright --copt=-march=skylake"),
+        (b"\xff\xfe\x00", "-\ufffd\ufffd\x00"),
+    ],
+)
+def test_a_changed_file_is_shown_as_a_difference(
+    content: bytes, shown: str, tmp_path: Path
+) -> None:
+    files = render(planned(scope="full"), TEMPLATES)
+    write(files, tmp_path)
+    (tmp_path / "tensorwright.bazelrc").write_bytes(content)
+    with pytest.raises(DriftError, match=r"tensorwright\.bazelrc is not what") as caught:
+        check(files, tmp_path)
+    assert shown in caught.value.message.splitlines()
+
+
+def test_other_line_ends_are_a_difference(tmp_path: Path) -> None:
+    files = render(planned(scope="full"), TEMPLATES)
+    write(files, tmp_path)
+    path = tmp_path / "configure.env"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    with pytest.raises(DriftError, match=r"configure\.env"):
+        check(files, tmp_path)
+
+
+def test_a_missing_file_is_a_difference(tmp_path: Path) -> None:
+    files = render(planned(), TEMPLATES)
+    write(files, tmp_path)
+    (tmp_path / "BUILD.bazel").unlink()
+    with pytest.raises(DriftError, match=r"BUILD\.bazel is missing"):
+        check(files, tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match="cannot write"):
+        write(render(planned(), TEMPLATES), tmp_path / "file" / "out")

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfbuild.compilers import find_compiler, macros
+from tfbuild.cpu import read_cpu
+from tfbuild.errors import CompilerError, ReleaseError, TargetError
+from tfbuild.features import computing
+from tfbuild.flags import implied_features
+from tfbuild.releases import load_releases
+from tfbuild.request import Request, default_python, plan_for, target_for
+from tfbuild.targets import match, missing
+
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", ["g++", "clang-16"])
+def test_a_compiler_that_is_here_is_asked_what_it_does(name: str) -> None:
+    plan, compiler = plan_for(Request(arch="haswell", compiler=name, python="3.11"))
+    found = find_compiler(name, "x86_64")
+    assert compiler == found
+    assert (plan.compiler, plan.compiler_version) == (found.family, found.version)
+    used = computing(implied_features(macros(found, plan.flags)), "x86_64")
+    assert used <= set(plan.required)
+    assert plan.target.features <= set(plan.required)
+
+
+@pytest.mark.toolchain
+def test_without_a_name_the_best_compiler_is_taken() -> None:
+    _, compiler = plan_for(Request(arch="haswell", python="3.11"))
+    assert compiler == find_compiler(None, "x86_64")
+
+
+@pytest.mark.toolchain
+def test_another_architecture_gets_a_compiler_for_it() -> None:
+    plan, compiler = plan_for(Request(arch="neoverse_v1", python="3.11"))
+    assert compiler.architecture == plan.target.family == "aarch64"
+    assert "sve" in plan.required
+
+
+def test_a_declared_compiler_is_believed_without_one_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    plan, _ = plan_for(Request(arch="skylake", compiler="clang@16.0.6"))
+    assert plan.flags == ("-march=skylake", "-mtune=skylake")
+    with pytest.raises(CompilerError, match="no C\\+\\+ compiler for x86_64 is on PATH"):
+        plan_for(Request(arch="skylake"))
+    with pytest.raises(CompilerError, match="no compiler called clang-16 is on PATH"):
+        plan_for(Request(arch="skylake", compiler="clang-16"))
+
+
+@pytest.mark.parametrize("arch", ["native", "Native", " native "])
+def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None:
+    target = target_for(arch)
+    assert target == match(read_cpu()).native
+    assert target.name != "native"
+    assert missing(target, read_cpu()) == ()
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (Request(arch="skylak"), TargetError),
+        (Request(arch=""), TargetError),
+        (Request(release="1.15"), ReleaseError),
+        (Request(arch="skylake", compiler="tcc"), CompilerError),
+    ],
+)
+def test_what_is_unknown_is_named(request_: Request, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        plan_for(request_)
+
+
+@pytest.mark.parametrize("pythons", [release.pythons for release in load_releases()])
+def test_the_python_is_this_one_or_the_newest_that_the_release_has(
+    pythons: tuple[str, ...],
+) -> None:
+    newest = max(pythons, key=lambda python: tuple(int(part) for part in python.split(".")))
+    assert default_python(pythons) == (OWN if OWN in pythons else newest)

@@ -1,0 +1,435 @@
+"""The command line as a user meets it: real processes, in a folder that is not the checkout."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tasks
+
+from tfbuild import settings
+from tfbuild.records import key_of
+from tfbuild.settings import ROOT
+
+NAMES = {
+    *("detect", "targets", "releases", "plan", "render", "build", "compare", "report"),
+    *("doctor", "quickstart", "test", "lint"),
+}
+
+
+def chosen(**options: str) -> tuple[str, ...]:
+    """Options of a plan: a compiler that need not be here, for a target that this CPU need not be.
+
+    Invoke takes each option once only.
+    """
+    words = {"arch": "skylake", "compiler": "clang@16.0.6", "python": "3.11"} | options
+    return tuple(word for name, value in words.items() for word in (f"--{name}", value))
+
+
+DECLARED = chosen()
+FULL = chosen(scope="full")
+
+
+class Tasks:
+    """`invoke` in a folder of its own, with a cache that does not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cache = folder / "cache"
+        self.env = os.environ | {"TENSORWRIGHT_CACHE": str(self.cache), "COLUMNS": "200"}
+
+    def argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words]
+
+    def __call__(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.argv(*words),
+            cwd=self.folder,
+            env=self.env | env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+
+@pytest.fixture
+def invoke(tmp_path: Path) -> Tasks:
+    return Tasks(tmp_path)
+
+
+def said(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one message of a task that failed with `code`, which stands on stderr alone."""
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("error: ") == 1
+    assert done.stderr.startswith("error: ")
+    return done.stderr
+
+
+# What there is ------------------------------------------------------------------------------------
+
+
+def test_the_list_has_every_task_and_a_line_about_each(invoke: Tasks) -> None:
+    found = json.loads(invoke("--list", "-F", "json").stdout)
+    assert {task["name"] for task in found["tasks"]} == NAMES
+    assert all(task["help"].endswith(".") for task in found["tasks"])
+    assert found["collections"] == []
+
+
+def test_the_list_loads_nothing_but_invoke(invoke: Tasks) -> None:
+    argv = invoke.argv("--list")
+    argv[1:1] = ["-X", "importtime"]
+    done = subprocess.run(argv, cwd=invoke.folder, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "quickstart" in done.stdout
+    assert "invoke.tasks" in loaded
+    heavy = {"archspec", "jinja2", "numpy", "rich", "tensorflow", "tfbench", "tfbuild"}
+    assert not {name.partition(".")[0] for name in loaded} & heavy
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_option_is_explained(name: str) -> None:
+    arguments = tasks.ns[name].get_arguments()
+    assert [argument.name for argument in arguments if not argument.help] == []
+
+
+def test_the_readme_names_every_task_and_no_other() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert set(re.findall(r"(?:\./inv|`invoke) ([a-z]+)", text)) <= NAMES
+    missing = [name for name in NAMES if not re.search(rf"(?:\./inv |`invoke |`){name}\b", text)]
+    assert missing == []
+
+
+def test_an_unknown_option_is_refused(invoke: Tasks) -> None:
+    done = invoke("plan", "--speed", "11")
+    assert done.returncode == 1
+    assert "--speed" in done.stderr
+
+
+# Targets and releases -----------------------------------------------------------------------------
+
+
+def test_targets_lists_what_arch_accepts(invoke: Tasks) -> None:
+    rows = invoke("targets", "--family", "aarch64").stdout.splitlines()
+    assert rows[0].split() == ["--arch", "family", "vendor", "runs", "here"]
+    assert {row.split()[1] for row in rows[1:]} == {"aarch64"}
+    found = json.loads(invoke("targets", "--json").stdout)
+    assert {"skylake", "zen3", "neoverse_v1"} <= {target["name"] for target in found}
+
+
+def test_an_unknown_family_is_a_usage_error(invoke: Tasks) -> None:
+    message = said(invoke("targets", "--family", "sparc"), 2)
+    assert "--family sparc is unknown" in message
+    assert "x86_64 or aarch64" in message
+
+
+def test_releases_lists_what_release_accepts(invoke: Tasks) -> None:
+    rows = invoke("releases").stdout.splitlines()
+    assert [row for row in rows if row.startswith("2.14.1 ") and "kernels, full" in row]
+    found = json.loads(invoke("releases", "--json").stdout)
+    assert [row["version"] for row in found] == [row.split()[0] for row in rows[1:]]
+
+
+# Plan ---------------------------------------------------------------------------------------------
+
+
+def test_the_plan_as_json_carries_its_key(invoke: Tasks) -> None:
+    found = json.loads(invoke("plan", *DECLARED, "--json").stdout)
+    assert found["key"] == key_of(found["plan"])
+    assert found["plan"]["target"]["name"] == "skylake"
+    assert found["estimate"]["seconds"] > 0
+
+
+def test_the_key_does_not_depend_on_the_machine_or_the_jobs(invoke: Tasks) -> None:
+    def key(*words: str, **env: str) -> str:
+        found = json.loads(invoke("plan", *DECLARED, "--json", *words, **env).stdout)
+        return str(found["key"])
+
+    keys = {
+        key(),
+        key("--jobs", "7", PYTHONHASHSEED="1"),
+        key("--jobs", "1", PYTHONHASHSEED="2", TENSORWRIGHT_CACHE="/nowhere", LC_ALL="C"),
+    }
+    assert len(keys) == 1
+
+
+def test_the_plan_says_in_words_what_would_be_done(invoke: Tasks) -> None:
+    rows = dict(re.findall(r"^(\w+) +(\S.*)$", invoke("plan", *DECLARED).stdout, re.MULTILINE))
+    assert rows["wheel"] == "tensorflow-cpu 2.14.1+skylake for Python 3.11"
+    assert rows["flags"] == "-march=skylake -mtune=skylake"
+    assert rows["stock"].startswith("tensorflow_cpu-2.14.1-cp311")
+    assert rows["scope"] == "kernels"
+    assert {"time", "memory", "disk", "jobs", "sources", "verified"} <= set(rows)
+
+
+def test_a_full_plan_says_that_it_is_not_run(invoke: Tasks) -> None:
+    text = invoke("plan", *FULL).stdout
+    assert "//tensorflow/tools/pip_package:build_pip_package" in text
+    assert "not run" in text
+    assert "not run by this version" in said(invoke("build", *FULL), 2)
+
+
+def test_native_is_resolved_before_it_is_planned(invoke: Tasks) -> None:
+    found = json.loads(invoke("plan", "--compiler", "gcc@99.0", "--json").stdout)
+    assert found["plan"]["target"]["name"] != "native"
+    assert "native" not in " ".join(found["plan"]["flags"])
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ({"arch": "skylak"}, 11, "no target called skylak. Did you mean skylake"),
+        ({"arch": "skylake+avx521f"}, 11, "Did you mean avx512f"),
+        ({"arch": "skylake/zen99"}, 11, "no target called zen99"),
+        ({"release": "2.14.9"}, 12, "TensorFlow 2.14.9 is not in the release table"),
+        ({"release": "2.9.3"}, 12, "the kernels scope is not known for TensorFlow 2.9.3"),
+        ({"compiler": "icc@2021"}, 14, "icc@2021 names no compiler and version"),
+        ({"compiler": "clang@3.0"}, 14, "clang 3.0 is too old for skylake"),
+        ({"compiler": "icpx"}, 14, "no compiler called icpx is on PATH"),
+        ({"jobs": "x"}, 2, "--jobs x is not a positive number"),
+        ({"jobs": "0"}, 2, "--jobs 0 is not a positive number"),
+        ({"scope": "x"}, 2, "--scope x is unknown. Use kernels or full"),
+        ({"kernels": "No Such"}, 2, "is not the name of a kernel source"),
+        ({"package": "jax"}, 2, "--package jax is unknown"),
+        ({"python": "3.11.7"}, 2, "--python 3.11.7 is not a Python version"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("task", ["plan", "build"])
+def test_bad_input_is_one_line_with_a_code_of_its_own(
+    task: str, options: dict[str, str], code: int, message: str, invoke: Tasks
+) -> None:
+    text = said(invoke(task, *chosen(**options)), code)
+    assert message in text
+    assert text.count("\n") == 1
+    assert not invoke.cache.exists()
+
+
+def test_a_python_without_a_wheel_can_be_planned_but_not_built(invoke: Tasks) -> None:
+    choice = chosen(python="3.8")
+    planned = invoke("plan", *choice)
+    assert planned.returncode == 0
+    assert "none is published for this Python and machine" in planned.stdout
+    assert invoke("build", *choice, "--dry-run").stdout == planned.stdout
+    message = said(invoke("build", *choice), 13)
+    assert "no wheel for cp38" in message
+    assert "cp39, cp310, cp311" in message
+
+
+def test_without_any_compiler_the_package_to_install_is_named(invoke: Tasks) -> None:
+    for task in ("plan", "build"):
+        message = said(invoke(task, "--arch", "x86_64_v3", PATH=str(invoke.folder)), 14)
+        assert "no C++ compiler for x86_64 is on PATH" in message
+        assert "apt-get install" in message
+
+
+def test_a_declared_compiler_plans_but_does_not_build(invoke: Tasks) -> None:
+    message = said(invoke("build", *DECLARED), 14)
+    assert "clang@16.0.6 is declared, not installed" in message
+
+
+# aarch64 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["kernels", "full"])
+def test_aarch64_is_planned_and_rendered(scope: str, invoke: Tasks) -> None:
+    choice = chosen(arch="neoverse_v1", scope=scope)
+    assert "-mcpu=neoverse-v1" in invoke("plan", *choice).stdout
+    done = invoke("render", *choice, "--out", "rendered")
+    assert done.returncode == 0
+    assert (invoke.folder / "rendered" / "plan.json").is_file()
+
+
+def test_an_aarch64_build_without_a_cross_compiler_names_it(invoke: Tasks) -> None:
+    message = said(invoke("build", "--arch", "neoverse_v1", PATH=str(invoke.folder)), 14)
+    assert "no C++ compiler for aarch64 is on PATH" in message
+
+
+@pytest.mark.toolchain
+def test_an_aarch64_build_with_a_cross_compiler_lacks_the_stock_wheel(invoke: Tasks) -> None:
+    words = ("--arch", "neoverse_v1", "--python", "3.11")
+    message = said(invoke("build", *words, "--compiler", "aarch64-linux-gnu-g++"), 21)
+    assert "tensorflow-cpu 2.14.1 has no published cp311 wheel for aarch64" in message
+    assert not invoke.cache.exists()
+
+
+# Render -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", [DECLARED, FULL], ids=["kernels", "full"])
+def test_what_was_rendered_passes_the_check(choice: tuple[str, ...], invoke: Tasks) -> None:
+    words = ("render", *choice, "--out", "rendered")
+    assert "rendered" in invoke(*words).stdout
+    assert invoke(*words, "--check").returncode == 0
+
+
+def test_a_check_of_nothing_says_what_is_missing_and_writes_nothing(invoke: Tasks) -> None:
+    message = said(invoke("render", *FULL, "--out", "rendered", "--check"), 23)
+    assert "is missing. Run the same command without --check" in message
+    assert not (invoke.folder / "rendered").exists()
+
+
+def test_a_check_of_a_changed_file_shows_the_difference(invoke: Tasks) -> None:
+    words = ("render", *FULL, "--out", "rendered")
+    invoke(*words)
+    path = invoke.folder / "rendered" / "tensorwright.bazelrc"
+    path.write_text(path.read_text().replace("-march=skylake", "-march=native"))
+    message = said(invoke(*words, "--check"), 23)
+    assert "-build:tensorwright --copt=-march=native" in message.splitlines()
+    assert "+build:tensorwright --copt=-march=skylake" in message.splitlines()
+    assert "native" in path.read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_a_disk_error(invoke: Tasks) -> None:
+    (invoke.folder / "file").touch()
+    said(invoke("render", *FULL, "--out", "file/rendered"), 18)
+
+
+# Build --------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_does_nothing(invoke: Tasks) -> None:
+    before = sorted(invoke.folder.rglob("*"))
+    done = invoke("build", *DECLARED, "--dry-run")
+    assert done.stdout == invoke("plan", *DECLARED).stdout
+    assert done.stderr == ""
+    assert sorted(invoke.folder.rglob("*")) == before
+
+
+# A target and a kernel that no other test builds: the pool has no such wheel.
+OWN = ("--arch", "core2", "--kernels", "cwise_op_log", "--python", "3.11", "--compiler", "g++")
+
+
+@pytest.mark.toolchain
+def test_a_cache_that_cannot_be_made_is_a_disk_error(invoke: Tasks) -> None:
+    (invoke.folder / "file").touch()
+    place = str(invoke.folder / "file" / "cache")
+    message = said(invoke("build", *OWN, TENSORWRIGHT_CACHE=place), 18)
+    assert f"cannot write in {place}" in message
+
+
+@pytest.mark.toolchain
+def test_a_second_build_is_told_to_wait(invoke: Tasks) -> None:
+    with settings.exclusive(invoke.cache, "a test"):
+        message = said(invoke("build", *OWN), 22)
+    assert f"process {os.getpid()} is using {invoke.cache} for a build" in message
+
+
+@pytest.fixture
+def tooled(invoke: Tasks) -> Tasks:
+    """With the tools that are already here, so that nothing is fetched for them."""
+    invoke.cache.mkdir()
+    (invoke.cache / "tools").symlink_to(settings.places().tools)
+    return invoke
+
+
+@pytest.mark.toolchain
+def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(tooled: Tasks) -> None:
+    own = ("unshare", "--map-root-user", "--mount", "sh", "-c")
+    if subprocess.run([*own, "mount -t tmpfs none /mnt"], check=False).returncode:
+        pytest.skip("this kernel lets nobody mount a small disk")
+    script = (
+        'tools=$(readlink "$0/tools"); mount -t tmpfs -o size=256k none "$0"; '
+        'ln -s "$tools" "$0/tools"; exec "$@"'
+    )
+    done = subprocess.run(
+        [*own, script, str(tooled.cache), *tooled.argv("build", *OWN)],
+        cwd=tooled.folder,
+        env=tooled.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 18
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert re.match(
+        r"error: building a tuned wheel needs 4.5 GB in .*, 2\d\d\.\d kB are free", last
+    )
+    assert "TENSORWRIGHT_CACHE" in last
+
+
+class Silent(socketserver.BaseRequestHandler):
+    """Takes a request and never answers; says when it came and when the other side gave up."""
+
+    came: threading.Event
+    ended: threading.Event
+
+    def handle(self) -> None:
+        self.request.recv(65536)
+        self.came.set()
+        while self.request.recv(65536):
+            pass
+        self.ended.set()
+
+
+@contextlib.contextmanager
+def silent_index() -> Iterator[tuple[str, threading.Event, threading.Event]]:
+    """A package index that hangs: its address, and the events of a request's begin and end."""
+    came, ended = threading.Event(), threading.Event()
+    handler = type("Handler", (Silent,), {"came": came, "ended": ended})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/simple", came, ended
+        server.shutdown()
+
+
+@pytest.mark.toolchain
+def test_ctrl_c_ends_a_build_and_all_that_it_started(tooled: Tasks) -> None:
+    with silent_index() as (url, came, ended):
+        env = tooled.env | {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull}
+        env = {name: env[name] for name in env if name not in {"PIP_EXTRA_INDEX_URL", "PIP_PROXY"}}
+        with subprocess.Popen(
+            tooled.argv("build", *OWN),
+            cwd=tooled.folder,
+            env=env | {"no_proxy": "127.0.0.1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            assert came.wait(120), "the build did not ask the index for the stock wheel"
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        assert ended.wait(30), "pip is still waiting for the index"
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "stopped. The next run continues where this one was"
+    assert out == ""
+    assert not list(tooled.cache.rglob("*.whl"))
+    with settings.exclusive(tooled.cache, "a test"):
+        pass
+
+
+# Where the output goes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("targets",), ("releases", "--json"), ("plan", *DECLARED)])
+def test_a_reader_that_goes_away_is_no_failure(words: tuple[str, ...], invoke: Tasks) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        invoke.argv(*words),
+        cwd=invoke.folder,
+        env=invoke.env,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == 0

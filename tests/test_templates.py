@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import jinja2
+import jinja2.meta
+import pytest
+from tests.planned import planned
+
+from tfbuild.render import contexts
+from tfbuild.settings import ROOT
+
+TEMPLATES = ROOT / "templates"
+NAMES = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*") if path.is_file())
+# Templates of other modules, which give their context in one call of render().
+ELSEWHERE = {
+    "dispatcher_targets.h.j2": ROOT / "build/tfbuild/dispatcher.py",
+    "report.md.j2": ROOT / "benchmarks/tfbench/report.py",
+}
+
+
+def given(name: str) -> set[str]:
+    """The names that the code gives to a template."""
+    if name in ELSEWHERE:
+        return keywords_of_render(ELSEWHERE[name])
+    plans = [planned(), planned(scope="full")]
+    found = {
+        template: set(context) for plan in plans for template, context in contexts(plan).items()
+    }
+    return found[name]
+
+
+def keywords_of_render(module: Path) -> set[str]:
+    calls = [
+        node
+        for node in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "render"
+    ]
+    assert len(calls) == 1
+    return {keyword.arg for keyword in calls[0].keywords if keyword.arg}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_templates_use_all_that_they_are_given_and_nothing_else(name: str) -> None:
+    tree = jinja2.Environment(autoescape=False).parse((TEMPLATES / name).read_text("utf-8"))  # noqa: S701  (only parsed)
+    assert jinja2.meta.find_undeclared_variables(tree) == given(name)
+
+
+def test_every_template_is_used() -> None:
+    used = {name for plan in (planned(), planned(scope="full")) for name in contexts(plan)}
+    assert sorted(used | set(ELSEWHERE)) == NAMES
