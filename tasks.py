@@ -157,6 +157,7 @@ def render(
         "jobs": "compiles at once; by default what CPUs and memory allow",
         "source": "TensorFlow's source archive, fetched elsewhere",
         "stock-wheel": "the stock wheel, fetched elsewhere",
+        "install": "install the compiler and Bazel from Debian's packages if they are missing",
         "keep-going": "a kernel that does not compile stays stock, the rest is built",
         "dry-run": DRY,
         "json": JSON,
@@ -174,6 +175,7 @@ def build(
     jobs: str = "",
     source: str = "",
     stock_wheel: str = "",
+    install: bool = False,
     keep_going: bool = False,
     dry_run: bool = False,
     json: bool = False,
@@ -194,7 +196,12 @@ def build(
         print(front.describe_plan(request, jobs, as_json=json), end="")
         return
     built = front.build_wheel(
-        request, jobs=jobs, source=source, stock_wheel=stock_wheel, keep_going=keep_going
+        request,
+        jobs=jobs,
+        source=source,
+        stock_wheel=stock_wheel,
+        keep_going=keep_going,
+        install=install,
     )
     print(front.describe_built(built, as_json=json), end="")
 

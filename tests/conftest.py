@@ -5,27 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.tried import Tried
 
 from tfbuild import build as builder
 from tfbuild import environment, front, plan, settings, source
-from tfbuild.assemble import Built
+from tfbuild.download import sha256_of
 from tfbuild.environment import Environment
-from tfbuild.plan import Plan
 from tfbuild.request import Request, plan_for
 from tfbuild.settings import Places
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
-    """A wheel that was really built, and the environment that it is installed in."""
-
-    plan: Plan
-    built: Built
-    arm: Environment
 
 
 @pytest.fixture(scope="session")
@@ -77,4 +67,4 @@ def staged(native: Tried, places: Places) -> Path:
     recipe = native.plan.kernel_recipe
     assert recipe is not None
     archive = source.fetch_source(native.plan.sources, places, None)
-    return source.stage(archive, builder.sha256_of(archive), recipe.staging, places)
+    return source.stage(archive, sha256_of(archive), recipe.staging, places)

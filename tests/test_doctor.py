@@ -73,7 +73,7 @@ def test_nothing_is_installed_unasked(
     with pytest.raises(ToolError) as caught:
         prepare(places, "6.1.0")
     lines = caught.value.message.splitlines()
-    assert lines[0].startswith("this machine lacks: C++ compiler, ")
+    assert lines[0].startswith("this machine lacks: clang, ")
     assert lines[1] == f"  {SUDO}apt-get update"
     assert lines[2].startswith(f"  {SUDO}apt-get install -y --no-install-recommends clang-16 ")
     assert not places.cache.exists()

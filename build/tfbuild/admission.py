@@ -170,7 +170,6 @@ def probe_env() -> dict[str, str]:
     return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": str(settings.ROOT / "build"),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         # oneDNN's graph pass would put its own ops in the place of those that are looked at.

@@ -99,15 +99,19 @@ def build_wheel(
     source: str = "",
     stock_wheel: str = "",
     keep_going: bool = False,
+    install: bool = False,
 ) -> Built:
     """Make the wheel of a request. One run at a time works in the cache.
 
-    What was asked for is looked at first, so that a wrong request leaves no trace.
+    What was asked for is looked at first, so that a wrong request leaves no trace. With `install`
+    the compiler and Bazel are installed where they are missing.
     """
+    places = settings.places()
+    if install:
+        doctor.prepare(places, releases.find_release(request.release).bazel, install=True)
     plan, compiler = plan_for(request)
     chosen = jobs_for(plan, jobs)
     _check_possible(plan, compiler)
-    places = settings.places()
     with settings.exclusive(places.cache, "a build"):
         doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
         talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}, {plan.target.spec}")

@@ -43,7 +43,7 @@ def saved(folder: Path) -> list[float]:
     return values(again.call(tf.constant(np.eye(3, dtype=np.float32))))
 
 
-@tf.function
+@tf.function  # type: ignore[untyped-decorator]
 def looped(x: Any) -> Any:  # noqa: ANN401
     """Tuned and stock ops mixed on a TensorArray in a while loop."""
     states = tf.TensorArray(tf.float32, size=4, element_shape=x.shape)

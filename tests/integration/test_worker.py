@@ -29,14 +29,6 @@ ROOTS = [str(Path(__file__).parents[2] / name) for name in ("build", "benchmarks
 TINY = Effort(launches=1, blocks=2)
 
 
-@pytest.fixture(scope="module")
-def stock_python() -> Path:
-    path = os.environ.get("TENSORWRIGHT_TEST_STOCK_PYTHON")
-    if not path:
-        pytest.skip("TENSORWRIGHT_TEST_STOCK_PYTHON names no Python with the stock TensorFlow")
-    return Path(path)
-
-
 def arm(name: str, python: Path, **env: str) -> Arm:
     return Arm(name=name, python=python, label="stock", env=tuple(env.items()))
 
