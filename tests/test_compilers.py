@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.compilers import find_compiler, identify, macros
+from tfbuild.compilers import Compiler, find_compiler, identify, macros
 from tfbuild.errors import CompilerError
 
 HOST = platform.machine()
@@ -114,3 +114,17 @@ def test_macros_have_values() -> None:
     shown = macros(find_compiler("g++"), ["-DONE", "-DTWO=a b"])
     assert shown["ONE"] == "1"
     assert shown["TWO"] == "a b"
+
+
+@pytest.mark.parametrize(
+    ("path", "driver"),
+    [
+        ("/usr/bin/g++", "/usr/bin/gcc"),
+        ("/usr/bin/g++-12", "/usr/bin/gcc-12"),
+        ("/usr/bin/clang-16", "/usr/bin/clang-16"),
+        ("/usr/bin/clang++-16", "/usr/bin/clang-16"),
+    ],
+)
+def test_bazel_gets_the_driver_that_knows_c_from_cxx(path: str, driver: str) -> None:
+    compiler = Compiler(family="gcc", version="12.2.0", path=Path(path), architecture="x86_64")
+    assert compiler.driver == Path(driver)

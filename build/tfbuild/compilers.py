@@ -28,6 +28,12 @@ class Compiler:
     architecture: str
     flags: tuple[str, ...] = ()
 
+    @property
+    def driver(self) -> Path:
+        """The command that goes by a file's suffix, as Bazel wants it: g++ takes C for C++."""
+        name = self.path.name.replace("clang++", "clang").replace("g++", "gcc")
+        return self.path.with_name(name)
+
 
 def find_compiler(
     name: str | None = None,

@@ -57,7 +57,7 @@ def prepare(
     options = (
         *bazel.repository_options(found, folders),
         f"--disk_cache={places.cache / 'bazel-disk-cache'}",
-        f"--repo_env=CC={compiler.path}",
+        f"--repo_env=CC={compiler.driver}",
         f"--jobs={jobs.count}",
     )
     return Workspace(plan=plan, bazel=found, folder=folder, options=options, places=places)

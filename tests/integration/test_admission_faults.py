@@ -60,16 +60,12 @@ def library(
     with contextlib.suppress(FileExistsError):
         (include / "tensorwright").symlink_to(NATIVE)
     links = [option for option in recipe.linkopts if not option.startswith("-L")]
-    run(
-        [
-            *(str(compilers.find_compiler().path), "-x", "c++", f"-std={recipe.cxx_standard}"),
-            *("-shared", "-fuse-ld=gold", *recipe.copts, f"-I{include}"),
-            *(f"-isystem{headers / root}" for root in recipe.include_roots),
-            *(f"-isystem{staged}", source, NATIVE / "counter.cc", "-x", "none"),
-            *("-o", out, f"-L{headers / 'tensorflow'}", *links, "-lstdc++", "-lm"),
-        ],
-        timeout_s=300,
-    )
+    words: list[str | Path] = [compilers.find_compiler().path, "-shared", "-fuse-ld=gold"]
+    words += [f"-std={recipe.cxx_standard}", *recipe.copts, f"-I{include}"]
+    words += [f"-isystem{headers / root}" for root in recipe.include_roots]
+    words += [f"-isystem{staged}", source, NATIVE / "counter.cc"]
+    words += ["-o", out, f"-L{headers / 'tensorflow'}", *links, "-lstdc++", "-lm"]
+    run(words, timeout_s=300)
     return out
 
 

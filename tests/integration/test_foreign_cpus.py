@@ -21,7 +21,7 @@ CPUS = ("Haswell", "SandyBridge")
 def found(
     wheel_for: Callable[[str], Tried], tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[tuple[str, str], dict[str, Any]]:
-    """What each wheel does on each CPU. An emulated import takes most of a minute, so two at once."""
+    """What each wheel does on each CPU, two at once: an emulated import takes most of a minute."""
     folder = tmp_path_factory.mktemp("emulated")
     tried = {arch: wheel_for(arch) for arch in ARCHES}
 
