@@ -22,6 +22,7 @@ from tfbuild.releases import (
     kernel_facts,
     load_bazels,
     load_releases,
+    pinned_bazel,
     stock_wheel,
 )
 from tfbuild.settings import ROOT
@@ -232,3 +233,10 @@ def test_bazelisk_is_locked_by_content_and_not_by_host() -> None:
     for fields in packages.values():
         assert fields["integrity"].startswith("sha512-")
         assert "resolved" not in fields
+
+
+def test_kernels_are_built_with_a_bazel_whose_bytes_are_pinned() -> None:
+    release = find_release("2.14.1")
+    version = pinned_bazel(release)
+    assert release.accepts_bazel(version)
+    assert bazel_sha256(version, "linux-x86_64")

@@ -13,7 +13,7 @@ from packaging.version import Version
 from tfbench import report
 from tfbench.arms import Arm
 from tfbench.comparison import COMPARISON, QUICK, THOROUGH, compare
-from tfbench.results import Comparison
+from tfbench.results import Comparison, Effort
 from tfbench.results import load as load_comparison
 from tfbench.workloads import WORKLOADS
 from tfbuild import detect, doctor, environment, releases, settings, talk, tuned, wheel
@@ -26,6 +26,7 @@ from tfbuild.request import Request
 from tfbuild.settings import Places
 
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
+QUICKSTART = Effort(launches=4, blocks=20, budget_s=62.0)
 MARKDOWN = "report.md"
 
 
@@ -50,7 +51,9 @@ class Pair:
     baseline: Path | None
 
 
-def compare_wheels(wanted: Wanted, *, dry_run: bool, as_json: bool) -> str:
+def compare_wheels(
+    wanted: Wanted, *, dry_run: bool = False, as_json: bool = False, effort: Effort | None = None
+) -> str:
     """Measure, write samples, comparison and report, and return the table."""
     places = settings.places()
     pair = _pair(wanted, places)
@@ -65,7 +68,6 @@ def compare_wheels(wanted: Wanted, *, dry_run: bool, as_json: bool) -> str:
             f"workloads  {', '.join(names)}\nvCPUs      {', '.join(map(str, vcpus))}\n"
             f"out        {out}\n"
         )
-    effort = THOROUGH if wanted.thorough else QUICK
     with settings.exclusive(places.cache, "a comparison"):
         arms = _arms(pair, places)
         with talk.step(f"compare {', '.join(names)}"), talk.counting("launches", 1) as count:
@@ -74,7 +76,7 @@ def compare_wheels(wanted: Wanted, *, dry_run: bool, as_json: bool) -> str:
                 names,
                 vcpus=vcpus,
                 out=out,
-                effort=effort,
+                effort=effort or (THOROUGH if wanted.thorough else QUICK),
                 seed=seed,
                 on_progress=count.advance,
             )
@@ -196,7 +198,7 @@ def quickstart(*, install: bool) -> None:
     places = settings.places()
     request = Request()
     with talk.step("set-up"):
-        version = releases.find_release(request.release).bazel
+        version = releases.pinned_bazel(releases.find_release(request.release))
         doctor.prepare(places, version, install=install, fetch=install)
     talk.say(detect.describe(detect.detect()))
     built = builds.build_wheel(request)
@@ -206,4 +208,4 @@ def quickstart(*, install: bool) -> None:
         workloads=",".join(QUICK_WORKLOADS),
         out=str(places.reports / "quickstart"),
     )
-    print(compare_wheels(wanted, dry_run=False, as_json=False), end="")
+    print(compare_wheels(wanted, effort=QUICKSTART), end="")

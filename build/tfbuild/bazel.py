@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import releases, talk
 from tfbuild.errors import CommandError, ToolError
 from tfbuild.records import write_atomic
 from tfbuild.run import Completed, run
@@ -80,7 +80,7 @@ def _npm_binary(places: Places) -> Path:
     return package / f"bazelisk-linux_{machine}"
 
 
-def find_bazel(places: Places, version: str, sha256: str = "") -> Bazel:
+def find_bazel(places: Places, version: str) -> Bazel:
     """The Bazel to use: what USE_BAZEL_VERSION says, else the release's own by bazelisk's
     download, else Debian's package. Raises ToolError when none of them runs.
     """
@@ -92,9 +92,11 @@ def find_bazel(places: Places, version: str, sha256: str = "") -> Bazel:
     if fallback.exists() and DEBIAN_BAZEL.is_file():
         return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
     try:
-        return _probe(bazelisk, version, places, sha256)
+        return _probe(bazelisk, version, places, _pinned(version))
     except CommandError as error:
         reason = _reason(error)
+    # A download that cannot succeed takes 15 s to fail: remembered until the file is removed.
+    write_atomic(fallback, f"{reason}\n")
     if not DEBIAN_BAZEL.is_file():
         packages = " ".join(DEBIAN_PACKAGES)
         raise ToolError(
@@ -102,10 +104,13 @@ def find_bazel(places: Places, version: str, sha256: str = "") -> Bazel:
             hint=f"Set BAZELISK_BASE_URL to a mirror, or run: apt-get install {packages}",
         )
     talk.note(f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves")
-    chosen = _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
-    # A download that cannot succeed takes 15 s to fail: remember it until the file is removed.
-    write_atomic(fallback, f"{reason}\n")
-    return chosen
+    return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
+
+
+def _pinned(version: str) -> str:
+    """The hash that bazelisk checks the download against; empty where none is kept."""
+    machine = {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}.get(platform.machine(), "")
+    return releases.bazel_sha256(version, machine) or ""
 
 
 def _asked(bazelisk: Path, asked: str, places: Places) -> Bazel:
@@ -116,8 +121,9 @@ def _asked(bazelisk: Path, asked: str, places: Places) -> Bazel:
 
 
 def _reason(error: CommandError) -> str:
+    """The last clause of bazelisk's complaint, which names its address four times."""
     lines = [line for line in error.message.splitlines() if "download" in line.lower()]
-    return (lines or error.message.splitlines())[-1].strip()
+    return (lines or error.message.splitlines())[-1].rpartition(": ")[2].strip()
 
 
 def _probe(bazelisk: Path, use: str, places: Places, sha256: str) -> Bazel:

@@ -23,7 +23,7 @@ def lint() -> None:
 def test(*, install: bool) -> None:
     """Every test; what they need is installed first. Raises ToolError, FailedTests."""
     places = settings.places()
-    version = releases.find_release(TESTED_RELEASE).bazel
+    version = releases.pinned_bazel(releases.find_release(TESTED_RELEASE))
     doctor.prepare(places, version, tests=True, install=install, fetch=install)
     _check("pytest", "-m", "pytest", "-q", "--durations=10")
 

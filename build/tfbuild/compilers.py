@@ -54,7 +54,7 @@ def find_compiler(
         asked = f"no compiler called {name}" if name else f"no C++ compiler for {architecture}"
         raise CompilerError(
             f"{asked} is on PATH",
-            hint=f"Run: apt-get install {_package(name, architecture)}",
+            hint=f"Run: apt-get install {_package(name, architecture)}{_or_declare(architecture)}",
         )
     return identify(found, architecture)
 
@@ -149,6 +149,11 @@ def _which(name: str, env: Mapping[str, str] | None) -> Path | None:
 
 def _path(env: Mapping[str, str] | None) -> str:
     return (os.environ if env is None else env).get("PATH", "")
+
+
+def _or_declare(architecture: str) -> str:
+    here = architecture == platform.machine()
+    return "" if here else "; or, to plan only, name one with --compiler clang@16.0.6"
 
 
 def _package(name: str | None, architecture: str) -> str:

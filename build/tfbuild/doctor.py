@@ -135,7 +135,7 @@ def _prepare_bazel(places: Places, version: str, *, install: bool, fetch: bool) 
         talk.note(error.message)
         _apt(bazel.DEBIAN_PACKAGES)
         found = bazel.find_bazel(places, version)
-    talk.note(f"Bazel {found.version} by {found.bazelisk}")
+    talk.note(f"Bazel {found.version}")
 
 
 def _apt(packages: Iterable[str]) -> None:

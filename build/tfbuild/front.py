@@ -108,13 +108,15 @@ def build_wheel(
     """
     places = settings.places()
     if install:
-        doctor.prepare(places, releases.find_release(request.release).bazel, install=True)
+        doctor.prepare(
+            places, releases.pinned_bazel(releases.find_release(request.release)), install=True
+        )
     plan, compiler = plan_for(request)
     chosen = jobs_for(plan, jobs)
     _check_possible(plan, compiler)
     with settings.exclusive(places.cache, "a build"):
         doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
-        talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}, {plan.target.spec}")
+        talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
         return builder.build(
             plan,
             compiler=compiler,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -105,11 +104,6 @@ class Plan:
         """The wheel's version, with the PEP 440 local part that names the target."""
         return f"{self.release}+{self.target.local}"
 
-    @property
-    def bazel_sha256(self) -> str:
-        """The pinned hash of Bazel's binary for this machine; empty if none is kept."""
-        return releases.bazel_sha256(self.bazel, _bazel_platform()) or ""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
@@ -155,7 +149,7 @@ def make_plan(
         compiler_version=compiler.version,
         flags=march,
         required=tuple(sorted(required)),
-        bazel=release.bazel,
+        bazel=releases.pinned_bazel(release) if wanted is Scope.KERNELS else release.bazel,
         sources=source_pins(release),
         stock=_stock(release, package, python, target.family),
         kernels=units,
@@ -300,10 +294,6 @@ def need_stock(plan: Plan) -> Pin:
 
 def _tag(python: str) -> str:
     return f"cp{python.replace('.', '')}"
-
-
-def _bazel_platform() -> str:
-    return {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}.get(platform.machine(), "")
 
 
 def declared_compiler(text: str, architecture: str) -> Compiler:

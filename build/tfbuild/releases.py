@@ -215,6 +215,16 @@ def bazel_sha256(version: str, platform: str) -> str | None:
     return None
 
 
+def pinned_bazel(release: Release) -> str:
+    """The Bazel for this release's kernels: its own if its bytes are pinned, else the newest of the
+    pinned ones that builds it. Kernels do without what changes between two Bazels of a series."""
+    pinned = {binary.version for binary in load_bazels()}
+    if release.bazel in pinned:
+        return release.bazel
+    fitting = [version for version in pinned if release.accepts_bazel(version)]
+    return max(fitting, key=Version, default=release.bazel)
+
+
 @functools.cache
 def load_releases() -> tuple[Release, ...]:
     """Every release in the table, oldest first."""

@@ -67,7 +67,7 @@ def fetch_source(pins: tuple[SourcePin, ...], places: Places, given: Path | None
             return attempt()
         except (DownloadError, ChecksumError, ToolError, CommandError) as error:
             tried.append(f"{what}: {error.message.splitlines()[0]}")
-            talk.note(f"{what} gave nothing ({error.message.splitlines()[0]})")
+            talk.note(f"{tried[-1]}; trying the next place")
     lines = "".join(f"\n  - {line}" for line in tried)
     raise DownloadError(
         f"the sources could not be had. Tried:{lines}\n",
@@ -102,7 +102,7 @@ def _attempts(
             yield f"mirror {pin.file.name}", web(_mirrored(places.mirror, pin.file.name), pin)
     for pin in pins:
         if pin.kind == "home":
-            yield f"home {pin.origin}", web(pin.origin, pin)
+            yield "home", web(pin.origin, pin)
     for pin in pins:
         if pin.kind == "debian":
             yield f"Debian source package {pin.origin}", apt(pin)

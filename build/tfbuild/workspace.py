@@ -47,7 +47,7 @@ def prepare(
     plan: Plan, compiler: Compiler, jobs: Jobs, *, places: Places, staged: Path, headers: Path
 ) -> Workspace:
     """Render the workspace and the BUILD files beside it, and settle Bazel's options."""
-    found = bazel.find_bazel(places, plan.bazel, plan.bazel_sha256)
+    found = bazel.find_bazel(places, plan.bazel)
     folder = places.work / plan.key[:16] / "workspace"
     render.write(render.render(plan, places.templates), folder)
     texts = render.repositories(plan, places.templates)
