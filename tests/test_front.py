@@ -7,15 +7,12 @@ import pytest
 
 from tfbuild.admission import Verdict
 from tfbuild.assemble import Built
-from tfbuild.cpu import read_cpu
-from tfbuild.errors import HostError, UsageError
-from tfbuild.front import Request, describe_built, describe_plan, jobs_for, need_runnable
+from tfbuild.errors import UsageError
+from tfbuild.front import Request, describe_built, describe_plan, jobs_for
 from tfbuild.plan import estimate
 from tfbuild.request import plan_for
-from tfbuild.targets import parse_target
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
-OTHER_FAMILY = {"x86_64": "neoverse_v1", "aarch64": "skylake"}
 
 
 def test_the_estimate_is_for_the_jobs_that_were_asked_for() -> None:
@@ -64,12 +61,3 @@ def test_a_wheel_is_described_to_machines(tmp_path: Path) -> None:
     assert found["wheel"] == str(tmp_path / "tuned.whl")
     assert [verdict["unit"] for verdict in found["verdicts"]] == ["cwise_op_tanh", "softmax_op"]
     assert found["reused"] is False
-
-
-def test_a_wheel_for_another_cpu_is_not_run_here() -> None:
-    family = read_cpu().architecture
-    need_runnable(parse_target(family))
-    other = parse_target(OTHER_FAMILY[family])
-    with pytest.raises(HostError, match=f"it lacks {other.family}") as caught:
-        need_runnable(other)
-    assert "--arch native" in caught.value.hint

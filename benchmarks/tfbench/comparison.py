@@ -68,23 +68,27 @@ def questions(
 ) -> tuple[Question, ...]:
     """Every cell of the comparison. Raises UsageError."""
     check_arms(arms)
+    check_cells(workloads, vcpus, host.vcpus.usable)
+    return tuple(
+        Question(workload=name, vcpus=host.affinity[:count], arms=tuple(arms), seed=seed)
+        for count in dict.fromkeys(vcpus)
+        for name in dict.fromkeys(workloads)
+    )
+
+
+def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> None:
+    """Raises UsageError for a workload or a number of vCPUs that cannot be measured here."""
     unknown = [name for name in workloads if name not in WORKLOADS]
     if unknown:
         raise UsageError(f"unknown workload {unknown[0]}", hint=f"Known: {', '.join(WORKLOADS)}")
     if not workloads or not vcpus:
         raise UsageError("nothing to compare: no workload or no number of vCPUs was given")
-    usable = host.vcpus.usable
     wrong = [count for count in vcpus if not 1 <= count <= usable]
     if wrong:
         raise UsageError(
             f"{wrong[0]} vCPUs cannot be measured here, {usable} are usable",
             hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
         )
-    return tuple(
-        Question(workload=name, vcpus=host.affinity[:count], arms=tuple(arms), seed=seed)
-        for count in dict.fromkeys(vcpus)
-        for name in dict.fromkeys(workloads)
-    )
 
 
 def check_agreement(comparison: Comparison) -> None:

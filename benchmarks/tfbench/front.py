@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from tfbench import report
 from tfbench.arms import Arm
-from tfbench.comparison import COMPARISON, QUICK, THOROUGH, compare
+from tfbench.comparison import COMPARISON, QUICK, THOROUGH, check_cells, compare
 from tfbench.results import Comparison, Effort
 from tfbench.results import load as load_comparison
 from tfbench.workloads import WORKLOADS
@@ -58,7 +58,9 @@ def compare_wheels(
     places = settings.places()
     pair = _pair(wanted, places)
     names = _workloads(wanted.workloads)
-    vcpus = _numbers(wanted.vcpus, "--vcpus") or (read_vcpus().usable,)
+    usable = read_vcpus().usable
+    vcpus = _numbers(wanted.vcpus, "--vcpus") or (usable,)
+    check_cells(names, vcpus, usable)
     (seed,) = _numbers(wanted.seed, "--seed") or (1,)
     out = Path(wanted.out) if wanted.out else places.reports / _stamp()
     if dry_run:

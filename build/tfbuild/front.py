@@ -9,12 +9,12 @@ from tfbuild import cpu, doctor, jobs, kernels, releases, render, settings, talk
 from tfbuild import plan as plans
 from tfbuild.assemble import Built
 from tfbuild.compilers import Compiler
-from tfbuild.errors import CompilerError, HostError, UsageError
+from tfbuild.errors import CompilerError, UsageError
 from tfbuild.jobs import Jobs
 from tfbuild.plan import Plan, Scope
 from tfbuild.records import plain, pretty
 from tfbuild.request import Request, plan_for
-from tfbuild.targets import Target, missing
+from tfbuild.targets import Target
 
 __all__ = ["Request", "build_wheel", "describe_built", "describe_plan", "render_plan"]
 
@@ -166,13 +166,3 @@ def describe_built(built: Built, *, as_json: bool) -> str:
         if not verdict.admitted
     ]
     return "\n".join(lines) + "\n"
-
-
-def need_runnable(target: Target) -> None:
-    """Raises HostError that names what this CPU lacks for the target."""
-    lacking = missing(target, cpu.read_cpu())
-    if lacking:
-        raise HostError(
-            f"this CPU cannot run a wheel for {target.spec}: it lacks {', '.join(lacking)}",
-            hint="Compare it on a machine that has them; here, build with --arch native",
-        )
