@@ -23,13 +23,14 @@ TFBUILD = (
 )
 PROBE = ("registry", "cases", "agreement", "smoke", "__main__")
 TFBENCH = (
-    *("host", "arms", "statistics", "samples", "schedule"),
-    *("parameters", "twins", "workloads", "worker"),
+    *("host", "arms", "statistics", "prices", "catalog", "cost", "article"),
+    *("samples", "schedule"),
+    *("parameters", "twins", "workloads", "profiling", "worker"),
     *("sessions", "measurement", "results", "summary", "comparison", "report", "front"),
 )
 # What an arm's own environment has.
 WORKERS = {
-    "benchmarks/tfbench": ("worker", "workloads", "parameters", "twins"),
+    "benchmarks/tfbench": ("worker", "workloads", "profiling", "parameters", "twins"),
     "build/tfbuild/probe": PROBE,
 }
 IN_AN_ARM = {"numpy", "tensorflow", "google", "ml_dtypes"}

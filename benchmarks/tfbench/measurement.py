@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +27,7 @@ from tfbuild.errors import WorkerError
 LOSSES = 5
 FEWEST_BLOCKS = 2
 """Per launch, even where the deadline has passed."""
+PROFILED_STEPS = 5
 WARM_UP = -1
 """The number of the block that is thrown away."""
 
@@ -53,8 +54,11 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
+    """`profiles` are the answers of tuned arms, by name, and only of a cell's first launch."""
+
     starts: tuple[Start, ...]
     samples: tuple[Sample, ...]
+    profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +118,16 @@ def measure_launch(
                     continue
                 keep(sample)
                 samples.append(sample)
-    return Launch(starts=ordered, samples=tuple(samples))
+        profiles = _profiles(sessions, starts) if number == 0 else {}
+    return Launch(starts=ordered, samples=tuple(samples), profiles=profiles)
+
+
+def _profiles(
+    sessions: Mapping[str, Session], starts: Mapping[str, Start]
+) -> dict[str, Mapping[str, Any]]:
+    """After the timing, since a profiler slows down what it looks at."""
+    tuned = [name for name, start in starts.items() if start.facts["kernel_library"] is not None]
+    return {name: sessions[name].profile(PROFILED_STEPS) for name in tuned}
 
 
 @contextlib.contextmanager

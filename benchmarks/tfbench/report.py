@@ -18,6 +18,7 @@ from tfbuild.talk import duration
 TEMPLATE = "report.md.j2"
 DIFFERENT = "not timed: losses differ"
 FEW_LAUNCHES = 5
+SHOWN = 0.001
 STYLES = {
     Verdict.FASTER: "green",
     Verdict.SLOWER: "red",
@@ -61,7 +62,7 @@ def table(comparison: Comparison, *, colour: bool, width: int = 110) -> str:
         )
     console.print(grid)
     console.print()
-    for line in (*headlines(comparison), *warnings(comparison)):
+    for line in (*headlines(comparison), *covered(comparison), *warnings(comparison)):
         console.print(line, markup=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
 
@@ -79,6 +80,7 @@ def markdown(comparison: Comparison, templates: Path) -> str:
     return environment.get_template(TEMPLATE).render(
         title=title(comparison),
         headlines=tuple(headlines(comparison)),
+        covered=tuple(covered(comparison)),
         warnings=tuple(warnings(comparison)),
         rows=tuple(rows(comparison)),
         kernels={arm.name: kernels(arm) for arm in comparison.arms},
@@ -120,6 +122,21 @@ def warnings(comparison: Comparison) -> Iterator[str]:
             f"A quick look: {_count(comparison.effort.launches, 'launch', 'launches')} of a model "
             f"hardly show how two starts of it differ. {FEW_LAUNCHES} or more do."
         )
+
+
+def covered(comparison: Comparison) -> Iterator[str]:
+    """How much of each workload's time tuned kernels can change at all."""
+    for cell in comparison.cells:
+        for arm in cell.arms:
+            if arm.coverage is not None:
+                ops = ", ".join(
+                    f"{row.op} {row.share:.1%}" for row in arm.coverage.ops if row.share >= SHOWN
+                )
+                yield (
+                    f"{cell.workload} on {_count(cell.vcpus, 'vCPU', 'vCPUs')}: tuned kernels of "
+                    f"{arm.arm} cover {arm.coverage.share:.1%} of the op time"
+                    + (f" ({ops})." if ops else ".")
+                )
 
 
 def kernels(arm: ArmFacts) -> str:

@@ -54,6 +54,23 @@ class ArmFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OpShare:
+    """An op's share of the time of all ops, and how often its tuned kernels ran per step."""
+
+    op: str
+    share: float
+    runs_per_step: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coverage:
+    """The share of op time that is spent in ops whose tuned kernels ran."""
+
+    share: float
+    ops: tuple[OpShare, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ArmTimes:
     """One arm in one cell. Start-up seconds are medians over launches and no part of a step."""
 
@@ -65,6 +82,8 @@ class ArmTimes:
     first_step_s: float
     environment: tuple[tuple[str, str], ...]
     """Variables of TensorFlow, OpenMP, oneDNN and malloc in the worker."""
+    coverage: Coverage | None = None
+    """None for an arm without tuned kernels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

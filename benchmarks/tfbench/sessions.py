@@ -62,6 +62,9 @@ class Session:
     def sample(self, steps: int) -> dict[str, Any]:
         return self.request("sample", STEPS_LIMIT_S, steps=steps)
 
+    def profile(self, steps: int) -> dict[str, Any]:
+        return self.request("profile", STEPS_LIMIT_S, steps=steps)
+
     def request(self, do: str, limit_s: float, **fields: object) -> dict[str, Any]:
         """One answer. Raises WorkerError when the worker ends, hangs or talks nonsense."""
         assert self._process.stdin is not None  # noqa: S101  (PIPE was asked for)

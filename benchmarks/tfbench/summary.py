@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tfbench.arms import Arm
 from tfbench.measurement import Measured, Start
-from tfbench.results import Agreement, ArmFacts, ArmTimes, Cell, Overall, Speedup
+from tfbench.results import (
+    Agreement,
+    ArmFacts,
+    ArmTimes,
+    Cell,
+    Coverage,
+    OpShare,
+    Overall,
+    Speedup,
+)
 from tfbench.samples import Sample
 from tfbench.statistics import Interval, estimate, geometric_mean, log_ratio, total, verdict
 from tfbench.workloads import WORKLOADS
@@ -150,7 +160,24 @@ def _arm_times(measured: Measured, arm: str, generator: np.random.Generator | No
         build_s=middle("build_s"),
         first_step_s=middle("first_step_s"),
         environment=tuple(sorted(starts[0].facts["environment"].items())),
+        coverage=coverage(measured.launches[0].profiles.get(arm)),
     )
+
+
+def coverage(profile: Mapping[str, Any] | None) -> Coverage | None:
+    """Of a worker's answer to `profile`. Raises SampleError when the profiler saw no op."""
+    if profile is None:
+        return None
+    seconds, runs = profile["op_s"], profile["executions"]
+    total = sum(seconds.values())
+    if not total > 0:
+        raise SampleError("the profiler saw no op run")
+    rows = [
+        OpShare(op=op, share=seconds.get(op, 0.0) / total, runs_per_step=count / profile["steps"])
+        for op, count in runs.items()
+    ]
+    rows.sort(key=lambda row: -row.share)
+    return Coverage(share=sum(row.share for row in rows), ops=tuple(rows))
 
 
 def _log_ms(measured: Measured, arm: str) -> list[list[float]]:

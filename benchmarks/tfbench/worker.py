@@ -169,6 +169,13 @@ def raised_kernels() -> dict[str, int]:
     return dict(sorted(Counter(raised).items()))
 
 
+def profiled(trainer: Trainer, steps: int) -> Answer:
+    from tfbench.profiling import profile  # noqa: PLC0415  (path set in main)
+
+    library = kernel_library(Path("/proc/self/maps").read_text(encoding="utf-8"))
+    return profile(importlib.import_module("tensorflow"), trainer.step, steps, library)
+
+
 def kernel_library(maps: str) -> str | None:
     """The library of tuned kernels among a process's mappings, the text of /proc/PID/maps."""
     paths = (line.split(maxsplit=5)[5] for line in maps.splitlines() if KERNEL_FOLDER in line)
@@ -183,6 +190,8 @@ def answer(trainer: Trainer | None, request: Mapping[str, Any]) -> tuple[Trainer
             return trainer, {"losses": trainer.first_losses(request["steps"])}
         case "sample", Trainer():
             return trainer, trainer.sample(request["steps"])
+        case "profile", Trainer():
+            return trainer, profiled(trainer, request["steps"])
         case "quit", _:
             return None, {}
         case asked, _:

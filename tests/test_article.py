@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from tfbench import article, catalog
+from tfbench.article import Epoch, Total
+from tfbench.cost import cheapest, fastest, offer, point
+from tfbuild.errors import SampleError, UsageError
+
+BOOK = catalog.shipped(article.PRICES)
+TOTALS = article.read_totals()
+TABLE = article.table(TOTALS, BOOK)
+
+# The results in the article's own measure, to the digits that were printed: vCPUs, seconds of pip
+# and compiled, speedup, time relative to the K80 of pip and compiled, cost likewise.
+PRINTED = {
+    "mnist_mlp": """
+         8  138.5   87.8 1.58 2.13 1.35  .18  .12
+        16   95.2   70.0 1.36 1.46 1.08  .25  .18
+        32   91.4   97.3 0.94 1.40 1.50  .48  .51
+        64   91.8   85.3 1.08 1.41 1.31  .96  .90""",
+    "mnist_cnn": """
+         8 1116.2  634.1 1.76 6.46 3.67  .55  .31
+        16  616.0  426.5 1.44 3.57 2.47  .61  .42
+        32  408.2  397.6 1.03 2.36 2.30  .81  .79
+        64  497.4  504.9 0.99 2.88 2.92 1.97 2.00""",
+    "cifar10_cnn": """
+         8 3151.5 2088.4 1.51 4.13 2.74  .35  .23
+        16 1971.3 1357.6 1.45 2.58 1.78  .44  .30
+        32 1373.5 1163.6 1.18 1.80 1.52  .61  .52
+        64 1449.1 1279.4 1.13 1.90 1.68 1.30 1.15""",
+    "imdb_fasttext": """
+         8 1756.3 1325.2 1.33 5.30 4.00  .45  .34
+        16 1043.3 1035.6 1.01 3.15 3.12  .54  .53
+        32 1021.3 1130.5 0.90 3.08 3.41 1.05 1.17
+        64 1269.1 1219.2 1.04 3.83 3.68 2.62 2.51""",
+    "imdb_bidirectional_lstm": """
+         8  627.1  577.3 1.09  .51  .47  .04  .04
+        16  560.5  516.3 1.09  .46  .42  .08  .07
+        32  509.7  549.2 0.93  .41  .45  .14  .15
+        64  545.1  565.8 0.96  .44  .46  .30  .31""",
+    "lstm_text_generation": """
+         8 1877.9 1325.5 1.42 1.96 1.38  .17  .12
+        16 1776.2 1245.2 1.43 1.86 1.30  .32  .22
+        32 1273.0 1414.4 0.90 1.33 1.48  .45  .50
+        64 1421.1 1346.5 1.06 1.48 1.41 1.01  .96""",
+}
+K80 = {
+    "mnist_mlp": ("65.1", ".0135"),
+    "mnist_cnn": ("172.7", ".0357"),
+    "cifar10_cnn": ("763.2", ".1579"),
+    "imdb_fasttext": ("331.5", ".0686"),
+    "imdb_bidirectional_lstm": ("1229.4", ".2544"),
+    "lstm_text_generation": ("957.4", ".1981"),
+}
+# The K80's log of imdb_bidirectional_lstm, as recorded.
+LOG = """epoch,elapsed,loss,acc,val_loss,val_acc
+0,323.45180678367615,0.412077910278,0.8096,0.335978578405,0.85056
+1,283.5755808353424,0.225713067434,0.91216,0.366053854313,0.84756
+2,293.2684507369995,0.131110467701,0.95212,0.469175741796,0.83712
+3,329.1215341091156,0.0760753904489,0.97396,0.643607715828,0.83352
+"""
+
+
+def seconds_of(model: str, build: str, vcpus: int | None) -> float:
+    found = [t.seconds for t in TOTALS if (t.model, t.build, t.vcpus) == (model, build, vcpus)]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("model", PRINTED)
+def test_every_figure_of_the_article_comes_out_to_its_printed_digits(model: str) -> None:
+    printed = [[float(cell) for cell in line.split()] for line in PRINTED[model].split("\n")[1:]]
+    computed = [
+        [
+            row.vcpus,
+            round(seconds_of(model, "pip", row.vcpus), 1),
+            round(seconds_of(model, "compiled", row.vcpus), 1),
+            round(row.speedup, 2),
+            *(round(point(each.time), 2) for each in (row.pip, row.compiled)),
+            *(round(point(each.usd), 2) for each in (row.pip, row.compiled)),
+        ]
+        for row in TABLE
+        if row.model == model
+    ]
+    assert computed == printed
+
+
+@pytest.mark.parametrize("model", K80)
+def test_the_gpus_seconds_and_cost_come_out(model: str) -> None:
+    run = offer("gpu", seconds_of(model, "gpu", None), BOOK.price("gpu"))
+    seconds, usd = map(float, K80[model])
+    assert round(point(run.seconds), 1) == seconds
+    assert round(point(run.usd), 4) == usd
+
+
+def test_the_gain_of_compiling_is_the_logs_and_not_the_headline() -> None:
+    means = article.geometric_means(TABLE)
+    assert [f"{means[vcpus]:.2f}" for vcpus in (8, 16, 64)] == ["1.43", "1.28", "1.04"]
+    assert f"{means[32]:.3f}" == "0.975"
+    assert set(means) == {8, 16, 32, 64}
+
+
+@pytest.mark.parametrize("model", PRINTED)
+def test_8_vcpus_compiled_is_the_cheapest_for_every_model(model: str) -> None:
+    offers = article.offers(TOTALS, BOOK, model)
+    assert len(offers) == 9
+    assert cheapest(offers).name == "compiled cpu8"
+
+
+def test_only_the_bidirectional_lstm_is_faster_without_the_gpu() -> None:
+    models = article.models(TOTALS)
+    winners = {model: fastest(article.offers(TOTALS, BOOK, model)).name for model in models}
+    assert tuple(winners) == tuple(PRINTED)
+    assert {model for model, name in winners.items() if name != "gpu"} == {
+        "imdb_bidirectional_lstm"
+    }
+
+
+def test_costs_agree_with_those_computed_beside_the_totals() -> None:
+    with article.TOTALS.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(TOTALS) == 54
+    for row, total in zip(rows, TOTALS, strict=True):
+        price = BOOK.price(total.platform)
+        usd = point(offer(total.build, total.seconds, price).usd)
+        assert math.isclose(price.usd_hour, float(row["rate_usd_h"]))
+        assert math.isclose(usd, float(row["cost_usd"]), abs_tol=5.1e-7)
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "log.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_recorded_log_adds_up_to_its_total(tmp_path: Path) -> None:
+    epochs = article.read_epochs(write(tmp_path, LOG))
+    model = "imdb_bidirectional_lstm"
+    total = article.total_of(epochs, model=model, build="gpu", platform="gpu", vcpus=None)
+    assert total.epochs == 4
+    assert round(total.seconds, 3) == seconds_of(model, "gpu", None)
+
+
+def test_logs_may_count_from_1_and_have_their_columns_in_any_order(tmp_path: Path) -> None:
+    path = write(tmp_path, "loss,elapsed,epoch\n0.4,2.5,1\n0.3,2.0,2\n")
+    assert article.read_epochs(path) == (
+        Epoch(number=1, seconds=2.5),
+        Epoch(number=2, seconds=2.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("", "has no epochs"),
+        ("2,1.0\n", "line 2: epoch 2 stands where 0 or 1 is due"),
+        ("0,1.0\n2,1.0\n", "line 3: epoch 2 stands where 1 is due"),
+        ("0,1.0\n0,1.0\n", "line 3: epoch 0 stands where 1 is due"),
+        ("1,1.0\n0,1.0\n", "line 3: epoch 0 stands where 2 is due"),
+        ("0,nan\n", "line 2: 'nan' is not a time"),
+        ("0,inf\n", "line 2: 'inf' is not a time"),
+        ("0,0\n", "line 2: '0' is not a time"),
+        ("0,-1\n", "line 2: '-1' is not a time"),
+        ("0,\n", "line 2: '' is not a time"),
+        ("0\n", "line 2: '' is not a time"),
+        ("0,fast\n", "line 2: 'fast' is not a time"),
+        ("0.5,1.0\n", "line 2: epoch is '0.5'"),
+        (",1.0\n", "line 2: epoch is ''"),
+        ('0,"1.0\n', "is not a CSV file"),
+    ],
+)
+def test_a_log_with_a_gap_or_without_times_is_told(tmp_path: Path, rows: str, told: str) -> None:
+    path = write(tmp_path, f"epoch,elapsed\n{rows}")
+    with pytest.raises(SampleError) as caught:
+        article.read_epochs(path)
+    assert str(path) in caught.value.message
+    assert told in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_log_without_the_columns_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match="the header lacks epoch, elapsed"):
+        article.read_epochs(write(tmp_path, "number,seconds\n0,1.0\n"))
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"epoch,elapsed\n0,\xff\n")
+    with pytest.raises(SampleError, match="is not a CSV file"):
+        article.read_epochs(path)
+
+
+def test_a_missing_log_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        article.read_epochs(tmp_path / "log.csv")
+
+
+def shipped_lines() -> list[str]:
+    return article.TOTALS.read_text(encoding="utf-8").splitlines(keepends=True)
+
+
+def test_totals_with_a_row_twice_are_refused(tmp_path: Path) -> None:
+    lines = shipped_lines()
+    with pytest.raises(SampleError, match="pip cpu8 of mnist_mlp is there twice"):
+        article.read_totals(write(tmp_path, "".join([*lines, lines[2]])))
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ("mnist_mlp,gpu,", "mnist_mlp has no run of gpu to compare with"),
+        ("mnist_cnn,pip,cpu16,", "mnist_cnn has no run of pip at 16 vCPUs"),
+        ("mnist_cnn,compiled,cpu8,", "mnist_cnn has no run of compiled at 8 vCPUs"),
+    ],
+)
+def test_a_missing_run_is_named(tmp_path: Path, gone: str, told: str) -> None:
+    kept = [line for line in shipped_lines() if not line.startswith(gone)]
+    assert len(kept) == 54
+    totals = article.read_totals(write(tmp_path, "".join(kept)))
+    with pytest.raises(SampleError, match=told):
+        article.table(totals, BOOK)
+
+
+def test_a_platform_without_a_price_is_named() -> None:
+    strange = Total(
+        model="mnist_mlp", build="pip", platform="cpu96", vcpus=96, epochs=1, seconds=1.0
+    )
+    with pytest.raises(UsageError, match="no prices for 'cpu96'"):
+        article.offers([strange], BOOK, "mnist_mlp")

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbench import catalog
+from tfbench.cost import (
+    Amount,
+    Offer,
+    amortise,
+    billed_s,
+    break_even_price_ratio,
+    carry,
+    cheapest,
+    fastest,
+    images_per_usd,
+    offer,
+    paired,
+    pareto_front,
+    point,
+    ratio,
+    relative,
+    saving,
+    seconds_to_accuracy,
+)
+from tfbench.prices import LineItem, Mode, Price
+from tfbench.statistics import Interval
+from tfbuild.errors import SampleError, UsageError
+
+IMAGENET = 1_281_167
+amounts = st.floats(1e-3, 1e6)
+places = st.integers(1, 6)
+
+
+def price(usd_hour: float = 3.6, **fields: Any) -> Price:  # noqa: ANN401
+    return Price(
+        name="m8",
+        provider="cloud",
+        mode=Mode.ON_DEMAND,
+        items=(LineItem(name="m8", usd_hour=usd_hour),),
+        as_of="2020-02-29",
+        source="a test",
+        **fields,
+    )
+
+
+def spread(value: float, low: float, high: float) -> Interval:
+    return Interval(value=value, low=low, high=high)
+
+
+def close(one: Amount, other: Amount) -> bool:
+    if isinstance(one, Interval) and isinstance(other, Interval):
+        pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+        return all(math.isclose(a, b) for a, b in pairs)
+    return not isinstance(one, Interval) and math.isclose(point(one), point(other))
+
+
+@pytest.mark.parametrize(
+    ("machine", "mode", "images_s", "epochs", "hours", "usd"),
+    [
+        ("tpuv2", Mode.ON_DEMAND, 2796, 64, 8.15, 54.6),
+        ("tpuv2", Mode.ON_DEMAND, 2796, 86, 10.95, 73.3),
+        ("p3.8xlarge", Mode.ON_DEMAND, 2839, 84, 10.53, 128.9),
+        ("p3.8xlarge", Mode.RESERVED_1Y, 2839, 84, 10.53, 87.8),
+    ],
+)
+def test_the_time_and_cost_to_accuracy_of_2018_come_out(
+    machine: str, mode: Mode, images_s: float, epochs: int, hours: float, usd: float
+) -> None:
+    """RiseML: 75.7 % top-1 after 64 epochs on the TPU and 84 on the GPUs, 76.4 % after 86."""
+    found = catalog.shipped("2018-04-riseml").price(machine, mode=mode)
+    seconds = seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)
+    run = offer(machine, seconds, found)
+    assert round(point(run.seconds) / 3600, 2) == hours
+    assert round(point(run.usd), 1) == usd
+
+
+@pytest.mark.parametrize(
+    ("machine", "mode", "images_s", "per_usd"),
+    [
+        ("tpuv2", Mode.ON_DEMAND, 3186, 475.5),
+        ("p3.8xlarge", Mode.ON_DEMAND, 3128, 255.6),
+        ("p3.8xlarge", Mode.RESERVED_1Y, 3128, 375.1),
+    ],
+)
+def test_the_images_per_dollar_of_2018_come_out(
+    machine: str, mode: Mode, images_s: float, per_usd: float
+) -> None:
+    found = catalog.shipped("2018-04-riseml").price(machine, mode=mode)
+    assert round(point(images_per_usd(images_s, found)), 1) == per_usd
+
+
+def test_a_slower_rate_is_the_upper_end_of_the_time_to_accuracy() -> None:
+    seconds = seconds_to_accuracy(epochs=2, images=1000, images_s=spread(100, 80, 125))
+    assert close(seconds, spread(20, 16, 25))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "increment", "minimum", "paid"),
+    [
+        (61.5, 0, 0, 61.5),
+        (61.5, 1, 0, 62),
+        (61.5, 60, 0, 120),
+        (120.0, 60, 0, 120),
+        (61.5, 1, 600, 600),
+        (601.5, 1, 600, 602),
+        (0.3, 0.1, 0, 0.3),  # 0.3 / 0.1 is a little below 3
+        (1.1, 0.1, 0, 1.1),  # 1.1 / 0.1 is a little above 11
+    ],
+)
+def test_seconds_are_billed_in_whole_increments_and_a_minimum(
+    seconds: float, increment: float, minimum: float, paid: float
+) -> None:
+    billing = price(billing_increment_s=increment, minimum_s=minimum)
+    assert math.isclose(billed_s(seconds, billing), paid)
+
+
+@given(seconds=amounts, increment=st.sampled_from([0.0, 1.0, 60.0, 3600.0]), minimum=amounts)
+def test_nobody_pays_for_less_than_was_used(
+    seconds: float, increment: float, minimum: float
+) -> None:
+    paid = billed_s(seconds, price(billing_increment_s=increment, minimum_s=minimum))
+    assert seconds * (1 - 1e-8) <= paid <= max(seconds + increment, minimum)
+
+
+def test_the_interval_of_a_cost_comes_from_that_of_the_time() -> None:
+    run = offer("run", spread(100.0, 90.0, 119.0), price(3.6))
+    assert close(run.usd, spread(0.100, 0.090, 0.119))
+    by_the_minute = offer("run", spread(100.0, 90.0, 119.0), price(3.6, billing_increment_s=60))
+    assert close(by_the_minute.usd, spread(0.12, 0.12, 0.12))
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [0.0, -1.0, math.nan, math.inf, spread(1, 0, 2), spread(1, 0.5, math.nan), spread(3, 1, 2)],
+)
+def test_a_run_without_a_time_has_no_cost(seconds: Amount) -> None:
+    with pytest.raises(SampleError, match="is not a time"):
+        offer("run", seconds, price())
+
+
+def test_a_falling_function_swaps_the_ends() -> None:
+    assert close(carry(spread(2, 1, 4), lambda value: 1 / value), spread(0.5, 0.25, 1))
+    assert carry(2.0, lambda value: 1 / value) == 0.5
+
+
+def test_a_baseline_is_exactly_itself() -> None:
+    run = offer("run", spread(100.0, 90.0, 119.0), price())
+    same = relative(run, run)
+    assert (same.time, same.usd) == (1.0, 1.0)
+
+
+def test_relative_time_and_cost_differ_by_the_prices() -> None:
+    gpu, cpu = offer("gpu", 100.0, price(2.0)), offer("cpu", 150.0, price(0.5))
+    found = relative(cpu, gpu)
+    assert close(found.time, 1.5)
+    assert close(found.usd, 0.375)
+
+
+def test_a_ratio_is_no_surer_than_its_parts() -> None:
+    above, below = spread(10, 8, 12), spread(5, 4.5, 6)
+    found = ratio(above, below)
+    assert isinstance(found, Interval)
+    assert found.value == 2
+    assert found.low < 8 / 5
+    assert found.high > 12 / 5
+    assert found.low > 8 / 6
+    assert found.high < 12 / 4.5
+    assert close(ratio(above, 5.0), spread(2, 1.6, 2.4))
+    assert close(ratio(10.0, below), spread(2, 10 / 6, 10 / 4.5))
+
+
+def test_a_ratios_interval_covers_as_often_as_it_says() -> None:
+    """Two independent log-normal estimates with known 95 % intervals."""
+    draw = np.random.default_rng(3)
+    deviations, trials, hits = (0.02, 0.05), 4000, 0
+    for errors in draw.normal(size=(trials, 2)) * deviations:
+        parts = [
+            spread(*(math.exp(error + z * 1.96 * s) for z in (0, -1, 1)))
+            for error, s in zip(errors, deviations, strict=True)
+        ]
+        found = ratio(parts[0], parts[1])
+        assert isinstance(found, Interval)
+        hits += found.low <= 1 <= found.high
+    assert 0.94 <= hits / trials <= 0.96
+
+
+def test_a_paired_speedup_keeps_its_own_narrow_interval() -> None:
+    found = paired("tuned", spread(1.25, 1.0, 2.0), price(1.0), price(2.0))
+    assert close(found.time, spread(0.8, 0.5, 1.0))
+    assert close(found.usd, spread(0.4, 0.25, 0.5))
+    with pytest.raises(SampleError, match="is not a speedup"):
+        paired("tuned", math.nan, price(), price())
+
+
+@given(slow=amounts, fast=amounts)
+def test_at_the_break_even_price_ratio_both_runs_cost_the_same(slow: float, fast: float) -> None:
+    baseline, candidate = offer("a", slow, price(1.0)), offer("b", fast, price(1.0))
+    dearer = point(break_even_price_ratio(candidate, baseline))
+    assert math.isclose(point(offer("b", fast, price(dearer)).usd), point(baseline.usd))
+
+
+def offers_at(points: list[tuple[int, int]]) -> list[Offer]:
+    return [
+        Offer(name=str(number), seconds=float(seconds), usd=float(usd))
+        for number, (seconds, usd) in enumerate(points)
+    ]
+
+
+def test_the_front_leaves_out_what_is_beaten_in_both() -> None:
+    offers = offers_at([(5, 1), (1, 5), (3, 3), (4, 3), (3, 4), (6, 6), (3, 3)])
+    assert [each.name for each in pareto_front(offers)] == ["1", "2", "6", "0"]
+    assert cheapest(offers).name == "0"
+    assert fastest(offers).name == "1"
+
+
+@given(points=st.lists(st.tuples(places, places), min_size=1, max_size=8))
+def test_a_front_holds_the_cheapest_the_fastest_and_no_rival_of_its_own(
+    points: list[tuple[int, int]],
+) -> None:
+    offers = offers_at(points)
+    front = pareto_front(offers)
+    assert {cheapest(offers), fastest(offers)} <= set(front)
+    where = [(point(each.seconds), point(each.usd)) for each in front]
+    assert where == sorted(where)
+    assert [usd for _, usd in where] == sorted((usd for _, usd in where), reverse=True)
+    for seconds, usd in points:
+        assert any(s <= seconds and u <= usd for s, u in where)
+
+
+@pytest.mark.parametrize("choose", [cheapest, fastest, pareto_front])
+def test_without_offers_there_is_no_choice(choose: Any) -> None:  # noqa: ANN401
+    with pytest.raises(SampleError, match="nothing to choose"):
+        choose([])
+
+
+def test_a_build_pays_after_its_cost_over_the_saving() -> None:
+    paid = amortise(10.0, 0.25, runs_per_day=8)
+    assert (paid.runs, paid.days) == (40, 5.0)
+    assert str(paid) == "after 40 runs, 5 days at 8 runs a day"
+    assert str(amortise(10.0, 0.3)) == "after 34 runs"
+
+
+@pytest.mark.parametrize("saved", [0.0, -0.1])
+def test_a_build_that_saves_nothing_never_pays(saved: float) -> None:
+    never = amortise(10.0, saved, runs_per_day=8)
+    assert (never.runs, never.days) == (None, None)
+    assert str(never) == "never: a run saves nothing"
+
+
+def test_a_saving_that_may_be_none_may_never_pay() -> None:
+    unsure = amortise(10.0, spread(0.1, -0.1, 0.5))
+    assert (unsure.soonest, unsure.runs, unsure.latest) == (20, 100, None)
+    assert str(unsure) == "after 100 runs (20 to never)"
+    sure = amortise(10.0, spread(0.1, 0.05, 0.5), runs_per_day=10)
+    assert str(sure) == "after 100 runs (20 to 200), 10 days at 10 runs a day"
+    unlikely = amortise(10.0, spread(-0.1, -0.3, 0.1))
+    assert str(unlikely) == "never: a run saves nothing (at best after 100 runs)"
+
+
+@given(build=amounts, saved=amounts)
+def test_the_break_even_run_is_the_first_that_pays(build: float, saved: float) -> None:
+    runs = amortise(build, saved).runs
+    assert runs is not None
+    assert runs * saved >= build * (1 - 1e-8)
+    assert (runs - 1) * saved < build
+
+
+@pytest.mark.parametrize("runs", [1, 3, 7, 11, 49, 1000])
+def test_rounding_does_not_add_a_run(runs: int) -> None:
+    assert amortise(runs * 0.1, 0.1).runs == runs
+
+
+def test_a_saving_too_small_to_count_never_pays() -> None:
+    assert amortise(1.0, 5e-324).runs is None
+
+
+def test_the_saving_is_what_the_relative_cost_leaves() -> None:
+    assert close(saving(2.0, spread(0.8, 0.7, 1.1)), spread(0.4, -0.2, 0.6))
+
+
+@pytest.mark.parametrize("build", [-1.0, math.nan, math.inf])
+def test_a_build_has_a_cost(build: float) -> None:
+    with pytest.raises(UsageError, match="cannot be paid back"):
+        amortise(build, 1.0)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
+def test_runs_come_at_a_rate(rate: float) -> None:
+    with pytest.raises(UsageError, match="is not a rate"):
+        amortise(1.0, 1.0, runs_per_day=rate)
+
+
+def test_a_saving_is_an_amount() -> None:
+    with pytest.raises(SampleError, match="not an amount"):
+        amortise(1.0, math.nan)
+
+
+@pytest.mark.parametrize(("epochs", "images_s"), [(0, 100.0), (math.nan, 100.0), (1, 0.0)])
+def test_training_to_accuracy_needs_a_rate_and_an_amount(epochs: float, images_s: float) -> None:
+    with pytest.raises(SampleError, match="is not a"):
+        seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from tfbench.prices import LineItem, Mode, Price, PriceBook, bind, combine, merge
+from tfbuild.errors import UsageError
+from tfbuild.records import canonical
+
+
+def price(name: str = "m8", usd_hour: float = 0.5, **fields: Any) -> Price:  # noqa: ANN401
+    whole: dict[str, Any] = {
+        "name": name,
+        "provider": "cloud",
+        "mode": Mode.ON_DEMAND,
+        "items": (LineItem(name=name, usd_hour=usd_hour),),
+        "as_of": "2020-02-29",
+        "source": "a test",
+    }
+    return Price(**whole | fields)
+
+
+def monthly(usd_month: float) -> Price:
+    return price("rack", mode=Mode.MONTHLY, items=(), usd_month=usd_month)
+
+
+def test_an_hour_costs_the_sum_of_its_items_times_the_multiplier() -> None:
+    items = (LineItem(name="host", usd_hour=0.045), LineItem(name="gpu", usd_hour=0.7))
+    assert math.isclose(price(items=items).usd_hour, 0.745)
+    assert math.isclose(price(items=items, multiplier=2.0).usd_hour, 1.49)
+
+
+def test_an_hour_of_a_rental_is_its_share_of_the_year() -> None:
+    assert math.isclose(monthly(730.0).usd_hour, 1.0)
+    assert math.isclose(monthly(100.0).usd_hour * 24 * 365, 12 * 100.0)
+
+
+@pytest.mark.parametrize("usd_hour", [-0.01, math.nan, math.inf])
+def test_an_item_without_a_price_is_refused(usd_hour: float) -> None:
+    with pytest.raises(ValueError, match="not a price"):
+        LineItem(name="host", usd_hour=usd_hour)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": ""}, "without a name"),
+        ({"as_of": ""}, "no date"),
+        ({"as_of": "2019-02-29"}, "is not a date"),
+        ({"as_of": "20200229"}, "is not a date"),
+        ({"as_of": "2020-02"}, "is not a date"),
+        ({"multiplier": 0.0}, "multiplier is 0"),
+        ({"multiplier": math.nan}, "multiplier is nan"),
+        ({"vcpus": -8}, "vcpus is -8"),
+        ({"minimum_s": -1.0}, "minimum_s is -1"),
+        ({"billing_increment_s": math.inf}, "billing_increment_s is inf"),
+        ({"items": ()}, "either items or usd_month"),
+        ({"items": (LineItem(name="m8", usd_hour=0.0),)}, "costs nothing"),
+        ({"mode": Mode.MONTHLY}, "need each other"),
+        ({"usd_month": 10.0}, "need each other"),
+        ({"mode": Mode.MONTHLY, "usd_month": 10.0}, "either items or usd_month"),
+        ({"mode": Mode.MONTHLY, "usd_month": -10.0, "items": ()}, "usd_month is -10"),
+    ],
+)
+def test_a_price_that_is_none_is_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        price(**fields)
+
+
+def test_a_price_is_a_record_that_can_be_saved() -> None:
+    book = bind("mine", [price(), monthly(10.0)])
+    assert '"mode":"monthly"' in canonical(book)
+    assert '"as_of":"2020-02-29"' in canonical(book)
+
+
+def test_a_book_finds_the_one_price_that_is_meant() -> None:
+    here = price(region="north", zone="north-a")
+    there = price(region="south", zone="south-a")
+    spot = price(region="south", zone="south-a", mode=Mode.SPOT)
+    book = bind("mine", [here, there, spot, price("m16")])
+    assert book.price("m8", region="north") is here
+    assert book.price("m8", region="north-a") is here
+    assert book.price("m8", mode=Mode.SPOT) is spot
+    assert book.price("m8", region="south", mode=Mode.ON_DEMAND) is there
+
+
+@pytest.mark.parametrize(
+    ("name", "region", "told", "hint"),
+    [
+        ("m8", "", "2 prices for 'm8'", "m8 (cloud/north, on_demand), m8 (cloud/south, on_demand)"),
+        ("m8", "west", "no prices for 'm8' west", "m8 (cloud/north, on_demand)"),
+        ("m9", "", "no prices for 'm9'", "It has m8, m16"),
+    ],
+)
+def test_a_book_says_what_it_has_instead(name: str, region: str, told: str, hint: str) -> None:
+    book = bind("mine", [price(region="north"), price(region="south"), price("m16")])
+    with pytest.raises(UsageError) as caught:
+        book.price(name, region=region)
+    assert told in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_book_without_prices_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no prices"):
+        bind("mine", [])
+
+
+def test_a_machine_stands_once_in_a_book() -> None:
+    with pytest.raises(UsageError, match=r"has m8 \(cloud, on_demand\) twice"):
+        bind("mine", [price(), price(usd_hour=0.6)])
+
+
+def dated(as_of: str, *names: str) -> PriceBook:
+    return bind(as_of, [price(name, as_of=as_of) for name in names])
+
+
+def test_books_of_one_date_go_together_and_the_later_one_wins() -> None:
+    list_prices = bind("list", [price(), price("m16")])
+    ours = bind("ours", [price(usd_hour=0.4)])
+    both = merge(list_prices, ours)
+    assert both.price("m8").usd_hour == 0.4
+    assert both.price("m16") == list_prices.price("m16")
+    assert (both.name, both.as_of) == ("list + ours", "2020-02-29")
+
+
+def test_books_of_two_dates_are_mixed_only_on_purpose() -> None:
+    books = dated("2018-04-26", "v100"), dated("2017-07-04", "k80")
+    with pytest.raises(UsageError, match="2017-07-04 and 2018-04-26 together"):
+        merge(*books)
+    mixed = merge(*books, mix_dates=True)
+    assert mixed.as_of == "2017-07-04, 2018-04-26"
+    assert set(mixed.names) == {"v100", "k80"}
+    with pytest.raises(UsageError, match="together"):
+        bind("again", mixed.prices)
+
+
+def test_a_host_and_its_gpu_make_one_machine_that_is_billed_as_the_host() -> None:
+    host = price("host", 0.2, multiplier=1.5, billing_increment_s=60.0, vcpus=4)
+    machine = combine("host with gpu", host, price("gpu", 0.7, source="another"))
+    assert math.isclose(machine.usd_hour, host.usd_hour + 0.7)
+    assert [item.name for item in machine.items] == ["host", "gpu"]
+    assert (machine.billing_increment_s, machine.vcpus) == (60.0, 4)
+    assert machine.source == "a test; another"
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (price("gpu", mode=Mode.SPOT), "same mode"),
+        (price("gpu", as_of="2020-03-01"), "2020-02-29 and 2020-03-01"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(part: Price, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        combine("machine", price("host"), part)
+
+
+def test_rentals_do_not_combine() -> None:
+    with pytest.raises(UsageError, match="by the hour"):
+        combine("machine", monthly(10.0), dataclasses.replace(monthly(20.0), name="gpu"))
