@@ -147,11 +147,19 @@ def test_the_worst_of_several_results_counts() -> None:
     assert distance("Tanh", (good, good), (good, bad)) == 2
 
 
+REAL = (np.zeros(1, np.float32),)
+
+
 def test_what_the_standard_fixes_must_agree_to_the_bit() -> None:
     assert not EXACT & SUMS
-    assert {allowed(op) for op in EXACT} == {0.0}
-    assert allowed("Tanh") == ULPS
-    assert allowed("Mul") < allowed("Tanh") <= allowed("ResourceApplyCenteredRMSProp")
+    assert allowed("Mul", (np.zeros(1, np.complex64),)) == ULPS
+    assert {allowed(op, REAL) for op in EXACT} == {0.0}
+    assert allowed("Tanh", REAL) == ULPS
+    assert (
+        allowed("Mul", REAL)
+        < allowed("Tanh", REAL)
+        <= allowed("ResourceApplyCenteredRMSProp", REAL)
+    )
 
 
 def inputs(*roles: str, type: int = FLOAT) -> tuple[Argument, ...]:  # noqa: A002

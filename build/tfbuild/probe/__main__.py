@@ -101,7 +101,7 @@ def _agree(rows: list[list[Any]], state: Path) -> dict[str, Any]:
     worst: dict[str, float] = {}
     for (op, case, mine), (_, _, theirs) in zip(tuned, stock, strict=True):
         apart = agreement.distance(op, theirs, mine)
-        if apart > agreement.allowed(op):
+        if apart > agreement.allowed(op, theirs):
             return {"reason": f"{case}: {apart:.3g} ULPs from the stock kernel"}
         worst[op] = max(worst.get(op, 0.0), round(apart, 3))
     return {"kernels": len(kernels), "cases": len(tuned), "ulps": worst}
