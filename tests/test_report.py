@@ -9,7 +9,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from tfbench.host import Host
-from tfbench.report import headlines, markdown, table, warnings
+from tfbench.report import covered, headlines, markdown, table, warnings
 from tfbench.results import (
     SCHEMA,
     Agreement,
@@ -17,7 +17,9 @@ from tfbench.results import (
     ArmTimes,
     Cell,
     Comparison,
+    Coverage,
     Effort,
+    OpShare,
     Overall,
     Speedup,
 )
@@ -184,6 +186,21 @@ def test_the_answer_in_one_sentence(mean: Interval, said: str) -> None:
 
 def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
     assert list(warnings(comparison(timed("mnist_mlp", GAIN), mean=GAIN))) == []
+
+
+def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:
+    ops = (
+        OpShare(op="Tanh", share=0.011, runs_per_step=40.0),
+        OpShare(op="TanhGrad", share=0.0004, runs_per_step=40.0),
+    )
+    cell = timed("lstm_text", GAIN)
+    seen = dataclasses.replace(cell.arms[1], coverage=Coverage(share=0.0114, ops=ops))
+    found = comparison(dataclasses.replace(cell, arms=(cell.arms[0], seen)), mean=GAIN)
+    line = "lstm_text on 2 vCPUs: tuned kernels cover 1.1% of the op time (Tanh 1.1%)."
+    assert list(covered(found)) == [line]
+    assert line in table(found, colour=False)
+    assert f"- {line}" in markdown(found, TEMPLATES)
+    assert list(covered(comparison(cell, mean=GAIN))) == []
 
 
 def test_few_launches_and_stock_kernels_are_pointed_out() -> None:

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console
 from rich.table import Table
 
-from tfbench.results import ArmFacts, ArmTimes, Cell, Comparison, Overall
+from tfbench.results import ArmFacts, ArmTimes, Cell, Comparison, Coverage, Overall
 from tfbench.statistics import Interval, Verdict
 from tfbuild.talk import duration
 
@@ -129,14 +129,13 @@ def covered(comparison: Comparison) -> Iterator[str]:
     for cell in comparison.cells:
         for arm in cell.arms:
             if arm.coverage is not None:
-                ops = ", ".join(
-                    f"{row.op} {row.share:.1%}" for row in arm.coverage.ops if row.share >= SHOWN
-                )
-                yield (
-                    f"{cell.workload} on {_count(cell.vcpus, 'vCPU', 'vCPUs')}: tuned kernels of "
-                    f"{arm.arm} cover {arm.coverage.share:.1%} of the op time"
-                    + (f" ({ops})." if ops else ".")
-                )
+                where = f"{cell.workload} on {_count(cell.vcpus, 'vCPU', 'vCPUs')}"
+                yield f"{where}: {arm.arm} kernels cover {_covered(arm.coverage)}."
+
+
+def _covered(coverage: Coverage) -> str:
+    ops = ", ".join(f"{row.op} {row.share:.1%}" for row in coverage.ops if row.share >= SHOWN)
+    return f"{coverage.share:.1%} of the op time" + (f" ({ops})" if ops else "")
 
 
 def kernels(arm: ArmFacts) -> str:
