@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.compilers import find_compiler, macros
+from tfbuild.compilers import Compiler, find_compiler, macros
 from tfbuild.cpu import read_cpu
 from tfbuild.errors import CompilerError, ReleaseError, TargetError
 from tfbuild.features import computing
-from tfbuild.flags import implied_features
+from tfbuild.flags import implied_features, march_flags
 from tfbuild.releases import load_releases
-from tfbuild.request import Request, default_python, plan_for, target_for
-from tfbuild.targets import match, missing
+from tfbuild.request import Request, buildable, default_python, plan_for
+from tfbuild.targets import match, missing, parse_target
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -56,10 +56,11 @@ def test_a_declared_compiler_is_believed_without_one_here(
 
 @pytest.mark.parametrize("arch", ["native", "Native", " native "])
 def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None:
-    target = target_for(arch)
-    assert target == match(read_cpu()).native
-    assert target.name != "native"
-    assert missing(target, read_cpu()) == ()
+    plan, compiler = plan_for(Request(arch=arch))
+    assert plan.target == buildable(match(read_cpu()).native, compiler)
+    assert plan.target.name != "native"
+    assert missing(plan.target, read_cpu()) == ()
+    assert not any("native" in flag for flag in plan.flags)
 
 
 @pytest.mark.parametrize(
@@ -82,3 +83,22 @@ def test_the_python_is_this_one_or_the_newest_that_the_release_has(
 ) -> None:
     newest = max(pythons, key=lambda python: tuple(int(part) for part in python.split(".")))
     assert default_python(pythons) == (OWN if OWN in pythons else newest)
+
+
+@pytest.mark.parametrize(
+    ("arch", "family", "version", "name"),
+    [
+        ("zen5", "clang", "16.0.6", "zen4"),
+        ("zen4", "clang", "16.0.6", "zen4"),
+        ("sapphirerapids", "gcc", "10.2.0", "icelake"),
+    ],
+)
+def test_a_compiler_older_than_the_cpu_builds_for_the_nearest_target_it_knows(
+    arch: str, family: str, version: str, name: str
+) -> None:
+    compiler = Compiler(family=family, version=version, path=Path(family), architecture="x86_64")
+    wanted = parse_target(arch)
+    found = buildable(wanted, compiler)
+    assert found.name == name
+    assert found.features <= wanted.features
+    assert march_flags(found, family, version)

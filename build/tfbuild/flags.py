@@ -34,6 +34,16 @@ def march_flags(target: Target, family: str, version: str) -> tuple[str, ...]:
     return tuple(_extended(words, _extra_flags(target, family, version)))
 
 
+def known(target: Target, family: str, version: str) -> tuple[str, ...]:
+    """The extras of the target that this compiler has a flag for."""
+    rows = table(target.family)
+    return tuple(
+        name
+        for name in target.extras
+        if _numbers(rows[name].since.get(family, "0")) <= _numbers(version)
+    )
+
+
 def implied_features(macros: Mapping[str, str]) -> frozenset[str]:
     """The features that a compiler has switched on, as its macros show."""
     architecture = "aarch64" if "__aarch64__" in macros else "x86_64"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass
 
@@ -9,8 +10,9 @@ from tfbuild import compilers, flags, releases
 from tfbuild import plan as plans
 from tfbuild.compilers import Compiler
 from tfbuild.cpu import read_cpu
+from tfbuild.errors import CompilerError
 from tfbuild.plan import Plan
-from tfbuild.targets import Target, parse_target, resolve
+from tfbuild.targets import Target, parse_target, resolve, stand_ins
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,8 +32,8 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
     """The plan, and the compiler that it was resolved with. Raises TargetError, ReleaseError,
     CompilerError, UsageError."""
     release = releases.find_release(request.release)
-    target = target_for(request.arch)
-    compiler, macros = _compiler(request.compiler, target)
+    target, compiler = _target(request)
+    macros = _macros(target, compiler)
     plan = plans.make_plan(
         scope=request.scope,
         release=release,
@@ -45,22 +47,44 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
     return plan, compiler
 
 
-def target_for(arch: str) -> Target:
+def _target(request: Request) -> tuple[Target, Compiler]:
     """`native` is resolved to a name and explicit features here, and nowhere later."""
-    if arch.strip().lower() == "native":
-        return resolve(arch, read_cpu())
-    return parse_target(arch)
+    if request.arch.strip().lower() != "native":
+        target = parse_target(request.arch)
+        return target, _compiler(request.compiler, target.family)
+    target = resolve("native", read_cpu())
+    compiler = _compiler(request.compiler, target.family)
+    return buildable(target, compiler), compiler
 
 
-def _compiler(wanted: str, target: Target) -> tuple[Compiler, dict[str, str]]:
-    """A declared compiler (clang@16.0.6) is believed; one that is here is asked what it defines."""
+def buildable(target: Target, compiler: Compiler) -> Target:
+    """The target, or where the compiler is older than it the nearest one that the compiler knows,
+    with the extras that it knows. Raises CompilerError when there is none."""
+    for candidate in (target, *stand_ins(target)):
+        extras = flags.known(candidate, compiler.family, compiler.version)
+        tuned = "" if candidate.tune == candidate.name else f"/{candidate.tune}"
+        fitting = parse_target("+".join((candidate.name, *extras)) + tuned)
+        with contextlib.suppress(CompilerError):
+            flags.march_flags(fitting, compiler.family, compiler.version)
+            return fitting
+    flags.march_flags(target, compiler.family, compiler.version)
+    return target
+
+
+def _compiler(wanted: str, architecture: str) -> Compiler:
     if "@" in wanted:
-        return plans.declared_compiler(wanted, target.family), {}
-    compiler = compilers.find_compiler(wanted or None, target.family)
+        return plans.declared_compiler(wanted, architecture)
+    return compilers.find_compiler(wanted or None, architecture)
+
+
+def _macros(target: Target, compiler: Compiler) -> dict[str, str]:
+    """What the compiler defines for the target; a declared one (clang@16.0.6) cannot be asked."""
     march = flags.march_flags(target, compiler.family, compiler.version)
+    if not compiler.path.is_absolute():
+        return {}
     macros = compilers.macros(compiler, march)
     flags.verify(target, compiler.family, compiler.version, macros)
-    return compiler, macros
+    return macros
 
 
 def default_python(supported: tuple[str, ...]) -> str:

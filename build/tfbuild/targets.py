@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from archspec.cpu import TARGETS
@@ -113,6 +113,16 @@ def match(cpu: Cpu) -> Match:
 def resolve(spec: str, cpu: Cpu) -> Target:
     """The target that an --arch means on this CPU; `native` becomes a name and extras."""
     return match(cpu).native if spec.strip().lower() == "native" else parse_target(spec)
+
+
+def stand_ins(target: Target) -> Iterator[Target]:
+    """Older targets of the same line, nearest first, each with what `target` has beyond it that a
+    flag can switch on: for a compiler that is older than the target."""
+    rows = table(target.family)
+    for uarch in sorted(TARGETS[target.name].ancestors, key=_depth, reverse=True):
+        beyond = computing(target.features - uarch.features, target.family)
+        extras = [name for name in beyond if rows[name].flag and not rows[name].banned]
+        yield _target(uarch, extras=extras)
 
 
 def missing(target: Target, cpu: Cpu) -> tuple[str, ...]:
