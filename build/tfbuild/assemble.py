@@ -84,6 +84,8 @@ def try_out(wheel: Path, plan: Plan, *, lock: str, cpu: Cpu, places: Places) -> 
     found = smoke(arm, places.work / plan.key[:16])
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (we have just made it)
+    if not found["computes"]:
+        raise AgreementError(f"{wheel.name} does not compute what it should")
     if tuned.lacking(facts, cpu):
         if found["loaded"] is not None:
             raise HostError(f"{wheel.name} loaded kernels that this CPU cannot run")
@@ -92,7 +94,7 @@ def try_out(wheel: Path, plan: Plan, *, lock: str, cpu: Cpu, places: Places) -> 
         raise HostError(f"{wheel.name} does not load its kernels: {found['reason']}")
     for mode in ("eager", "function"):
         idle = [op for op, count in found[mode].items() if not count]
-        if idle or not found["computes"]:
+        if idle:
             raise AgreementError(f"{wheel.name} does not run its own {', '.join(idle)} ({mode})")
     return found
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from dataclasses import dataclass
 
-from tfbuild import compilers, flags, releases
+from tfbuild import compilers, flags, releases, talk
 from tfbuild import plan as plans
 from tfbuild.compilers import Compiler
 from tfbuild.cpu import read_cpu
@@ -54,7 +54,11 @@ def _target(request: Request) -> tuple[Target, Compiler]:
         return target, _compiler(request.compiler, target.family)
     target = resolve("native", read_cpu())
     compiler = _compiler(request.compiler, target.family)
-    return buildable(target, compiler), compiler
+    fitting = buildable(target, compiler)
+    if fitting != target:
+        short = f"{compiler.family} {compiler.version} does not know all of {target.spec}"
+        talk.note(f"{short}; native is {fitting.spec} with it")
+    return fitting, compiler
 
 
 def buildable(target: Target, compiler: Compiler) -> Target:
