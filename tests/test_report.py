@@ -203,6 +203,15 @@ def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:
     assert list(covered(comparison(cell, mean=GAIN))) == []
 
 
+@pytest.mark.parametrize(("share", "doubted"), [(0.0, True), (0.01, True), (0.9, False)])
+def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: bool) -> None:
+    cell = timed("mnist_mlp", GAIN)
+    seen = dataclasses.replace(cell.arms[1], coverage=Coverage(share=share, ops=()))
+    found = comparison(dataclasses.replace(cell, arms=(cell.arms[0], seen)), mean=GAIN)
+    said = list(warnings(found))
+    assert any("cannot come from tuned kernels" in line for line in said) == doubted
+
+
 def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
     found = comparison(timed("mnist_mlp", GAIN), mean=GAIN, launches=1)
     stock_only = dataclasses.replace(found, arms=(arm("stock"), arm("tuned")))

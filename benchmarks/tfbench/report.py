@@ -117,11 +117,24 @@ def warnings(comparison: Comparison) -> Iterator[str]:
                     f"{cell.workload}: {each.arm} does not compute what "
                     f"{comparison.baseline.name} computes. Do not use it."
                 )
+        yield from (f"{cell.workload}: {line}" for line in _unexplained(cell))
     if comparison.effort.launches < FEW_LAUNCHES:
         yield (
             f"A quick look: {_count(comparison.effort.launches, 'launch', 'launches')} of a model "
             f"hardly show how two starts of it differ. {FEW_LAUNCHES} or more do."
         )
+
+
+def _unexplained(cell: Cell) -> Iterator[str]:
+    """Gains beyond what kernels of that share could give if they took no time (Amdahl's law)."""
+    shares = {arm.arm: arm.coverage.share for arm in cell.arms if arm.coverage is not None}
+    for each in cell.speedups:
+        share = shares.get(each.arm)
+        if share is not None and each.interval.low * (1 - share) > 1:
+            yield (
+                f"{each.interval.value:.3f}x cannot come from {each.arm} kernels, which cover "
+                f"{share:.1%} of the op time. Take it for noise of this machine."
+            )
 
 
 def covered(comparison: Comparison) -> Iterator[str]:
