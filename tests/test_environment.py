@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,24 +16,39 @@ from tfbuild.environment import (
     Environment,
     create,
     create_locked,
+    create_required,
     discard,
     fetch_wheel,
     find_python,
 )
-from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonError, WheelError
+from tfbuild.errors import (
+    ChecksumError,
+    CommandError,
+    DownloadError,
+    PythonError,
+    UsageError,
+    WheelError,
+)
 from tfbuild.settings import ROOT, Places
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{HERE.replace('.', '')}"
 
 
-def wheel(folder: Path, name: str, *, needs: str = "", tag: str = "py3-none-any") -> Path:
+def wheel(
+    folder: Path,
+    name: str,
+    *,
+    needs: str = "",
+    tag: str = "py3-none-any",
+    version: str = "1.0",
+) -> Path:
     """A real wheel with one module, `answer` = 42."""
-    info = f"{name}-1.0.dist-info"
+    info = f"{name}-{version}.dist-info"
     requires = f"Requires-Dist: {needs}\n" if needs else ""
     files = {
         f"{name}.py": "answer = 42\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     rows = []
@@ -41,7 +57,7 @@ def wheel(folder: Path, name: str, *, needs: str = "", tag: str = "py3-none-any"
         rows.append(f"{member},sha256={digest.decode()},{len(text)}\n")
     files[f"{info}/RECORD"] = "".join(rows) + f"{info}/RECORD,,\n"
     folder.mkdir(exist_ok=True)
-    path = folder / f"{name}-1.0-{tag}.whl"
+    path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for member, text in files.items():
             archive.writestr(zipfile.ZipInfo(member), text)
@@ -229,3 +245,105 @@ def test_every_lock_pins_every_hash() -> None:
 def test_an_unknown_lock_is_not_taken_for_an_empty_one(tmp_path: Path, places: Places) -> None:
     with pytest.raises(FileNotFoundError):
         create(wheel(tmp_path, "tiny"), python=HERE, lock="no-such-lock.txt", places=places)
+
+
+def required(places: Places, requirement: str = "tiny==1.0", python: str = HERE) -> Environment:
+    return create_required(requirement, python=python, places=places)
+
+
+VERSIONS = "from importlib.metadata import version; print(version('tiny'), version('dependency'))"
+
+
+@pytest.mark.toolchain
+def test_a_requirement_becomes_an_environment_with_what_it_needs(
+    index: Path, places: Places
+) -> None:
+    wheel(index, "dependency")
+    own = wheel(index, "tiny", needs="dependency")
+    arm = required(places, " Tiny == 1.0")
+    assert arm.wheel_sha256 == sha256_of(own) == sha256_of(arm.wheel)
+    assert arm.wheel.name == own.name
+    assert says(arm, VERSIONS) == "1.0 1.0"
+    assert says(arm, "import tiny, dependency; print(tiny.answer + dependency.answer)") == "84"
+
+
+@pytest.mark.toolchain
+def test_what_was_found_first_is_kept(index: Path, places: Places) -> None:
+    wheel(index, "dependency")
+    wheel(index, "tiny", needs="dependency")
+    arm = required(places)
+    wheel(index, "dependency", version="2.0")
+    shutil.rmtree(places.arms)
+    shutil.rmtree(places.downloads)
+    again = required(places)
+    assert again == arm
+    assert says(again, VERSIONS) == "1.0 1.0"
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("tiny", ChecksumError, r"another file of tiny==1\.0 than its lock"),
+        ("dependency", CommandError, "DO NOT MATCH THE HASHES"),
+    ],
+)
+def test_bytes_that_changed_since_are_refused(
+    index: Path, places: Places, name: str, error: type[Exception], said: str
+) -> None:
+    wheel(index, "dependency")
+    wheel(index, "tiny", needs="dependency")
+    required(places)
+    shutil.rmtree(places.arms)
+    shutil.rmtree(places.downloads)
+    changed = index / f"{name}-1.0-py3-none-any.whl"
+    changed.write_bytes(changed.read_bytes() + b"\0")
+    with pytest.raises(error, match=said):
+        required(places)
+
+
+@pytest.mark.toolchain
+def test_a_required_wheel_in_the_cache_that_went_bad_is_fetched_again(
+    index: Path, places: Places
+) -> None:
+    wheel(index, "tiny")
+    arm = required(places)
+    whole = arm.wheel.read_bytes()
+    arm.wheel.write_bytes(whole[:100])
+    assert required(places) == arm
+    assert arm.wheel.read_bytes() == whole
+
+
+@pytest.mark.toolchain
+def test_a_requirement_that_no_index_has_is_a_download_error(index: Path, places: Places) -> None:
+    with pytest.raises(DownloadError, match=r"no wheels for tiny==1\.0 .*No matching") as caught:
+        required(places)
+    assert len(str(caught.value).splitlines()) == 1
+    wheel(index, "tiny", needs="dependency")
+    with pytest.raises(DownloadError, match="dependency"):
+        required(places)
+    assert not (places.cache / "locks").exists()
+
+
+def test_a_range_is_no_requirement_for_an_environment(places: Places) -> None:
+    with pytest.raises(UsageError, match="does not name one version"):
+        required(places, "tiny>=1")
+    with pytest.raises(PythonError, match=r"Python 3\.98 is not on PATH"):
+        required(places, python="3.98")
+
+
+@pytest.mark.toolchain
+def test_a_release_of_the_table_must_be_the_published_file(index: Path, places: Places) -> None:
+    wheel(index, "tensorflow_cpu", version="2.13.1", tag="cp311-cp311-manylinux2014_x86_64")
+    with pytest.raises(ChecksumError, match=r"tensorflow-cpu==2\.13\.1 .* pinned to 87be6e61"):
+        required(places, "tensorflow-cpu==2.13.1", python="3.11")
+    assert not (places.cache / "locks").exists()
+    assert not places.downloads.exists()
+
+
+@pytest.mark.toolchain
+def test_a_shipped_lock_is_taken_before_anything_is_resolved(index: Path, places: Places) -> None:
+    wheel(index, "tensorflow_cpu", version="2.14.1", tag="cp311-cp311-manylinux2014_x86_64")
+    with pytest.raises(DownloadError, match=r"pip could not fetch tensorflow-cpu==2\.14\.1"):
+        required(places, "tensorflow-cpu==2.14.1", python="3.11")
+    assert not (places.cache / "locks").exists()

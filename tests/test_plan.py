@@ -76,6 +76,7 @@ def test_every_field_is_part_of_the_key(plan: Plan) -> None:
         {"arch": "haswell"},
         {"arch": "skylake+avx512f"},
         {"arch": "skylake/zen3"},
+        {"arch": "stock"},
         {"scope": "full"},
         {"kernels": "mini"},
         {"package": "tensorflow"},
@@ -317,3 +318,12 @@ def test_more_jobs_take_less_time_and_more_memory(plan: Plan, jobs: int) -> None
 def test_more_kernels_take_more_time() -> None:
     assert estimate(planned(kernels="mini"), 1).seconds < estimate(KERNELS, 1).seconds
     assert estimate(KERNELS, 1).seconds < estimate(FULL, 1).seconds
+
+
+def test_a_control_differs_from_a_tuned_plan_in_the_target_only() -> None:
+    control = planned("stock")
+    retargeted = dataclasses.replace(
+        control, target=KERNELS.target, flags=KERNELS.flags, required=KERNELS.required
+    )
+    assert retargeted == KERNELS
+    assert control.version == "2.14.1+stock.flags"

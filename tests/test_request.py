@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from tfbuild.cpu import read_cpu
 from tfbuild.errors import CompilerError, ReleaseError, TargetError
 from tfbuild.features import computing
 from tfbuild.flags import implied_features, march_flags
-from tfbuild.releases import load_releases
+from tfbuild.releases import find_release, load_releases, stock_target
 from tfbuild.request import Request, buildable, default_python, plan_for
+from tfbuild.run import run
 from tfbuild.targets import match, missing, parse_target
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -102,3 +104,73 @@ def test_a_compiler_older_than_the_cpu_builds_for_the_nearest_target_it_knows(
     assert found.name == name
     assert found.features <= wanted.features
     assert march_flags(found, family, version)
+
+
+STOCK = Request(arch=" Stock ", release="2.14.1", python="3.11")
+# Vectors, bits, division, a copy and a conversion: what tuning and features change.
+SAMPLE = """
+#include <cstdint>
+#include <cstring>
+void scale(float* to, const float* from, int n) {
+  for (int i = 0; i < n; ++i) to[i] = from[i] * 2.5f + to[i];
+}
+int bits(const std::uint64_t* from, int n) {
+  int sum = 0;
+  for (int i = 0; i < n; ++i) sum += __builtin_popcountll(from[i]) + __builtin_ctzll(from[i]);
+  return sum;
+}
+double mean(const int* from, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += from[i] / 7;
+  return sum / n;
+}
+struct Row { char text[200]; };
+void copy(Row* to, const Row* from) { std::memcpy(to, from, sizeof(Row)); }
+"""
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", ["g++", "clang-16"])
+def test_stock_is_what_the_published_wheels_flags_do(name: str) -> None:
+    plan, compiler = plan_for(dataclasses.replace(STOCK, compiler=name))
+    published = macros(compiler, find_release("2.14.1").stock_flags)
+    assert macros(compiler, plan.flags) == published
+    assert set(plan.required) == computing(implied_features(published), "x86_64")
+    assert "-mtune=generic" in plan.flags
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", ["g++", "clang-16"])
+@pytest.mark.parametrize("level", ["-O2", "-O3"])
+def test_stock_makes_the_code_that_the_published_wheels_flags_make(
+    name: str, level: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "sample.cc"
+    source.write_text(SAMPLE)
+
+    def code(arch: str, flags: tuple[str, ...]) -> str:
+        out = tmp_path / f"{arch}.s"
+        run([find_compiler(name).path, *flags, level, "-S", source, "-o", out])
+        return out.read_text()
+
+    plan, _ = plan_for(dataclasses.replace(STOCK, compiler=name))
+    haswell, _ = plan_for(dataclasses.replace(STOCK, arch="haswell", compiler=name))
+    published = code("published", find_release("2.14.1").stock_flags)
+    assert code("stock", plan.flags) == published
+    assert code("haswell", haswell.flags) != published
+
+
+@pytest.mark.parametrize("release", [release.version for release in load_releases()])
+def test_stock_can_be_planned_for_every_release(release: str) -> None:
+    request = Request(arch="stock", release=release, scope="full", compiler="clang@18.1.8")
+    plan, _ = plan_for(request)
+    assert plan.version == f"{release}+stock.flags"
+    assert plan.target == stock_target(find_release(release), "x86_64")
+
+
+def test_stock_on_a_machine_whose_stock_flags_are_unknown_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(TargetError, match="aarch64 wheels are not known"):
+        plan_for(dataclasses.replace(STOCK, compiler="clang@16.0.6"))

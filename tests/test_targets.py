@@ -14,7 +14,8 @@ from tfbuild.cpu import Cpu, read_cpu, x86_64_level
 from tfbuild.errors import TargetError
 from tfbuild.features import table
 from tfbuild.models import model_of, models
-from tfbuild.targets import all_targets, match, missing, parse_target, resolve
+from tfbuild.releases import Release, load_releases, stock_target
+from tfbuild.targets import STOCK_FLAGS, all_targets, match, missing, parse_target, resolve
 
 X86_64 = sorted(table("x86_64"))
 
@@ -224,3 +225,25 @@ def test_model_numbers_of_recorded_cpus(name: str, line: str) -> None:
     model = model_of(cpu_of(name))
     assert model is not None
     assert model.name == line
+
+
+@pytest.mark.parametrize("release", load_releases(), ids=lambda release: release.version)
+def test_stock_flags_are_a_target_with_a_name_of_its_own(release: Release) -> None:
+    target = stock_target(release, "x86_64")
+    assert target == parse_target(STOCK_FLAGS)
+    assert target.features == set(release.stock_features)
+    assert (target.family, target.tune) == ("x86_64", "x86_64")
+    assert target.local == "stock.flags"
+    assert Version(f"{release.version}+{target.local}").local == target.local
+
+
+@pytest.mark.parametrize("spec", [f"{STOCK_FLAGS}+aes", f"{STOCK_FLAGS}/zen4", "x86_64+avx"])
+def test_nothing_else_has_the_name_of_the_stock_flags(spec: str) -> None:
+    assert parse_target(spec).local.startswith("x86.64.plus")
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "riscv64", "arm64"])
+def test_stock_flags_that_are_not_known_are_an_error(machine: str) -> None:
+    with pytest.raises(TargetError, match=f"flags of TensorFlow .* {machine} wheels") as caught:
+        stock_target(load_releases()[0], machine)
+    assert "--arch stock is for x86_64" in caught.value.hint

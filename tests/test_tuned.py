@@ -4,12 +4,25 @@ import dataclasses
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.recorded import cpu_of
 
-from tfbuild.errors import HostError, WheelError
-from tfbuild.tuned import FILE, Tuned, lacking, need_runnable, read_tuned
+from tfbuild.errors import HostError, TargetError, WheelError
+from tfbuild.kernels import _table, choice_of, select
+from tfbuild.targets import STOCK_FLAGS
+from tfbuild.tuned import (
+    FILE,
+    Tuned,
+    find_control,
+    is_control,
+    lacking,
+    need_runnable,
+    read_tuned,
+)
 
 SOME = Tuned(
     plan_key="0" * 64,
@@ -28,12 +41,22 @@ SOME = Tuned(
 )
 
 
-def wheel(folder: Path, text: bytes | None) -> Path:
-    path = folder / "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
+TAGS = "cp311-cp311-manylinux_2_17_x86_64"
+
+
+def wheel(
+    folder: Path,
+    text: bytes | None,
+    *,
+    stem: str = "tensorflow_cpu-2.14.1+haswell",
+    tags: str = TAGS,
+) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{stem}-{tags}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("tensorflow/__init__.py", "")
         if text is not None:
-            archive.writestr(f"tensorflow_cpu-2.14.1+haswell.dist-info/{FILE}", text)
+            archive.writestr(f"{stem}.dist-info/{FILE}", text)
     return path
 
 
@@ -70,3 +93,100 @@ def test_a_cpu_that_lacks_a_feature_is_told_which(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="lacks avx512bw, avx512f") as caught:
         need_runnable(tmp_path / "a.whl", newer, cpu)
     assert "--arch native" in caught.value.hint
+
+
+CONTROL = dataclasses.replace(SOME, target=STOCK_FLAGS, flags=("-mavx",))
+CONTROL_STEM = "tensorflow_cpu-2.14.1+stock.flags"
+
+
+@pytest.fixture(name="own")
+def a_tuned_wheel(tmp_path: Path) -> Path:
+    return wheel(tmp_path, SOME.to_bytes())
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    return tmp_path / "pool"
+
+
+def test_a_control_is_known_by_its_flags() -> None:
+    assert is_control(CONTROL)
+    assert not is_control(SOME)
+
+
+def test_the_control_in_the_pool_is_found(own: Path, pool: Path) -> None:
+    wheel(pool, SOME.to_bytes())
+    wheel(pool, CONTROL.to_bytes(), stem="tensorflow-2.14.1+stock.flags")
+    wheel(pool, CONTROL.to_bytes(), stem="tensorflow_cpu-2.13.1+stock.flags")
+    wheel(pool, CONTROL.to_bytes(), stem=CONTROL_STEM, tags=TAGS.replace("311", "310"))
+    (pool / "foreign.whl").write_bytes(b"no wheel")
+    with pytest.raises(WheelError, match="has none"):
+        find_control(own, pool)
+    control = wheel(pool, CONTROL.to_bytes(), stem=CONTROL_STEM)
+    assert find_control(own, pool) == control
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"compiler": "gcc 12.2.0"}, "compiled by gcc 12.2.0, not by clang 16.0.6"),
+        ({"compiler": "clang 16.0.5"}, "compiled by clang 16.0.5, not by clang 16.0.6"),
+        ({"kernels": ("bias_op", "cwise_op_tanh")}, "its kernels are bias_op, cwise_op_tanh, not"),
+        ({"kernels": ()}, "its kernels are"),
+        ({"target": "haswell"}, "it is built for haswell"),
+    ],
+)
+def test_a_control_that_does_not_fit_is_refused_and_said_why(
+    changes: dict[str, Any], said: str, own: Path, pool: Path
+) -> None:
+    wheel(pool, dataclasses.replace(CONTROL, **changes).to_bytes(), stem=CONTROL_STEM)
+    with pytest.raises(WheelError, match=said):
+        find_control(own, pool)
+
+
+def test_a_stock_wheel_under_the_controls_name_is_no_control(own: Path, pool: Path) -> None:
+    wheel(pool, None, stem=CONTROL_STEM)
+    with pytest.raises(WheelError, match="it is not tuned"):
+        find_control(own, pool)
+
+
+def test_without_a_control_the_command_that_makes_it_is_said(own: Path, pool: Path) -> None:
+    with pytest.raises(WheelError, match="no control wheel for tensorflow_cpu") as caught:
+        find_control(own, pool)
+    assert caught.value.hint == (
+        "Make it: invoke build --arch stock --release 2.14.1 --package tensorflow-cpu "
+        "--python 3.11 --kernels cwise_op_tanh --compiler clang-16"
+    )
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_command_names_a_set_and_g_plus_plus(tmp_path: Path, pool: Path) -> None:
+    hot = tuple(unit.name for unit in select("hot"))
+    facts = dataclasses.replace(SOME, kernels=hot, compiler="gcc 12.2.0")
+    tags = "cp39-cp39-manylinux_2_17_x86_64.manylinux2014_x86_64"
+    own = wheel(tmp_path, facts.to_bytes(), stem="tensorflow-2.14.1+zen4", tags=tags)
+    with pytest.raises(WheelError) as caught:
+        find_control(own, pool)
+    assert caught.value.hint.endswith(
+        "--package tensorflow --python 3.9 --kernels hot --compiler g++-12"
+    )
+
+
+def test_a_wheel_without_tuned_kernels_has_no_control(tmp_path: Path, pool: Path) -> None:
+    with pytest.raises(WheelError, match="is not a tuned wheel, so it has no control"):
+        find_control(wheel(tmp_path, None), pool)
+
+
+def test_a_machine_without_known_stock_flags_has_no_control(tmp_path: Path, pool: Path) -> None:
+    tags = TAGS.replace("x86_64", "aarch64")
+    own = wheel(tmp_path, SOME.to_bytes(), stem="tensorflow-2.14.1+neoverse.v1", tags=tags)
+    with pytest.raises(TargetError, match="aarch64 wheels are not known"):
+        find_control(own, pool)
+
+
+UNITS = [*sorted(_table()["unit"]), "cwise_op_tanh", "cwise_op_sigmoid", "bias_op"]
+
+
+@given(st.lists(st.sampled_from(UNITS), min_size=1, unique=True))
+def test_the_kernels_of_the_command_are_those_of_the_wheel(names: list[str]) -> None:
+    assert {unit.name for unit in select(choice_of(names))} == set(names)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from tfbuild import releases
 from tfbuild.download import Pin, kept, sha256_of, verified
-from tfbuild.errors import CommandError, DownloadError, PythonError, WheelError
+from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonError, WheelError
 from tfbuild.records import write_atomic
+from tfbuild.releases import StockWheel
+from tfbuild.requirement import FOLDER, Locked, lock_for, parse_exact
 from tfbuild.run import run
 from tfbuild.settings import Places, need_disk
 
 _BYTES = 1_500_000_000
 _MARK = "tensorwright.complete"
+_OTHER_BYTES = "DO NOT MATCH THE HASHES"  # pip's own words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,26 +62,38 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
     if kept(target, pin):
         return target
     need_disk(places.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
-    wanted = places.downloads / f"{pin.name}.requirement"
-    write_atomic(wanted, f"{requirement} --hash=sha256:{pin.sha256}\n")
     tag = pin.name.split("-")
-    words = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"),
-        *("--require-hashes", "--only-binary=:all:", "--dest", str(places.downloads)),
+    words = (
         *("--python-version", tag[2].removeprefix("cp"), "--implementation", "cp"),
         *(word for name in tag[4].removesuffix(".whl").split(".") for word in ("--platform", name)),
-        *("--requirement", str(wanted)),
-    ]
+    )
+    locked = Locked(exact=parse_exact(requirement), sha256=pin.sha256)
     try:
-        run(words, timeout_s=3600)
+        _pip_download(locked, places.downloads, choice=words)
     except CommandError as error:
         raise DownloadError(
             f"pip could not fetch {requirement} ({_last(error)})",
             hint="Check the network and pip's index settings, or pass --stock-wheel PATH",
         ) from error
+    return verified(target, pin)
+
+
+def _pip_download(
+    locked: Locked, folder: Path, *, interpreter: Sequence[str] = (), choice: Sequence[str] = ()
+) -> None:
+    """The wheel of a locked requirement into `folder`, for an interpreter or for a choice of tags.
+    Raises CommandError."""
+    wanted = folder / f"{locked.sha256}.requirement"
+    write_atomic(wanted, locked.line)
+    words = [
+        *(sys.executable, "-m", "pip", *interpreter, "download", "--quiet", "--no-deps"),
+        *("--no-cache-dir", "--require-hashes", "--only-binary=:all:", "--dest", str(folder)),
+        *(*choice, "--requirement", str(wanted)),
+    ]
+    try:
+        run(words, timeout_s=3600)
     finally:
         wanted.unlink(missing_ok=True)
-    return verified(target, pin)
 
 
 def create(wheel: Path, *, python: str, lock: str, places: Places) -> Environment:
@@ -116,6 +134,64 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
         raise WheelError(f"pip check: {_last(error)}") from error
     write_atomic(folder / _MARK, f"{sha256}\n")
     return environment
+
+
+def create_required(requirement: str, *, python: str, places: Places) -> Environment:
+    """An environment with the package of `requirement` (name==version) and what it needs.
+
+    A lock that is shipped is taken; else the one that lock_for keeps. Raises UsageError,
+    PythonError, DownloadError, ChecksumError, WheelError.
+    """
+    exact = parse_exact(requirement)
+    interpreter = find_python(python)
+    tag = f"cp{python.replace('.', '')}"
+    stock = releases.find_stock_wheel(exact.name, exact.version, tag, platform.machine())
+    if stock is not None and (shipped := _shipped_lock(stock)):
+        pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
+        wheel = fetch_wheel(str(exact), pin, places)
+        return create(wheel, python=python, lock=shipped, places=places)
+    pinned = None if stock is None else stock.sha256
+    lock = lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)
+    wheel = _fetch_locked(lock.own, interpreter, places)
+    return create_locked(wheel, python=python, requirements=lock.requirements, places=places)
+
+
+def _shipped_lock(stock: StockWheel) -> str:
+    """The name of the file in tfbuild/locks; empty when there is none."""
+    try:
+        return releases.dependency_lock(stock).name
+    except WheelError:
+        return ""
+
+
+def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
+    """The locked wheel, in a folder named by its hash: only the index knows the file's name."""
+    folder = places.downloads / locked.sha256[:16]
+    found = _only_wheel(folder, locked)
+    if found is not None:
+        return found
+    need_disk(places.downloads, _BYTES, f"downloading {locked.exact}")
+    try:
+        _pip_download(locked, folder, interpreter=("--python", str(interpreter)))
+    except CommandError as error:
+        if _OTHER_BYTES in error.message:
+            raise ChecksumError(
+                f"the index has another file of {locked.exact} than its lock ({_last(error)})",
+                hint=f"Find out why before you delete its lock in {places.cache / FOLDER}",
+            ) from error
+        raise DownloadError(
+            f"pip could not fetch {locked.exact} ({_last(error)})",
+            hint="Check the network and pip's index settings",
+        ) from error
+    found = _only_wheel(folder, locked)
+    if found is None:
+        raise DownloadError(f"pip left no wheel of {locked.exact} in {folder}")
+    return found
+
+
+def _only_wheel(folder: Path, locked: Locked) -> Path | None:
+    paths = (kept(path, Pin(name=path.name, sha256=locked.sha256)) for path in folder.glob("*.whl"))
+    return next(filter(None, paths), None)
 
 
 def discard(wheel_sha256: str, places: Places) -> None:

@@ -117,15 +117,19 @@ class DriftError(TensorwrightError):
 
 
 class HostError(TensorwrightError):
-    """This machine cannot run the wheel."""
+    """A machine that cannot run the wheel, or is not of the kind of another."""
 
     exit_code = 24
 
 
 class WorkerError(TensorwrightError):
-    """A benchmark worker died, hung, or loaded another TensorFlow than its own."""
+    """A benchmark worker died, hung, or loaded another TensorFlow than its own. `arm` is whose."""
 
     exit_code = 25
+
+    def __init__(self, message: str, *, hint: str = "", arm: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.arm = arm
 
 
 class AgreementError(TensorwrightError):
@@ -156,3 +160,21 @@ class TimeLimitError(CommandError):
     """A program ran past its time limit."""
 
     exit_code = 30
+
+
+class RegressionError(TensorwrightError):
+    """A candidate is slower than the baseline (`compare --gate`)."""
+
+    exit_code = 31
+
+
+class InconclusiveError(TensorwrightError):
+    """A comparison that gave no answer (`compare --gate`)."""
+
+    exit_code = 32
+
+
+class HarnessError(TensorwrightError):
+    """The harness found differences where there are none (`selfcheck`)."""
+
+    exit_code = 33

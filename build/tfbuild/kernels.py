@@ -8,7 +8,7 @@ import re
 import statistics
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -67,6 +67,14 @@ def select(choice: str) -> tuple[KernelUnit, ...]:
         names += table["set"].get(stem, [owner.get(f"{stem}.cc", stem)])
     units = {name: _unit(name, table["unit"]) for name in names}
     return tuple(units[name] for name in sorted(units))
+
+
+def choice_of(names: Collection[str]) -> str:
+    """What `select` makes these units of: a set's name where they are one, else their own names."""
+    for name, members in _table()["set"].items():
+        if set(members) == set(names):
+            return str(name)
+    return ",".join(sorted(names))
 
 
 def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:

@@ -8,11 +8,15 @@ import hashlib
 import json
 import os
 import tempfile
+import types
+import typing
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from tfbuild.errors import DiskError, RecordError
+
+Record = TypeVar("Record")
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  (the border between records and JSON)
@@ -88,3 +92,36 @@ def load(path: Path, *, schema: int) -> dict[str, Any]:
         seen = fields.get("schema") if isinstance(fields, dict) else None
         raise RecordError(f"{path} has schema {seen}, this version reads {schema}")
     return fields
+
+
+def read(kind: type[Record], fields: Mapping[str, Any]) -> Record:
+    """The record of that kind from its JSON form. Raises TypeError, ValueError, KeyError."""
+    record = _read(kind, fields)
+    assert isinstance(record, kind)  # noqa: S101  (what was asked for)
+    return record
+
+
+def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JSON and records)
+    """A value of the annotated `kind` from JSON. Raises TypeError, ValueError, KeyError."""
+    origin, members = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return None if value is None else _read(members[0], value)
+    if origin is not None:
+        return _read_members(origin, members, value)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, dict):
+            raise TypeError(f"{value!r} is not a {kind.__name__}")
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _read(hints[name], member) for name, member in value.items()})
+    if issubclass(kind, enum.Enum) or (kind is float and type(value) is int):
+        return kind(value)
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
+    return value
+
+
+def _read_members(origin: type, members: tuple[Any, ...], value: Any) -> object:  # noqa: ANN401
+    """A tuple or frozenset from a JSON list."""
+    alike = origin is frozenset or members[-1] is Ellipsis
+    kinds = members[:1] * len(value) if alike else members
+    return origin(_read(each, member) for each, member in zip(kinds, value, strict=True))

@@ -13,11 +13,14 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild.errors import PythonError, ReleaseError, WheelError
+from tfbuild.errors import PythonError, ReleaseError, TargetError, WheelError
+from tfbuild.targets import Target, parse_target
 
 TABLE = Path(__file__).with_name("releases.toml")
 LOCKS = Path(__file__).with_name("locks")
 SCHEMA = 1
+# The machine that the table's stock flags are for: it says nothing of the aarch64 wheels'.
+_STOCK_MACHINE = "x86_64"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +186,33 @@ def stock_wheel(release: Release, package: str, python_tag: str, platform: str) 
         f"{package} {release.version} has no published {python_tag} wheel for {platform}",
         hint=f"There are: {', '.join(pairs)}",
     )
+
+
+def find_stock_wheel(
+    package: str, version: str, python_tag: str, platform: str
+) -> StockWheel | None:
+    """The published wheel that the table pins under this package and version, if it does."""
+    wanted = (package, python_tag, platform)
+    for release in load_releases():
+        if Version(release.version) == Version(version):
+            for wheel in release.wheels:
+                if (wheel.package, wheel.python_tag, wheel.platform) == wanted:
+                    return wheel
+    return None
+
+
+def stock_target(release: Release, machine: str) -> Target:
+    """What the release's published wheels are compiled for, as a target.
+
+    What is built for it differs from the stock wheel in the compiler, not in the flags. Raises
+    TargetError for a machine whose stock flags are not known.
+    """
+    if machine != _STOCK_MACHINE:
+        raise TargetError(
+            f"the flags of TensorFlow {release.version}'s {machine} wheels are not known",
+            hint=f"--arch stock is for {_STOCK_MACHINE}; invoke targets lists all others",
+        )
+    return parse_target("+".join((_STOCK_MACHINE, *release.stock_features)))
 
 
 def kernel_facts(release: Release) -> KernelFacts:

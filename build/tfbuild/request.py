@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import sys
 from dataclasses import dataclass
 
@@ -12,12 +13,16 @@ from tfbuild.compilers import Compiler
 from tfbuild.cpu import read_cpu
 from tfbuild.errors import CompilerError
 from tfbuild.plan import Plan
+from tfbuild.releases import Release
 from tfbuild.targets import Target, parse_target, resolve, stand_ins
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """Options as they were typed; an empty one means the default."""
+    """Options as they were typed; an empty one means the default.
+
+    `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for.
+    """
 
     arch: str = "native"
     release: str = "2.14.1"
@@ -32,7 +37,7 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
     """The plan, and the compiler that it was resolved with. Raises TargetError, ReleaseError,
     CompilerError, UsageError."""
     release = releases.find_release(request.release)
-    target, compiler = _target(request)
+    target, compiler = _target(request, release)
     macros = _macros(target, compiler)
     plan = plans.make_plan(
         scope=request.scope,
@@ -47,11 +52,17 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
     return plan, compiler
 
 
-def _target(request: Request) -> tuple[Target, Compiler]:
-    """`native` is resolved to a name and explicit features here, and nowhere later."""
-    if request.arch.strip().lower() != "native":
-        target = parse_target(request.arch)
-        return target, _compiler(request.compiler, target.family)
+def _target(request: Request, release: Release) -> tuple[Target, Compiler]:
+    """`native` and `stock` are resolved to a name and explicit features here, and nowhere later."""
+    arch = request.arch.strip().lower()
+    if arch == "native":
+        return _native(request)
+    stock = arch == "stock"
+    target = releases.stock_target(release, platform.machine()) if stock else parse_target(arch)
+    return target, _compiler(request.compiler, target.family)
+
+
+def _native(request: Request) -> tuple[Target, Compiler]:
     target = resolve("native", read_cpu())
     compiler = _compiler(request.compiler, target.family)
     fitting = buildable(target, compiler)

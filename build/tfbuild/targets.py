@@ -13,8 +13,12 @@ from archspec.cpu.microarchitecture import Microarchitecture
 
 from tfbuild.cpu import Cpu
 from tfbuild.errors import TargetError
-from tfbuild.features import ARCHITECTURES, computing, table
+from tfbuild.features import ARCHITECTURES, STOCK_BASELINE, computing, table
 from tfbuild.models import model_of
+
+STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
+"""The target that the published x86-64 wheels are compiled for."""
+_STOCK_FLAGS_LOCAL = "stock.flags"
 
 # A target that lacks more than this is not near.
 _FEW_FEATURES = 5
@@ -49,6 +53,8 @@ class Target:
         name = self.name.replace("_", ".")
         if self.spec == self.name:
             return name
+        if self.spec == STOCK_FLAGS:
+            return _STOCK_FLAGS_LOCAL
         # A segment of digits only would be compared, and shown, as a number.
         return f"{name}.plus{hashlib.sha256(self.spec.encode()).hexdigest()[:6]}"
 

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbuild import kernels, releases
 from tfbuild.cpu import Cpu
 from tfbuild.errors import HostError, WheelError
 from tfbuild.records import pretty
-from tfbuild.wheel import opened, read_member
+from tfbuild.targets import STOCK_FLAGS, Target
+from tfbuild.wheel import WheelIdentity, opened, read_identity, read_member
 
 SCHEMA = 1
 FILE = "tuned.json"
@@ -76,3 +78,74 @@ def need_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
             f"{wheel.name} is built for {tuned.target}, and this CPU lacks {', '.join(absent)}",
             hint="Compare it on a machine that has them, or build one for this CPU: --arch native",
         )
+
+
+def is_control(tuned: Tuned) -> bool:
+    """Whether the kernels have the stock wheel's own flags: such a wheel is for comparing only."""
+    return tuned.target == STOCK_FLAGS
+
+
+def find_control(wheel: Path, pool: Path) -> Path:
+    """The wheel of `pool` that differs from a tuned one in the flags of its kernels only, which are
+    the stock wheel's: same release, package, Python, kernels and compiler.
+
+    Raises WheelError with the command that makes it, and TargetError for a machine whose stock
+    flags are not known.
+    """
+    tuned = read_tuned(wheel)
+    if tuned is None:
+        raise WheelError(f"{wheel.name} is not a tuned wheel, so it has no control")
+    own = read_identity(wheel)
+    _, machine = _python_and_machine(own)
+    target = releases.stock_target(releases.find_release(tuned.release), machine)
+    seen = ""
+    for path in _namesakes(own, f"{tuned.release}+{target.local}", pool):
+        control = read_tuned(path)
+        seen = "it is not tuned" if control is None else _difference(control, tuned, target)
+        if not seen:
+            return path
+    what = f"the control wheel in {pool} does not fit: {seen}" if seen else f"{pool} has none"
+    raise WheelError(
+        f"no control wheel for {wheel.name}: {what}",
+        hint=f"Make it: {_command_for(own, tuned)}",
+    )
+
+
+def _command_for(own: WheelIdentity, tuned: Tuned) -> str:
+    """What builds the control of a wheel."""
+    python, _ = _python_and_machine(own)
+    family, _, version = tuned.compiler.partition(" ")
+    options = {
+        "arch": "stock",
+        "release": tuned.release,
+        "package": own.name,
+        "python": python,
+        "kernels": kernels.choice_of(tuned.kernels),
+        "compiler": f"{'g++' if family == 'gcc' else family}-{version.partition('.')[0]}",
+    }
+    return "invoke build " + " ".join(f"--{name} {value}" for name, value in options.items())
+
+
+def _namesakes(own: WheelIdentity, version: str, pool: Path) -> list[Path]:
+    """The wheels of the pool with this version, and the name, Python and machine of `own`."""
+    found = pool.glob(f"{own.name.replace('-', '_')}-{version}-*.whl")
+    wanted = _python_and_machine(own)
+    return [path for path in sorted(found) if _python_and_machine(read_identity(path)) == wanted]
+
+
+def _python_and_machine(identity: WheelIdentity) -> tuple[str, str]:
+    """3.11 and x86_64 of cp311-cp311-manylinux_2_17_x86_64."""
+    interpreter, _, platform = identity.tags[0].split("-")
+    machine = "aarch64" if platform.endswith("aarch64") else "x86_64"
+    return f"{interpreter[2]}.{interpreter[3:]}", machine
+
+
+def _difference(control: Tuned, tuned: Tuned, target: Target) -> str:
+    """What keeps `control` from being the control of `tuned`; empty when nothing does."""
+    if control.target != target.spec:
+        return f"it is built for {control.target}"
+    if control.compiler != tuned.compiler:
+        return f"it is compiled by {control.compiler}, not by {tuned.compiler}"
+    if set(control.kernels) != set(tuned.kernels):
+        return f"its kernels are {', '.join(control.kernels)}, not {', '.join(tuned.kernels)}"
+    return ""
