@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfbench.profiling import executions, op_type
-from tfbench.summary import coverage
-from tfbuild.errors import SampleError
+from tfbench.inside.profiling import executions, op_type
 
 
 @pytest.mark.parametrize(
@@ -24,27 +22,5 @@ def test_executed_ops_are_told_from_scopes_and_containers(name: str, op: str | N
     assert op_type(name) == op
 
 
-def test_an_op_counts_as_covered_when_its_tuned_kernels_ran() -> None:
-    found = coverage(
-        {
-            "steps": 5,
-            "op_s": {"Tanh": 0.2, "MatMul": 0.7, "Mul": 0.1},
-            "executions": {"Tanh": 400, "ResourceApplyAdam": 10},
-        }
-    )
-    assert found is not None
-    assert found.share == pytest.approx(0.2)
-    assert [(row.op, row.runs_per_step) for row in found.ops] == [
-        ("Tanh", 80.0),
-        ("ResourceApplyAdam", 2.0),
-    ]
-
-
-def test_an_arm_of_stock_kernels_has_no_coverage() -> None:
-    assert coverage(None) is None
+def test_without_a_tuned_library_no_tuned_kernel_ran() -> None:
     assert not executions(None)
-
-
-def test_a_profile_of_nothing_is_an_error() -> None:
-    with pytest.raises(SampleError):
-        coverage({"steps": 5, "op_s": {}, "executions": {}})

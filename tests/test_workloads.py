@@ -5,12 +5,14 @@ That the real Keras models have these counts is asked of TensorFlow in integrati
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from tfbench.parameters import digest, initial_parameters
-from tfbench.twins import BIGRAMS, NIETZSCHE_CHARS, WORDS
-from tfbench.workloads import BATCHES, WORKLOADS, twin
+from tfbench.inside.parameters import digest, initial_parameters
+from tfbench.inside.twins import BIGRAMS, NIETZSCHE_CHARS, WORDS
+from tfbench.inside.workloads import BATCHES, WORKLOADS, twin
 
 
 def dense(inputs: int, outputs: int) -> int:
@@ -68,6 +70,33 @@ def test_the_recorded_parameter_count_is_the_one_worked_out_by_hand(name: str) -
 def test_batch_sizes_are_the_articles(name: str, batch: int) -> None:
     assert WORKLOADS[name].batch == batch
     assert WORKLOADS[name].inputs[0] == WORKLOADS[name].targets[0] == batch
+
+
+# The article's data: training and validation examples, and how often it went through them. Of
+# nietzsche.txt it took 200 285 windows, one at every third of its 600 893 characters.
+SETS = {
+    "mnist_mlp": (60_000, 10_000, 20),
+    "mnist_cnn": (60_000, 10_000, 12),
+    "cifar10_cnn": (50_000, 10_000, 20),
+    "imdb_fasttext": (25_000, 25_000, 5),
+    "imdb_bilstm": (25_000, 25_000, 4),
+    "lstm_text": (math.ceil((600_893 - 40) / 3), 0, 10),
+}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_run_goes_through_the_articles_data_as_often_as_there(name: str) -> None:
+    training, validation, epochs = SETS[name]
+    course, batch = WORKLOADS[name].course, WORKLOADS[name].batch
+    assert course.epochs == epochs
+    assert course.validation == math.ceil(validation / batch)
+    # CIFAR-10's script asked its generator for whole batches only.
+    whole = training // batch if course.augmented else math.ceil(training / batch)
+    assert course.steps == whole
+
+
+def test_only_cifar_10_was_augmented() -> None:
+    assert [name for name, each in WORKLOADS.items() if each.course.augmented] == ["cifar10_cnn"]
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

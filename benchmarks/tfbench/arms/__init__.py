@@ -1,0 +1,1 @@
+"""What is compared: wheels with their settings, from text to environments."""

@@ -1,0 +1,70 @@
+"""An arm: one Python with one TensorFlow in it, and what its processes are started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.errors import UsageError
+
+TOLERANCE = 1e-3
+"""Largest difference of the first losses (relative) and of the predictions after them (absolute)
+in float32. Other kernels sum in another order, and an optimizer's steps enlarge the difference."""
+INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL")
+"""All that a worker sees of the caller's environment: the rest could differ between two runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arm:
+    """`env` is what makes this arm another one than a plain import of its TensorFlow. A `tuned` one
+    must load its tuned kernels, or there is nothing to compare. `tolerance` is wider only for arms
+    that are meant to compute in another precision.
+    """
+
+    name: str
+    python: Path
+    label: str
+    env: tuple[tuple[str, str], ...] = ()
+    wheel_sha256: str = ""
+    tuned: bool = False
+    tolerance: float = TOLERANCE
+
+    @property
+    def prefix(self) -> Path:
+        """The virtual environment's folder. `python` may be a link out of it, so it stays as is."""
+        return self.python.absolute().parent.parent
+
+
+def environment(
+    arm: Arm, *, vcpus: int, home: Path, padding: int, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The whole environment of a worker process; the arm's own values win.
+
+    `home` is an empty folder: a keras.json of the user's would change the models. `padding` bytes
+    shift the stack, as the size of the environment does (Mytkowicz et al., ASPLOS 2009).
+    """
+    threads = str(vcpus)
+    return {
+        **{name: inherited[name] for name in INHERITED if name in inherited},
+        "HOME": str(home),
+        "PYTHONHASHSEED": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+        # An OpenMP build's idle threads would spin beside the other arm's sample.
+        "KMP_BLOCKTIME": "0",
+        "TENSORWRIGHT_PADDING": "x" * padding,
+        **dict(arm.env),
+    }
+
+
+def check_arms(arms: Sequence[Arm]) -> None:
+    """Raises UsageError unless there are two or more arms with different names."""
+    names = [arm.name for arm in arms]
+    if len(names) < 2:  # noqa: PLR2004  (a pair)
+        raise UsageError(f"a comparison needs two arms, got {len(names)}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"two arms have the same name ({', '.join(names)})")

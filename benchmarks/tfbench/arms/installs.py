@@ -1,0 +1,263 @@
+"""From a line-up to arms that can be started: wheels are found, fetched and installed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from tfbench.arms import lineup
+from tfbench.arms.arm import Arm
+from tfbench.arms.levers import Pairs, find_malloc, pairs
+from tfbench.arms.lineup import ArmSpec, is_path, path_of
+from tfbuild import environment, releases, talk, tuned, wheel
+from tfbuild.cpu import read_cpu
+from tfbuild.environment import Environment
+from tfbuild.errors import HostError, UsageError, WheelError
+from tfbuild.request import Request, default_python
+from tfbuild.requirement import Exact, lock_for, parse_exact
+from tfbuild.run import run
+from tfbuild.settings import Places
+
+_PRELOAD = "LD_PRELOAD"
+_REFUSED = "cannot be preloaded"  # what glibc's dynamic linker says before it goes on without
+_PROBE_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """What is installed: the wheel at `path`, or, without one, what pip fetches for `requirement`
+    (NAME==VERSION). `python` is the version of the interpreter, such as 3.11.
+    """
+
+    path: Path | None = None
+    requirement: str = ""
+    python: str
+
+    @property
+    def title(self) -> str:
+        return self.path.name if self.path else self.requirement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """An arm, what is installed for it, and what its processes are started with."""
+
+    spec: ArmSpec
+    source: Source
+    env: Pairs
+
+
+def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[Choice, ...]:
+    """What each arm needs. Nothing is installed and nothing fetched.
+
+    `candidate` is the path of the wheel that `tuned` means; empty for the newest of the pool that
+    this CPU can run. Raises UsageError, WheelError, HostError, ReleaseError, PythonError.
+    """
+    if candidate and not {*lineup.WHEELS} & {spec.wheel for spec in specs}:
+        raise UsageError(
+            f"the candidate {candidate} is not in the line-up",
+            hint=f"It is what the wheel {lineup.TUNED} of an arm means",
+        )
+    finder = _Finder(specs, candidate, places)
+    choices = tuple(
+        Choice(spec=spec, source=finder.source(spec.wheel), env=environment_of(spec))
+        for spec in specs
+    )
+    for choice in choices:
+        _need_preloadable(choice)
+    return choices
+
+
+def describe(choices: Iterable[Choice]) -> str:
+    """A line per arm: its name, what would be installed, what it would be started with."""
+    rows = [
+        (choice.spec.name, f"{choice.source.path or choice.source.requirement}  {_shown(choice)}")
+        for choice in choices
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "".join(f"{name:<{width}}  {text}".rstrip() + "\n" for name, text in rows)
+
+
+def _shown(choice: Choice) -> str:
+    """The arm's environment as a shell would read it."""
+    return shlex.join("=".join(pair) for pair in choice.env)
+
+
+def install(choices: Sequence[Choice], places: Places) -> tuple[Arm, ...]:
+    """The arms, in order. A wheel is installed once, and its arms share the environment.
+
+    Raises PythonError, DownloadError, ChecksumError, WheelError, CommandError.
+    """
+    made: dict[Source, Environment] = {}
+    for choice in choices:
+        if choice.source not in made:
+            names = [other.spec.name for other in choices if other.source == choice.source]
+            with talk.step(f"environment of {', '.join(names)}: {choice.source.title}"):
+                made[choice.source] = _create(choice.source, places)
+    return tuple(_arm(choice, made[choice.source]) for choice in choices)
+
+
+def newest_runnable(places: Places) -> Path:
+    """The wheel of the pool that was built last among the tuned ones that this CPU can run."""
+    cpu = read_cpu()
+    found = sorted(places.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in found:
+        facts = tuned.read_tuned(path)
+        if facts and not tuned.is_control(facts) and not tuned.lacking(facts, cpu):
+            return path
+    if found:
+        raise HostError(
+            f"none of the {len(found)} wheels in {places.pool} is tuned and runs on this CPU",
+            hint="Build one for it: invoke build --arch native",
+        )
+    raise WheelError(f"there is no wheel in {places.pool} yet", hint="Make one: invoke build")
+
+
+def environment_of(spec: ArmSpec) -> Pairs:
+    """The environment variables of the arm's levers and its own. Raises UsageError when a library
+    that it preloads is not here."""
+    try:
+        found = [pairs(name, value, find_malloc) for name, value in spec.levers]
+    except UsageError as error:
+        raise UsageError(f"arm {spec.name}: {error.message}", hint=error.hint) from error
+    return (*(pair for each in found for pair in each), *spec.env)
+
+
+class _Finder:
+    """What the words of a line-up mean; `stock` and `control` follow from the candidate."""
+
+    def __init__(self, specs: Sequence[ArmSpec], candidate: str, places: Places) -> None:
+        self._wheels = [spec.wheel for spec in specs]
+        self._given = candidate
+        self._places = places
+
+    def source(self, text: str) -> Source:
+        match text:
+            case lineup.STOCK:
+                return self._stock
+            case lineup.TUNED:
+                return _source(self._candidate)
+            case lineup.CONTROL:
+                return _source(tuned.find_control(self._candidate, self._places.pool))
+            case path if is_path(path):
+                return _source(_existing(path))
+            case requirement:
+                return Source(requirement=str(parse_exact(requirement)), python=self._stock.python)
+
+    @functools.cached_property
+    def _candidate(self) -> Path:
+        return _existing(self._given) if self._given else newest_runnable(self._places)
+
+    @functools.cached_property
+    def _stock(self) -> Source:
+        """The published wheel that the candidate was made from; without a candidate in the line-up
+        that of the first wheel given by its path, else of the default release."""
+        paths = [text for text in self._wheels if is_path(text)]
+        if self._given or {lineup.TUNED, lineup.CONTROL} & {*self._wheels}:
+            return _published(self._candidate)
+        return _published(_existing(paths[0])) if paths else _default_stock()
+
+
+def _published(path: Path) -> Source:
+    """What was published under the wheel's name and public version, for its Python."""
+    return Source(requirement=str(exact_of(path)), python=python_of(path))
+
+
+def _default_stock() -> Source:
+    request = Request()
+    release = releases.find_release(request.release)
+    return Source(
+        requirement=f"{request.package}=={release.version}",
+        python=default_python(release.pythons),
+    )
+
+
+def _source(path: Path) -> Source:
+    return Source(path=path, python=python_of(path))
+
+
+def exact_of(path: Path) -> Exact:
+    """The package of a wheel and its version without the local part. Raises WheelError."""
+    identity = wheel.read_identity(path)
+    return Exact(name=identity.name, version=Version(identity.version).public)
+
+
+def python_of(path: Path) -> str:
+    """3.11 of cp311. Raises WheelError for a wheel that is not of one CPython."""
+    tag = wheel.read_identity(path).tags[0]
+    found = re.match(r"cp([0-9])([0-9]+)-", tag)
+    if not found:
+        raise WheelError(f"{path.name} is for {tag}, a wheel of TensorFlow is for one CPython")
+    return f"{found[1]}.{found[2]}"
+
+
+def _existing(text: str) -> Path:
+    """Raises WheelError when there is no such file, HostError when this CPU cannot run it."""
+    path = path_of(text)
+    if not path.is_file():
+        raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
+    facts = tuned.read_tuned(path)
+    if facts is not None:
+        tuned.need_runnable(path, facts, read_cpu())
+    return path.resolve()
+
+
+def _create(source: Source, places: Places) -> Environment:
+    python = source.python
+    if source.path is None:
+        return environment.create_required(source.requirement, python=python, places=places)
+    needs = _needs(exact_of(source.path), python, places)
+    return environment.create_locked(source.path, python=python, requirements=needs, places=places)
+
+
+def _needs(exact: Exact, python: str, places: Places) -> str:
+    """The locked requirements of a wheel that is here: those of the one published under its name,
+    from the lock that is shipped, else from the one that lock_for keeps."""
+    tag = f"cp{python.replace('.', '')}"
+    stock = releases.find_stock_wheel(exact.name, exact.version, tag, platform.machine())
+    if stock is not None:
+        with contextlib.suppress(WheelError):
+            return releases.dependency_lock(stock).read_text(encoding="utf-8")
+    interpreter = environment.find_python(python)
+    pinned = None if stock is None else stock.sha256
+    lock = lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)
+    return lock.requirements
+
+
+def _arm(choice: Choice, made: Environment) -> Arm:
+    spec = choice.spec
+    return Arm(
+        name=spec.name,
+        python=made.python,
+        label=" ".join((made.wheel.name, *map("=".join, spec.settings))),
+        env=choice.env,
+        wheel_sha256=made.wheel_sha256,
+        tuned=tuned.read_tuned(made.wheel) is not None,
+        tolerance=spec.tolerance,
+    )
+
+
+def _need_preloadable(choice: Choice) -> None:
+    """Raises UsageError for a library that the dynamic linker would only grumble about: the arm
+    would run without it."""
+    preload = dict(choice.env).get(_PRELOAD)
+    if preload is None:
+        return
+    env = {"PATH": os.environ.get("PATH", os.defpath), _PRELOAD: preload}
+    done = run([sys.executable, "-I", "-S", "-c", ""], env=env, check=False, timeout_s=_PROBE_S)
+    if _REFUSED in done.output or done.returncode:
+        said = done.output.strip().splitlines() or [f"a program exits with {done.returncode}"]
+        raise UsageError(
+            f"arm {choice.spec.name}: {preload} cannot be preloaded ({said[-1]})",
+            hint="Give the whole path of a shared library for this machine",
+        )

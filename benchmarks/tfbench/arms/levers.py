@@ -1,0 +1,257 @@
+"""Levers: what can be changed about an installed TensorFlow without building it.
+
+Each is a word with a value, `onednn=off`, and becomes environment variables of the arm's processes.
+Pure but for `find_malloc`, which asks the machine's dynamic linker.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeAlias
+
+from tfbuild.errors import UsageError
+from tfbuild.run import run
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values: of levers, or of environment variables."""
+
+ISAS = (
+    *("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"),
+    *("AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16", "AVX512_CORE_FP16"),
+    *("AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"),
+)
+"""oneDNN 3.2's own names ("CPU Dispatcher Control" in its developer guide). It ignores all others:
+later names would do nothing in TensorFlow 2.14, which has 3.2.1."""
+BFLOAT16_TOLERANCE = 5e-2
+"""For arms whose float32 products are of inputs rounded to bfloat16 (relative error 2^-9 each).
+
+With that rounding emulated in every MatMul and Conv of the six workloads, forward and backward, the
+first five losses moved by at most 3.6e-3 (relative) and the predictions after them by 2.0e-2
+(absolute; both mnist_mlp). Keras's mixed_bfloat16, which rounds far more, gave 2.1e-2 and 0.14.
+"""
+_PRELOAD = "LD_PRELOAD"
+_LDCONFIG_FOLDERS = ("/sbin", "/usr/sbin")  # (not on every user's PATH)
+_LDCONFIG_MACHINES = {"x86_64": "x86-64", "aarch64": "AArch64"}
+_LDCONFIG_LINE = re.compile(r"\t(?P<name>\S+) \((?P<tags>[^)]*)\) => (?P<path>.+)")
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = ("PATH", "HOME", "LD_LIBRARY_PATH")
+_OURS_BEGIN = ("PYTHON", "TENSORWRIGHT_")
+
+
+class Takes(StrEnum):
+    """What a lever's value may be, beside its words."""
+
+    WORD = "nothing else"
+    NUMBER = "a whole number from 1 to 9999"
+    MALLOC = "the whole path of a library"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lever:
+    """`words` say what each word sets the variables to. A number sets all of them to itself.
+
+    `tolerance` is wider for an arm that is meant to compute in another precision.
+    """
+
+    name: str
+    doc: str
+    variables: tuple[str, ...]
+    takes: Takes = Takes.WORD
+    words: Mapping[str, tuple[str, ...]]
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Malloc:
+    """A library that replaces malloc: its file names, the wanted one first, and where Debian 12
+    has it."""
+
+    files: tuple[str, ...]
+    package: str
+
+
+MALLOCS = {
+    "jemalloc": Malloc(files=("libjemalloc.so",), package="libjemalloc2"),
+    "mimalloc": Malloc(files=("libmimalloc.so",), package="libmimalloc2.0"),
+    "tcmalloc": Malloc(
+        files=("libtcmalloc_minimal.so", "libtcmalloc.so"), package="libtcmalloc-minimal4"
+    ),
+}
+
+_TABLE = (
+    Lever(
+        name="onednn",
+        doc="oneDNN's graph operations; stock TensorFlow has them on from AVX512_VNNI upwards",
+        # MKL builds read the second one only, the others the first one only: core/util/port.cc.
+        variables=("TF_ENABLE_ONEDNN_OPTS", "TF_DISABLE_MKL"),
+        words={"on": ("1", "0"), "off": ("0", "1")},
+    ),
+    Lever(
+        name="contraction",
+        doc="oneDNN's generated GEMM inside Eigen's contractions; off leaves what was compiled",
+        variables=("TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",),
+        words={"off": ("0",)},
+    ),
+    Lever(
+        name="isa",
+        doc="the newest instructions that oneDNN may generate",
+        variables=("ONEDNN_MAX_CPU_ISA",),
+        words={name: (name,) for name in ISAS},
+    ),
+    Lever(
+        name="intra",
+        doc="threads inside an operation; by default the vCPUs of the cell",
+        variables=("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"),
+        takes=Takes.NUMBER,
+        words={},
+    ),
+    Lever(
+        name="inter",
+        doc="operations that run at once; by default the vCPUs of the cell",
+        variables=("TF_NUM_INTEROP_THREADS",),
+        takes=Takes.NUMBER,
+        words={},
+    ),
+    Lever(
+        name="bf16",
+        # Seen with 2.14.1: on a CPU with AVX512_BF16 but without AMX, results stay bit for bit.
+        doc="oneDNN may round float32 inputs to bfloat16; it does where the CPU has AMX",
+        # TF_SET_ONEDNN_FPMATH_MODE is read by five forward kernels only: core/util/mkl_util.h.
+        variables=("ONEDNN_DEFAULT_FPMATH_MODE",),
+        words={"on": ("BF16",)},
+        tolerance=BFLOAT16_TOLERANCE,
+    ),
+    Lever(
+        name="malloc",
+        doc="the memory allocator that is loaded before all else",
+        variables=(_PRELOAD,),
+        takes=Takes.MALLOC,
+        words=dict.fromkeys(MALLOCS, ()),
+    ),
+)
+LEVERS: Mapping[str, Lever] = {lever.name: lever for lever in _TABLE}
+
+
+def find_lever(name: str) -> Lever:
+    """Raises UsageError for a name that is none."""
+    if name not in LEVERS:
+        raise UsageError(f"there is no lever {name!r}", hint=suggestion(name, LEVERS))
+    return LEVERS[name]
+
+
+def check_lever(name: str, value: str) -> None:
+    """Raises UsageError for an unknown lever or a value that it does not take."""
+    lever = find_lever(name)
+    match lever.takes:
+        case Takes.NUMBER:
+            fits = _NUMBER.fullmatch(value) is not None
+        case Takes.MALLOC:
+            fits = value in lever.words or _is_preloadable(value)
+        case _:
+            fits = value in lever.words
+    if not fits:
+        taken = (*lever.words, *(() if lever.takes == Takes.WORD else (lever.takes,)))
+        raise UsageError(
+            f"{name} is {value!r}, it takes {', '.join(taken)}", hint=nearest(value, lever.words)
+        )
+
+
+def check_variable(name: str, value: str) -> None:
+    """Raises UsageError for a free environment variable that an arm may not have."""
+    if not _VARIABLE.fullmatch(name):
+        raise UsageError(f"{name!r} is not the name of an environment variable")
+    if name in _OURS or name.startswith(_OURS_BEGIN):
+        raise UsageError(f"{name} cannot be set for an arm: the comparison itself depends on it")
+    if not value.isprintable():
+        raise UsageError(f"the value of {name} ({value!r}) has characters that cannot be shown")
+
+
+def pairs(name: str, value: str, malloc: Callable[[str], Path]) -> Pairs:
+    """The environment that a lever means. `malloc` finds a library by its name, as `find_malloc`.
+
+    Raises UsageError.
+    """
+    check_lever(name, value)
+    lever = find_lever(name)
+    match lever.takes:
+        case Takes.NUMBER:
+            set_to = (value,) * len(lever.variables)
+        case Takes.MALLOC:
+            set_to = (str(malloc(value)) if value in MALLOCS else value,)
+        case _:
+            set_to = lever.words[value]
+    return tuple(zip(lever.variables, set_to, strict=True))
+
+
+def variables(levers: Iterable[str]) -> tuple[str, ...]:
+    """The environment variables that these levers set, one after another."""
+    return tuple(variable for name in levers for variable in find_lever(name).variables)
+
+
+def tolerance(levers: Iterable[str], otherwise: float) -> float:
+    """The widest tolerance that one of these levers needs, at least `otherwise`."""
+    own = (find_lever(name).tolerance for name in levers)
+    return max((wide for wide in own if wide is not None), default=otherwise)
+
+
+def suggestion(word: str, known: Collection[str]) -> str:
+    """A hint that names what is probably meant, or all that there is."""
+    return nearest(word, known) or f"There are {', '.join(known)}"
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """A hint that names what is probably meant; empty when nothing is near."""
+    folded = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word.casefold(), folded, n=2)
+    return f"Did you mean {' or '.join(folded[name] for name in close)}?" if close else ""
+
+
+def _is_preloadable(text: str) -> bool:
+    """Whether the dynamic linker takes it for one path: it splits at colons and at white space."""
+    return text.startswith("/") and text.isprintable() and not re.search(r"[\s:]", text)
+
+
+def find_malloc(name: str) -> Path:
+    """The library of `MALLOCS` that this machine's dynamic linker knows.
+
+    Raises UsageError with the Debian package that has it.
+    """
+    folders = os.pathsep.join((os.environ.get("PATH", os.defpath), *_LDCONFIG_FOLDERS))
+    ldconfig = shutil.which("ldconfig", path=folders)
+    listing = run([ldconfig, "-p"]).output if ldconfig else ""
+    found = malloc_among(linkable(listing, platform.machine()), name)
+    if found is None:
+        package = MALLOCS[name].package
+        raise UsageError(
+            f"{name} is not installed on this machine",
+            hint=f"Install it (on Debian 12: apt-get install {package}), "
+            f"or give the whole path of its library: malloc=/…/{MALLOCS[name].files[0]}",
+        )
+    return found
+
+
+def linkable(listing: str, machine: str) -> dict[str, Path]:
+    """File names and paths from what `ldconfig -p` prints, without those of other machines."""
+    tag = _LDCONFIG_MACHINES.get(machine, machine)
+    lines = (_LDCONFIG_LINE.fullmatch(line) for line in listing.splitlines())
+    found = (line for line in lines if line and tag in line["tags"].split(","))
+    return {line["name"]: Path(line["path"]) for line in found}
+
+
+def malloc_among(libraries: Mapping[str, Path], name: str) -> Path | None:
+    """The newest of these libraries that replaces malloc under this name."""
+    for file in MALLOCS[name].files:
+        versions = {key.removeprefix(f"{file}."): path for key, path in libraries.items()}
+        known = {int(text): path for text, path in versions.items() if text.isdecimal()}
+        if known:
+            return known[max(known)]
+    return None

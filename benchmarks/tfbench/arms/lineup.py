@@ -1,0 +1,371 @@
+"""Line-ups: the arms that are compared, as they are written on the command line or in TOML.
+
+On the command line a line-up is the name of a preset (ladder, levers, mallocs, control), the path
+of a .toml file, or arms with commas between. An arm is
+
+    WHEEL                                  stock
+    WHEEL:SETTING=VALUE:…                  stock:onednn=off:intra=1
+    NAME=WHEEL                             old=tensorflow-cpu==2.13.1
+    NAME=WHEEL:SETTING=VALUE:…             fast=tuned:malloc=jemalloc:env.TF_X=1
+
+WHEEL is stock, tuned, control, the path of a .whl file, or one version of a package with `==`.
+SETTING is a lever (see `levers`), `env.` and the name of an environment variable, or `tolerance`.
+What has a comma or a colon in it stands in quotes: env.KMP_AFFINITY='fine,compact,1,0'. An arm
+without a name is called as it is written, with dashes for what a name cannot have. The first arm is
+the baseline of all the others.
+
+In TOML each arm is an [[arm]] table with `name`, `wheel` (by default the name), levers, `env` and
+`tolerance`. The path of a wheel is then taken from the file's own folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfbench.arms.arm import TOLERANCE
+from tfbench.arms.levers import (
+    LEVERS,
+    Pairs,
+    check_lever,
+    check_variable,
+    nearest,
+    suggestion,
+    tolerance,
+    variables,
+)
+from tfbuild.errors import UsageError
+from tfbuild.requirement import parse_exact
+
+STOCK = "stock"
+TUNED = "tuned"
+CONTROL = "control"
+WHEELS = (STOCK, TUNED, CONTROL)
+PRESETS = Path(__file__).with_name("lineups")
+
+_TOML = ".toml"
+_WHEEL = ".whl"
+_ENV = "env."
+_TOLERANCE = "tolerance"
+_SETTINGS = (*LEVERS, f"{_ENV}NAME", _TOLERANCE)
+_KEYS = ("name", "wheel", "env", _TOLERANCE, *LEVERS)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_NAMED = re.compile(rf"\s*(?P<name>{_NAME.pattern})\s*=(?!=)(?P<rest>.*)", re.DOTALL)
+_QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+_TOKEN = re.compile(rf"{_QUOTED.pattern}|.", re.DOTALL)
+_FEWEST = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmSpec:
+    """An arm before anything is installed. `wheel` is one of WHEELS, a path, or NAME==VERSION.
+
+    `tolerance` is as in `arms`.
+    """
+
+    name: str
+    wheel: str
+    levers: Pairs = ()
+    env: Pairs = ()
+    tolerance: float = TOLERANCE
+
+    @property
+    def settings(self) -> Pairs:
+        """What was set, as it is written."""
+        return (*self.levers, *((f"{_ENV}{name}", value) for name, value in self.env))
+
+
+def read_lineup(text: str = "", *, baseline: str = STOCK) -> tuple[ArmSpec, ...]:
+    """The arms that a text means; an empty one means the baseline and tuned.
+
+    `baseline` is the wheel of the first arm where no text gives the arms. Raises UsageError.
+    """
+    written = text.strip()
+    if written and baseline != STOCK:
+        raise UsageError(
+            f"the baseline is given twice: {baseline!r} and the first of {written!r}",
+            hint="Write it as the first arm",
+        )
+    if not written:
+        return default_lineup(baseline)
+    if written in preset_names():
+        return read_toml(PRESETS / f"{written}{_TOML}")
+    if written.endswith(_TOML):
+        return read_toml(path_of(written))
+    return parse_lineup(written)
+
+
+def preset_names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in PRESETS.glob(f"*{_TOML}")))
+
+
+def default_lineup(baseline: str) -> tuple[ArmSpec, ...]:
+    name = STOCK if baseline == STOCK else "baseline"
+    return make_spec(name=name, wheel=baseline), make_spec(name=TUNED, wheel=TUNED)
+
+
+def parse_lineup(text: str) -> tuple[ArmSpec, ...]:
+    """Arms with commas between. Raises UsageError."""
+    parts = _split(text, ",")
+    if parts == [text] and re.fullmatch(r"\w+", text) and text not in WHEELS:
+        known = (*preset_names(), *WHEELS)
+        raise UsageError(f"there is no line-up {text!r}", hint=suggestion(text, known))
+    return _lineup([parse_arm(part) for part in parts])
+
+
+def parse_arm(text: str) -> ArmSpec:
+    """One arm as it is written on the command line. Raises UsageError."""
+    with _told(f"arm {text.strip()!r}"):
+        named = _NAMED.fullmatch(text)
+        head, *fields = _split(named["rest"] if named else text, ":")
+        wheel = _unquoted(head)
+        settings = [_setting(field) for field in fields]
+        return make_spec(
+            name=named["name"] if named else _name_of(wheel, settings),
+            wheel=wheel,
+            levers=[pair for pair in settings if pair[0] in LEVERS],
+            env=[
+                (name.removeprefix(_ENV), value)
+                for name, value in settings
+                if name.startswith(_ENV)
+            ],
+            wide=_only([value for name, value in settings if name == _TOLERANCE]),
+        )
+
+
+def text_of(spec: ArmSpec) -> str:
+    """The arm as `parse_arm` reads it."""
+    settings = spec.settings
+    if spec.tolerance != tolerance((name for name, _ in spec.levers), TOLERANCE):
+        settings = (*settings, (_TOLERANCE, repr(spec.tolerance)))
+    words = [_quoted(spec.wheel), *(f"{name}={_quoted(value)}" for name, value in settings)]
+    return f"{spec.name}={':'.join(words)}"
+
+
+def make_spec(
+    *,
+    name: str,
+    wheel: str,
+    levers: Iterable[tuple[str, str]] = (),
+    env: Iterable[tuple[str, str]] = (),
+    wide: str | None = None,
+) -> ArmSpec:
+    """A checked arm; `wide` is its tolerance as text. Raises UsageError."""
+    levers, env = tuple(levers), tuple(env)
+    check_wheel(wheel)
+    check_name(name)
+    for lever, value in levers:
+        check_lever(lever, value)
+    for variable, value in env:
+        check_variable(variable, value)
+    _need_set_once([*(lever for lever, _ in levers)])
+    _need_set_once([*variables(lever for lever, _ in levers), *(variable for variable, _ in env)])
+    own = tolerance((lever for lever, _ in levers), TOLERANCE)
+    return ArmSpec(
+        name=name,
+        wheel=wheel,
+        levers=levers,
+        env=env,
+        tolerance=own if wide is None else _tolerance(wide),
+    )
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be the name of an arm",
+            hint="Write NAME=… with letters, digits, . _ + and -, 64 at most, no sign first",
+        )
+
+
+def check_wheel(wheel: str) -> None:
+    """Raises UsageError for what names no wheel."""
+    if wheel in WHEELS or (is_path(wheel) and wheel.isprintable()):
+        return
+    if "=" in wheel:
+        parse_exact(wheel)
+        return
+    every = f"There are {', '.join(WHEELS)}, paths of .whl files, and versions (NAME==VERSION)"
+    raise UsageError(
+        f"{wheel!r} is no wheel" if wheel else "the wheel is missing",
+        hint=nearest(wheel, WHEELS) or every,
+    )
+
+
+def is_path(wheel: str) -> bool:
+    return wheel.endswith(_WHEEL)
+
+
+def path_of(text: str) -> Path:
+    """A path as it was typed; no shell replaces a ~ that stands inside a word."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # (a user without a home)
+        return Path(text)
+
+
+def read_toml(path: Path) -> tuple[ArmSpec, ...]:
+    """The [[arm]] tables of a file. Raises UsageError that names the file and the arm."""
+    with _told(str(path)):
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(f"cannot be read: {error.strerror}") from error
+        except ValueError as error:  # (also what is not UTF-8)
+            raise UsageError(" ".join(str(error).split())) from error
+        return parse_tables(table, path.parent)
+
+
+def parse_tables(table: Mapping[str, Any], folder: Path) -> tuple[ArmSpec, ...]:
+    """The arms of a TOML document; paths of wheels are below `folder`. Raises UsageError."""
+    _check_keys(table, ("arm",))
+    rows = table.get("arm", [])
+    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+        raise UsageError("arms are written as [[arm]] tables")
+    specs = []
+    for number, row in enumerate(rows, start=1):
+        with _told(f"arm {number} ({row.get('name', 'without a name')!r})"):
+            specs.append(_row(row, folder))
+    return _lineup(specs)
+
+
+def _row(row: Mapping[str, Any], folder: Path) -> ArmSpec:
+    _check_keys(row, _KEYS)
+    name = _text(row, "name")
+    wheel = _text(row, "wheel") if "wheel" in row else name
+    env = row.get("env", {})
+    if not isinstance(env, dict):
+        raise UsageError("env is written as {NAME = …}")
+    return make_spec(
+        name=name,
+        wheel=str(folder / path_of(wheel)) if is_path(wheel) else wheel,
+        levers=[(lever, _word(row[lever], lever)) for lever in LEVERS if lever in row],
+        env=[(variable, _plain(value, variable)) for variable, value in env.items()],
+        wide=_plain(row[_TOLERANCE], _TOLERANCE) if _TOLERANCE in row else None,
+    )
+
+
+def _lineup(specs: Sequence[ArmSpec]) -> tuple[ArmSpec, ...]:
+    """Raises UsageError unless there are two or more arms, each with a name of its own."""
+    if len(specs) < _FEWEST:
+        raise UsageError(
+            f"a comparison needs two arms or more, got {len(specs)}",
+            hint="The first is the baseline: stock,tuned",
+        )
+    names = Counter(spec.name for spec in specs)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"two arms are called {twice[0]}", hint=f"Give one another name: other={twice[0]}…"
+        )
+    return tuple(specs)
+
+
+def _need_set_once(names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UsageError(f"{twice[0]} is set twice", hint="Leave one of them out")
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
+    """What is wrong, with where it stands before it."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The text between separators that are not in quotes. The quotes stay."""
+    parts = [""]
+    for token in _TOKEN.finditer(text):
+        if token[0] in {"'", '"'}:
+            raise UsageError(f"a quote is not closed: {text[token.start() :]!r}")
+        if token[0] == separator:
+            parts.append("")
+        else:
+            parts[-1] += token[0]
+    return parts
+
+
+def _unquoted(text: str) -> str:
+    return _QUOTED.sub(lambda found: found[1] or found[2] or "", text.strip())
+
+
+def _quoted(text: str) -> str:
+    """As `_unquoted` reads it back; a single quote stands in double ones, as in a shell.
+
+    NAME== would begin a version, so a path does not begin with the sign bare.
+    """
+    if text == text.strip() and not re.search(r"^=|[,:'\"]", text):
+        return text
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def _setting(field: str) -> tuple[str, str]:
+    """NAME=VALUE. Raises UsageError for a name that is no setting."""
+    name, equals, value = field.partition("=")
+    name = name.strip()
+    if name not in LEVERS and name != _TOLERANCE and not name.startswith(_ENV):
+        raise UsageError(f"there is no setting {name!r}", hint=suggestion(name, _SETTINGS))
+    if not equals:
+        raise UsageError(f"{name!r} has no value", hint="Write NAME=VALUE")
+    return name, _unquoted(value)
+
+
+def _name_of(wheel: str, settings: Iterable[tuple[str, str]]) -> str:
+    """A name for an arm that was given none; of a wheel's path, its package and version."""
+    short = "-".join(Path(wheel).name.split("-")[:2]) if is_path(wheel) else wheel
+    words = (short, *(word for setting in settings for word in setting))
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(words).replace("==", "-")).strip("-")
+
+
+def _only(values: Sequence[str]) -> str | None:
+    _need_set_once([_TOLERANCE] * len(values))
+    return values[0] if values else None
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise UsageError(f"{_TOLERANCE} is {text!r}, it takes a number between 0 and 1")
+    return value
+
+
+def _check_keys(table: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(f"there is no key {key!r}", hint=suggestion(key, known))
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    if value is None:
+        raise UsageError(f"{key} is missing")
+    if not isinstance(value, str):
+        raise UsageError(f"{key} is {value!r}, which is not text")
+    return value
+
+
+def _word(value: object, lever: str) -> str:
+    """A lever's value as the command line has it: TOML may say on and off as true and false."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return _plain(value, lever)
+
+
+def _plain(value: object, key: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UsageError(f"{key} is {value!r}, which is neither text nor a number")
+    return str(value)

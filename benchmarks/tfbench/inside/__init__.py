@@ -1,0 +1,1 @@
+"""What runs inside an arm: the standard library, NumPy and TensorFlow only."""

@@ -1,0 +1,70 @@
+"""The numbers that training starts from, drawn with NumPy and not with the arm's own kernels.
+
+This file runs inside each arm's own environment: the standard library and NumPy only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+
+
+def initial_parameters(named: Iterable[tuple[str, tuple[int, ...]]], seed: int) -> list[Array]:
+    """Keras's default initial values, for the model's weights by Keras's name and shape.
+
+    Drawn with NumPy: the arms start equal even if one of them has other random kernels.
+    """
+    return [
+        _initial(_kind(name), shape, np.random.default_rng([seed, index]))
+        for index, (name, shape) in enumerate(named)
+    ]
+
+
+def digest(arrays: Iterable[Array]) -> str:
+    """SHA-256 over shapes, dtypes and bytes: what the arms must have in common."""
+    seen = hashlib.sha256()
+    for array in arrays:
+        seen.update(f"{array.dtype}{array.shape}".encode())
+        seen.update(np.ascontiguousarray(array).data)
+    return seen.hexdigest()
+
+
+def _kind(name: str) -> str:
+    kind = name.rsplit("/", 1)[-1].split(":", 1)[0]
+    return "forget_bias" if kind == "bias" and "lstm_cell" in name else kind
+
+
+def _initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) -> Array:
+    match kind:
+        case "embeddings":
+            values = draw.random(shape, dtype=np.float32)
+            values -= np.float32(0.5)  # in place: the largest table has 240 MB
+            values *= np.float32(0.1)
+            return values
+        case "recurrent_kernel":
+            return _orthogonal(shape, draw)
+        case "kernel":
+            receptive = math.prod(shape[:-2])
+            limit = math.sqrt(6 / (receptive * (shape[-2] + shape[-1])))
+            return draw.uniform(-limit, limit, shape).astype(np.float32)
+        case "bias":
+            return np.zeros(shape, np.float32)
+        case "forget_bias":  # the gates' order: input, forget, cell, output
+            return np.repeat(np.array([0, 1, 0, 0], np.float32), shape[0] // 4)
+        case _:
+            raise ValueError(f"no initial value is known for a weight called {kind}")
+
+
+def _orthogonal(shape: tuple[int, ...], draw: np.random.Generator) -> Array:
+    """Orthonormal rows. Rounded to 2^-20, so that two builds of LAPACK give the same bytes."""
+    rows, columns = shape
+    q, r = np.linalg.qr(draw.standard_normal((columns, rows)))
+    grid = 2.0**20
+    return (np.round((q * np.sign(np.diag(r))).T * grid) / grid).astype(np.float32)

@@ -1,0 +1,302 @@
+"""A process that trains one workload with one TensorFlow, and says how long the steps took.
+
+Started as `ARM_PYTHON -P -m tfbench.inside.worker`, the same file for every arm. One JSON request
+a line comes in on stdin, one JSON answer a line goes out; the end of stdin ends the process. This
+file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only.
+
+    {"do": "load", "workload": …, "seed": …, "vcpus": […]}    → what TensorFlow this is
+    {"do": "check", "steps": n}                → {"losses": […], "predictions": […], …}, first
+    {"do": "sample", "phase": …, "steps": n}   → times and meters, see `Trainer.sample`
+    {"do": "profile", "steps": n}              → op times and executions of tuned kernels
+    {"do": "status"}                           → {"peak_mb": …}
+    {"do": "quit"}                             → {}
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from tfbench.inside import meters
+
+TensorFlow: TypeAlias = Any
+Model: TypeAlias = Any
+Examples: TypeAlias = Any
+Answer: TypeAlias = dict[str, Any]
+
+KERNEL_FOLDER = "/core/kernels/tensorwright/"
+"""Where a tuned wheel keeps its kernel libraries, below the tensorflow package."""
+OPENMP = ("/libiomp5", "/libomp", "/libgomp")
+ENVIRONMENT = ("TF_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "TENSORFLOW_", "LD_PRELOAD", "MALLOC_")
+"""Names with these beginnings change what is measured, so the answer to `load` repeats them."""
+SLOWDOWN = "TENSORWRIGHT_SLOWDOWN"
+"""A share of each step's time to spend in a busy loop after it: for proving the harness."""
+MOST_PREDICTIONS = 4096
+
+Step: TypeAlias = Callable[[], Any]
+
+
+@dataclass(kw_only=True, slots=True)
+class Trainer:
+    """A compiled model on its way through its batches.
+
+    Never `fit()`: what that times is tf.data's autotuner going to sleep, see `dataset`.
+    """
+
+    phases: Mapping[str, Step]
+    """Each does one batch and returns a number or a tensor of one: "train", "validate", …"""
+    restart: Step
+    """Starts the mean loss that "train" returns anew."""
+    predict: Callable[[], list[float]]
+    cpus: frozenset[int]
+    resting: tuple[float, float]
+    """Wall and CPU clock at the end of the last sample."""
+
+    def check(self, steps: int) -> Answer:
+        """The first losses, and what the model predicts after them."""
+        losses, began = [], time.perf_counter()
+        for _ in range(steps):
+            self.restart()
+            losses.append(float(self.phases["train"]()))
+        first_steps_s = time.perf_counter() - began
+        return {
+            "losses": numbers(losses),
+            "predictions": numbers(self.predict()),
+            "first_steps_s": first_steps_s,
+        }
+
+    def sample(self, phase: str, steps: int) -> Answer:
+        """Time `steps` steps. The last result is read, so no step is still under way."""
+        step = self.phases[phase]
+        canary = meters.canary_s()
+        before, idle_cpu = self._meters(), time.process_time() - self.resting[1]
+        cpu, wall = time.process_time(), time.perf_counter()
+        idle = wall - self.resting[0]
+        for _ in range(steps - 1):
+            step()
+        float(step())
+        wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
+        after = self._meters()
+        canary += meters.canary_s()
+        self.resting = time.perf_counter(), time.process_time()
+        taken = {name: max(0, after[name] - before[name]) for name in before}
+        times = {"wall_s": wall_s, "cpu_s": cpu_s, "idle_s": idle, "idle_cpu_s": idle_cpu}
+        return times | taken | {"canary_s": canary}
+
+    def _meters(self) -> Answer:
+        busy_s, steal_s = meters.machine_s(self.cpus)
+        return {
+            "run_delay_s": meters.run_delay_s(),
+            "busy_s": busy_s,
+            "steal_s": steal_s,
+            "throttled_s": meters.throttled_s(),
+            "switches": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+        }
+
+
+def numbers(values: Iterable[float]) -> list[float | None]:
+    """JSON has no NaN and no infinity: None stands for them."""
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
+    """Import TensorFlow on the asked CPUs, build the workload and run its first step."""
+    os.sched_setaffinity(0, request["vcpus"])
+    started = time.perf_counter()
+    tf = importlib.import_module("tensorflow")
+    imported = time.perf_counter()
+    trainer, facts = build(tf, request["workload"], request["seed"])
+    built = time.perf_counter()
+    facts |= {"import_s": imported - started, "build_s": built - imported}
+    return trainer, facts | environment(tf)
+
+
+def build(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
+    # NumPy sizes its thread pool when it is imported, so it comes after the affinity.
+    from tfbench.inside.parameters import digest, initial_parameters  # noqa: PLC0415
+    from tfbench.inside.workloads import WORKLOADS, twin  # noqa: PLC0415
+
+    workload = WORKLOADS[name]
+    tf.keras.utils.set_random_seed(seed)
+    examples = twin(workload, seed)
+    model = workload.build(tf.keras, seed)
+    weights = initial_parameters(((w.name, tuple(w.shape)) for w in model.weights), seed)
+    model.set_weights(weights)
+
+    def predict() -> list[float]:
+        outputs = model(examples[0][0], training=False).numpy().ravel()[:MOST_PREDICTIONS]
+        return [float(value) for value in outputs]
+
+    trainer = Trainer(
+        phases={each: slowed(step) for each, step in phases(tf, model, examples, name, seed)},
+        restart=model.reset_metrics,
+        predict=predict,
+        cpus=frozenset(os.sched_getaffinity(0)),
+        resting=(time.perf_counter(), time.process_time()),
+    )
+    facts = {"parameters": model.count_params(), "inputs_sha256": digest([*examples, *weights])}
+    return trainer, facts
+
+
+def phases(
+    tf: TensorFlow,
+    model: Model,
+    examples: Examples,
+    name: str,
+    seed: int,
+) -> Iterator[tuple[str, Step]]:
+    """What the workload's training run consists of, one batch a step."""
+    import numpy as np  # noqa: PLC0415  (the arm's own)
+
+    from tfbench.inside.augmentation import augment  # noqa: PLC0415
+    from tfbench.inside.workloads import WORKLOADS  # noqa: PLC0415
+
+    course = WORKLOADS[name].course
+    yield "train", traced(tf, model.train_step, dataset(tf, examples))
+    if course.validation:
+        yield "validate", traced(tf, model.test_step, dataset(tf, examples))
+    if course.augmented:
+        draw, images = np.random.default_rng(seed), itertools.cycle(examples[0])
+        yield "augment", lambda: augment(next(images), draw)[0, 0, 0, 0]
+
+
+def slowed(step: Step) -> Step:
+    """The step as it is, or with a busy loop behind it that takes the asked share of its time."""
+    share = float(os.environ.get(SLOWDOWN, "0"))
+    return step if share == 0 else lambda: _slow(step, share)
+
+
+def _slow(step: Step, share: float) -> Any:  # noqa: ANN401
+    began = time.perf_counter()
+    result = step()
+    until = began + (1 + share) * (time.perf_counter() - began)
+    while time.perf_counter() < until:
+        pass
+    return result
+
+
+def dataset(tf: TensorFlow, examples: object) -> Any:  # noqa: ANN401  (TensorFlow has no types)
+    """Whole batches, in order, round and round.
+
+    Without the autotuner: its thread sleeps in doubling periods, and the end of an iterator waits
+    for it, which makes short runs take 0.34, 0.66, 1.30 or 2.58 s whatever the model.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.deterministic = True
+    options.threading.private_threadpool_size = 1
+    options.threading.max_intra_op_parallelism = 1
+    return tf.data.Dataset.from_tensor_slices(examples).repeat().with_options(options)
+
+
+def traced(tf: TensorFlow, step: Any, batches: Any) -> Step:  # noqa: ANN401
+    """Keras's own train or test step, metrics included, as one traced function per batch."""
+    iterator = iter(batches)
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def run(source: Any) -> Any:  # noqa: ANN401
+        return step(next(source))["loss"]
+
+    return lambda: run(iterator)
+
+
+def environment(tf: TensorFlow) -> Answer:
+    """What TensorFlow this is, and what it was started with."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    return {
+        "pid": os.getpid(),
+        "python": sys.version.split()[0],
+        "numpy": importlib.import_module("numpy").__version__,
+        "tensorflow": tf.__version__,
+        "tensorflow_file": str(Path(tf.__file__).resolve()),
+        "git_version": tf.version.GIT_VERSION,
+        "compiler_version": tf.version.COMPILER_VERSION,
+        "vcpus": sorted(os.sched_getaffinity(0)),
+        "raised_kernels": raised_kernels(),
+        "kernel_library": kernel_library(maps),
+        "threading": threading_of(maps),
+        "environment": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(ENVIRONMENT)
+        },
+    }
+
+
+def raised_kernels() -> dict[str, int]:
+    """CPU kernels registered above priority 0, by op. The stock wheel has some of tf.data's."""
+    registry = importlib.import_module("tensorflow.python.framework.kernels")
+    kernels = registry.get_all_registered_kernels().kernel
+    raised = (k.op for k in kernels if k.device_type == "CPU" and k.priority > 0)
+    return dict(sorted(Counter(raised).items()))
+
+
+def profiled(trainer: Trainer, steps: int) -> Answer:
+    from tfbench.inside.profiling import profile  # noqa: PLC0415
+
+    library = kernel_library(Path("/proc/self/maps").read_text(encoding="utf-8"))
+    train = trainer.phases["train"]
+    return profile(importlib.import_module("tensorflow"), train, steps, library)
+
+
+def threading_of(maps: str) -> str:
+    """Whose threads run the kernels. The stock wheel's are Eigen's; MKL builds bring OpenMP."""
+    return "OpenMP" if any(name in maps for name in OPENMP) else "Eigen"
+
+
+def kernel_library(maps: str) -> str | None:
+    """The library of tuned kernels among a process's mappings, the text of /proc/PID/maps."""
+    paths = (line.split(maxsplit=5)[5] for line in maps.splitlines() if KERNEL_FOLDER in line)
+    return next(paths, None)
+
+
+def answer(trainer: Trainer | None, request: Mapping[str, Any]) -> tuple[Trainer | None, Answer]:
+    match request["do"], trainer:
+        case "load", None:
+            return load(request)
+        case "check", Trainer():
+            return trainer, trainer.check(request["steps"])
+        case "sample", Trainer():
+            return trainer, trainer.sample(request["phase"], request["steps"])
+        case "profile", Trainer():
+            return trainer, profiled(trainer, request["steps"])
+        case "status", _:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            return trainer, {"peak_mb": peak / 1000}
+        case "quit", _:
+            return None, {}
+        case asked, _:
+            raise ValueError(f"cannot {asked} now")
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    trainer: Trainer | None = None
+    for line in requests:
+        request = json.loads(line)
+        trainer, reply = answer(trainer, request)
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+        if request["do"] == "quit":
+            return
+
+
+def main() -> None:
+    # TensorFlow and its plugins print to stdout; the answers keep a copy of it to themselves.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests import test_environment, test_tuned
+from tests.test_environment import HERE, TAG
+
+from tfbench.arms.arm import TOLERANCE
+from tfbench.arms.installs import (
+    Choice,
+    Source,
+    choose,
+    describe,
+    exact_of,
+    install,
+    newest_runnable,
+    python_of,
+)
+from tfbench.arms.levers import BFLOAT16_TOLERANCE
+from tfbench.arms.lineup import read_lineup
+from tfbuild import releases, settings
+from tfbuild.download import sha256_of
+from tfbuild.errors import HostError, PythonError, UsageError, WheelError
+from tfbuild.request import Request
+from tfbuild.settings import Places
+from tfbuild.targets import STOCK_FLAGS
+from tfbuild.tuned import Tuned
+
+# Every CPU that runs the tests has these; none has the other.
+RUNS = dataclasses.replace(test_tuned.SOME, required_features=())
+FOREIGN = dataclasses.replace(RUNS, target="tomorrow", required_features=("avx99",))
+CONTROL = dataclasses.replace(RUNS, target=STOCK_FLAGS)
+
+
+@pytest.fixture(name="here")
+def places_of_this_test(tmp_path: Path) -> Places:
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    return dataclasses.replace(settings.places(), cache=tmp_path / "cache", pool=pool)
+
+
+def pooled(pool: Path, local: str, said: Tuned | None, age_s: int = 0) -> Path:
+    path = test_tuned.wheel(pool, None if said is None else said.to_bytes())
+    renamed = path.rename(pool / path.name.replace("haswell", local))
+    os.utime(renamed, (1_000_000 - age_s, 1_000_000 - age_s))
+    return renamed
+
+
+def chosen(text: str, places: Places, candidate: str = "") -> tuple[Choice, ...]:
+    return choose(read_lineup(text), candidate, places)
+
+
+def sources(choices: Sequence[Choice]) -> list[str | Path]:
+    return [choice.source.path or choice.source.requirement for choice in choices]
+
+
+def test_the_newest_wheel_that_runs_here_is_the_candidate(here: Places) -> None:
+    pooled(here.pool, "foreign", FOREIGN)
+    pooled(here.pool, "stock.flags", CONTROL, age_s=5)
+    pooled(here.pool, "other", None, age_s=7)
+    newest = pooled(here.pool, "newest", RUNS, age_s=10)
+    pooled(here.pool, "older", RUNS, age_s=20)
+    assert newest_runnable(here) == newest
+    assert sources(chosen("", here)) == ["tensorflow-cpu==2.14.1", newest]
+
+
+def test_an_empty_pool_says_how_to_fill_it(here: Places) -> None:
+    with pytest.raises(WheelError, match="invoke build"):
+        chosen("stock,tuned", here)
+
+
+def test_a_pool_of_wheels_that_do_not_fit_is_no_answer(here: Places) -> None:
+    pooled(here.pool, "foreign", FOREIGN)
+    pooled(here.pool, "stock.flags", CONTROL)
+    with pytest.raises(HostError, match="none of the 2 wheels"):
+        chosen("stock,tuned", here)
+
+
+def test_a_given_candidate_is_what_tuned_means(here: Places, tmp_path: Path) -> None:
+    pooled(here.pool, "newest", RUNS)
+    given = pooled(tmp_path, "given", RUNS)
+    assert sources(chosen("", here, str(given))) == ["tensorflow-cpu==2.14.1", given]
+    assert sources(chosen("stock,tuned:onednn=off", here, str(given)))[1] == given
+
+
+def test_stock_is_the_candidates_own_package_version_and_python(here: Places) -> None:
+    path = here.pool / f"tensorflow-2.13.1+haswell-cp39-cp39-{'manylinux_2_17_x86_64'}.whl"
+    test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
+    stock, tuned, other = chosen("stock,tuned,tensorflow-cpu==2.14.1", here)
+    assert stock.source == Source(requirement="tensorflow==2.13.1", python="3.9")
+    assert tuned.source == Source(path=path, python="3.9")
+    assert other.source == Source(requirement="tensorflow-cpu==2.14.1", python="3.9")
+
+
+def test_without_a_candidate_stock_is_the_default_release(here: Places) -> None:
+    first, second = chosen("stock,stock:onednn=off", here)
+    assert first.source == second.source
+    request = Request()
+    assert first.source.requirement == f"{request.package}=={request.release}"
+    assert first.source.python in releases.find_release(request.release).pythons
+
+
+def test_a_wheel_by_its_path_says_what_stock_is_where_no_candidate_does(
+    here: Places, tmp_path: Path
+) -> None:
+    path = tmp_path / "tensorflow-2.12.0-cp310-cp310-manylinux_2_17_x86_64.whl"
+    test_tuned.wheel(tmp_path, None).rename(path)
+    assert sources(chosen(f"stock,mine={path}", here)) == ["tensorflow==2.12.0", path]
+
+
+def test_the_control_is_the_candidates(here: Places) -> None:
+    tuned = pooled(here.pool, "newest", RUNS)
+    with pytest.raises(WheelError, match="invoke build --arch stock"):
+        chosen("control", here)
+    control = pooled(here.pool, "stock.flags", CONTROL)
+    assert sources(chosen("control", here)) == ["tensorflow-cpu==2.14.1", control, tuned]
+
+
+def test_names_of_packages_are_normalized_so_that_arms_share(here: Places) -> None:
+    choices = chosen("stock,again=tensorflow_cpu==2.14.1,more=TensorFlow.CPU==2.14.1", here)
+    assert len({choice.source for choice in choices}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "candidate", "error", "told"),
+    [
+        ("stock,x=no-such.whl", "", WheelError, "there is no wheel no-such.whl"),
+        ("stock,x=~nobody-has-this-name/x.whl", "", WheelError, "there is no wheel"),
+        ("", "no-such.whl", WheelError, "there is no wheel no-such.whl"),
+        ("a==1,b==1", "any.whl", UsageError, "any.whl is not in the line-up"),
+        ("stock,x=stock:env.LD_PRELOAD=/no/such.so", "", UsageError, "cannot be preloaded"),
+        ("stock,x=stock:malloc=/etc/passwd", "", UsageError, "arm x: /etc/passwd cannot be"),
+    ],
+)
+def test_what_cannot_be_had_is_told_in_one_line(
+    text: str, candidate: str, error: type[Exception], told: str, here: Places
+) -> None:
+    with pytest.raises(error, match=re.escape(told)) as caught:
+        chosen(text, here, candidate)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_wheel_that_this_cpu_cannot_run_is_refused_by_name_and_feature(
+    here: Places, tmp_path: Path
+) -> None:
+    path = pooled(tmp_path, "tomorrow", FOREIGN)
+    for text, candidate in (("", str(path)), (f"stock,x={path}", "")):
+        with pytest.raises(HostError, match="tomorrow, and this CPU lacks avx99"):
+            chosen(text, here, candidate)
+
+
+def libc() -> str:
+    """The path of the C library that this process has: it can be preloaded anywhere."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    return next(found[0] for found in re.finditer(r"/\S+/libc[.-]\S+", maps))
+
+
+def test_a_library_that_can_be_preloaded_is(here: Places) -> None:
+    _, arm = chosen(f"stock,x=stock:malloc={libc()}:intra=1", here)
+    assert arm.env[0] == ("LD_PRELOAD", libc())
+    assert dict(arm.env)["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_dry_run_names_wheels_and_environment(here: Places) -> None:
+    tuned = pooled(here.pool, "newest", RUNS)
+    said = describe(chosen("stock,off=tuned:onednn=off:env.TF_X='a b'", here))
+    stock, off = said.splitlines()
+    assert stock.split() == ["stock", "tensorflow-cpu==2.14.1"]
+    assert off == f"off    {tuned}  TF_ENABLE_ONEDNN_OPTS=0 TF_DISABLE_MKL=1 'TF_X=a b'"
+    assert not here.cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "python"),
+    [
+        ("tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl", "3.11"),
+        ("intel_tensorflow_avx512-2.14.0-cp39-cp39-manylinux2014_x86_64.whl", "3.9"),
+        ("tensorflow-2.14.1-cp310-cp310-manylinux_2_17_aarch64.manylinux2014_aarch64.whl", "3.10"),
+    ],
+)
+def test_a_wheels_name_says_its_python(name: str, python: str) -> None:
+    assert python_of(Path(name)) == python
+
+
+def test_a_wheel_of_no_cpython_is_refused() -> None:
+    with pytest.raises(WheelError, match="py3-none-any"):
+        python_of(Path("tensorflow-2.14.1-py3-none-any.whl"))
+    with pytest.raises(WheelError, match="not the name of a wheel"):
+        python_of(Path("tensorflow.whl"))
+
+
+def test_the_published_version_has_no_local_part() -> None:
+    path = Path("tensorflow_cpu-2.14.1+x86.64.v4-cp311-cp311-manylinux_2_17_x86_64.whl")
+    assert str(exact_of(path)) == "tensorflow-cpu==2.14.1"
+
+
+@pytest.fixture(name="index")
+def folder_that_pip_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def says(python: Path, code: str) -> str:
+    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.toolchain
+def test_each_wheel_is_installed_once_and_its_arms_share_it(
+    index: Path, here: Places, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wheel that was made here needs what the published one of its name needs."""
+    test_environment.wheel(index, "dependency")
+    published = test_environment.wheel(
+        index, "tiny", needs="dependency", tag=f"{TAG}-{TAG}-manylinux2014_x86_64"
+    )
+    mine = tmp_path / published.name
+    mine.write_bytes(published.read_bytes() + b"\0")  # (bytes after a zip's end do no harm)
+    text = f"stock=tiny==1.0,off=tiny==1.0:onednn=off,mine={mine},half={mine}:bf16=on"
+    stock, off, own, half = install(chosen(text, here), here)
+    assert (stock.python, own.python) == (off.python, half.python)
+    assert stock.python != own.python
+    assert len(list(here.arms.iterdir())) == 2
+    for arm in (stock, own):
+        code = "import tiny, dependency; print(tiny.answer + dependency.answer)"
+        assert says(arm.python, code) == "84"
+    assert own.wheel_sha256 == sha256_of(mine) != stock.wheel_sha256 == sha256_of(published)
+    assert off.env == (("TF_ENABLE_ONEDNN_OPTS", "0"), ("TF_DISABLE_MKL", "1"))
+    assert (stock.label, off.label) == (published.name, f"{published.name} onednn=off")
+    assert (stock.tolerance, half.tolerance) == (TOLERANCE, BFLOAT16_TOLERANCE)
+    assert [arm.name for arm in (stock, off, own, half)] == ["stock", "off", "mine", "half"]
+    assert not any(arm.tuned for arm in (stock, off, own, half))
+    assert "environment of stock, off: tiny==1.0" in capsys.readouterr().err
+
+
+@pytest.mark.toolchain
+def test_the_stock_wheel_is_the_pinned_one_with_the_shipped_lock(places: Places) -> None:
+    """In the user's own cache, where the other tests have it too."""
+    stock, off = install(chosen("stock,stock:onednn=off", places), places)
+    pinned = [wheel.sha256 for release in releases.load_releases() for wheel in release.wheels]
+    assert stock.wheel_sha256 in pinned
+    assert stock.python == off.python
+    assert off.label == f"{stock.label} onednn=off"
+
+
+def test_a_python_that_is_not_here_is_an_error(here: Places) -> None:
+    path = here.pool / "tensorflow-2.14.1-cp398-cp398-manylinux_2_17_x86_64.whl"
+    test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
+    with pytest.raises(PythonError, match=r"Python 3\.98 is not on PATH"):
+        install(chosen(f"a={path},b={path}", here), here)
+
+
+def test_this_python_is_what_stock_is_installed_for(here: Places) -> None:
+    if HERE not in releases.find_release(Request().release).pythons:
+        pytest.skip(f"the default release has no wheel for {sys.version}")
+    assert chosen("stock,stock:intra=1", here)[0].source.python == HERE

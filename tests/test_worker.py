@@ -1,0 +1,83 @@
+"""What a worker answers without TensorFlow; the rest is in integration/test_worker.py."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import time
+
+import pytest
+
+from tfbench.inside.worker import SLOWDOWN, kernel_library, numbers, serve, slowed, threading_of
+
+FOLDER = "/arm/lib/python3.11/site-packages/tensorflow"
+STOCK_MAPS = f"""\
+55d0c0000000-55d0c0001000 r-xp 00000000 fe:00 131 /usr/bin/python3.11
+7f0000000000-7f0000001000 r-xp 00000000 fe:00 132 {FOLDER}/libtensorflow_cc.so.2
+7f0000002000-7f0000003000 rw-p 00000000 00:00 0
+7f0000004000-7f0000005000 r-xp 00000000 fe:00 133 {FOLDER}/core/kernels/libtfkernel_sobol_op.so
+"""
+TUNED = f"{FOLDER}/core/kernels/tensorwright/libtensorwright skylake.so"
+TUNED_MAPS = f"{STOCK_MAPS}7f0000006000-7f0000007000 r-xp 00000000 fe:00 134 {TUNED}\n"
+
+
+def answers(*requests: dict[str, object]) -> list[dict[str, object]]:
+    said = io.StringIO()
+    serve(io.StringIO("".join(json.dumps(each) + "\n" for each in requests)), said)
+    return [json.loads(line) for line in said.getvalue().splitlines()]
+
+
+def test_a_worker_says_how_much_memory_it_had_and_ends_when_asked() -> None:
+    status, end = answers({"do": "status"}, {"do": "quit"}, {"do": "status"})
+    assert isinstance(status["peak_mb"], float)
+    assert status["peak_mb"] > 1
+    assert end == {}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{"do": "sample", "phase": "train", "steps": 1}, {"do": "check", "steps": 5}, {"do": "dance"}],
+)
+def test_what_cannot_be_done_now_is_an_error(request_: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=f"cannot {request_['do']} now"):
+        answers(request_)
+
+
+def test_a_tuned_library_is_seen_in_the_map_of_memory() -> None:
+    assert kernel_library(STOCK_MAPS) is None
+    assert kernel_library(TUNED_MAPS) == TUNED
+
+
+@pytest.mark.parametrize(
+    ("library", "threads"),
+    [
+        ("libtensorflow_cc.so.2", "Eigen"),
+        ("libiomp5.so", "OpenMP"),
+        ("libgomp-1a2b.so.1.0.0", "OpenMP"),
+    ],
+)
+def test_an_openmp_runtime_is_seen_in_the_map_of_memory(library: str, threads: str) -> None:
+    maps = f"{STOCK_MAPS}7f0000008000-7f0000009000 r-xp 00000000 fe:00 135 /lib/{library}\n"
+    assert threading_of(maps) == threads
+
+
+def test_what_is_no_number_has_a_place_in_json() -> None:
+    found = numbers([1.5, math.nan, math.inf, -math.inf])
+    assert found == [1.5, None, None, None]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_a_step_is_slowed_by_its_share_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step() -> str:
+        until = time.perf_counter() + 0.002
+        while time.perf_counter() < until:
+            pass
+        return "loss"
+
+    monkeypatch.delenv(SLOWDOWN, raising=False)
+    assert slowed(step) is step
+    monkeypatch.setenv(SLOWDOWN, "4")
+    began = time.perf_counter()
+    assert slowed(step)() == "loss"
+    assert time.perf_counter() - began >= 5 * 0.002
