@@ -5,10 +5,12 @@ import math
 from pathlib import Path
 
 import pytest
+from tests.priced import price
 
-from tfbench import article, catalog
-from tfbench.article import Epoch, Total
-from tfbench.cost import cheapest, fastest, offer, point
+from tfbench.costs import article, catalog
+from tfbench.costs.article import Epoch, Total
+from tfbench.costs.cost import cheapest, fastest, offer, point
+from tfbench.costs.prices import bind
 from tfbuild.errors import SampleError, UsageError
 
 BOOK = catalog.shipped(article.PRICES)
@@ -144,6 +146,48 @@ def test_a_recorded_log_adds_up_to_its_total(tmp_path: Path) -> None:
     total = article.total_of(epochs, model=model, build="gpu", platform="gpu", vcpus=None)
     assert total.epochs == 4
     assert round(total.seconds, 3) == seconds_of(model, "gpu", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "platform", "vcpus"),
+    [
+        ("mnist_mlp/compiled/cpu8", "compiled", "cpu8", 8),
+        (" mnist_mlp / pip / cpu64 ", "pip", "cpu64", 64),
+        ("mnist_mlp/gpu", "gpu", "gpu", None),
+    ],
+)
+def test_a_log_is_named_by_model_build_and_platform(
+    tmp_path: Path, name: str, build: str, platform: str, vcpus: int | None
+) -> None:
+    total = article.read_log(f"{name}={write(tmp_path, LOG)}", BOOK)
+    assert (total.model, total.build, total.platform) == ("mnist_mlp", build, platform)
+    assert (total.vcpus, total.epochs) == (vcpus, 4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "log.csv", "=log.csv", "mnist_mlp=log.csv", "a/b/cpu8", "a/b/cpu8=", "a//cpu8=x"),
+        *("a/=x", "a/b/cpu8/c=x", "/gpu=x"),
+    ],
+)
+def test_what_names_no_log_is_told(text: str) -> None:
+    with pytest.raises(UsageError, match="does not name a log") as caught:
+        article.read_log(text, BOOK)
+    assert "MODEL/BUILD/PLATFORM=PATH" in caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["a/pip/cpu96", "a/cpu96"])
+def test_a_log_of_a_platform_without_a_price_is_told(tmp_path: Path, place: str) -> None:
+    with pytest.raises(UsageError, match="no prices for 'cpu96'"):
+        article.read_log(f"{place}={write(tmp_path, LOG)}", BOOK)
+
+
+def test_a_log_of_a_machine_without_a_number_of_vcpus_is_told(tmp_path: Path) -> None:
+    odd = bind("odd", [price("none"), price("half", vcpus=0.5)])
+    for platform in ("none", "half"):
+        with pytest.raises(UsageError, match="says no whole number of vCPUs"):
+            article.read_log(f"a/pip/{platform}={write(tmp_path, LOG)}", odd)
 
 
 def test_logs_may_count_from_1_and_have_their_columns_in_any_order(tmp_path: Path) -> None:

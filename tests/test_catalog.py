@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tfbench import catalog
-from tfbench.prices import Mode, Price, merge
+from tfbench.costs import catalog
+from tfbench.costs.prices import Mode, Price, merge
 from tfbuild.errors import UsageError
 
 # The columns of SkyPilot's catalogues.
@@ -90,6 +90,13 @@ def test_every_shipped_book_is_dated_as_its_name_says_and_has_sources(name: str)
     assert all(price.source for price in book.prices)
 
 
+def test_shipped_books_say_which_machines_have_an_accelerator() -> None:
+    prices = [price for name in catalog.shipped_names() for price in catalog.shipped(name).prices]
+    assert {price.name for price in prices if not price.accelerator} == {
+        *("cpu8", "cpu16", "cpu32", "cpu64"),
+    }
+
+
 def test_an_unknown_book_is_told_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="2017-07-gce, 2018-04-riseml"):
         catalog.shipped("2016")
@@ -120,8 +127,9 @@ def test_an_accelerator_without_a_host_has_its_own_name(tmp_path: Path) -> None:
     k80 = {"AcceleratorName": "K80", "AcceleratorCount": "1.0", "Region": "north", "Price": "0.45"}
     four = k80 | {"AcceleratorCount": "4.0", "Price": "1.8"}
     with_host = M8 | {"AcceleratorName": "V100", "AcceleratorCount": "1"}
-    names = [price.name for price in read(csv_file(tmp_path, k80, four, with_host))]
-    assert names == ["K80", "4x K80", "m8"]
+    found = read(csv_file(tmp_path, k80, four, with_host, M8 | {"InstanceType": "m16"}))
+    assert [price.name for price in found] == ["K80", "4x K80", "m8", "m16"]
+    assert [price.accelerator for price in found] == ["K80", "K80", "V100", ""]
 
 
 def test_a_row_that_repeats_another_counts_once(tmp_path: Path) -> None:

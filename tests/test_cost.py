@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench import catalog
-from tfbench.cost import (
+from tfbench.costs import catalog
+from tfbench.costs.cost import (
     Amount,
     Offer,
     amortise,
@@ -19,6 +19,7 @@ from tfbench.cost import (
     carry,
     cheapest,
     fastest,
+    geometric_mean,
     images_per_usd,
     offer,
     paired,
@@ -29,8 +30,8 @@ from tfbench.cost import (
     saving,
     seconds_to_accuracy,
 )
-from tfbench.prices import LineItem, Mode, Price
-from tfbench.statistics import Interval
+from tfbench.costs.prices import LineItem, Mode, Price
+from tfbench.measuring.statistics import Interval
 from tfbuild.errors import SampleError, UsageError
 
 IMAGENET = 1_281_167
@@ -197,6 +198,46 @@ def test_a_paired_speedup_keeps_its_own_narrow_interval() -> None:
     assert close(found.usd, spread(0.4, 0.25, 0.5))
     with pytest.raises(SampleError, match="is not a speedup"):
         paired("tuned", math.nan, price(), price())
+
+
+def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
+    by_the_minute = price(billing_increment_s=60)
+    found = paired("tuned", spread(1.25, 1.0, 2.0), by_the_minute, by_the_minute, baseline_s=100.0)
+    assert close(found.time, spread(0.8, 0.5, 1.0))
+    assert close(found.usd, spread(1.0, 0.5, 1.0))
+    cheap = paired("tuned", 2.0, price(1.0, minimum_s=80.0), price(2.0), baseline_s=100.0)
+    assert close(cheap.usd, 0.4)
+
+
+@given(slow=amounts, speedup=st.floats(0.1, 10))
+def test_without_increments_a_paired_cost_needs_no_seconds(slow: float, speedup: float) -> None:
+    with_seconds = paired("b", speedup, price(1.0), price(2.0), baseline_s=slow)
+    assert close(with_seconds.usd, paired("b", speedup, price(1.0), price(2.0)).usd)
+
+
+def test_a_mean_is_surer_than_its_parts() -> None:
+    part = spread(2, 1.6, 2.5)
+    assert close(geometric_mean([part]), part)
+    found = geometric_mean([part] * 4)
+    assert close(found, spread(2, 2 * math.sqrt(0.8), 2 * math.sqrt(1.25)))
+    assert close(geometric_mean([2.0, 8.0]), 4.0)
+    assert close(geometric_mean([part, 8.0]), 4.0)
+    with pytest.raises(SampleError, match="nothing to take a mean of"):
+        geometric_mean([])
+
+
+def test_a_means_interval_covers_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(4)
+    deviations, trials, hits = (0.02, 0.05, 0.01), 4000, 0
+    for errors in draw.normal(size=(trials, 3)) * deviations:
+        parts = [
+            spread(*(math.exp(error + z * 1.96 * s) for z in (0, -1, 1)))
+            for error, s in zip(errors, deviations, strict=True)
+        ]
+        found = geometric_mean(parts)
+        assert isinstance(found, Interval)
+        hits += found.low <= 1 <= found.high
+    assert 0.94 <= hits / trials <= 0.96
 
 
 @given(slow=amounts, fast=amounts)

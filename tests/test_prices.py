@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfbench.prices import LineItem, Mode, Price, PriceBook, bind, combine, merge
+from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind, combine, merge
 from tfbuild.errors import UsageError
 from tfbuild.records import canonical
 
@@ -87,6 +87,16 @@ def test_a_book_finds_the_one_price_that_is_meant() -> None:
     assert book.price("m8", region="south", mode=Mode.ON_DEMAND) is there
 
 
+def test_a_book_has_what_fits_a_region_and_a_mode() -> None:
+    here = price(region="north", zone="north-a")
+    spot = price("m16", region="south", mode=Mode.SPOT)
+    book = bind("mine", [here, spot])
+    assert book.fitting() == (here, spot)
+    assert book.fitting(region="north-a") == (here,)
+    assert book.fitting(mode=Mode.SPOT) == (spot,)
+    assert book.fitting(region="north", mode=Mode.SPOT) == ()
+
+
 @pytest.mark.parametrize(
     ("name", "region", "told", "hint"),
     [
@@ -139,11 +149,12 @@ def test_books_of_two_dates_are_mixed_only_on_purpose() -> None:
 
 def test_a_host_and_its_gpu_make_one_machine_that_is_billed_as_the_host() -> None:
     host = price("host", 0.2, multiplier=1.5, billing_increment_s=60.0, vcpus=4)
-    machine = combine("host with gpu", host, price("gpu", 0.7, source="another"))
+    gpu = price("gpu", 0.7, source="another", accelerator="K80")
+    machine = combine("host with gpu", host, gpu)
     assert math.isclose(machine.usd_hour, host.usd_hour + 0.7)
     assert [item.name for item in machine.items] == ["host", "gpu"]
     assert (machine.billing_increment_s, machine.vcpus) == (60.0, 4)
-    assert machine.source == "a test; another"
+    assert (machine.source, machine.accelerator) == ("a test; another", "K80")
 
 
 @pytest.mark.parametrize(

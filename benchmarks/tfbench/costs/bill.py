@@ -1,0 +1,242 @@
+"""What the training runs of a comparison, or of the 2017 article, cost on which machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tfbench.costs import article, cost
+from tfbench.costs.article import Total
+from tfbench.costs.cost import Amortisation, Amount
+from tfbench.costs.prices import Mode, Price, PriceBook
+from tfbench.costs.runs import Run, Runs, gather
+from tfbench.measuring.results import Cell, Comparison
+from tfbuild.errors import SampleError
+
+COMPOSED = (
+    "Runs are composed, not timed whole: the article's epochs, each the time of its training steps,"
+    " of its validation pass and of its augmentation, where it has them. Start-up is not in it."
+)
+TIMED = (
+    "Runs are the sums of their epochs' seconds, validation included, as the logs have them. Each"
+    " was run once, so no figure has an interval."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BillRow:
+    """One training run. Relative figures are over the bill's baseline: below 1 is better.
+
+    `cheapest`, `fastest` and `on_front` are among all rows of the workload. The baseline's arm has
+    no `break_even_price_ratio`. `amortisation` is of the arm's build, from what a run saves over
+    the comparison's baseline arm, or `pip`, on the same machine; None for arms of its wheel.
+    """
+
+    workload: str
+    vcpus: int | None
+    """None where they are not what the machine is about, as with a GPU."""
+    arm: str
+    machine: str
+    run_s: Amount
+    usd: Amount
+    relative_time: Amount
+    relative_cost: Amount
+    cheapest: bool
+    fastest: bool
+    on_front: bool
+    break_even_price_ratio: Amount | None
+    amortisation: Amortisation | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bill:
+    """Prices are those of `book` at `as_of`. `baseline` is an arm, with "@" and its vCPUs if it has
+    a number of them."""
+
+    book: str
+    as_of: str
+    baseline: str
+    composed: str
+    """How the runs came about, in a sentence or two."""
+    rows: tuple[BillRow, ...]
+    speedups: tuple[tuple[int, str, Amount], ...]
+    """vCPUs, arm, and the geometric mean of its runs' speedups over the comparison's baseline arm,
+    or over `pip`, at as many vCPUs."""
+    skipped: tuple[str, ...] = ()
+    """What could not be priced, and why."""
+    machines: tuple[Price, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Build:
+    """What a build costs, and at which rate its runs would pay it back, if that is known."""
+
+    usd: float
+    runs_per_day: float | None = None
+
+
+def bill(
+    comparison: Comparison,
+    book: PriceBook,
+    machines: Mapping[int, Price],
+    *,
+    baseline: str = "",
+    build: Build | None = None,
+) -> Bill:
+    """The composed runs, each on the machine of its number of vCPUs (see `find_machines`).
+
+    `baseline` is ARM@VCPUS, or ARM at the largest number that it ran at; empty it is the
+    comparison's baseline. Raises UsageError for a baseline that has no run, SampleError for a
+    comparison without runs.
+    """
+    runs = gather(_composed(comparison, machines), comparison.baseline.name)
+    skipped = tuple(line for cell in comparison.cells for line in _without_run(cell))
+    if not runs.all:
+        raise SampleError(
+            "no cell has a training run to price" + (f" ({skipped[0]})" if skipped else ""),
+            hint="Measure all phases: a run is composed from them",
+        )
+    rates = _Rates(book=book, build=build, built=_built(comparison))
+    return _bill(runs, baseline or runs.reference, rates, COMPOSED, skipped)
+
+
+def bill_of_totals(
+    totals: Sequence[Total],
+    book: PriceBook,
+    *,
+    baseline: str = article.BASELINE,
+    region: str = "",
+    mode: Mode | None = None,
+    build: Build | None = None,
+) -> Bill:
+    """The runs of the 2017 article, or of logs like its. Speedups are over the `pip` build.
+
+    Raises UsageError for a platform that the book lacks and a baseline that has no run, SampleError
+    for a run that is there twice.
+    """
+    runs = gather(
+        (
+            Run(
+                workload=total.model,
+                vcpus=total.vcpus,
+                arm=total.build,
+                seconds=total.seconds,
+                price=book.price(total.platform, region=region, mode=mode),
+            )
+            for total in totals
+        ),
+        article.PIP,
+    )
+    built = frozenset(run.arm for run in runs.all) - {article.PIP}
+    return _bill(runs, baseline, _Rates(book=book, build=build, built=built), TIMED, ())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rates:
+    """What is paid for what; `built` are the arms that needed the build."""
+
+    book: PriceBook
+    build: Build | None
+    built: frozenset[str]
+
+
+def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator[Run]:
+    for cell in comparison.cells:
+        speedups = {each.arm: each.run for each in cell.speedups}
+        for times in cell.arms:
+            if times.run_s is not None:
+                yield Run(
+                    workload=cell.workload,
+                    vcpus=cell.vcpus,
+                    arm=times.arm,
+                    seconds=times.run_s,
+                    price=machines[cell.vcpus],
+                    speedup=speedups.get(times.arm),
+                )
+
+
+def _without_run(cell: Cell) -> Iterator[str]:
+    for failure in cell.failures:
+        yield f"{cell.workload} {failure.arm}@{cell.vcpus}: {failure.reason}"
+    for times in cell.arms:
+        if times.run_s is None:
+            what = "not all phases of a run were timed" if times.phases else "nothing was timed"
+            yield f"{cell.workload} {times.arm}@{cell.vcpus}: {what}"
+
+
+def _built(comparison: Comparison) -> frozenset[str]:
+    """All arms but those that are the baseline's very wheel with other settings."""
+    wheel = comparison.baseline.wheel_sha256
+    others = comparison.arms[1:]
+    return frozenset(arm.name for arm in others if not wheel or arm.wheel_sha256 != wheel)
+
+
+def _bill(
+    runs: Runs, baseline: str, rates: _Rates, composed: str, skipped: tuple[str, ...]
+) -> Bill:
+    name = runs.baseline(baseline).name
+    bases = {workload: runs.find(workload, name) for workload in runs.workloads}
+    lost = [
+        f"{workload}: {name}, the baseline, has no run there"
+        for workload, base in bases.items()
+        if base is None
+    ]
+    return Bill(
+        book=rates.book.name,
+        as_of=rates.book.as_of,
+        baseline=name,
+        composed=composed,
+        rows=tuple(row for base in bases.values() if base for row in _rows(runs, base, rates)),
+        speedups=tuple(_speedups(runs)),
+        skipped=(*skipped, *lost),
+        machines=tuple(dict.fromkeys(run.price for run in runs.all)),
+    )
+
+
+def _rows(runs: Runs, baseline: Run, rates: _Rates) -> Iterator[BillRow]:
+    """Those of the baseline's workload."""
+    mine = runs.of(baseline.workload)
+    offers = [run.offer for run in mine]
+    cheapest, fastest = cost.cheapest(offers), cost.fastest(offers)
+    front = cost.pareto_front(offers)
+    for run, offer in zip(mine, offers, strict=True):
+        relative = runs.relative(run, baseline)
+        yield BillRow(
+            workload=run.workload,
+            vcpus=run.vcpus,
+            arm=run.arm,
+            machine=run.price.name,
+            run_s=run.seconds,
+            usd=offer.usd,
+            relative_time=relative.time,
+            relative_cost=relative.usd,
+            cheapest=offer == cheapest,
+            fastest=offer == fastest,
+            on_front=offer in front,
+            break_even_price_ratio=_inverse(relative.time) if run.arm != baseline.arm else None,
+            amortisation=_amortisation(runs, run, rates.build) if run.arm in rates.built else None,
+        )
+
+
+def _amortisation(runs: Runs, run: Run, build: Build | None) -> Amortisation | None:
+    beside = runs.beside(run)
+    if build is None or beside is None:
+        return None
+    saving = cost.saving(cost.point(beside.offer.usd), runs.relative(run, beside).usd)
+    return cost.amortise(build.usd, saving, runs_per_day=build.runs_per_day)
+
+
+def _speedups(runs: Runs) -> Iterator[tuple[int, str, Amount]]:
+    """Over the workloads that have a run of both the arm and the reference."""
+    found: dict[tuple[int, str], list[Amount]] = {}
+    for run in runs.all:
+        beside = runs.beside(run)
+        if run.vcpus is not None and run.arm != runs.reference and beside is not None:
+            speedup = _inverse(runs.relative(run, beside).time)
+            found.setdefault((run.vcpus, run.arm), []).append(speedup)
+    for vcpus, arm in sorted(found, key=lambda key: key[0]):
+        yield vcpus, arm, cost.geometric_mean(found[vcpus, arm])
+
+
+def _inverse(amount: Amount) -> Amount:
+    return cost.carry(amount, lambda each: 1 / each)

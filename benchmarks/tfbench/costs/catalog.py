@@ -1,0 +1,211 @@
+"""Price books from files: our TOML form and SkyPilot's CSV; the dated ones that stand here."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
+from tfbuild.errors import UsageError
+
+SHIPPED = Path(__file__).with_name("books")
+_KEYS = {field.name for field in dataclasses.fields(Price)}
+_ROW_KEYS = _KEYS | {"usd_hour"}
+_SHARED_KEYS = _KEYS - {"name", "items", "usd_month", "vcpus", "memory_gib", "accelerator"}
+_NUMBERS = {"vcpus", "memory_gib", "multiplier", "usd_month", "billing_increment_s", "minimum_s"}
+_TEXTS = {"name", "provider", "region", "zone", "source", "as_of", "accelerator"}
+_CSV_MODES = {"Price": Mode.ON_DEMAND, "SpotPrice": Mode.SPOT}
+
+
+def shipped_names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def shipped(name: str) -> PriceBook:
+    """One of the books beside this module. Raises UsageError."""
+    if name not in shipped_names():
+        known = ", ".join(shipped_names())
+        raise UsageError(f"there is no price book {name!r}", hint=f"There are {known}")
+    return read_toml(SHIPPED / f"{name}.toml")
+
+
+def load(
+    path: Path, *, as_of: str = "", provider: str = "", names: Collection[str] = ()
+) -> PriceBook:
+    """A book by its file's kind. The other arguments are for a CSV, see `read_csv`."""
+    match path.suffix:
+        case ".toml":
+            return read_toml(path)
+        case ".csv":
+            return read_csv(path, as_of=as_of, provider=provider, names=names)
+        case other:
+            raise UsageError(
+                f"{path} is no price book: its name ends in {other!r}", hint="Give .csv or .toml"
+            )
+
+
+def read_csv(
+    path: Path, *, as_of: str, provider: str = "", names: Collection[str] = ()
+) -> PriceBook:
+    """SkyPilot's columns in any order; others are ignored. Raises UsageError.
+
+    A row gives an on-demand and a spot price, or one of them. Rows that repeat another word by
+    word count once, as catalogues have some. Only the machines in `names` are looked at, if any
+    are given: catalogues are large, and not clean everywhere. A row without an instance type is an
+    accelerator that is priced apart from its host.
+    """
+    prices: dict[object, Price] = {}
+    with _told(f"{path}"), path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        _check_header(reader.fieldnames or ())
+        for row in reader:
+            if not names or _csv_name(row) in names:
+                with _told(f"{path}, line {reader.line_num}"):
+                    for price in _csv_prices(row, as_of=as_of, provider=provider, source=path.name):
+                        if prices.setdefault(price.identity, price) != price:
+                            raise ValueError(f"{price} is there twice, at different prices")
+    return bind(path.stem, prices.values())
+
+
+def read_toml(path: Path) -> PriceBook:
+    """`[[price]]` tables; what stands above them holds for each of them. Raises UsageError."""
+    with _told(f"{path}"):
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        rows = fields.pop("price", [])
+        name = str(fields.pop("name", path.stem))
+        _check_keys(fields, _SHARED_KEYS)
+        if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+            raise ValueError("prices are written as [[price]] tables")
+    prices: dict[object, Price] = {}
+    for number, row in enumerate(rows, start=1):
+        with _told(f"{path}, price {number} ({row.get('name', 'without a name')})"):
+            _check_keys(row, _ROW_KEYS)
+            price = _toml_price(fields | row)
+            if price.identity in prices:
+                raise ValueError(f"{price} is there twice")
+            prices[price.identity] = price
+    return bind(name, prices.values())
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
+    """What is wrong with the content, as one line that begins with where it stands."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot read {where}: {error.strerror}") from error
+    except (ValueError, csv.Error) as error:
+        raise UsageError(f"{where}: {' '.join(str(error).split())}") from error
+
+
+def _check_header(columns: Collection[str]) -> None:
+    missing = [name for name in ("InstanceType", "Region") if name not in columns]
+    if not set(_CSV_MODES) & set(columns):
+        missing.append("Price")
+    if missing:
+        raise ValueError(f"the header lacks {', '.join(missing)}")
+    if len(set(columns)) < len(columns):
+        raise ValueError("the header has a column twice")
+
+
+def _csv_name(row: Mapping[str, str | None]) -> str:
+    """The instance type, or the accelerator as `K80`, or `4x K80`."""
+    instance, accelerator = _cell(row, "InstanceType"), _cell(row, "AcceleratorName")
+    count = _csv_number(row, "AcceleratorCount") if accelerator and not instance else None
+    return instance or (f"{count:g}x {accelerator}" if count and count != 1 else accelerator)
+
+
+def _csv_prices(
+    row: Mapping[str, str | None], *, as_of: str, provider: str, source: str
+) -> tuple[Price, ...]:
+    name = _csv_name(row)
+    quoted = {mode: _csv_number(row, column) for column, mode in _CSV_MODES.items()}
+    priced = {mode: usd for mode, usd in quoted.items() if usd is not None}
+    if not priced:
+        raise ValueError(f"{name!r} has no price")
+    return tuple(
+        Price(
+            name=name,
+            provider=provider,
+            mode=mode,
+            items=(LineItem(name=name, usd_hour=usd),),
+            as_of=as_of,
+            source=source,
+            region=_cell(row, "Region"),
+            zone=_cell(row, "AvailabilityZone"),
+            vcpus=_csv_number(row, "vCPUs"),
+            memory_gib=_csv_number(row, "MemoryGiB"),
+            accelerator=_cell(row, "AcceleratorName"),
+        )
+        for mode, usd in priced.items()
+    )
+
+
+def _cell(row: Mapping[str, str | None], column: str) -> str:
+    return (row.get(column) or "").strip()
+
+
+def _csv_number(row: Mapping[str, str | None], column: str) -> float | None:
+    text = _cell(row, column)
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ValueError(f"{column} is {text!r}, which is not a number") from None
+
+
+def _check_keys(fields: Mapping[str, Any], known: Collection[str]) -> None:
+    unknown = sorted(set(fields) - set(known))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(sorted(known))}")
+
+
+def _toml_price(row: Mapping[str, Any]) -> Price:
+    """Raises ValueError."""
+    numbers: dict[str, Any] = {key: _number(row, key) for key in _NUMBERS if key in row}
+    texts: dict[str, Any] = {key: _text(row, key) for key in _TEXTS}
+    return Price(mode=_mode(_text(row, "mode")), items=_items(row), **texts, **numbers)
+
+
+def _items(row: Mapping[str, Any]) -> tuple[LineItem, ...]:
+    """`items`, or `usd_hour` for a machine that is one item. A monthly rental has neither."""
+    if "usd_hour" in row and "items" in row:
+        raise ValueError("a price has either items or usd_hour")
+    if "usd_hour" in row:
+        return (LineItem(name=_text(row, "name"), usd_hour=_number(row, "usd_hour")),)
+    items = row.get("items", [])
+    if not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
+        raise ValueError("items are written as {name = …, usd_hour = …}")
+    if not items and "usd_month" not in row:
+        raise ValueError("no price: items, usd_hour and usd_month are missing")
+    return tuple(
+        LineItem(name=_text(item, "name"), usd_hour=_number(item, "usd_hour")) for item in items
+    )
+
+
+def _mode(text: str) -> Mode:
+    if text not in set(Mode):
+        raise ValueError(f"mode is {text!r}, not one of {', '.join(Mode)}")
+    return Mode(text)
+
+
+def _number(row: Mapping[str, Any], key: str) -> float:
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{key} is {value!r}, which is not a number")  # noqa: TRY004  (of a file)
+    return float(value)
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    """A day may be written with or without quotes."""
+    value = row.get(key, "")
+    if type(value) is date:
+        return value.isoformat()
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {value!r}, which is not text")  # noqa: TRY004  (of a file)
+    return value

@@ -1,0 +1,80 @@
+"""Which machine of a price book stands for which number of vCPUs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tfbench.costs.prices import Mode, Price, PriceBook
+from tfbuild.errors import UsageError
+
+_SHOWN = 5
+_HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
+
+
+def parse_machines(text: str) -> dict[int, str]:
+    """Names by vCPU count from `1=n1-highcpu-2,2=n1-highcpu-2`; none from an empty text.
+
+    Raises UsageError.
+    """
+    names: dict[int, str] = {}
+    for part in text.split(",") if text.strip() else ():
+        count, equals, name = (word.strip() for word in part.partition("="))
+        if not (equals and name and count.isdecimal() and int(count) > 0):
+            raise UsageError(f"{part.strip()!r} does not name a machine", hint=_HINT)
+        if int(count) in names:
+            raise UsageError(f"two machines are named for {_vcpus(int(count))}", hint=_HINT)
+        names[int(count)] = name
+    return names
+
+
+def find_machines(
+    book: PriceBook,
+    counts: Iterable[int],
+    names: Mapping[int, str],
+    *,
+    region: str = "",
+    mode: Mode | None = None,
+) -> dict[int, Price]:
+    """The price for each number of vCPUs: of the machine that is named for it, else of the only one
+    in the book that has as many and no accelerator.
+
+    Raises UsageError for none, for several, for a name that is not in the book or has fewer vCPUs,
+    and for one that is given for a number that is not among `counts`.
+    """
+    wanted = tuple(dict.fromkeys(counts))
+    for count in names:
+        if count not in wanted:
+            measured = ", ".join(map(str, wanted))
+            raise UsageError(
+                f"{names[count]} is named for {_vcpus(count)}, and {measured} were measured"
+            )
+    return {
+        count: _named(book, count, names[count], region, mode)
+        if count in names
+        else _only(book, count, region, mode)
+        for count in wanted
+    }
+
+
+def _named(book: PriceBook, count: int, name: str, region: str, mode: Mode | None) -> Price:
+    price = book.price(name, region=region, mode=mode)
+    if price.vcpus is not None and price.vcpus < count:
+        raise UsageError(f"{price} has {price.vcpus:g} vCPUs, fewer than the {count} measured")
+    return price
+
+
+def _only(book: PriceBook, count: int, region: str, mode: Mode | None) -> Price:
+    fitting = [each for each in book.fitting(region=region, mode=mode) if not each.accelerator]
+    found = [each for each in fitting if each.vcpus == count]
+    if len(found) == 1:
+        return found[0]
+    known = found or fitting
+    shown = ", ".join(map(str, known[:_SHOWN])) + (", …" if len(known) > _SHOWN else "")
+    raise UsageError(
+        f"the price book {book.name} has {len(found) or 'no'} machines with {_vcpus(count)}",
+        hint=f"Name one, as in {count}=NAME, of {shown or ', '.join(book.names[:_SHOWN])}",
+    )
+
+
+def _vcpus(count: int) -> str:
+    return f"{count} vCPU{'' if count == 1 else 's'}"

@@ -1,0 +1,205 @@
+"""What a machine costs per hour: dated prices with their source, each a sum of line items. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+from tfbuild.errors import UsageError
+
+HOURS_PER_MONTH = 365 * 24 / 12
+
+
+class Mode(StrEnum):
+    """How a machine is paid for."""
+
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+    RESERVED_1Y = "reserved_1y"
+    MONTHLY = "monthly"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineItem:
+    """A part of a price: the machine, a GPU in it, a licence. Raises ValueError."""
+
+    name: str
+    usd_hour: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.usd_hour) and self.usd_hour >= 0):
+            raise ValueError(f"{self.usd_hour:g} USD per hour of {self.name!r} is not a price")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """A machine's price on the day `as_of`. `multiplier` applies to all items, as a premium does.
+
+    A flat monthly rental has `usd_month` and no items: an hour costs its share of the month, which
+    is right for a machine that is kept busy. Seconds are billed in whole increments, and never
+    fewer than the minimum; an increment of 0 bills exactly what was used. `accelerator` names the
+    GPU or the like, if there is one in the machine. Raises ValueError.
+    """
+
+    name: str
+    provider: str
+    mode: Mode
+    items: tuple[LineItem, ...]
+    as_of: str
+    source: str
+    region: str = ""
+    zone: str = ""
+    vcpus: float | None = None
+    memory_gib: float | None = None
+    multiplier: float = 1.0
+    usd_month: float | None = None
+    billing_increment_s: float = 0.0
+    minimum_s: float = 0.0
+    accelerator: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("a price without a name")
+        _check_date(self.as_of)
+        for what in ("vcpus", "memory_gib", "multiplier", "usd_month"):
+            _check(what, getattr(self, what), above=True)
+        for what in ("billing_increment_s", "minimum_s"):
+            _check(what, getattr(self, what), above=False)
+        if (self.mode is Mode.MONTHLY) != (self.usd_month is not None):
+            raise ValueError("usd_month and the mode 'monthly' need each other")
+        if bool(self.items) == (self.usd_month is not None):
+            raise ValueError("a price has either items or usd_month")
+        if not self.usd_hour > 0:
+            raise ValueError(f"{self.name!r} costs nothing, which is not a price")
+
+    @property
+    def usd_hour(self) -> float:
+        monthly = (self.usd_month or 0.0) / HOURS_PER_MONTH
+        return self.multiplier * (math.fsum(item.usd_hour for item in self.items) + monthly)
+
+    @property
+    def identity(self) -> tuple[str, str, str, str, Mode]:
+        return (self.name, self.provider, self.region, self.zone, self.mode)
+
+    def __str__(self) -> str:
+        where = "/".join(part for part in (self.provider, self.zone or self.region) if part)
+        return f"{self.name} ({', '.join(part for part in (where, self.mode.value) if part)})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PriceBook:
+    """Prices, each machine once. Where dates were mixed on purpose, `as_of` names all of them."""
+
+    name: str
+    as_of: str
+    prices: tuple[Price, ...]
+
+    def price(self, name: str, *, region: str = "", mode: Mode | None = None) -> Price:
+        """The one that fits; `region` may be a zone. Raises UsageError for none and for several."""
+        named = [price for price in self.prices if price.name == name]
+        found = [price for price in self.fitting(region=region, mode=mode) if price.name == name]
+        if len(found) == 1:
+            return found[0]
+        known = found or named
+        shown = ", ".join(map(str, known[:5])) if known else ", ".join(self.names[:10])
+        more = "" if len(known or self.names) <= (5 if known else 10) else ", …"
+        raise UsageError(
+            f"the price book {self.name} has {len(found) or 'no'} prices for {name!r}"
+            + "".join(f" {part}" for part in (region, mode and mode.value) if part),
+            hint=f"It has {shown}{more}",
+        )
+
+    def fitting(self, *, region: str = "", mode: Mode | None = None) -> tuple[Price, ...]:
+        """Those of a region or zone, and of a mode, as far as they are given."""
+        return tuple(
+            price
+            for price in self.prices
+            if region in ("", price.region, price.zone) and mode in (None, price.mode)
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(price.name for price in self.prices))
+
+
+def bind(name: str, prices: Iterable[Price], *, mix_dates: bool = False) -> PriceBook:
+    """A book of these prices. Raises UsageError for none, for a machine that is there twice, and
+    for different dates unless they are mixed on purpose."""
+    prices = tuple(prices)
+    if not prices:
+        raise UsageError(f"the price book {name} has no prices")
+    seen: set[object] = set()
+    for price in prices:
+        if price.identity in seen:
+            raise UsageError(f"the price book {name} has {price} twice")
+        seen.add(price.identity)
+    return PriceBook(name=name, as_of=_dates(prices, mix_dates=mix_dates), prices=prices)
+
+
+def merge(*books: PriceBook, mix_dates: bool = False) -> PriceBook:
+    """All prices; a later book's replace an earlier one's of the same machine. Raises UsageError
+    for books of different dates."""
+    prices = {price.identity: price for book in books for price in book.prices}
+    return bind(" + ".join(book.name for book in books), prices.values(), mix_dates=mix_dates)
+
+
+def combine(name: str, *parts: Price, mix_dates: bool = False) -> Price:
+    """A machine whose parts are priced apart, such as a host and its GPU, billed as the host: the
+    first part. Raises UsageError for parts of several dates or modes."""
+    if len({part.mode for part in parts}) != 1 or parts[0].mode is Mode.MONTHLY:
+        raise UsageError(f"{name}: its parts are not all paid by the hour in the same mode")
+    host = parts[0]
+    _dates(parts, mix_dates=mix_dates)
+    items = [
+        LineItem(name=item.name, usd_hour=item.usd_hour * part.multiplier)
+        for part in parts
+        for item in part.items
+    ]
+    return Price(
+        name=name,
+        provider=host.provider,
+        mode=host.mode,
+        items=tuple(items),
+        as_of=max(part.as_of for part in parts),
+        source="; ".join(dict.fromkeys(part.source for part in parts)),
+        region=host.region,
+        zone=host.zone,
+        vcpus=host.vcpus,
+        memory_gib=host.memory_gib,
+        billing_increment_s=host.billing_increment_s,
+        minimum_s=host.minimum_s,
+        accelerator=", ".join(
+            dict.fromkeys(part.accelerator for part in parts if part.accelerator)
+        ),
+    )
+
+
+def _dates(prices: tuple[Price, ...], *, mix_dates: bool) -> str:
+    dates = sorted({price.as_of for price in prices})
+    if len(dates) > 1 and not mix_dates:
+        raise UsageError(
+            f"prices of {' and '.join(dates)} together say nothing about either day",
+            hint="Use prices of one date, or ask for mixed dates",
+        )
+    return ", ".join(dates)
+
+
+def _check(what: str, value: float | None, *, above: bool) -> None:
+    if value is None:
+        return
+    if not math.isfinite(value) or value < 0 or (above and value == 0):
+        raise ValueError(f"{what} is {value:g}")
+
+
+def _check_date(text: str) -> None:
+    if not text:
+        raise ValueError("no date: a price without the day it held on says nothing")
+    try:
+        whole = date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ValueError(f"{text!r} is not a date (YYYY-MM-DD)")

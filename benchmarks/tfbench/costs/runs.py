@@ -1,0 +1,97 @@
+"""Training runs that have a time and a price, and one of them relative to another. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tfbench.costs import cost
+from tfbench.costs.cost import Amount, Offer, Relative
+from tfbench.costs.prices import Price
+from tfbench.measuring.statistics import Interval
+from tfbuild.errors import SampleError, UsageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One training run on a machine. `speedup` is over the reference arm's run beside it, where the
+    two were measured in pairs. A GPU's vCPUs are not counted.
+    """
+
+    workload: str
+    vcpus: int | None
+    arm: str
+    seconds: Amount
+    price: Price
+    speedup: Interval | None = None
+
+    @property
+    def name(self) -> str:
+        return run_name(self.arm, self.vcpus)
+
+    @property
+    def offer(self) -> Offer:
+        return cost.offer(self.name, self.seconds, self.price)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runs:
+    """`reference` is the arm that speedups are over."""
+
+    all: tuple[Run, ...]
+    reference: str
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.workload for run in self.all))
+
+    def of(self, workload: str) -> tuple[Run, ...]:
+        return tuple(run for run in self.all if run.workload == workload)
+
+    def find(self, workload: str, name: str) -> Run | None:
+        return next((run for run in self.of(workload) if run.name == name), None)
+
+    def beside(self, run: Run) -> Run | None:
+        """The reference's run of the same workload at the same number of vCPUs."""
+        return self.find(run.workload, run_name(self.reference, run.vcpus))
+
+    def baseline(self, text: str) -> Run:
+        """A run of that name, or of that arm at the largest number of vCPUs. Raises UsageError."""
+        found = [run for run in self.all if text in (run.name, run.arm)]
+        if not found:
+            names = dict.fromkeys(run.name for run in self.all)
+            raise UsageError(
+                f"there is no run of {text!r}, which costs are to be relative to",
+                hint=f"There are {', '.join(names)}",
+            )
+        return max(found, key=lambda run: run.vcpus or 0)
+
+    def relative(self, run: Run, baseline: Run) -> Relative:
+        """By the speedup that was measured in pairs where there is one, else from the two times."""
+        speedup = self._paired(run, baseline)
+        if run == baseline or speedup is None:
+            return cost.relative(run.offer, baseline.offer)
+        seconds = cost.point(baseline.seconds)
+        return cost.paired(run.name, speedup, run.price, baseline.price, baseline_s=seconds)
+
+    def _paired(self, run: Run, baseline: Run) -> Amount | None:
+        if (run.workload, run.vcpus) != (baseline.workload, baseline.vcpus):
+            return None
+        if baseline.arm == self.reference:
+            return run.speedup
+        if run.arm == self.reference and baseline.speedup is not None:
+            return cost.carry(baseline.speedup, lambda each: 1 / each)
+        return None
+
+
+def run_name(arm: str, vcpus: int | None) -> str:
+    return arm if vcpus is None else f"{arm}@{vcpus}"
+
+
+def gather(runs: Iterable[Run], reference: str) -> Runs:
+    """Raises SampleError for two of one workload that have the same name."""
+    found: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        if found.setdefault((run.workload, run.name), run) is not run:
+            raise SampleError(f"{run.name} of {run.workload} is there twice")
+    return Runs(all=tuple(found.values()), reference=reference)

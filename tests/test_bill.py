@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.invented import BASELINE, arm, cell, comparison, speedup, spread
+from tests.priced import price
+
+from tfbench.costs import article, catalog, cost
+from tfbench.costs.article import Total
+from tfbench.costs.bill import COMPOSED, TIMED, Bill, BillRow, Build, bill, bill_of_totals
+from tfbench.costs.cost import point
+from tfbench.costs.prices import PriceBook, bind
+from tfbench.measuring.results import Cell, Comparison, Failure
+from tfbench.measuring.statistics import Interval
+from tfbuild.errors import SampleError, UsageError
+from tfbuild.records import canonical
+
+GCE = catalog.shipped(article.PRICES)
+TOTALS = article.read_totals()
+ARTICLE = bill_of_totals(TOTALS, GCE)
+seconds = st.floats(0.1, 1e6)
+shares = st.floats(1e-4, 0.5)
+
+
+def book(**fields: object) -> PriceBook:
+    """2 vCPUs at 0.001 USD a second, 4 at twice as much."""
+    return bind(
+        "mine",
+        [price("m2", 3.6, vcpus=2, **fields), price("m4", 7.2, vcpus=4, **fields)],
+    )
+
+
+def billed(found: Comparison, prices: PriceBook | None = None, **options: object) -> Bill:
+    prices = prices or book()
+    machines = {2: prices.price("m2"), 4: prices.price("m4")}
+    return bill(found, prices, machines, **options)  # type: ignore[arg-type]
+
+
+def row(of: Bill, arm: str, vcpus: int | None, workload: str = "mnist_mlp") -> BillRow:
+    rows = [
+        each for each in of.rows if (each.workload, each.arm, each.vcpus) == (workload, arm, vcpus)
+    ]
+    assert len(rows) == 1
+    return rows[0]
+
+
+def interval(amount: cost.Amount | None) -> Interval:
+    assert isinstance(amount, Interval)
+    return amount
+
+
+def whole(amount: cost.Amount) -> tuple[float, float, float]:
+    each = interval(amount)
+    return each.value, each.low, each.high
+
+
+# --- the article ----------------------------------------------------------------------------------
+
+
+def test_every_relative_time_and_cost_of_the_article_comes_out() -> None:
+    with article.TOTALS.open(encoding="utf-8", newline="") as file:
+        recorded = list(csv.DictReader(file))
+    assert len(recorded) == len(ARTICLE.rows) == 54
+    for each in recorded:
+        vcpus = int(each["vcpus"]) if each["vcpus"] else None
+        found = row(ARTICLE, each["build"], vcpus, each["benchmark"])
+        assert found.machine == each["platform"]
+        assert point(found.run_s) == float(each["total_s"])
+        assert math.isclose(point(found.usd), float(each["cost_usd"]), abs_tol=5.1e-7)
+        assert math.isclose(point(found.relative_time), float(each["rel_time_gpu"]), abs_tol=5.1e-5)
+        assert math.isclose(point(found.relative_cost), float(each["rel_cost_gpu"]), abs_tol=5.1e-5)
+
+
+def test_relative_figures_are_those_of_the_articles_own_table() -> None:
+    for each in article.table(TOTALS, GCE):
+        for build, relative in (("pip", each.pip), ("compiled", each.compiled)):
+            found = row(ARTICLE, build, each.vcpus, each.model)
+            assert (found.relative_time, found.relative_cost) == (relative.time, relative.usd)
+
+
+def test_the_gain_of_compiling_comes_out() -> None:
+    means = {(vcpus, arm): point(each) for vcpus, arm, each in ARTICLE.speedups}
+    assert list(means) == [(8, "compiled"), (16, "compiled"), (32, "compiled"), (64, "compiled")]
+    assert [f"{means[vcpus, 'compiled']:.2f}" for vcpus in (8, 16, 64)] == ["1.43", "1.28", "1.04"]
+    assert f"{means[32, 'compiled']:.3f}" == "0.975"
+
+
+def test_8_vcpus_compiled_is_the_cheapest_for_every_model() -> None:
+    cheapest = [(each.workload, each.arm, each.vcpus) for each in ARTICLE.rows if each.cheapest]
+    assert cheapest == [(model, "compiled", 8) for model in article.models(TOTALS)]
+    assert len(cheapest) == 6
+
+
+def test_only_the_bidirectional_lstm_is_faster_without_the_gpu() -> None:
+    fastest = {each.workload: each.arm for each in ARTICLE.rows if each.fastest}
+    assert {model for model, arm in fastest.items() if arm != "gpu"} == {"imdb_bidirectional_lstm"}
+    assert all(each.on_front for each in ARTICLE.rows if each.cheapest or each.fastest)
+
+
+def test_the_articles_bill_says_what_it_is() -> None:
+    assert (ARTICLE.baseline, ARTICLE.composed, ARTICLE.skipped) == ("gpu", TIMED, ())
+    assert (ARTICLE.book, ARTICLE.as_of) == ("2017-07-gce", "2017-07-04")
+    assert [each.name for each in ARTICLE.machines] == ["gpu", "cpu8", "cpu16", "cpu32", "cpu64"]
+    assert all(each.amortisation is None for each in ARTICLE.rows)
+
+
+def test_another_baseline_of_the_article_may_be_named() -> None:
+    found = bill_of_totals(TOTALS, GCE, baseline="pip@8")
+    each = row(found, "compiled", 8)
+    assert math.isclose(point(each.relative_time), 87.8 / 138.5, rel_tol=1e-3)
+    assert math.isclose(point(each.relative_time), point(each.relative_cost))
+    assert bill_of_totals(TOTALS, GCE, baseline="pip").baseline == "pip@64"
+
+
+def test_the_articles_builds_pay_against_pip_on_the_same_machine() -> None:
+    found = bill_of_totals(TOTALS, GCE, build=Build(usd=1.0, runs_per_day=100.0))
+    paid = row(found, "compiled", 8).amortisation
+    assert paid is not None
+    saved = (138.457 - point(row(found, "compiled", 8).run_s)) * 0.063642 / 3600
+    assert math.isclose(point(paid.saving_usd), saved)
+    assert paid.runs == math.ceil(1.0 / saved)
+    assert row(found, "compiled", 32).amortisation is not None
+    assert [
+        each for each in found.rows if each.arm in {"pip", "gpu"} and each.amortisation is not None
+    ] == []
+
+
+def test_a_run_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(SampleError, match="pip@8 of mnist_mlp is there twice"):
+        bill_of_totals([*TOTALS, TOTALS[1]], GCE)
+
+
+def test_a_platform_without_a_price_is_named() -> None:
+    strange = Total(
+        model="mnist_mlp", build="gpu", platform="tpu", vcpus=None, epochs=1, seconds=1.0
+    )
+    with pytest.raises(UsageError, match="no prices for 'tpu'"):
+        bill_of_totals([strange], GCE)
+
+
+def test_logs_of_epochs_make_a_bill(tmp_path: Path) -> None:
+    for name, elapsed in (("gpu", 10.0), ("cpu8", 20.0)):
+        (tmp_path / name).write_text(f"epoch,elapsed\n1,{elapsed}\n2,{elapsed}\n", encoding="utf-8")
+    names = (f"mnist_mlp/gpu={tmp_path}/gpu", f"mnist_mlp/tuned/cpu8={tmp_path}/cpu8")
+    found = bill_of_totals([article.read_log(name, GCE) for name in names], GCE)
+    tuned = row(found, "tuned", 8)
+    assert (point(tuned.run_s), point(tuned.relative_time)) == (40.0, 2.0)
+    assert math.isclose(point(tuned.usd), 40 * 0.063642 / 3600)
+    assert (found.baseline, found.speedups) == ("gpu", ())
+
+
+@pytest.mark.parametrize("baseline", ["gpu", "", "pip@7", "pip@"])
+def test_a_baseline_that_has_no_run_is_told(baseline: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        bill_of_totals([TOTALS[1]], GCE, baseline=baseline)
+    assert f"no run of '{baseline}'" in caught.value.message
+    assert "pip@8" in caught.value.hint
+
+
+# --- a comparison ---------------------------------------------------------------------------------
+
+
+def sweep() -> Comparison:
+    """One workload at 2 and 4 vCPUs, measured in pairs."""
+    return comparison(
+        cell(
+            vcpus=2,
+            runs={BASELINE: spread(100.0, 0.1), "tuned": spread(80.0, 0.1)},
+            speedups=[speedup("tuned", spread(1.3), run=spread(1.25, 0.01))],
+        ),
+        cell(
+            vcpus=4,
+            runs={BASELINE: spread(60.0, 0.1), "tuned": spread(50.0, 0.1)},
+            speedups=[speedup("tuned", spread(1.3), run=spread(1.2, 0.01))],
+        ),
+    )
+
+
+def test_a_run_costs_its_seconds_on_the_machine_of_its_vcpus() -> None:
+    found = billed(sweep())
+    assert [(each.arm, each.vcpus, each.machine) for each in found.rows] == [
+        ("stock", 2, "m2"),
+        ("tuned", 2, "m2"),
+        ("stock", 4, "m4"),
+        ("tuned", 4, "m4"),
+    ]
+    assert whole(row(found, "tuned", 2).run_s) == whole(spread(80.0, 0.1))
+    assert whole(row(found, "tuned", 2).usd) == pytest.approx(whole(spread(0.08, 0.1)))
+    assert whole(row(found, "tuned", 4).usd) == pytest.approx(whole(spread(0.1, 0.1)))
+    assert (found.book, found.as_of, found.composed) == ("mine", "2020-02-29", COMPOSED)
+
+
+def test_figures_are_relative_to_the_baseline_at_most_vcpus() -> None:
+    found = billed(sweep())
+    assert found.baseline == "stock@4"
+    base = row(found, "stock", 4)
+    assert (base.relative_time, base.relative_cost) == (1.0, 1.0)
+    assert base.break_even_price_ratio is None
+    assert point(row(found, "stock", 2).relative_time) == pytest.approx(100 / 60)
+    assert point(row(found, "stock", 2).relative_cost) == pytest.approx(100 / 120)
+
+
+def test_what_was_measured_in_pairs_keeps_its_own_interval() -> None:
+    found = billed(sweep())
+    beside = row(found, "tuned", 4)
+    assert whole(beside.relative_time) == pytest.approx(whole(spread(1 / 1.2, 0.01)))
+    assert whole(beside.relative_cost) == pytest.approx(whole(spread(1 / 1.2, 0.01)))
+    assert whole(beside.break_even_price_ratio or 0) == pytest.approx(whole(spread(1.2, 0.01)))
+    apart = row(found, "tuned", 2)
+    assert point(apart.relative_time) == pytest.approx(80 / 60)
+    assert interval(apart.relative_time).half_width > 0.13
+
+
+def test_a_pair_counts_in_both_directions() -> None:
+    found = billed(sweep(), baseline="tuned@2")
+    assert found.baseline == "tuned@2"
+    assert whole(row(found, "stock", 2).relative_time) == pytest.approx(whole(spread(1.25, 0.01)))
+    assert row(found, "tuned", 2).relative_time == 1.0
+    assert row(found, "tuned", 4).break_even_price_ratio is None
+    assert row(found, "stock", 4).break_even_price_ratio is not None
+
+
+def test_two_candidates_were_not_measured_in_pairs_with_each_other() -> None:
+    runs: dict[str, Interval | None] = {
+        name: spread(seconds, 0.1) for name, seconds in (("stock", 100), ("a", 80), ("b", 60))
+    }
+    pairs = [speedup(name, spread(2), run=spread(2, 0.001)) for name in ("a", "b")]
+    found = billed(comparison(cell(runs=runs, speedups=pairs)), baseline="a@2")
+    assert point(row(found, "b", 2).relative_time) == pytest.approx(60 / 80)
+
+
+def test_without_a_ratio_of_runs_times_are_compared() -> None:
+    found = billed(comparison(cell()))
+    assert point(row(found, "tuned", 2).relative_time) == pytest.approx(0.8)
+    assert interval(row(found, "tuned", 2).relative_time).half_width > spread(1).half_width
+
+
+def test_increments_are_billed_in_relative_costs_too() -> None:
+    by_the_minute = book(billing_increment_s=60.0)
+    found = billed(sweep(), by_the_minute)
+    assert point(row(found, "tuned", 2).usd) == pytest.approx(0.12)
+    assert row(found, "tuned", 4).relative_cost == Interval(value=1.0, low=1.0, high=1.0)
+    assert point(row(found, "tuned", 4).relative_time) == pytest.approx(1 / 1.2)
+
+
+def test_the_cheapest_and_the_fastest_are_of_all_machines() -> None:
+    found = billed(sweep())
+    marks = {
+        f"{each.arm}@{each.vcpus}": (each.cheapest, each.fastest, each.on_front)
+        for each in found.rows
+    }
+    assert marks == {
+        "stock@2": (False, False, False),
+        "tuned@2": (True, False, True),
+        "stock@4": (False, False, False),
+        "tuned@4": (False, True, True),
+    }
+
+
+def test_a_build_pays_against_the_baseline_on_the_same_machine() -> None:
+    found = billed(sweep(), build=Build(usd=2.0, runs_per_day=10.0))
+    paid = row(found, "tuned", 2).amortisation
+    assert paid is not None
+    assert point(paid.saving_usd) == pytest.approx(0.1 * (1 - 1 / 1.25))
+    assert (paid.runs, paid.days) == (100, 10.0)
+    assert paid.soonest is not None
+    assert paid.latest is not None
+    assert paid.soonest < 100 < paid.latest
+    assert row(found, "stock", 2).amortisation is None
+    assert row(found, "stock", 4).amortisation is None
+    assert billed(sweep()).rows[1].amortisation is None
+
+
+def test_a_build_that_saves_no_whole_increment_never_pays() -> None:
+    found = billed(sweep(), book(billing_increment_s=60.0), build=Build(usd=2.0))
+    paid = row(found, "tuned", 2).amortisation
+    assert paid is not None
+    assert (point(paid.saving_usd), paid.runs) == (0.0, None)
+
+
+def test_settings_need_no_build() -> None:
+    facts = (
+        arm("stock", wheel_sha256="abc"),
+        arm("onednn off", wheel_sha256="abc", env=(("TF_ENABLE_ONEDNN_OPTS", "0"),)),
+        arm("tuned"),
+    )
+    runs: dict[str, Interval | None] = {each.name: spread(100.0) for each in facts}
+    found = billed(comparison(cell(runs=runs), arms=facts), build=Build(usd=2.0))
+    assert [each.arm for each in found.rows if each.amortisation] == ["tuned"]
+
+
+def test_speedups_are_means_over_workloads_by_vcpus() -> None:
+    cells = [
+        cell(name, speedups=[speedup("tuned", spread(2), run=spread(gain, 0.01))])
+        for name, gain in (("mnist_mlp", 1.0), ("lstm_text", 1.21))
+    ]
+    ((vcpus, arm, mean),) = billed(comparison(*cells)).speedups
+    assert (vcpus, arm) == (2, "tuned")
+    assert point(mean) == pytest.approx(1.1)
+    assert interval(mean).half_width == pytest.approx(spread(1, 0.01).half_width / math.sqrt(2))
+
+
+def test_what_has_no_run_is_left_out_and_told() -> None:
+    failed = Failure(arm="tuned", reason="the worker of arm tuned died")
+    found = billed(
+        comparison(
+            cell("mnist_mlp"),
+            cell("lstm_text", runs={"stock": spread(9.0)}, failures=[failed]),
+            cell("mnist_cnn", runs={"stock": spread(9.0), "tuned": None}),
+            cell("cifar10_cnn", runs={"stock": None, "tuned": spread(9.0)}),
+        )
+    )
+    assert found.skipped == (
+        "lstm_text tuned@2: the worker of arm tuned died",
+        "mnist_cnn tuned@2: not all phases of a run were timed",
+        "cifar10_cnn stock@2: not all phases of a run were timed",
+        "cifar10_cnn: stock@2, the baseline, has no run there",
+    )
+    assert [(each.workload, each.arm) for each in found.rows] == [
+        ("mnist_mlp", "stock"),
+        ("mnist_mlp", "tuned"),
+        ("lstm_text", "stock"),
+        ("mnist_cnn", "stock"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "cells", [[], [cell(runs={"stock": None, "tuned": None})]], ids=["no cells", "no runs"]
+)
+def test_without_runs_there_is_no_bill(cells: Sequence[Cell]) -> None:
+    with pytest.raises(SampleError, match="no cell has a training run to price"):
+        billed(comparison(*cells))
+
+
+def test_a_baseline_that_was_not_measured_is_told() -> None:
+    with pytest.raises(UsageError, match="there is no run of 'stock@8'"):
+        billed(sweep(), baseline="stock@8")
+
+
+def test_a_bill_is_a_record_that_can_be_saved() -> None:
+    assert '"baseline":"stock@4"' in canonical(billed(sweep(), build=Build(usd=1.0)))
+
+
+@settings(deadline=None)
+@given(
+    times=st.lists(st.tuples(seconds, seconds), min_size=1, max_size=4),
+    share=shares,
+    gain=st.floats(0.2, 5.0),
+)
+def test_the_baseline_is_itself_and_a_front_has_the_best(
+    times: list[tuple[float, float]], share: float, gain: float
+) -> None:
+    cells = [
+        cell(
+            f"w{number}",
+            vcpus=vcpus,
+            runs={"stock": spread(slow, share), "tuned": spread(fast, share)},
+            speedups=[speedup("tuned", spread(gain), run=spread(gain, share))],
+        )
+        for number, (slow, fast) in enumerate(times)
+        for vcpus in (2, 4)
+    ]
+    found = billed(comparison(*cells))
+    for workload in {each.workload for each in found.rows}:
+        mine = [each for each in found.rows if each.workload == workload]
+        assert len(mine) == 4
+        base = row(found, "stock", 4, workload)
+        assert (base.relative_time, base.relative_cost) == (1.0, 1.0)
+        assert [
+            sum(marks) for marks in zip(*((e.cheapest, e.fastest) for e in mine), strict=True)
+        ] == [
+            1,
+            1,
+        ]
+        assert all(each.on_front for each in mine if each.cheapest or each.fastest)
+        for each in mine:
+            if isinstance(each.relative_time, Interval):
+                time = each.relative_time
+                assert time.low <= time.value <= time.high
+            if isinstance(each.break_even_price_ratio, Interval):
+                product = each.break_even_price_ratio.value * point(each.relative_time)
+                assert math.isclose(product, 1.0)
