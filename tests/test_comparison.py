@@ -1,397 +1,447 @@
-"""From made-up launches to the records, the file and back; what cannot be compared is refused."""
+"""What a run decides before and after its measuring; no worker ever starts here."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-
-from tfbench.arms import Arm, check_arms, environment
-from tfbench.comparison import Comparison, Effort, check_agreement, load, questions
-from tfbench.host import Host, hugepages
-from tfbench.measurement import Launch, Measured, Question, Start
-from tfbench.results import SCHEMA, save
-from tfbench.samples import Sample, journal, read_samples
-from tfbench.statistics import LEVEL, MARGIN, Verdict
-from tfbench.summary import agreements, arm_facts, cell, difference, overall
-from tfbuild.cpu import Cpu, Vcpus
-from tfbuild.errors import AgreementError, DiskError, RecordError, SampleError, UsageError
-
-LOSSES = (2.30, 2.25, 2.21, 2.15, 2.10)
-STOCK = Arm(name="stock", python=Path("/arms/stock/bin/python"), label="tensorflow-cpu 2.14.1")
-TUNED = Arm(
-    name="tuned",
-    python=Path("/arms/tuned/bin/python"),
-    label="tensorflow-cpu 2.14.1+skylake.1",
-    env=(("TF_ENABLE_ONEDNN_OPTS", "1"),),
-    wheel_sha256="ab" * 32,
-)
-HOST = Host(
-    cpu=Cpu(
-        architecture="x86_64",
-        vendor="GenuineIntel",
-        name="Example CPU",
-        family=6,
-        model=85,
-        stepping=4,
-        microcode="0x1",
-        hypervisor=True,
-        features=frozenset({"avx2", "fma"}),
-    ),
-    vcpus=Vcpus(machine=4, affinity=4, quota=2.0, usable=2),
-    affinity=(0, 1, 2, 3),
-    kernel="6.1.0",
-    memory_bytes=8_000_000_000,
-    hugepages="madvise",
+from tests.measured import (
+    HOST,
+    LOSSES,
+    STOCK,
+    TUNED,
+    TWIN,
+    comparison,
+    entries,
+    fault,
+    measured,
+    paces,
+    start,
 )
 
+from tfbench.arms.arm import Arm
+from tfbench.measuring.comparison import (
+    COMPARISON,
+    SAMPLES,
+    SETTING,
+    Setting,
+    check_cells,
+    compare,
+    judge,
+    make_setting,
+    resumed,
+    unfinished,
+)
+from tfbench.measuring.host import read_host
+from tfbench.measuring.results import SCHEMA, Comparison, load, save
+from tfbench.measuring.samples import Entry, Fault, journal, read_journal
+from tfbench.measuring.schedule import Effort
+from tfbench.measuring.statistics import Verdict
+from tfbuild import records
+from tfbuild.errors import (
+    AgreementError,
+    DiskError,
+    HostError,
+    InconclusiveError,
+    RecordError,
+    RegressionError,
+    TensorwrightError,
+    UsageError,
+    WorkerError,
+)
 
-def question(workload: str = "mnist_mlp", vcpus: int = 2) -> Question:
-    return Question(workload=workload, vcpus=tuple(range(vcpus)), arms=(STOCK, TUNED), seed=1)
+EFFORT = Effort(looks=(3,), blocks=4)
 
 
-def start(arm: str, losses: Sequence[float] = LOSSES, **changed: object) -> Start:
-    facts: dict[str, object] = {
-        "inputs_sha256": "same",
-        "import_s": 1.5,
-        "build_s": 0.2,
-        "first_step_s": 0.4,
-        "tensorflow": "2.14.1",
-        "tensorflow_file": f"/arms/{arm}/lib/tensorflow/__init__.py",
-        "git_version": "v2.14.1",
-        "compiler_version": "clang 16",
-        "python": "3.11.7",
-        "numpy": "1.26.4",
-        "raised_kernels": {"OptionsDataset": 1},
-        "kernel_library": None,
-        "environment": {"TF_NUM_INTRAOP_THREADS": "2"},
+def setting(**changed: Any) -> Setting:  # noqa: ANN401
+    whole: dict[str, Any] = {
+        "host": HOST,
+        "arms": (STOCK, TUNED),
+        "workloads": ("mnist_mlp",),
+        "vcpus": (2,),
+        "effort": EFFORT,
+        "threshold": 0.0,
+        "seed": 1,
     }
-    return Start(arm=arm, facts=facts | changed, losses=tuple(losses))
+    return Setting(**whole | changed)
 
 
-def samples(number: int, seconds: Mapping[str, float], blocks: int = 10) -> tuple[Sample, ...]:
-    """Blocks of a machine that gets slower all the time, ABBA and BAAB in turn."""
-    chance = np.random.default_rng(number)
-    orders = (("stock", "tuned", "tuned", "stock"), ("tuned", "stock", "stock", "tuned"))
-    return tuple(
-        Sample(
-            workload="mnist_mlp",
-            vcpus=2,
-            launch=number,
-            block=block,
-            position=position,
-            arm=arm,
-            steps=10,
-            wall_s=seconds[arm] * (1 + 0.01 * (4 * block + position)) * chance.lognormal(0, 0.002),
-            cpu_s=0.1,
-            run_delay_s=0.0,
-        )
-        for block in range(blocks)
-        for position, arm in enumerate(orders[block % 2])
-    )
+def stopped(out: Path, asked: Setting, found: Sequence[Entry] = ()) -> Path:
+    """A folder as a run leaves it that was killed after these entries."""
+    records.save(out / SETTING, asked)
+    with journal(out / SAMPLES) as keep:
+        for entry in found:
+            keep(entry)
+    return out
 
 
-def measured(
-    workload: str = "mnist_mlp",
-    *,
-    tuned_s: float = 0.2,
-    launches: int = 3,
-    losses: Sequence[float] = LOSSES,
-) -> Measured:
-    agree = tuple(losses) == LOSSES
-    return Measured(
-        question=question(workload),
-        launches=tuple(
-            Launch(
-                starts=(start("stock"), start("tuned", losses, kernel_library="/k/skylake.so")),
-                samples=samples(number, {"stock": 0.3, "tuned": tuned_s}) if agree else (),
-            )
-            for number in range(launches)
-        ),
-    )
-
-
-def comparison(*found: Measured) -> Comparison:
-    generator = np.random.default_rng(0)
-    return Comparison(
-        schema=SCHEMA,
-        made="2026-01-02T03:04:05+00:00",
-        seconds=75.0,
-        seed=1,
-        effort=Effort(launches=3, blocks=10),
-        margin=MARGIN,
-        level=LEVEL,
-        host=HOST,
-        arms=arm_facts((STOCK, TUNED), found[0].launches[0].starts),
-        cells=tuple(cell(each, generator) for each in found),
-        overall=overall(found, generator),
-    )
-
-
-def test_a_candidate_that_needs_two_thirds_of_the_time_is_faster() -> None:
-    found = cell(measured(), np.random.default_rng(0))
-    (speedup,) = found.speedups
-    assert speedup.verdict is Verdict.FASTER
-    assert math.isclose(speedup.interval.value, 1.5, rel_tol=0.01)
-    assert speedup.interval.low < 1.5 < speedup.interval.high
-    assert (found.steps, found.launches, found.blocks, found.batch) == (10, 3, 30, 128)
-
-
-def test_times_per_step_are_in_milliseconds_and_their_ratio_is_the_speedup() -> None:
-    found = cell(measured(), np.random.default_rng(0))
-    stock, tuned = (arm.step_ms for arm in found.arms)
-    assert stock is not None
-    assert tuned is not None
-    assert 30 < stock.value < 42, "0.3 s for 10 steps, up to 40 % slower in the end"
-    assert math.isclose(stock.value / tuned.value, found.speedups[0].interval.value, rel_tol=0.01)
-
-
-def test_arms_that_take_the_same_time_are_within_noise() -> None:
-    found = cell(measured(tuned_s=0.3), np.random.default_rng(0))
-    assert found.speedups[0].verdict is not Verdict.FASTER
-    assert math.isclose(found.speedups[0].interval.value, 1.0, abs_tol=0.01)
-
-
-def test_a_slow_candidate_is_called_slower() -> None:
-    found = comparison(measured(tuned_s=0.4), measured("lstm_text", tuned_s=0.33))
-    assert [each.speedups[0].verdict for each in found.cells] == [Verdict.SLOWER] * 2
-    (mean,) = found.overall
-    assert mean.speedup.verdict is Verdict.SLOWER
-    assert math.isclose(mean.speedup.interval.value, math.sqrt(0.75 / 1.1), rel_tol=0.01)
-
-
-def test_overall_has_one_figure_for_each_number_of_vcpus() -> None:
-    one = dataclasses.replace(measured(tuned_s=0.3), question=question(vcpus=1))
-    found = overall((measured(), one), np.random.default_rng(0))
-    assert [(each.vcpus, each.workloads) for each in found] == [(2, 1), (1, 1)]
-    two, one_vcpu = (each.speedup.interval.value for each in found)
-    assert (round(two, 1), round(one_vcpu, 1)) == (1.5, 1.0)
-
-
-def test_a_launch_without_samples_is_no_answer() -> None:
-    broken = measured()
-    launches = (*broken.launches[:2], dataclasses.replace(broken.launches[2], samples=()))
-    with pytest.raises(SampleError, match="launch"):
-        cell(dataclasses.replace(broken, launches=launches), np.random.default_rng(0))
-
-
-def test_a_block_that_lacks_a_sample_is_refused() -> None:
-    broken = measured(launches=1)
-    torn = dataclasses.replace(broken.launches[0], samples=broken.launches[0].samples[:-1])
-    with pytest.raises(SampleError, match="2 samples of one arm and 1 of the other"):
-        cell(dataclasses.replace(broken, launches=(torn,)), np.random.default_rng(0))
-
-
-def test_samples_with_other_step_counts_are_refused() -> None:
-    broken = measured(launches=1)
-    first, *rest = broken.launches[0].samples
-    mixed = (dataclasses.replace(first, steps=11), *rest)
-    launch = dataclasses.replace(broken.launches[0], samples=mixed)
-    with pytest.raises(SampleError, match="different numbers of steps"):
-        cell(dataclasses.replace(broken, launches=(launch,)), np.random.default_rng(0))
-
-
-# --- agreement ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        (LOSSES, 0.0),
-        ((2.30, 2.25, 2.21, 2.15, 2.205), 0.105 / 2.205),
-        ((2.30, 2.25, 2.21, 2.15, math.nan), None),
-        ((2.30, math.inf, 2.21, 2.15, 2.10), None),
-    ],
-)
-def test_the_worst_loss_decides(others: Sequence[float], expected: float | None) -> None:
-    found = difference(LOSSES, others)
-    assert found == (None if expected is None else pytest.approx(expected))
-
-
-def test_losses_that_are_not_numbers_in_both_arms_do_not_agree() -> None:
-    wrong = (math.nan,) * 5
-    (agreement,) = agreements([(start("stock", wrong), start("tuned", wrong))])
-    assert not agreement.agrees
-
-
-def test_every_launch_must_agree() -> None:
-    off = tuple(loss * 1.002 for loss in LOSSES)
-    found = agreements(
-        [(start("stock"), start("tuned")), (start("stock"), start("tuned", off))],
-    )
-    assert [each.agrees for each in found] == [False]
-    assert found[0].difference == pytest.approx(0.002, rel=0.01)
-
-
-def test_rounding_is_allowed() -> None:
-    off = tuple(loss * (1 + 5e-4) for loss in LOSSES)
-    (agreement,) = agreements([(start("stock"), start("tuned", off))])
-    assert agreement.agrees
-
-
-def test_arms_that_did_not_start_equal_are_refused() -> None:
-    with pytest.raises(AgreementError, match="did not start from equal data"):
-        agreements([(start("stock"), start("tuned", inputs_sha256="other"))])
-
-
-def test_losses_that_differ_are_kept_and_then_an_error_that_lists_both() -> None:
-    off = (2.30, 2.25, 2.21, 2.15, 2.20)
-    found = comparison(measured(losses=off), measured("lstm_text"))
-    wrong, right = found.cells
-    assert not wrong.agrees
-    assert (wrong.speedups, wrong.steps, wrong.blocks) == ((), 0, 0)
-    assert wrong.arms[1].losses == off
-    assert right.agrees
-    assert [each.workloads for each in found.overall] == [1], "the other cell still counts"
-    with pytest.raises(AgreementError, match=r"mnist_mlp.* 2\.1, of tuned .* 2\.2,"):
-        check_agreement(found)
-
-
-def test_arms_that_agree_pass() -> None:
-    check_agreement(comparison(measured()))
-
-
-def test_without_any_agreement_there_is_no_overall_figure() -> None:
-    assert comparison(measured(losses=(1.0, 1.0, 1.0, 1.0, 1.0))).overall == ()
-
-
-# --- files --------------------------------------------------------------------------------------
-
-
-def test_a_comparison_loads_back_as_it_was_saved(tmp_path: Path) -> None:
-    made = comparison(measured(), measured("lstm_text", losses=(1.0, 1.0, 1.0, 1.0, 1.0)))
-    save(tmp_path / "comparison.json", made)
-    assert load(tmp_path / "comparison.json") == made
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"seed": 1', '"seed": "one"'),
-        ('"verdict": "faster"', '"verdict": "splendid"'),
-        ('"made"', '"baked"'),
-        ('"schema": 1', '"schema": 2'),
-        ('"seconds": 75.0', '"seconds": true'),
-    ],
-)
-def test_a_foreign_comparison_is_refused(tmp_path: Path, old: str, new: str) -> None:
-    path = tmp_path / "comparison.json"
-    save(path, comparison(measured()))
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(RecordError):
-        load(path)
-
-
-def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "samples.jsonl"
-    given = samples(0, {"stock": 0.3, "tuned": 0.2}, blocks=2)
-    with journal(path) as keep:
-        for sample in given:
-            keep(sample)
-            assert path.read_bytes().endswith(b"}\n"), "on disk before the next is taken"
-    assert read_samples(path) == given
-
-
-def test_a_torn_last_line_is_dropped_and_a_torn_middle_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    given = samples(0, {"stock": 0.3, "tuned": 0.2}, blocks=1)
-    with journal(path) as keep:
-        for sample in given:
-            keep(sample)
-    whole = path.read_text(encoding="utf-8")
-    path.write_text(whole[:-20], encoding="utf-8")
-    assert read_samples(path) == given[:-1]
-    path.write_text(whole[20:], encoding="utf-8")
-    with pytest.raises(RecordError, match="line 1"):
-        read_samples(path)
-
-
-def test_a_missing_samples_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="No such file"):
-        read_samples(tmp_path / "samples.jsonl")
-
-
-def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(DiskError), journal(tmp_path / "file" / "samples.jsonl"):
-        pass
-
-
-def test_a_full_disk_is_an_error() -> None:
-    sample = samples(0, {"stock": 0.3, "tuned": 0.2}, blocks=1)[0]
-    with journal(Path("/dev/full")) as keep, pytest.raises(DiskError, match="No space left"):
-        keep(sample)
-
-
-# --- what is asked ------------------------------------------------------------------------------
+# --- what is asked --------------------------------------------------------------------------------
 
 
 def test_every_workload_is_asked_at_every_number_of_vcpus() -> None:
-    asked = questions((STOCK, TUNED), ("mnist_mlp", "lstm_text"), (1, 2, 2), HOST, 7)
-    assert [(each.workload, each.vcpus) for each in asked] == [
+    found = setting(workloads=("mnist_mlp", "lstm_text"), vcpus=(1, 2), seed=7).questions
+    assert [(each.workload, each.vcpus) for each in found] == [
         ("mnist_mlp", (0,)),
         ("lstm_text", (0,)),
         ("mnist_mlp", (0, 1)),
         ("lstm_text", (0, 1)),
     ]
+    assert {each.seed for each in found} == {7}
+
+
+def test_the_baseline_is_asked_twice_and_the_arms_in_their_order() -> None:
+    control = dataclasses.replace(TUNED, name="control", tolerance=0.01)
+    (found,) = setting(arms=(STOCK, control, TUNED)).questions
+    assert [arm.name for arm in found.arms] == [STOCK.name, TWIN, "control", TUNED.name]
+    assert found.tolerances["control"] == 0.01
 
 
 @pytest.mark.parametrize(
     ("workloads", "vcpus", "words"),
     [
         (("mnist_mlp",), (3,), "3 vCPUs cannot be measured here, 2 are usable"),
-        (("mnist_mlp",), (0,), "0 vCPUs"),
+        (("mnist_mlp",), (1, 0), "0 vCPUs"),
+        (("mnist_mlp",), (-1,), "-1 vCPUs"),
         (("mnist_mlp",), (), "nothing to compare"),
         ((), (1,), "nothing to compare"),
-        (("mnist",), (1,), "unknown workload mnist"),
+        (("mnist_mlp", "mnist"), (1,), "unknown workload mnist"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
     workloads: tuple[str, ...], vcpus: tuple[int, ...], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        questions((STOCK, TUNED), workloads, vcpus, HOST, 1)
+        check_cells(workloads, vcpus, usable=2)
+    check_cells(("mnist_mlp",), (1, 2), usable=2)
 
 
-@pytest.mark.parametrize("arms", [(), (STOCK,), (STOCK, STOCK)])
-def test_a_comparison_needs_two_different_arms(arms: tuple[Arm, ...]) -> None:
+def made(arms: Sequence[Arm] = (STOCK, TUNED), vcpus: Sequence[int] = (1, 1)) -> Setting:
+    workloads = ("lstm_text", "mnist_mlp", "lstm_text")
+    return make_setting(arms, workloads, vcpus, effort=EFFORT, threshold=0.01, seed=3)
+
+
+def test_a_setting_is_of_this_machine_and_asks_nothing_twice() -> None:
+    found = made()
+    assert found.host == read_host()
+    assert (found.workloads, found.vcpus) == (("lstm_text", "mnist_mlp"), (1,))
+
+
+@pytest.mark.parametrize(
+    "arms",
+    [(STOCK,), (STOCK, STOCK), (STOCK, TUNED, dataclasses.replace(TUNED, name=TWIN))],
+)
+def test_arms_that_could_be_mistaken_for_each_other_are_refused(arms: Sequence[Arm]) -> None:
+    """Also one that is called like the baseline's second worker."""
     with pytest.raises(UsageError):
-        check_arms(arms)
+        made(arms)
 
 
-def test_a_worker_gets_a_small_environment_and_the_arms_own_values_win() -> None:
-    arm = dataclasses.replace(TUNED, env=(("OMP_NUM_THREADS", "7"), ("ONEDNN_MAX_CPU_ISA", "AVX")))
-    env = environment(
-        arm,
-        vcpus=2,
-        home=Path("/nowhere"),
-        padding=100,
-        inherited={"PATH": "/bin", "LD_PRELOAD": "spy.so", "TF_ENABLE_ONEDNN_OPTS": "0"},
-    )
-    assert env["PATH"] == "/bin"
-    assert env["TF_NUM_INTRAOP_THREADS"] == env["TF_NUM_INTEROP_THREADS"] == "2"
-    assert env["OMP_NUM_THREADS"] == "7"
-    assert env["ONEDNN_MAX_CPU_ISA"] == "AVX"
-    assert env["CUDA_VISIBLE_DEVICES"] == ""
-    assert len(env["TENSORWRIGHT_PADDING"]) == 100
-    assert {"LD_PRELOAD", "TF_ENABLE_ONEDNN_OPTS"}.isdisjoint(env)
+def test_more_vcpus_than_the_machine_has_are_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be measured here"):
+        made(vcpus=[read_host().vcpus.usable + 1])
 
 
-def test_the_arms_prefix_is_its_environment_even_where_python_is_a_link(tmp_path: Path) -> None:
-    python = tmp_path / "arm" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.symlink_to("/usr/bin/env")
-    assert dataclasses.replace(STOCK, python=python).prefix == tmp_path / "arm"
+# --- going on -------------------------------------------------------------------------------------
 
 
-def test_the_mode_of_huge_pages_is_the_one_in_brackets(tmp_path: Path) -> None:
-    path = tmp_path / "enabled"
-    path.write_text("always [madvise] never\n", encoding="ascii")
-    assert hugepages(path) == "madvise"
-    assert hugepages(tmp_path / "none") == ""
+def test_a_new_folder_has_nothing_to_go_on_from(tmp_path: Path) -> None:
+    assert resumed(setting(), tmp_path / "new") == ()
+    records.save(tmp_path / SETTING, setting())
+    assert resumed(setting(), tmp_path) == ()
+
+
+def test_a_run_goes_on_from_all_that_its_journal_has(tmp_path: Path) -> None:
+    found = entries(paces(), launches=2)[:-5]
+    stopped(tmp_path, setting(), found)
+    assert resumed(setting(), tmp_path) == tuple(found)
+    save(tmp_path / COMPARISON, dataclasses.replace(comparison(), complete=False))
+    assert resumed(setting(), tmp_path) == tuple(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"seed": 2}, r"seed \(1, now 2\)"),
+        ({"threshold": 0.01}, r"threshold \(0\.0, now 0\.01\)"),
+        ({"vcpus": (1, 2)}, r"vcpus \(\[2\], now \[1, 2\]\)"),
+        ({"workloads": ("mnist_cnn",)}, "workloads"),
+        ({"effort": dataclasses.replace(EFFORT, blocks=5)}, r"effort\.blocks \(4, now 5\)"),
+        ({"effort": dataclasses.replace(EFFORT, budget_s=9.0)}, r"effort\.budget_s \(null, now 9"),
+        ({"arms": (STOCK, dataclasses.replace(TUNED, env=(("A", "b"),)))}, "arms"),
+        ({"arms": (STOCK, dataclasses.replace(TUNED, wheel_sha256="cd" * 32))}, "arms"),
+        ({"arms": (STOCK, dataclasses.replace(TUNED, tolerance=0.5))}, "arms"),
+        ({"schema": SCHEMA + 1}, "schema"),
+    ],
+)
+def test_a_run_that_asked_something_else_is_refused_by_name(
+    changed: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    stopped(tmp_path, setting(), entries(paces(), launches=1))
+    with pytest.raises(UsageError, match=rf"another run, which differs in {named}") as caught:
+        resumed(setting(**changed), tmp_path)
+    assert "--out" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kernel", "6.2.0"), ("hugepages", "never"), ("affinity", (0, 1)), ("governor", "powersave")],
+)
+def test_a_run_of_another_machine_is_refused_as_such(
+    field: str,
+    value: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
+    stopped(tmp_path, setting(), entries(paces(), launches=1))
+    other = dataclasses.replace(HOST, **{field: value})
+    with pytest.raises(HostError, match=rf"differs in host\.{field}"):
+        resumed(setting(host=other), tmp_path)
+    with pytest.raises(UsageError, match=rf"differs in host\.{field}.*; seed"):
+        resumed(setting(host=other, seed=2), tmp_path)
+
+
+def test_a_difference_deep_in_the_host_is_named(tmp_path: Path) -> None:
+    stopped(tmp_path, setting())
+    cpu = dataclasses.replace(HOST.cpu, microcode="0x2")
+    with pytest.raises(HostError, match=r'host\.cpu\.microcode \("0x1", now "0x2"\)'):
+        resumed(setting(host=dataclasses.replace(HOST, cpu=cpu)), tmp_path)
+
+
+def test_a_finished_run_is_not_measured_again(tmp_path: Path) -> None:
+    stopped(tmp_path, setting(), entries(paces(), launches=3))
+    compare(setting(), tmp_path)
+    for again in (resumed, compare):
+        with pytest.raises(UsageError, match="holds a finished comparison"):
+            again(setting(), tmp_path)
+
+
+def test_samples_of_nobody_knows_what_are_left_alone(tmp_path: Path) -> None:
+    stopped(tmp_path, setting(), entries(paces(), launches=1))
+    (tmp_path / SETTING).unlink()
+    before = (tmp_path / SAMPLES).read_bytes()
+    with pytest.raises(UsageError, match="samples of an unknown run"):
+        compare(setting(), tmp_path)
+    assert (tmp_path / SAMPLES).read_bytes() == before
+
+
+@pytest.mark.parametrize("file", [SETTING, SAMPLES, COMPARISON])
+def test_a_damaged_folder_is_an_error(file: str, tmp_path: Path) -> None:
+    stopped(tmp_path, setting(), entries(paces(), launches=1))
+    (tmp_path / file).write_text('{"schema": 2, "cells": tru\n', encoding="utf-8")
+    with pytest.raises(RecordError, match=file):
+        resumed(setting(), tmp_path)
+
+
+# --- finding what to go on with -------------------------------------------------------------------
+
+
+def aged(folder: Path, seconds: int) -> Path:
+    os.utime(folder / SETTING, (1_000_000 - seconds,) * 2)
+    return folder
+
+
+def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> None:
+    older = aged(stopped(tmp_path / "a", setting()), 30)
+    newer = aged(stopped(tmp_path / "b", setting()), 20)
+    other = aged(stopped(tmp_path / "c", setting(seed=2)), 10)
+    done = stopped(tmp_path / "d", setting(), entries(paces(), launches=3))
+    compare(setting(), done)
+    aged(done, 0)
+    empty = tmp_path / "e"
+    empty.mkdir()
+    folders = [older, empty, done, newer, other, tmp_path / "none"]
+    assert unfinished(setting(), folders) == newer
+    assert unfinished(setting(seed=2), folders) == other
+    assert unfinished(setting(seed=3), folders) is None
+    assert unfinished(setting(), []) is None
+
+
+@pytest.mark.parametrize("file", [SETTING, COMPARISON])
+def test_a_damaged_folder_does_not_keep_others_from_going_on(file: str, tmp_path: Path) -> None:
+    wanted = aged(stopped(tmp_path / "a", setting()), 30)
+    damaged = stopped(tmp_path / "b", setting())
+    (damaged / file).write_text('{"schema": 1}', encoding="utf-8")
+    assert unfinished(setting(), [damaged, wanted]) == wanted
+    assert unfinished(setting(), [damaged]) is None
+
+
+# --- a run from its journal alone -----------------------------------------------------------------
+
+
+def test_a_run_that_was_killed_after_its_last_launch_only_sums_up(tmp_path: Path) -> None:
+    """The arms' pythons do not exist: nothing could be measured any more."""
+    found = entries(paces(1.25), launches=3)
+    stopped(tmp_path, setting(), found)
+    result = compare(setting(), tmp_path)
+    assert read_journal(tmp_path / SAMPLES) == tuple(found)
+    assert load(tmp_path / COMPARISON) == result
+    assert (result.complete, result.seed, result.host) == (True, 1, HOST)
+    (cell,) = result.cells
+    assert cell.speedups[0].interval.value == pytest.approx(1.25)
+    assert [arm.name for arm in result.arms] == [STOCK.name, TUNED.name]
+    assert [each.speedup.arm for each in result.overall] == [TUNED.name]
+    judge(result, gate=True)
+
+
+def test_an_arm_that_had_failed_before_the_run_was_stopped_stays_out(tmp_path: Path) -> None:
+    other = dataclasses.replace(TUNED, name="other")
+    asked = setting(arms=(STOCK, TUNED, other))
+    rest = entries({STOCK.name: 0.02, TWIN: 0.02, "other": 0.01}, launches=3)
+    stopped(tmp_path, asked, [fault(TUNED.name, 0), *rest])
+    (cell,) = compare(asked, tmp_path).cells
+    assert [each.arm for each in cell.failures] == [TUNED.name]
+    assert [each.arm for each in cell.speedups] == ["other"]
+    assert read_journal(tmp_path / SAMPLES)[0] == fault(TUNED.name, 0)
+
+
+def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_path: Path) -> None:
+    """The first and the last cell are in the journal, the second has an arm that is not there."""
+    asked = setting(workloads=("mnist_mlp", "mnist_cnn", "lstm_text"))
+    known = [*entries(paces(), launches=3), *entries(paces(), launches=3, workload="lstm_text")]
+    stopped(tmp_path, asked, known)
+    said: list[tuple[int, int, str]] = []
+    between: list[Comparison] = []
+
+    def listen(done: int, total: int, detail: str) -> None:
+        said.append((done, total, detail))
+        if (tmp_path / COMPARISON).exists():
+            between.append(load(tmp_path / COMPARISON))
+
+    result = compare(asked, tmp_path, listen)
+    first, second, third = result.cells
+    assert first.speedups
+    assert third.speedups
+    assert not second.arms
+    assert not second.speedups
+    (failure,) = second.failures
+    assert "did not start" in failure.reason
+    assert result.complete
+    assert result.overall[0].workloads == 2
+    assert not any(each.complete for each in between)
+    assert len(between[-1].cells) == 2, "what is finished is on disk before the next begins"
+    assert all(0 <= done <= total for done, total, _ in said)
+    assert said[0][2] == "mnist_mlp on 2 vCPUs, launch 4"
+    faults = [each for each in read_journal(tmp_path / SAMPLES) if isinstance(each, Fault)]
+    assert [(each.workload, each.arm) for each in faults] == [("mnist_cnn", failure.arm)]
+    with pytest.raises(WorkerError, match=r"1 arm failed: mnist_cnn on 2 vCPUs: .*did not start"):
+        judge(result, gate=False)
+
+
+def test_a_run_in_which_nothing_starts_ends_with_marked_cells(tmp_path: Path) -> None:
+    result = compare(setting(vcpus=(1, 2)), tmp_path)
+    assert [len(each.failures) for each in result.cells] == [1, 1]
+    assert (result.arms, result.overall, result.complete) == ((), (), True)
+    with pytest.raises(WorkerError, match=r"2 arms failed: .*rest was measured"):
+        judge(result, gate=True)
+
+
+@pytest.mark.parametrize(
+    ("blocked", "error"),
+    [(".", DiskError), (COMPARISON, DiskError), (SETTING, RecordError), (SAMPLES, UsageError)],
+)
+def test_a_folder_that_cannot_be_used_is_an_error(
+    blocked: str, error: type[TensorwrightError], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    if blocked == ".":
+        out.write_text("a file", encoding="utf-8")
+    else:
+        (out / blocked / "in the way").mkdir(parents=True)
+    with pytest.raises(error):
+        compare(setting(), out)
+
+
+@pytest.mark.parametrize("blocked", ["logs", "logs/home"])
+def test_logs_that_cannot_be_written_are_an_error(blocked: str, tmp_path: Path) -> None:
+    (tmp_path / blocked).parent.mkdir(exist_ok=True)
+    (tmp_path / blocked).write_text("a file", encoding="utf-8")
+    with pytest.raises(DiskError, match=r"cannot write .*logs"):
+        compare(setting(), tmp_path)
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+WRONG = [start(STOCK.name), start(TWIN), start(TUNED.name, losses=tuple(2 * x for x in LOSSES))]
+FASTER = entries(paces(1.5))
+SLOWER = entries(paces(0.8))
+NOTHING = entries(paces(1.0))
+UNCLEAR = entries(paces(1.0), spread=0.2, seed=3)
+
+
+def journalled(*cells: Sequence[Entry]) -> Comparison:
+    return comparison(*(measured(each) for each in cells))
+
+
+def renamed(found: Sequence[Entry], workload: str) -> list[Entry]:
+    return [dataclasses.replace(each, workload=workload) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "error"),
+    [
+        (FASTER, Verdict.FASTER, None),
+        (NOTHING, Verdict.WITHIN_NOISE, None),
+        (SLOWER, Verdict.SLOWER, RegressionError),
+        (UNCLEAR, Verdict.INCONCLUSIVE, InconclusiveError),
+    ],
+)
+def test_a_gate_lets_pass_what_is_not_slower_and_known(
+    found: Sequence[Entry], verdict: Verdict, error: type[TensorwrightError] | None
+) -> None:
+    result = journalled(found)
+    assert result.overall[0].speedup.verdict is verdict
+    judge(result, gate=False)
+    if error is None:
+        judge(result, gate=True)
+    else:
+        with pytest.raises(error, match=r"tuned .*on 2 vCPUs"):
+            judge(result, gate=True)
+
+
+def test_a_regression_is_told_before_what_is_unclear() -> None:
+    unclear = [dataclasses.replace(each, vcpus=1) for each in UNCLEAR]
+    with pytest.raises(RegressionError, match=r"^slower than stock: tuned in mnist_mlp on 2 vCPUs"):
+        judge(journalled(unclear, SLOWER), gate=True)
+
+
+def test_a_gate_without_a_figure_is_not_passed() -> None:
+    with pytest.raises(TensorwrightError):
+        judge(journalled([*FASTER, fault(TWIN, 3)]), gate=True)
+
+
+def test_a_wheel_that_computes_something_else_fails_with_both_losses() -> None:
+    result = journalled(WRONG, renamed(FASTER, "lstm_text"))
+    assert len(result.overall) == 1, "the other cell still counts"
+    with pytest.raises(
+        AgreementError, match=r"mnist_mlp, first losses of stock 2\.3 2\.25 .*, of tuned 4\.6 4\.5"
+    ):
+        judge(result, gate=False)
+
+
+def test_losses_that_are_no_numbers_can_be_told() -> None:
+    nothing = [start(STOCK.name), start(TUNED.name, losses=(2.3, *(None,) * 4))]
+    with pytest.raises(AgreementError, match=r"of tuned 2\.3 nan nan nan nan,"):
+        judge(journalled(nothing), gate=False)
+
+
+def test_a_wrong_wheel_is_told_before_all_else() -> None:
+    failed = [*renamed(FASTER, "lstm_text"), fault(TUNED.name, 3, workload="lstm_text")]
+    result = journalled(WRONG, failed, renamed(SLOWER, "mnist_cnn"))
+    with pytest.raises(AgreementError):
+        judge(result, gate=True)
+    with pytest.raises(WorkerError):
+        judge(journalled(failed, renamed(SLOWER, "mnist_cnn")), gate=True)
+
+
+def test_run_json_says_what_was_asked(tmp_path: Path) -> None:
+    """A person may read it, so paths and numbers stand there plainly."""
+    stopped(tmp_path, setting(), FASTER)
+    said = json.loads((tmp_path / SETTING).read_text(encoding="utf-8"))
+    assert said["arms"][1]["python"] == str(TUNED.python)
+    assert said["workloads"] == ["mnist_mlp"]
+    assert said["effort"]["looks"] == [3]

@@ -1,32 +1,84 @@
-"""The real worker in the stock TensorFlow's environment: its answers, and what can go wrong."""
+"""Real workers in the stock TensorFlow's environment: a whole comparison, and what can go wrong."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.altered import altered
 
-from tfbench.arms import Arm, environment
-from tfbench.comparison import COMPARISON, SAMPLES, Effort, compare, load
-from tfbench.samples import read_samples
-from tfbench.sessions import WORKER, Session, session
-from tfbench.workloads import WORKLOADS
-from tfbuild.errors import AgreementError, HostError, WorkerError
+from tfbench.arms.arm import Arm, environment
+from tfbench.inside.worker import SLOWDOWN
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring.comparison import COMPARISON, SAMPLES, Setting, compare, judge, make_setting
+from tfbench.measuring.host import read_host
+from tfbench.measuring.measurement import CHECKED_STEPS
+from tfbench.measuring.results import Agreement, Cell, Comparison, load
+from tfbench.measuring.samples import (
+    AUGMENT,
+    TRAIN,
+    VALIDATE,
+    End,
+    Entry,
+    Fault,
+    Sample,
+    Start,
+    read_journal,
+)
+from tfbench.measuring.schedule import Effort
+from tfbench.measuring.sessions import Session, session
+from tfbuild.errors import AgreementError, WorkerError
 
 pytestmark = pytest.mark.toolchain
 
 ROOTS = [str(Path(__file__).parents[2] / name) for name in ("build", "benchmarks")]
-TINY = Effort(launches=1, blocks=2)
+WAIT_S = 180.0
+EFFORT = Effort(looks=(3,), blocks=3)
+SLOWER = 1.10
+LIMIT_S = 8.0
+"""For an answer; they come within two seconds even when all arms start at once."""
+
+# Each is appended to TensorFlow's own first file.
+WRONG = """
+from tensorflow.python.ops import gen_math_ops as _ops
+_real = _ops.mat_mul
+_ops.mat_mul = lambda *given, **named: _real(*given, **named) * {factor}
+"""
+OTHER_NUMBERS = """
+import numpy as _numpy
+_real = _numpy.random.default_rng
+_numpy.random.default_rng = lambda seed: _real([1, *_numpy.atleast_1d(seed)])
+"""
+STARVED = """
+import resource as _resource
+_pages = int(open("/proc/self/statm").read().split()[0])
+_most = _pages * _resource.getpagesize() + 30_000_000
+_resource.setrlimit(_resource.RLIMIT_AS, (_most, _most))
+"""
+BACKWARDS = """
+import time as _time
+_real = _time.perf_counter
+_time.perf_counter = lambda: -_real()
+"""
+NOISY = """
+import os as _os, sys as _sys
+_sys.stdout.write("noise from Python")
+_sys.stdout.flush()
+_os.write(1, b"noise from a plugin")
+"""
 
 
 def arm(name: str, python: Path, **env: str) -> Arm:
@@ -34,14 +86,19 @@ def arm(name: str, python: Path, **env: str) -> Arm:
 
 
 @contextlib.contextmanager
-def opened(one: Arm, folder: Path) -> Iterator[Session]:
-    env = environment(one, vcpus=1, home=folder, padding=7, inherited=os.environ)
+def opened(one: Arm, folder: Path, vcpus: int = 1) -> Iterator[Session]:
+    env = environment(one, vcpus=vcpus, home=folder, padding=7, inherited=os.environ)
     with session(one, env, folder / f"{one.name}.log") as started:
         yield started
 
 
 def first_cpu() -> tuple[int, ...]:
     return (min(os.sched_getaffinity(0)),)
+
+
+def asked(*arms: Arm) -> Setting:
+    vcpus = [read_host().vcpus.usable]
+    return make_setting(arms, ["mnist_mlp"], vcpus, effort=EFFORT, threshold=0.0, seed=5)
 
 
 def running(pid: int) -> bool:
@@ -53,62 +110,338 @@ def running(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def ends_within(pid: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while running(pid) and time.monotonic() < deadline:
+def wait_until(holds: Callable[[], bool], what: str, limit_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not come within {limit_s:g} s")
         time.sleep(0.05)
-    return not running(pid)
 
 
-def test_two_arms_with_one_tensorflow_compute_the_same(stock_python: Path, tmp_path: Path) -> None:
-    arms = (arm("stock", stock_python), arm("again", stock_python))
-    said: list[str] = []
-    found = compare(
-        arms,
-        ["mnist_mlp"],
-        vcpus=[1],
-        out=tmp_path,
-        effort=TINY,
-        seed=3,
-        on_progress=lambda done, total, detail: said.append(f"{done}/{total} {detail}"),
+# --- a run to which everything happens ------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """`killed` is the journal as the killed harness left it, `whole` as the second one did."""
+
+    out: Path
+    killed: bytes
+    whole: bytes
+    workers: tuple[int, ...]
+    left_running: tuple[int, ...]
+    result: Comparison
+
+    @property
+    def cell(self) -> Cell:
+        (cell,) = self.result.cells
+        return cell
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return read_journal(self.out / SAMPLES)
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [each for each in self.entries if isinstance(each, Sample)]
+
+    def starts(self, name: str) -> list[Start]:
+        return [each for each in self.entries if isinstance(each, Start) and each.arm == name]
+
+    def agreement(self, name: str) -> Agreement:
+        (one,) = (each for each in self.cell.agreements if each.arm == name)
+        return one
+
+
+@pytest.fixture(scope="module")
+def run(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Stock against a slowed one and four that go wrong, killed and gone on with.
+
+    One worker is killed in the first launch and one stopped in the second, each after two whole
+    blocks; the harness is killed in the third.
+    """
+    folder = tmp_path_factory.mktemp("run")
+    out = folder / "out"
+    setting = asked(
+        arm("stock", stock_python),
+        arm("slowed", stock_python, **{SLOWDOWN: f"{SLOWER - 1:.2f}"}),
+        arm("killed", stock_python),
+        arm("hung", stock_python),
+        arm("wrong", altered(stock_python, folder / "wrong", WRONG.format(factor=1.01))),
+        arm("nan", altered(stock_python, folder / "nan", WRONG.format(factor="float('nan')"))),
     )
-    (cell,) = found.cells
-    stock, again = cell.arms
-    assert stock.losses == again.losses
-    assert len(set(stock.losses)) == 5, "training moves the loss"
-    assert cell.agreements[0].difference == 0
-    assert cell.blocks == 2
-    assert load(tmp_path / COMPARISON) == found
+    with harness(setting, folder, out) as process:
+        watch = Watch(journal=out / SAMPLES, process=process)
+        os.kill(watch.worker("killed", launch=0, samples=2 * 10), signal.SIGKILL)
+        os.kill(watch.worker("hung", launch=1, samples=2 * 8), signal.SIGSTOP)
+        watch.worker("slowed", launch=2, samples=1)
+        workers = children(process.pid)
+        process.kill()
+        process.wait()
+    left = left_running(workers)
+    killed = (out / SAMPLES).read_bytes()
+    result = compare(setting, out)
+    return Run(
+        out=out,
+        killed=killed,
+        whole=(out / SAMPLES).read_bytes(),
+        workers=tuple(workers),
+        left_running=left,
+        result=result,
+    )
 
-    samples = read_samples(tmp_path / SAMPLES)
-    assert [(s.block, s.position) for s in samples] == [(b, p) for b in range(2) for p in range(4)]
-    assert {s.steps for s in samples} == {cell.steps}
-    for block in (samples[:4], samples[4:]):
-        order = [sample.arm for sample in block]
+
+@contextlib.contextmanager
+def harness(setting: Setting, folder: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A comparison in a process of its own, which waits less long for answers."""
+    (folder / "setting").write_bytes(pickle.dumps(setting))
+    script = f"""
+        import pickle, sys
+        sys.path += {ROOTS!r}
+        from pathlib import Path
+        from tfbench.measuring import comparison, sessions
+        sessions.STEPS_LIMIT_S = {LIMIT_S}
+        setting = pickle.loads(Path({str(folder / "setting")!r}).read_bytes())
+        comparison.compare(setting, Path({str(out)!r}))
+    """
+    with subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(script)]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watch:
+    """A run's journal, looked at while it is written."""
+
+    journal: Path
+    process: subprocess.Popen[bytes]
+
+    def worker(self, name: str, *, launch: int, samples: int) -> int:
+        """The process of an arm in a launch, once that has so many samples."""
+        wait_until(lambda: len(self._all(Sample, launch)) >= samples, f"samples of launch {launch}")
+        (start,) = (each for each in self._all(Start, launch) if each.arm == name)
+        return int(start.facts["pid"])
+
+    def _all(self, kind: type[Any], launch: int) -> list[Any]:
+        assert self.process.poll() is None, "the harness ended by itself"
+        entries = read_journal(self.journal) if self.journal.exists() else ()
+        return [each for each in entries if isinstance(each, kind) and each.launch == launch]
+
+
+def test_a_killed_harness_leaves_whole_lines_and_no_workers(run: Run) -> None:
+    assert run.killed.endswith(b"}\n")
+    assert len(run.workers) == 3
+    assert not run.left_running
+
+
+def test_going_on_keeps_every_line_and_measures_nothing_twice(run: Run) -> None:
+    assert run.whole.startswith(run.killed)
+    added = run.whole[len(run.killed) :]
+    assert added, "the third launch was still to come"
+    places = [(s.launch, s.phase, s.block, s.position) for s in run.samples]
+    assert len(set(places)) == len(places)
+    ends = [each for each in run.entries if isinstance(each, End)]
+    faults = [each for each in run.entries if isinstance(each, Fault)]
+    assert [each.launch for each in faults] == [0, 1]
+    assert [each.launch for each in ends] == [3], "the launch that was killed has no end"
+    assert {s.launch for s in run.samples} == {0, 1, 2, 3}
+    assert run.cell.launches == 3
+    assert run.cell.stopped_by == "launches"
+    assert len({s.steps for s in run.samples}) == 1, "calibrated once"
+
+
+def test_arms_whose_workers_failed_are_marked(run: Run) -> None:
+    killed, hung = run.cell.failures
+    assert (killed.arm, hung.arm) == ("killed", "hung")
+    assert "arm killed was ended by SIGKILL during sample" in killed.reason
+    assert "memory runs out" in killed.reason
+    assert f"arm hung did not answer sample within {LIMIT_S:g} s" in hung.reason
+    with pytest.raises(WorkerError, match=r"2 arms failed: .*SIGKILL"):
+        judge(replace(run.result, cells=(replace(run.cell, agreements=()),)), gate=True)
+
+
+def test_a_wheel_that_computes_something_else_is_not_timed(run: Run) -> None:
+    """Its products are 1 % too large, or are no numbers."""
+    wrong, nothing = run.agreement("wrong"), run.agreement("nan")
+    assert not wrong.agrees
+    assert wrong.losses is not None
+    assert wrong.losses > wrong.tolerance
+    assert not nothing.agrees
+    assert nothing.losses is nothing.predictions is None
+    assert {s.arm for s in run.samples}.isdisjoint({"wrong", "nan"})
+    for name in ("wrong", "nan"):
+        assert [each.launch for each in run.starts(name)] == [0], "it is not started again"
+    with pytest.raises(AgreementError, match=r"mnist_mlp, first losses of stock .*, of wrong "):
+        judge(run.result, gate=False)
+
+
+def test_the_other_arms_survive(run: Run) -> None:
+    assert [each.arm for each in run.cell.arms] == ["stock", "slowed", "wrong", "nan"]
+    assert [each.arm for each in run.cell.speedups] == ["slowed"]
+    assert run.agreement("slowed").agrees
+    assert run.cell.noise is not None
+    assert run.result.complete
+    assert load(run.out / COMPARISON) == run.result
+
+
+def test_an_arm_that_is_slowed_by_a_tenth_is_measured_so(run: Run) -> None:
+    """Three launches of three blocks give a wide interval; what lies just outside is let pass."""
+    interval = run.cell.speedups[0].ungated
+    assert interval.low - 0.03 <= 1 / SLOWER <= interval.high + 0.03
+
+
+def test_blocks_are_mirrored_and_hold_every_timed_arm_twice(run: Run) -> None:
+    whole = [each for each in run.samples if each.launch == 3]
+    assert len(whole) == EFFORT.blocks * 2 * 3
+    for block in range(EFFORT.blocks):
+        order = [each.arm for each in whole if each.block == block]
         assert order == order[::-1]
-        assert sorted(order) == ["again", "again", "stock", "stock"]
-    assert all(s.wall_s > 0 and s.cpu_s > 0 and s.run_delay_s >= 0 for s in samples)
-    assert said[0].startswith("0/1 mnist_mlp")
-    assert dict(stock.environment)["TF_NUM_INTRAOP_THREADS"] == "1"
-    assert found.arms[0].kernel_library is None
+        assert sorted(order) == sorted(["stock", "stock again", "slowed"] * 2)
 
 
-def test_the_worker_states_its_facts_and_keeps_its_order(
+def test_meters_are_read_with_each_sample(run: Run) -> None:
+    for each in run.samples:
+        assert 0 < each.wall_s <= each.elapsed_s
+        assert each.cpu_s > 0
+        assert each.canary_s > 0
+        meters = (each.run_delay_s, each.busy_s, each.steal_s, each.throttled_s, each.switches)
+        assert min(meters) >= 0
+        assert each.idle_s > 0
+        assert each.idle_cpu_s >= 0
+    assert sum(each.busy_s for each in run.samples) > 0
+    (end,) = (each for each in run.entries if isinstance(each, End))
+    assert sorted(end.peak_mb) == ["slowed", "stock", "stock again"]
+    assert min(end.peak_mb.values()) > 100
+    assert end.profiles == {}
+
+
+def test_a_comparison_says_what_its_arms_were(run: Run) -> None:
+    stock = run.result.baseline
+    assert (stock.name, stock.tensorflow, stock.threading) == ("stock", "2.14.1", "Eigen")
+    assert stock.kernel_library is None
+    assert stock.raised_kernels >= 1, "tf.data's, in the stock wheel, too"
+    assert [each.name for each in run.result.arms] == [
+        *("stock", "slowed", "killed", "hung", "wrong", "nan")
+    ]
+    environments = {each.arm: dict(each.environment) for each in run.cell.arms}
+    threads = str(run.cell.vcpus)
+    assert {each["TF_NUM_INTRAOP_THREADS"] for each in environments.values()} == {threads}
+    times = run.cell.arms[0]
+    assert len(set(times.losses)) == CHECKED_STEPS, "training moves the loss"
+    assert min(times.import_s, times.build_s, times.first_steps_s) > 0
+
+
+# --- arms that are refused before they are timed --------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def refusals(
+    stock_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, WorkerError]:
+    """What was said of arms that load at the same time and must not be measured."""
+    folder = tmp_path_factory.mktemp("refused")
+    (folder / "bin").mkdir()
+    elsewhere = folder / "bin" / "python"
+    elsewhere.write_text(f'#!/bin/sh\nexec "{stock_python}" "$@"\n', encoding="utf-8")
+    elsewhere.chmod(0o755)
+    arms = (
+        arm("elsewhere", elsewhere),
+        replace(arm("untuned", stock_python), tuned=True),
+        arm("starved", altered(stock_python, folder / "starved", STARVED)),
+        arm("backwards", altered(stock_python, folder / "backwards", BACKWARDS)),
+    )
+    found = {}
+    with contextlib.ExitStack() as stack:
+        all_opened = [stack.enter_context(opened(each, folder)) for each in arms]
+        for each in all_opened:
+            each.ask_load("mnist_mlp", 3, first_cpu())
+        for each in all_opened:
+            with pytest.raises(WorkerError) as caught:
+                loaded_and_timed(each)
+            found[each.arm.name] = caught.value
+    return found
+
+
+def loaded_and_timed(one: Session) -> None:
+    one.loaded(first_cpu())
+    one.sample(TRAIN, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("elsewhere", r"arm elsewhere imported TensorFlow from .*, not from its own environment"),
+        ("untuned", r"arm untuned ran stock kernels.*(\n.*)*--arch native"),
+        ("starved", r"arm starved (exited with 1|was ended by SIGABRT) during load"),
+        ("backwards", r"arm backwards says that a sample took -\S+ s, which is not a time"),
+    ],
+)
+def test_an_arm_that_must_not_be_measured_is_refused(
+    name: str, words: str, refusals: dict[str, WorkerError]
+) -> None:
+    assert re.search(words, str(refusals[name]))
+    assert refusals[name].arm == name
+
+
+def test_an_arm_that_starts_from_other_numbers_is_marked(
     stock_python: Path, tmp_path: Path
 ) -> None:
-    with opened(arm("stock", stock_python), tmp_path) as one:
-        facts = one.load("mnist_mlp", 3, first_cpu())
+    """As one with another version of NumPy may. The run ends and does not come back to it."""
+    other = arm("other", altered(stock_python, tmp_path / "other", OTHER_NUMBERS))
+    setting = asked(arm("stock", stock_python), other)
+    (cell,) = compare(setting, tmp_path / "out").cells
+    (failure,) = cell.failures
+    assert failure.arm == "other"
+    assert "did not start from equal data and parameters" in failure.reason
+    assert (cell.launches, cell.speedups) == (0, ())
+    assert [type(each) for each in read_journal(tmp_path / "out" / SAMPLES)] == [Fault]
+
+
+def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    with opened(arm("empty", Path(sys.executable)), tmp_path) as one:
+        one.ask_load("mnist_mlp", 3, first_cpu())
+        with pytest.raises(WorkerError, match=r"exited with 1 during load[\s\S]*No module named"):
+            one.loaded(first_cpu())
+
+
+def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(WorkerError, match=r"did not start.*No such file"),
+        opened(arm("gone", tmp_path / "bin" / "python"), tmp_path),
+    ):
+        pass
+
+
+# --- one worker -----------------------------------------------------------------------------------
+
+
+def test_a_worker_states_its_facts_and_times_every_phase(
+    stock_python: Path, tmp_path: Path
+) -> None:
+    """One whose TensorFlow prints, and whose plugins write to descriptor 1 as C code does."""
+    noisy = arm("noisy", altered(stock_python, tmp_path / "noisy", NOISY))
+    with opened(noisy, tmp_path) as one:
+        one.ask_load("cifar10_cnn", 3, first_cpu())
+        facts = one.loaded(first_cpu())
         assert facts["pid"] == one.pid
         assert facts["vcpus"] == list(first_cpu())
-        assert facts["parameters"] == WORKLOADS["mnist_mlp"].parameters
+        assert facts["parameters"] == WORKLOADS["cifar10_cnn"].parameters
         assert Path(facts["tensorflow_file"]).is_relative_to(one.arm.prefix.resolve())
         assert facts["raised_kernels"]["OptionsDataset"] >= 1, "priority 2 in the stock wheel"
         assert "Tanh" not in facts["raised_kernels"]
-        assert min(facts["import_s"], facts["first_step_s"]) > 0
-        assert one.losses(3) == one.losses(5)[:3]
-        one.sample(2)
-        with pytest.raises(WorkerError, match="before samples are taken"):
-            one.losses(6)
+        one.ask_check(2)
+        checked = one.checked()
+        assert len(set(checked["losses"])) == 2
+        assert len(checked["predictions"]) == 32 * 10
+        assert sum(checked["predictions"]) == pytest.approx(32, rel=1e-3), "of softmax"
+        for phase in (TRAIN, VALIDATE, AUGMENT):
+            assert one.sample(phase, 2)["wall_s"] > 0
+        assert one.peak_mb() > 100
+    said = (tmp_path / "noisy.log").read_text(encoding="utf-8")
+    assert "noise from Python" in said
+    assert "noise from a plugin" in said
 
 
 def test_all_models_have_the_stated_parameters_and_input_shapes(stock_python: Path) -> None:
@@ -117,7 +450,7 @@ def test_all_models_have_the_stated_parameters_and_input_shapes(stock_python: Pa
         sys.path += {ROOTS!r}
         import numpy as np
         import tensorflow as tf
-        from tfbench.workloads import WORKLOADS
+        from tfbench.inside.workloads import WORKLOADS
         found = {{}}
         for name, workload in WORKLOADS.items():
             model = workload.build(tf.keras, 1)
@@ -141,157 +474,39 @@ def test_all_models_have_the_stated_parameters_and_input_shapes(stock_python: Pa
     }
 
 
-def test_the_seed_decides_where_training_starts(stock_python: Path, tmp_path: Path) -> None:
-    seen = []
-    for seed in (3, 4):
-        with opened(arm(f"seed{seed}", stock_python), tmp_path) as one:
-            facts = one.load("mnist_mlp", seed, first_cpu())
-            seen.append((facts["inputs_sha256"], one.losses(2)))
-    assert seen[0][0] != seen[1][0]
-    assert seen[0][1] != seen[1][1]
-
-
-def test_a_killed_worker_is_an_error_with_the_signals_name(
-    stock_python: Path, tmp_path: Path
-) -> None:
-    with opened(arm("stock", stock_python), tmp_path) as one:
-        one.load("mnist_mlp", 3, first_cpu())
-        os.kill(one.pid, signal.SIGKILL)
-        with pytest.raises(
-            WorkerError, match=r"arm stock was ended by SIGKILL during sample[\s\S]*memory runs out"
-        ):
-            one.sample(1)
-
-
-def test_a_hanging_worker_is_an_error_and_does_not_stay(stock_python: Path, tmp_path: Path) -> None:
-    with opened(arm("stock", stock_python), tmp_path) as one:
-        os.kill(one.pid, signal.SIGSTOP)
-        with pytest.raises(WorkerError, match=r"did not answer quit within 0\.2 s"):
-            one.request("quit", 0.2)
-    assert not running(one.pid)
-
-
-def test_an_arm_that_imports_another_tensorflow_is_an_error(
-    stock_python: Path, tmp_path: Path
-) -> None:
-    """A Python whose own environment is empty and that finds the stock packages all the same."""
-    (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin" / "python"
-    python.write_text(f'#!/bin/sh\nexec "{stock_python}" "$@"\n', encoding="utf-8")
-    python.chmod(0o755)
-    with (
-        opened(arm("tuned", python), tmp_path) as one,
-        pytest.raises(WorkerError, match="arm tuned imported TensorFlow from"),
-    ):
-        one.load("mnist_mlp", 3, first_cpu())
-
-
-def test_a_tuned_arm_without_tuned_kernels_is_an_error(stock_python: Path, tmp_path: Path) -> None:
-    tuned = dataclasses.replace(arm("tuned", stock_python), tuned=True)
-    with opened(tuned, tmp_path) as one, pytest.raises(HostError, match="ran stock kernels"):
-        one.load("mnist_mlp", 3, first_cpu())
-
-
-def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: Path) -> None:
-    with (
-        opened(arm("empty", Path(sys.executable)), tmp_path) as one,
-        pytest.raises(WorkerError, match=r"exited with 1 during load[\s\S]*No module named"),
-    ):
-        one.load("mnist_mlp", 3, first_cpu())
-
-
-def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with (
-        pytest.raises(WorkerError, match=r"did not start.*No such file"),
-        opened(arm("gone", tmp_path / "bin" / "python"), tmp_path),
-    ):
-        pass
-
-
-def test_what_tensorflow_prints_does_not_reach_the_answers(
-    stock_python: Path, tmp_path: Path
-) -> None:
-    """A sitecustomize that writes to descriptor 1 later, as a plugin's C code would."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import atexit, os, threading\n"
-        "threading.Timer(0.5, os.write, (1, b'noise from a plugin\\n')).start()\n",
-        encoding="utf-8",
-    )
-    noisy = arm("noisy", stock_python, PYTHONPATH=str(tmp_path))
-    with opened(noisy, tmp_path) as one:
-        assert one.load("mnist_mlp", 3, first_cpu())["tensorflow"]
-    assert "noise from a plugin" in (tmp_path / "noisy.log").read_text(encoding="utf-8")
-
-
-def test_a_worker_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-P", WORKER], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
-    with process:
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(30) == 0
-
-
-def test_arms_that_train_differently_are_an_error_and_are_written_down(
-    stock_python: Path, tmp_path: Path
-) -> None:
-    """An arm whose optimizer a sitecustomize slows to a tenth of its learning rate."""
-    (tmp_path / "sitecustomize.py").write_text(
-        textwrap.dedent("""
-            import sys
-            if any(word.endswith("worker.py") for word in sys.orig_argv):
-                import tensorflow as tf
-                real = tf.keras.optimizers.RMSprop
-                tf.keras.optimizers.RMSprop = lambda rate, **more: real(rate / 10, **more)
-        """),
-        encoding="utf-8",
-    )
-    arms = (arm("stock", stock_python), arm("wrong", stock_python, PYTHONPATH=str(tmp_path)))
-    out = tmp_path / "out"
-    with pytest.raises(AgreementError, match=r"mnist_mlp, first losses of stock .* of wrong"):
-        compare(arms, ["mnist_mlp"], vcpus=[1], out=out, effort=TINY, seed=3)
-    (cell,) = load(out / COMPARISON).cells
-    assert not cell.agrees
-    assert cell.arms[0].losses != cell.arms[1].losses
-    assert read_samples(out / SAMPLES) == ()
-
-
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_ended_leaves_whole_samples_and_no_workers(
-    ending: signal.Signals, stock_python: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_worker_ends_when_whoever_started_it_does(ending: signal.Signals, tmp_path: Path) -> None:
     script = f"""
-        import sys
+        import sys, time
         sys.path += {ROOTS!r}
         from pathlib import Path
-        from tfbench.arms import Arm
-        from tfbench.comparison import Effort, compare
-        python = Path({str(stock_python)!r})
-        arms = [Arm(name=name, python=python, label="stock") for name in ("a", "b")]
-        effort = Effort(launches=1, blocks=10_000)
-        compare(arms, ["mnist_mlp"], vcpus=[1], out=Path({str(tmp_path)!r}), effort=effort, seed=3)
+        from tfbench.arms.arm import Arm
+        from tfbench.measuring.sessions import session
+        arm = Arm(name="one", python=Path(sys.executable), label="")
+        with session(arm, {{}}, Path({str(tmp_path / "log")!r})) as one:
+            assert one.peak_mb() > 1
+            print(one.pid, flush=True)
+            time.sleep(60)
     """
-    journal = tmp_path / SAMPLES
-    with subprocess.Popen([sys.executable, "-P", "-c", textwrap.dedent(script)]) as process:
-        try:
-            deadline = time.monotonic() + 120
-            while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
-                assert process.poll() is None, "the run ended by itself"
-                assert time.monotonic() < deadline, "no samples came"
-                time.sleep(0.05)
-            workers = children(process.pid)
-            process.send_signal(ending)
-            assert process.wait(30) == -ending
-        finally:
-            process.kill()
-    assert len(workers) == 2
-    assert all(ends_within(pid, 30) for pid in workers)
-    assert journal.read_bytes().endswith(b"}\n")
-    assert len(read_samples(journal)) >= 3
-    assert not (tmp_path / COMPARISON).exists()
+    words = [sys.executable, "-P", "-c", textwrap.dedent(script)]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        assert running(worker)
+        process.send_signal(ending)
+        assert process.wait(30) == -ending
+    assert not left_running([worker])
 
 
 def children(pid: int) -> list[int]:
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for each in lists for child in each.read_text(encoding="ascii").split()]
+
+
+def left_running(pids: Sequence[int]) -> tuple[int, ...]:
+    """Those that do not end within half a minute."""
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: not any(map(running, pids)), "the end of all workers", limit_s=30)
+    return tuple(filter(running, pids))

@@ -1,0 +1,1 @@
+"""From a question to a comparison: launches, blocks, samples, intervals, verdicts."""

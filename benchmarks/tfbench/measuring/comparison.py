@@ -1,0 +1,331 @@
+"""Identical workloads on each arm: the run from a question to `comparison.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfbench.arms.arm import Arm, check_arms
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring.host import Host, read_host
+from tfbench.measuring.measurement import Question, measure_cell, twin_of
+from tfbench.measuring.observations import Measured
+from tfbench.measuring.results import SCHEMA, Cell, Comparison, load, save
+from tfbench.measuring.samples import Entry, journal, read_journal
+from tfbench.measuring.schedule import Effort
+from tfbench.measuring.statistics import LEVEL, MARGIN, Verdict
+from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
+from tfbuild import records
+from tfbuild.errors import (
+    AgreementError,
+    HostError,
+    InconclusiveError,
+    RecordError,
+    RegressionError,
+    UsageError,
+    WorkerError,
+)
+
+QUICK = Effort(precision=0.015, budget_s=75.0)
+THOROUGH = Effort(blocks=8, phase_blocks=2, precision=0.005, budget_s=300.0)
+SETTING, SAMPLES, COMPARISON = "run.json", "samples.jsonl", "comparison.json"
+
+Progress = Callable[[int, int, str], None]
+"""Told how many launches are done, of how many, and what is running."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What decides a run's samples. A run goes on from its journal only in an equal one."""
+
+    schema: int = SCHEMA
+    host: Host
+    arms: tuple[Arm, ...]
+    workloads: tuple[str, ...]
+    vcpus: tuple[int, ...]
+    effort: Effort
+    threshold: float
+    seed: int
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Every cell. The baseline is followed by its twin, which gives the noise floor."""
+        baseline, *others = self.arms
+        return tuple(
+            Question(
+                workload=name,
+                vcpus=self.host.affinity[:count],
+                arms=(baseline, twin_of(baseline), *others),
+                seed=self.seed,
+            )
+            for count in self.vcpus
+            for name in self.workloads
+        )
+
+
+def compare(setting: Setting, out: Path, on_progress: Progress | None = None) -> Comparison:
+    """Measure every workload at every number of vCPUs; the first arm is the baseline.
+
+    `out` gets run.json, samples.jsonl as samples come, comparison.json after each cell, and logs;
+    an unfinished run that is there already goes on. Cells that fail are marked, the others are
+    measured. Raises UsageError for an `out` with another run in it, HostError for one of another
+    machine, RecordError for a damaged one, and DiskError.
+    """
+    known = resumed(setting, out)
+    run = Run(
+        setting=setting,
+        out=out,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        on_progress=on_progress or _silent,
+    )
+    records.save(out / SETTING, setting)
+    run.measure(known)
+    return load(out / COMPARISON)
+
+
+def make_setting(
+    arms: Sequence[Arm],
+    workloads: Sequence[str],
+    vcpus: Sequence[int],
+    *,
+    effort: Effort,
+    threshold: float,
+    seed: int,
+) -> Setting:
+    """Raises UsageError for arms, workloads or vCPUs that cannot be measured here."""
+    host = read_host()
+    check_arms(arms)
+    check_arms((*arms, twin_of(arms[0])))
+    check_cells(workloads, vcpus, host.vcpus.usable)
+    return Setting(
+        host=host,
+        arms=tuple(arms),
+        workloads=tuple(dict.fromkeys(workloads)),
+        vcpus=tuple(dict.fromkeys(vcpus)),
+        effort=effort,
+        threshold=threshold,
+        seed=seed,
+    )
+
+
+def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> None:
+    """Raises UsageError for a workload or a number of vCPUs that cannot be measured here."""
+    unknown = [name for name in workloads if name not in WORKLOADS]
+    if unknown:
+        raise UsageError(f"unknown workload {unknown[0]}", hint=f"Known: {', '.join(WORKLOADS)}")
+    if not workloads or not vcpus:
+        raise UsageError("nothing to compare: no workload or no number of vCPUs was given")
+    wrong = [count for count in vcpus if not 1 <= count <= usable]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} vCPUs cannot be measured here, {usable} are usable",
+            hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
+        )
+
+
+def unfinished(setting: Setting, folders: Sequence[Path]) -> Path | None:
+    """The newest of the folders whose run asked the same and was stopped."""
+    there = (each for each in folders if (each / SETTING).is_file())
+    asked = json.loads(records.canonical(setting))
+    for folder in sorted(there, key=lambda each: (each / SETTING).stat().st_mtime, reverse=True):
+        with contextlib.suppress(RecordError):  # a damaged or an older run is another one
+            if _saved(folder) == asked and not _complete(folder):
+                return folder
+    return None
+
+
+def resumed(setting: Setting, out: Path) -> tuple[Entry, ...]:
+    """What the journal of an unfinished run in `out` has; nothing where there is no run."""
+    if not (out / SETTING).exists():
+        if (out / SAMPLES).exists():
+            raise UsageError(f"{out} holds samples of an unknown run", hint="Give another --out")
+        return ()
+    differing = list(_differences(_saved(out), json.loads(records.canonical(setting)), ""))
+    if differing:
+        host = all(each.startswith("host.") for each in differing)
+        raise (HostError if host else UsageError)(
+            f"{out} holds another run, which differs in {'; '.join(differing[:3])}",
+            hint="Give another --out",
+        )
+    if _complete(out):
+        raise UsageError(f"{out} holds a finished comparison", hint="Give another --out")
+    return read_journal(out / SAMPLES) if (out / SAMPLES).exists() else ()
+
+
+def judge(comparison: Comparison, *, gate: bool) -> None:
+    """Raises AgreementError for arms that compute something else, WorkerError for cells that gave
+    no answer, and with `gate` RegressionError for an arm that is slower anywhere, InconclusiveError
+    for one that is not known to be faster, slower or as fast over all workloads."""
+    wrong = [line for each in comparison.cells for line in _disagreements(each)]
+    if wrong:
+        raise AgreementError(
+            "the arms do not compute the same: " + "; ".join(wrong),
+            hint="A wheel that fails here must not be used; the rest was measured",
+        )
+    failed = [(each, one) for each in comparison.cells for one in each.failures]
+    if failed:
+        where = "; ".join(f"{c.workload} on {c.vcpus} vCPUs: {_first(f.reason)}" for c, f in failed)
+        raise WorkerError(
+            f"{len(failed)} arm{'s' if len(failed) > 1 else ''} failed: {where}",
+            hint="The rest was measured and is in the report",
+        )
+    if gate:
+        _gate(comparison)
+
+
+def _gate(comparison: Comparison) -> None:
+    slower = [
+        f"{each.arm} in {cell.workload} on {cell.vcpus} vCPUs ({each.interval.value:.3f}x)"
+        for cell in comparison.cells
+        for each in cell.speedups
+        if each.verdict is Verdict.SLOWER
+    ] + _overall(comparison, Verdict.SLOWER)
+    if slower:
+        raise RegressionError(f"slower than {comparison.baseline.name}: {', '.join(slower)}")
+    unknown = _overall(comparison, Verdict.INCONCLUSIVE)
+    if unknown or not comparison.overall:
+        raise InconclusiveError(
+            f"no answer for {', '.join(unknown) or 'any arm'}", hint="Measure longer: --budget"
+        )
+
+
+def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
+    return [
+        f"{each.speedup.arm} over all workloads on {each.vcpus} vCPUs "
+        f"({each.speedup.interval.value:.3f}x)"
+        for each in comparison.overall
+        if each.speedup.verdict is verdict
+    ]
+
+
+def _first(text: str) -> str:
+    """Its first line: the worker's output stands below it, and in its log."""
+    return text.strip().splitlines()[0].rstrip(":")
+
+
+def _disagreements(each: Cell) -> Iterator[str]:
+    losses = {arm.arm: arm.losses for arm in each.arms}
+    for agreement in each.agreements:
+        if not agreement.agrees:
+            baseline = each.arms[0].arm if each.arms else "the baseline"
+            shown = [_shown(losses.get(name, ())) for name in (baseline, agreement.arm)]
+            yield (
+                f"{each.workload}, first losses of {baseline} {shown[0]}, of {agreement.arm} "
+                f"{shown[1]}, predictions apart by {_number(agreement.predictions)}, "
+                f"tolerance {agreement.tolerance:g}"
+            )
+
+
+def _shown(losses: Sequence[float | None]) -> str:
+    return " ".join("nan" if each is None else f"{each:.6g}" for each in losses) or "not known"
+
+
+def _number(value: float | None) -> str:
+    return "something that is no number" if value is None else f"{value:.2g}"
+
+
+def _saved(out: Path) -> Any:  # noqa: ANN401  (JSON)
+    return records.load(out / SETTING, schema=SCHEMA)
+
+
+def _complete(out: Path) -> bool:
+    return (out / COMPARISON).exists() and load(out / COMPARISON).complete
+
+
+def _differences(old: Any, new: Any, place: str) -> Iterator[str]:  # noqa: ANN401  (JSON)
+    """`name (old, new)` for every leaf that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            inner = f"{place}.{name}" if place else name
+            yield from _differences(old.get(name), new.get(name), inner)
+    elif old != new:
+        yield f"{place} ({_short(old)}, now {_short(new)})"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"  # noqa: PLR2004  (a line of a terminal)
+
+
+def _silent(done: int, total: int, detail: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A comparison under way: everything that does not change while it is measured."""
+
+    setting: Setting
+    out: Path
+    made: str
+    on_progress: Progress
+
+    def measure(self, known: Sequence[Entry]) -> None:
+        """Write all cells; what is finished is on disk before the next begins."""
+        done: list[Measured] = []
+        questions = self.setting.questions
+        with journal(self.out / SAMPLES) as keep:
+            for question in questions:
+
+                def listen(measured: Measured, question: Question = question) -> None:
+                    self._say(question, done, measured)
+
+                done.append(
+                    measure_cell(
+                        question,
+                        self.setting.effort,
+                        known,
+                        logs=self.out / "logs",
+                        keep=keep,
+                        listen=listen,
+                    )
+                )
+                save(self.out / COMPARISON, self._comparison(done))
+
+    def _say(self, question: Question, done: Sequence[Measured], now: Measured) -> None:
+        finished = sum(len(each.launches) for each in done)
+        launches = len(now.launches)
+        expected = max(launches, self._expected(now))
+        rest = (len(self.setting.questions) - len(done) - 1) * expected
+        vcpus = f"{len(question.vcpus)} vCPU{'s' if len(question.vcpus) > 1 else ''}"
+        detail = f"{question.workload} on {vcpus}, launch {launches + 1}"
+        self.on_progress(finished + launches, finished + expected + rest, detail)
+
+    def _expected(self, now: Measured) -> int:
+        """Launches of a cell, as far as its first ones tell."""
+        effort = self.setting.effort
+        if effort.budget_s is None or not now.launches:
+            return effort.looks[0]
+        each = now.seconds / len(now.launches)
+        return min(effort.looks[-1], round(effort.budget_s / each))
+
+    def _comparison(self, done: Sequence[Measured]) -> Comparison:
+        setting = self.setting
+        by = Yardstick(
+            effort=setting.effort,
+            tolerances=setting.questions[0].tolerances,
+            threshold=setting.threshold,
+            generator=np.random.default_rng(setting.seed),
+        )
+        return Comparison(
+            schema=SCHEMA,
+            made=self.made,
+            seconds=sum(each.seconds for each in done),
+            seed=setting.seed,
+            effort=setting.effort,
+            margin=MARGIN,
+            threshold=setting.threshold,
+            level=LEVEL,
+            host=setting.host,
+            arms=arm_facts(setting.arms, done),
+            cells=tuple(cell(each, by) for each in done),
+            overall=overall(done, by),
+            complete=len(done) == len(setting.questions),
+        )

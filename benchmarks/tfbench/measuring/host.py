@@ -1,0 +1,57 @@
+"""The machine of a comparison: what must be equal before two comparisons are put together."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.cpu import Cpu, Vcpus, read_cpu, read_vcpus
+
+_HUGEPAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """`affinity` are the numbers of the CPUs that this process may run on. `hugepages` is the mode
+    of transparent huge pages. Texts are empty where the kernel does not say.
+    """
+
+    cpu: Cpu
+    vcpus: Vcpus
+    affinity: tuple[int, ...]
+    kernel: str
+    memory_bytes: int
+    hugepages: str
+    clocksource: str
+    governor: str
+
+
+def read_host() -> Host:
+    """Raises CpuError."""
+    return Host(
+        cpu=read_cpu(),
+        vcpus=read_vcpus(),
+        affinity=tuple(sorted(os.sched_getaffinity(0))),
+        kernel=platform.release(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        hugepages=hugepages(_HUGEPAGES),
+        clocksource=_text(_CLOCK),
+        governor=_text(_GOVERNOR),
+    )
+
+
+def hugepages(path: Path) -> str:
+    """The value in brackets, as in `always [madvise] never`."""
+    words = _text(path).split()
+    return next((word.strip("[]") for word in words if word.startswith("[")), "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

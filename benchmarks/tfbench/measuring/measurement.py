@@ -1,0 +1,339 @@
+"""One cell measured: all arms' workers side by side, through launches and blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tfbench.arms.arm import Arm, environment
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring.agreement import agreements
+from tfbench.measuring.observations import Measured, failures_of, half_width, launches_of, starts_of
+from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, End, Entry, Fault, Sample, Start
+from tfbench.measuring.schedule import (
+    SHORTEST_S,
+    Effort,
+    block_order,
+    chance_of,
+    launch_order,
+    longer,
+    padding,
+    steps_per_sample,
+    stop,
+)
+from tfbench.measuring.sessions import Session, session
+from tfbench.measuring.statistics import has_trend
+from tfbuild.errors import DiskError, SampleError, WorkerError
+
+CHECKED_STEPS = 5
+PROFILED_STEPS = 5
+TREND_ROUNDS, MOST_ROUNDS = 6, 30
+"""Warm-up looks at so many rounds for a trend, and ends after so many with one."""
+WARM_UP_SHARE = 4
+"""Warm-up samples have a quarter of the steps."""
+
+Keep = Callable[[Entry], None]
+Listen = Callable[[Measured], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """A cell to be measured. The first arm is the baseline, the second its twin."""
+
+    workload: str
+    vcpus: tuple[int, ...]
+    """The CPUs that every worker is held to."""
+    arms: tuple[Arm, ...]
+    seed: int
+
+    @property
+    def tolerances(self) -> dict[str, float]:
+        return {arm.name: arm.tolerance for arm in self.arms}
+
+    def of(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The cell's own."""
+        place = (self.workload, len(self.vcpus))
+        return [entry for entry in entries if (entry.workload, entry.vcpus) == place]
+
+    def without(self, names: frozenset[str]) -> Question:
+        return dataclasses.replace(
+            self, arms=tuple(arm for arm in self.arms if arm.name not in names)
+        )
+
+
+def twin_of(arm: Arm) -> Arm:
+    """The same arm once more: what differs between the two is noise."""
+    return dataclasses.replace(arm, name=f"{arm.name} again")
+
+
+def phases_of(workload: str, effort: Effort) -> dict[str, int]:
+    """How many blocks of what. A training run's other phases are timed where blocks are asked."""
+    course = WORKLOADS[workload].course
+    phases = {TRAIN: effort.blocks}
+    if effort.phase_blocks and course.validation:
+        phases[VALIDATE] = effort.phase_blocks
+    if effort.phase_blocks and course.augmented:
+        phases[AUGMENT] = effort.phase_blocks
+    return phases
+
+
+def measure_cell(
+    question: Question,
+    effort: Effort,
+    known: Sequence[Entry],
+    *,
+    logs: Path,
+    keep: Keep,
+    listen: Listen,
+) -> Measured:
+    """Launch until the effort is spent, going on from what the journal already has.
+
+    An arm whose worker fails, or that computes something else, is left out of further launches.
+    When the baseline or its twin does, the cell ends with that. Raises DiskError as `keep` does.
+    """
+    entries = question.of(known)
+
+    def remember(entry: Entry) -> None:
+        keep(entry)
+        entries.append(entry)
+
+    while True:
+        measured = _measured(question, entries)
+        listen(measured)
+        out = frozenset(each.arm for each in measured.failures)
+        out |= _disagreeing(question, measured.starts)
+        if _ended(question, measured, out, effort):
+            return measured
+        number = 1 + max((entry.launch for entry in entries), default=-1)
+        steps = {p: launch.steps(p) for launch in measured.launches[:1] for p in launch.blocks}
+        try:
+            measure_launch(
+                question.without(out),
+                number,
+                steps,
+                effort,
+                profile=not measured.profiled,
+                logs=logs,
+                keep=remember,
+            )
+        except WorkerError as error:
+            remember(
+                Fault(
+                    workload=question.workload,
+                    vcpus=len(question.vcpus),
+                    launch=number,
+                    arm=error.arm,
+                    reason=str(error),
+                )
+            )
+
+
+def _measured(question: Question, entries: Sequence[Entry]) -> Measured:
+    baseline, twin, *others = (arm.name for arm in question.arms)
+    failures = failures_of(entries)
+    failed = {each.arm for each in failures}
+    return Measured(
+        workload=question.workload,
+        vcpus=len(question.vcpus),
+        baseline=baseline,
+        twin=twin,
+        arms=tuple(name for name in (baseline, *others) if name not in failed),
+        starts=starts_of(entries),
+        launches=launches_of(entries),
+        failures=failures,
+    )
+
+
+def _disagreeing(question: Question, starts: Sequence[Start]) -> frozenset[str]:
+    found = agreements(starts, question.tolerances)
+    return frozenset(each.arm for each in found if not each.agrees)
+
+
+def _ended(question: Question, measured: Measured, out: frozenset[str], effort: Effort) -> bool:
+    baseline, twin, *others = (arm.name for arm in question.arms)
+    if out & {baseline, twin} or (others and out.issuperset(others)):
+        return True
+    count = len(measured.launches)
+    width = half_width(measured, count) if count in effort.looks else math.inf
+    return stop(count, measured.seconds, width, effort) is not None
+
+
+def measure_launch(
+    question: Question,
+    number: int,
+    steps: Mapping[str, int],
+    effort: Effort,
+    *,
+    profile: bool,
+    logs: Path,
+    keep: Keep,
+) -> None:
+    """Start every arm's worker, check what they compute, then time the blocks of each phase.
+
+    `steps` are those per sample, by phase; a phase that has none yet is calibrated. `keep` gets
+    everything as it comes, but nothing of arms that did not start from equal data. Arms that
+    disagree with the baseline are not timed. Raises WorkerError.
+    """
+    began = time.monotonic()
+    chance = chance_of(question.seed, question.workload, len(question.vcpus), number)
+    with contextlib.ExitStack() as stack:
+        names = launch_order([arm.name for arm in question.arms], chance)
+        opened = {
+            name: stack.enter_context(_opened(question, name, number, chance, logs))
+            for name in names
+        }
+        starts = _starts(question, number, opened)
+        timed = _timed(question, opened, starts)
+        for start in starts:
+            keep(start)
+        launch = _Launch(question=question, number=number, began=began, chance=chance, keep=keep)
+        rounds, steady = 0, True
+        for phase, blocks in phases_of(question.workload, effort).items():
+            count = steps.get(phase) or _calibrated(timed, phase)
+            if phase == TRAIN:
+                rounds, steady = _warm_up(timed, count)
+            launch.blocks(timed, phase, blocks, count)
+        profiles = _profiles(timed, starts) if profile else {}
+        peak_mb = {name: each.peak_mb() for name, each in opened.items()}
+    keep(
+        End(
+            workload=question.workload,
+            vcpus=len(question.vcpus),
+            launch=number,
+            seconds=time.monotonic() - began,
+            warm_up=rounds,
+            steady=steady,
+            peak_mb=peak_mb,
+            profiles=profiles,
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Launch:
+    """What all blocks of one launch have in common."""
+
+    question: Question
+    number: int
+    began: float
+    chance: Random
+    keep: Keep
+
+    def blocks(self, timed: Mapping[str, Session], phase: str, blocks: int, steps: int) -> None:
+        for block in range(blocks):
+            for position, name in enumerate(block_order(sorted(timed), self.chance)):
+                self.keep(self._sample(timed[name], phase, steps, (block, position)))
+
+    def _sample(self, opened: Session, phase: str, steps: int, place: tuple[int, int]) -> Sample:
+        taken = opened.sample(phase, steps)
+        try:
+            return Sample(
+                workload=self.question.workload,
+                vcpus=len(self.question.vcpus),
+                launch=self.number,
+                phase=phase,
+                block=place[0],
+                position=place[1],
+                arm=opened.arm.name,
+                steps=steps,
+                at_s=time.monotonic() - self.began,
+                **taken,
+            )
+        except SampleError as error:
+            raise WorkerError(error.message, arm=opened.arm.name) from error
+
+
+@contextlib.contextmanager
+def _opened(
+    question: Question, name: str, number: int, chance: Random, logs: Path
+) -> Iterator[Session]:
+    arm = next(arm for arm in question.arms if arm.name == name)
+    home = logs / "home"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"cannot write {home}: {error.strerror}") from error
+    env = environment(
+        arm,
+        vcpus=len(question.vcpus),
+        home=home,
+        padding=padding(chance),
+        inherited=os.environ,
+    )
+    place = f"{question.workload}-{len(question.vcpus)}-{number}"
+    with session(arm, env, logs / f"{place}-{name.replace(' ', '-')}.log") as opened:
+        yield opened
+
+
+def _starts(question: Question, number: int, opened: Mapping[str, Session]) -> tuple[Start, ...]:
+    """All workers load and take their first steps at the same time."""
+    for each in opened.values():
+        each.ask_load(question.workload, question.seed, question.vcpus)
+    facts = {name: each.loaded(question.vcpus) for name, each in opened.items()}
+    for each in opened.values():
+        each.ask_check(CHECKED_STEPS)
+    checked = {name: each.checked() for name, each in opened.items()}
+    return tuple(
+        Start(
+            workload=question.workload,
+            vcpus=len(question.vcpus),
+            launch=number,
+            arm=arm.name,
+            facts=facts[arm.name] | {"first_steps_s": checked[arm.name]["first_steps_s"]},
+            losses=tuple(checked[arm.name]["losses"]),
+            predictions=tuple(checked[arm.name]["predictions"]),
+        )
+        for arm in question.arms
+    )
+
+
+def _timed(
+    question: Question, opened: Mapping[str, Session], starts: Sequence[Start]
+) -> dict[str, Session]:
+    wrong = _disagreeing(question, starts)
+    baseline, twin = (arm.name for arm in question.arms[:2])
+    if twin in wrong:
+        raise WorkerError(
+            f"{baseline} does not compute the same twice: two workers of it differ",
+            hint="An unstable machine, or memory that fails: nothing can be compared on it",
+            arm=twin,
+        )
+    return {name: each for name, each in opened.items() if name not in wrong}
+
+
+def _calibrated(timed: Mapping[str, Session], phase: str) -> int:
+    """Grow the number of steps until the slowest takes long enough to be timed."""
+    steps = 1
+    while True:
+        walls = [float(each.sample(phase, steps)["wall_s"]) for each in timed.values()]
+        if max(walls) >= SHORTEST_S:
+            return steps_per_sample([wall / steps for wall in walls])
+        steps = longer(steps, max(walls))
+
+
+def _warm_up(timed: Mapping[str, Session], steps: int) -> tuple[int, bool]:
+    """Short samples until no arm's last ones have a trend: how many rounds, and whether so."""
+    few = max(1, steps // WARM_UP_SHARE)
+    walls: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
+    for number in range(1, MOST_ROUNDS + 1):
+        for name, each in timed.items():
+            walls[name].append(math.log(float(each.sample(TRAIN, few)["wall_s"])))
+        if number >= TREND_ROUNDS and not any(has_trend(tuple(each)) for each in walls.values()):
+            return number, True
+    return MOST_ROUNDS, False
+
+
+def _profiles(
+    timed: Mapping[str, Session], starts: Sequence[Start]
+) -> dict[str, Mapping[str, object]]:
+    """After the timing, since a profiler slows down what it looks at."""
+    tuned = [start.arm for start in starts if start.facts["kernel_library"] is not None]
+    return {name: timed[name].profile(PROFILED_STEPS) for name in tuned if name in timed}

@@ -1,0 +1,238 @@
+"""What a comparison found, as records, and the file that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbench.measuring.host import Host
+from tfbench.measuring.schedule import Effort
+from tfbench.measuring.statistics import Interval, Verdict
+from tfbuild.errors import RecordError, UsageError
+from tfbuild.records import load as load_fields
+from tfbuild.records import read
+from tfbuild.records import save as save_record
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmFacts:
+    """An arm as its workers saw it. `raised_kernels` counts CPU kernels above priority 0: tuned
+    wheels have many, the stock wheel has the few of tf.data.
+    """
+
+    name: str
+    label: str
+    wheel_sha256: str
+    env: tuple[tuple[str, str], ...]
+    """The arm's own settings; what its workers really saw stands with each cell."""
+    tolerance: float
+    """Largest difference from the baseline's losses and predictions that is let pass."""
+    tensorflow: str
+    tensorflow_file: str
+    git_version: str
+    compiler_version: str
+    python: str
+    numpy: str
+    threading: str
+    """Whose threads run the kernels: "Eigen", or the "OpenMP" of an MKL build."""
+    raised_kernels: int
+    kernel_library: str | None
+    """The library of tuned kernels in the worker's memory; None when it ran stock kernels only."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpShare:
+    """An op's share of the time of all ops, and how often its tuned kernels ran per step."""
+
+    op: str
+    share: float
+    runs_per_step: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coverage:
+    """The share of op time that is spent in ops whose tuned kernels ran."""
+
+    share: float
+    ops: tuple[OpShare, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseTime:
+    """Milliseconds per step of "train", "validate" or "augment"; one step is one batch."""
+
+    phase: str
+    step_ms: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmTimes:
+    """One arm in one cell. Start-up seconds are medians over launches and no part of a step."""
+
+    arm: str
+    phases: tuple[PhaseTime, ...]
+    """Training first; empty when nothing was timed."""
+    run_s: Interval | None
+    """The article's training run, composed from the phases; None where they were not all timed."""
+    cpu_ms: float | None
+    """CPU time per training step, of all threads."""
+    idle_share: float | None
+    """CPU time of its threads while another arm ran, over that time: spinning disturbs others."""
+    peak_mb: float
+    losses: tuple[float | None, ...]
+    """The first ones; None for what is no finite number."""
+    import_s: float
+    build_s: float
+    first_steps_s: float
+    """The five steps that are checked, with the tracing of the first."""
+    environment: tuple[tuple[str, str], ...]
+    """Variables of TensorFlow, OpenMP, oneDNN and malloc in the worker."""
+    coverage: Coverage | None = None
+    """None for an arm without tuned kernels."""
+
+    @property
+    def step_ms(self) -> Interval | None:
+        return self.phases[0].step_ms if self.phases else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speedup:
+    """Baseline time over this arm's time: above 1 this arm is faster."""
+
+    arm: str
+    interval: Interval
+    """Student's t over launches, without the blocks that a gate dropped."""
+    verdict: Verdict
+    ungated: Interval
+    """The same with all blocks."""
+    bootstrap: Interval
+    """A second opinion on `interval`: the percentile bootstrap over launches and blocks."""
+    sign_p: float
+    """The sign test over all blocks (two-sided)."""
+    run: Interval | None = None
+    """The ratio of the composed training runs, where both were composed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agreement:
+    """An arm's largest differences from the baseline: of the first losses (relative), of the
+    predictions after them (absolute). None where one is not a finite number."""
+
+    arm: str
+    losses: float | None
+    predictions: float | None
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        both = (self.losses, self.predictions)
+        return all(each is not None and each <= self.tolerance for each in both)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """An arm that gave no answer in a cell, and why. The baseline's failure is the cell's."""
+
+    arm: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """How narrow the widest interval was after so many launches and seconds of a cell."""
+
+    launches: int
+    seconds: float
+    half_width: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gates:
+    """Blocks that were dropped, by reason; one block may have several."""
+
+    dropped: int
+    reasons: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One workload at one number of vCPUs. Without agreement nothing was timed."""
+
+    workload: str
+    vcpus: int
+    batch: int
+    steps: int
+    """Training steps per sample."""
+    launches: int
+    blocks: int
+    seconds: float
+    stopped_by: str
+    """One of schedule.Stop; empty when nothing was timed."""
+    looks: tuple[Look, ...]
+    gates: Gates
+    unsteady: int
+    """Launches whose warm-up still had a trend when its time was up."""
+    arms: tuple[ArmTimes, ...]
+    """The baseline first. An arm that failed is not here."""
+    agreements: tuple[Agreement, ...]
+    noise: Interval | None
+    """The baseline against a second worker of its own (A/A): what "no difference" looks like."""
+    speedups: tuple[Speedup, ...]
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        return all(each.agrees for each in self.agreements)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overall:
+    """An arm's geometric mean over all cells with the same number of vCPUs, and the A/A one."""
+
+    vcpus: int
+    workloads: int
+    speedup: Speedup
+    noise: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """The first arm is the baseline. `margin` and `level` are what the verdicts were made with.
+
+    Of a merged one `parts` names the comparisons it was made of; their seconds add up.
+    """
+
+    schema: int
+    made: str
+    seconds: float
+    seed: int
+    effort: Effort
+    margin: float
+    threshold: float
+    """The smallest gain that counts as one, 0.01 is 1 %."""
+    level: float
+    host: Host
+    arms: tuple[ArmFacts, ...]
+    cells: tuple[Cell, ...]
+    overall: tuple[Overall, ...]
+    complete: bool
+    parts: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> ArmFacts:
+        return self.arms[0]
+
+
+def save(path: Path, comparison: Comparison) -> None:
+    save_record(path, comparison)
+
+
+def load(path: Path) -> Comparison:
+    """Raises RecordError for a missing, torn or foreign file."""
+    fields = load_fields(path, schema=SCHEMA)
+    try:
+        return read(Comparison, fields)
+    except (TypeError, ValueError, KeyError, UsageError) as error:
+        raise RecordError(f"{path} is not a comparison ({error})") from error

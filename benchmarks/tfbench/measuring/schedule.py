@@ -1,0 +1,110 @@
+"""Which arm runs when, and for how many steps. Pure: chance comes in as an argument.
+
+A machine's speed wanders, so arms are compared within a block that is short against the wandering.
+Each arm stands in a block twice, mirrored (ABBA), so that a steady drift cancels; the first half's
+order is random, so that nothing periodic can favour one arm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from tfbuild.errors import SampleError, UsageError
+
+TARGET_S = 0.25
+"""Aim for the slower arm's sample: between the bounds, so that whole steps fit."""
+SHORTEST_S, LONGEST_S = 0.2, 0.5
+PADDING_BYTES = 4096
+FEWEST_LAUNCHES = 3
+"""Measured even past the budget: fewer give an interval that says nothing."""
+FEWEST_BLOCKS = 2
+"""Of a launch that was cut short, to count as one."""
+
+
+class Stop(StrEnum):
+    """Why a cell was not measured longer."""
+
+    PRECISION = "precision"
+    LAUNCHES = "launches"
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How much is measured in a cell.
+
+    Launches of `blocks` each, as many as the first look at which all intervals are as narrow as
+    `precision` (half a width, 0.015 is 1.5 %), the last of `looks`, or the end of `budget_s`. The
+    budget holds the start of the workers, too. `phase_blocks` are those of each phase but training.
+
+    Looks are few and fixed beforehand: whoever looks after each launch and stops at a lucky one
+    has intervals that are too narrow (simulated: 8 % misses with five looks, 6 % with these three).
+    Raises UsageError for no look, and for launches too short to count, which would go on for ever.
+    """
+
+    looks: tuple[int, ...] = (6, 10, 20)
+    blocks: int = 2
+    phase_blocks: int = 0
+    precision: float = 0.0
+    budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.looks or self.blocks < FEWEST_BLOCKS:
+            raise UsageError(
+                f"launches of {self.blocks} blocks, looked at after {list(self.looks)} of them, "
+                "give no answer",
+                hint=f"Ask for {FEWEST_BLOCKS} blocks or more, and for one look at least",
+            )
+
+
+def stop(launches: int, spent_s: float, half_width: float, effort: Effort) -> Stop | None:
+    """Whether a cell with so many launches is done; None to go on."""
+    if launches in effort.looks and half_width <= effort.precision:
+        return Stop.PRECISION
+    if launches >= effort.looks[-1]:
+        return Stop.LAUNCHES
+    if launches < FEWEST_LAUNCHES or effort.budget_s is None:
+        return None
+    one_more = spent_s * (launches + 1) / launches
+    return Stop.BUDGET if one_more > effort.budget_s else None
+
+
+def chance_of(seed: int, workload: str, vcpus: int, launch: int) -> Random:
+    """The chance of one launch: the same whether the run was stopped before it or not."""
+    return Random(f"{seed} {workload} {vcpus} {launch}")  # noqa: S311  (a schedule, not a secret)
+
+
+def launch_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
+    return tuple(chance.sample(arms, len(arms)))
+
+
+def block_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
+    """ABBA or BAAB for two arms; for more, any order and its mirror image."""
+    half = launch_order(arms, chance)
+    return half + half[::-1]
+
+
+def padding(chance: Random) -> int:
+    """Bytes to add to a worker's environment."""
+    return chance.randrange(PADDING_BYTES)
+
+
+def steps_per_sample(seconds_per_step: Sequence[float]) -> int:
+    """The one step count for all arms with which the slowest takes SHORTEST_S to LONGEST_S.
+
+    A step that is longer than that is a sample by itself. Raises SampleError.
+    """
+    if not seconds_per_step:
+        raise SampleError("no step was timed")
+    if not all(math.isfinite(seconds) and seconds > 0 for seconds in seconds_per_step):
+        raise SampleError(f"a step took {min(seconds_per_step):g} s, which no clock should say")
+    return max(1, round(TARGET_S / max(seconds_per_step)))
+
+
+def longer(steps: int, wall_s: float) -> int:
+    """How many steps to try next when `steps` were too short to calibrate with."""
+    return max(steps * 2, min(steps * 10, round(steps * SHORTEST_S / max(wall_s, 1e-6)) + 1))

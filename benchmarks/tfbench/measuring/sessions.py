@@ -1,0 +1,186 @@
+"""A worker process from its start to its end. Whatever happens, no worker outlives its session."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfbench.arms.arm import Arm
+from tfbuild.errors import DiskError, WorkerError
+from tfbuild.run import end_group
+
+WORKER = "tfbench.inside.worker"
+ROOT = Path(__file__).resolve().parents[2]
+"""Where the worker finds `tfbench`. -P keeps everything else off its path."""
+TAIL_LINES = 12
+LOAD_LIMIT_S = 300.0
+STEPS_LIMIT_S = 120.0
+
+
+class Session:
+    """Requests to one worker. Every failure of it is a WorkerError with the end of its output."""
+
+    def __init__(self, arm: Arm, process: subprocess.Popen[str], log: Path) -> None:
+        self.arm = arm
+        self._process = process
+        self._log = log
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask_load(self, workload: str, seed: int, vcpus: tuple[int, ...]) -> None:
+        """Begin to load; the answer is `loaded`. So all arms can load at the same time."""
+        self.ask("load", workload=workload, seed=seed, vcpus=vcpus)
+
+    def loaded(self, vcpus: tuple[int, ...]) -> dict[str, Any]:
+        """The worker's facts. Raises WorkerError when its TensorFlow is not the arm's own, its
+        CPUs are not the asked ones, or the arm is tuned and its tuned kernels did not load.
+        """
+        facts = self.answer("load", LOAD_LIMIT_S)
+        origin = Path(facts["tensorflow_file"])
+        if not origin.is_relative_to(self.arm.prefix.resolve()):
+            raise WorkerError(
+                f"arm {self.arm.name} imported TensorFlow from {origin}, "
+                f"not from its own environment {self.arm.prefix}",
+                hint="Make the arm's virtual environment anew, without access to other packages",
+                arm=self.arm.name,
+            )
+        if tuple(facts["vcpus"]) != vcpus:
+            raise self._failed(f"got CPUs {facts['vcpus']}, not {list(vcpus)}")
+        if self.arm.tuned and facts["kernel_library"] is None:
+            raise self._failed(
+                "ran stock kernels: its tuned ones did not load",
+                hint="Build for this CPU with --arch native",
+            )
+        return facts
+
+    def ask_check(self, steps: int) -> None:
+        """Begin the first steps; the answer is `checked`."""
+        self.ask("check", steps=steps)
+
+    def checked(self) -> dict[str, Any]:
+        """The first losses, the predictions after them, and how long these steps took."""
+        return self.answer("check", STEPS_LIMIT_S)
+
+    def sample(self, phase: str, steps: int) -> dict[str, Any]:
+        """The worker's times and meters, and `elapsed_s` by our own clock."""
+        began = time.monotonic()
+        answer = self.request("sample", STEPS_LIMIT_S, phase=phase, steps=steps)
+        wall_s = answer["wall_s"]
+        if not (math.isfinite(wall_s) and wall_s > 0):
+            raise self._failed(f"says that a sample took {wall_s} s, which is not a time")
+        return answer | {"elapsed_s": time.monotonic() - began}
+
+    def profile(self, steps: int) -> dict[str, Any]:
+        return self.request("profile", STEPS_LIMIT_S, steps=steps)
+
+    def peak_mb(self) -> float:
+        return float(self.request("status", STEPS_LIMIT_S)["peak_mb"])
+
+    def request(self, do: str, limit_s: float, **fields: object) -> dict[str, Any]:
+        """One answer. Raises WorkerError when the worker ends, hangs or talks nonsense."""
+        self.ask(do, **fields)
+        return self.answer(do, limit_s)
+
+    def ask(self, do: str, **fields: object) -> None:
+        assert self._process.stdin is not None  # noqa: S101  (PIPE was asked for)
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._dead(do) from None
+
+    def answer(self, do: str, limit_s: float) -> dict[str, Any]:
+        line = self._read_line(do, time.monotonic() + limit_s, limit_s)
+        try:
+            answer = json.loads(line)
+        except ValueError as error:
+            raise self._failed(f"answered {do} with {line[:80]!r}") from error
+        assert isinstance(answer, dict)  # noqa: S101  (worker.py answers with objects only)
+        return answer
+
+    def _read_line(self, do: str, deadline: float, limit_s: float) -> bytes:
+        assert self._process.stdout is not None  # noqa: S101  (PIPE was asked for)
+        source = self._process.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(source, selectors.EVENT_READ)
+            while b"\n" not in self._unread:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise self._failed(f"did not answer {do} within {limit_s:g} s")
+                chunk = os.read(source, 65536)
+                if not chunk:
+                    raise self._dead(do)
+                self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _dead(self, do: str) -> WorkerError:
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return self._failed(f"closed its output during {do}")
+        if code >= 0:
+            return self._failed(f"exited with {code} during {do}")
+        name = signal.Signals(-code).name
+        hint = "Linux ends a process so when memory runs out" if name == "SIGKILL" else ""
+        return self._failed(f"was ended by {name} during {do}", hint=hint)
+
+    def _failed(self, what: str, *, hint: str = "") -> WorkerError:
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        tail = "\n".join(deque(text.splitlines(), TAIL_LINES))
+        shown = f":\n{tail}\n" if tail.strip() else ""
+        return WorkerError(
+            f"the worker of arm {self.arm.name} {what} (its output: {self._log}){shown}",
+            hint=hint,
+            arm=self.arm.name,
+        )
+
+
+@contextlib.contextmanager
+def session(arm: Arm, env: Mapping[str, str], log: Path) -> Iterator[Session]:
+    """Start the arm's worker; end its whole process group on the way out, however that comes.
+
+    The worker is its own group, so Ctrl-C reaches only us; should we be killed, it reads the end of
+    its input and ends. Raises WorkerError when it does not start, DiskError without its log.
+    """
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        output = log.open("w", encoding="utf-8")
+    except OSError as error:
+        raise DiskError(f"cannot write {log}: {error.strerror}") from error
+    with output as sink:
+        try:
+            process = subprocess.Popen(
+                [str(arm.python), "-P", "-m", WORKER],
+                env={**env, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise WorkerError(
+                f"the worker of arm {arm.name} did not start: {arm.python}: {error.strerror}",
+                arm=arm.name,
+            ) from error
+    try:
+        yield Session(arm, process, log)
+    finally:
+        end_group(process)
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()

@@ -1,0 +1,258 @@
+"""From launches to a cell, from cells to the overall figures. Pure: an injected generator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfbench.arms.arm import Arm
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring import gates
+from tfbench.measuring.agreement import agreements
+from tfbench.measuring.observations import Launch, Measured, best_ratios, half_width, log_ms, ratios
+from tfbench.measuring.results import (
+    ArmFacts,
+    ArmTimes,
+    Cell,
+    Coverage,
+    Gates,
+    Look,
+    OpShare,
+    Overall,
+    PhaseTime,
+    Speedup,
+)
+from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, Sample, Start
+from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort, stop
+from tfbench.measuring.statistics import (
+    Bar,
+    Interval,
+    Verdict,
+    bootstrap,
+    combined,
+    estimate,
+    geometric_mean,
+    sign_test,
+    verdict,
+)
+from tfbuild.errors import SampleError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Yardstick:
+    """What every cell of a comparison is judged by. `tolerances` names the arms and the twin."""
+
+    effort: Effort
+    tolerances: Mapping[str, float]
+    threshold: float
+    generator: np.random.Generator
+
+
+def cell(measured: Measured, by: Yardstick) -> Cell:
+    """Raises SampleError when the samples allow no answer."""
+    answered = measured.answered
+    found = [gates.reasons(block) for block in measured.blocks]
+    noise = estimate(best_ratios(measured, measured.twin)) if answered else None
+    return Cell(
+        workload=measured.workload,
+        vcpus=measured.vcpus,
+        batch=WORKLOADS[measured.workload].batch,
+        steps=measured.launches[0].steps(TRAIN) if answered else 0,
+        launches=len(measured.launches),
+        blocks=len(found),
+        seconds=measured.seconds,
+        stopped_by=_stopped_by(measured, by.effort),
+        looks=_looks(measured),
+        gates=Gates(dropped=sum(map(bool, found)), reasons=gates.counted(found)),
+        unsteady=sum(not launch.steady for launch in measured.launches),
+        arms=tuple(_arm_times(measured, name) for name in _seen(measured)),
+        agreements=tuple(
+            each for each in agreements(measured.starts, by.tolerances) if each.arm != measured.twin
+        ),
+        noise=noise,
+        speedups=tuple(_speedup([measured], arm, noise, by) for arm in _candidates([measured])),
+        failures=measured.failures,
+    )
+
+
+def overall(cells: Sequence[Measured], by: Yardstick) -> tuple[Overall, ...]:
+    """One figure per vCPU count and arm, over the cells in which the arm was timed."""
+    found = []
+    for vcpus in dict.fromkeys(each.vcpus for each in cells):
+        row = [each for each in cells if each.vcpus == vcpus]
+        for arm in _candidates(row):
+            timed = [each for each in row if each.compared(arm)]
+            noise = geometric_mean([best_ratios(each, each.twin) for each in timed])
+            speedup = _speedup(timed, arm, noise, by)
+            found.append(Overall(vcpus=vcpus, workloads=len(timed), speedup=speedup, noise=noise))
+    return tuple(found)
+
+
+def arm_facts(arms: Sequence[Arm], cells: Sequence[Measured]) -> tuple[ArmFacts, ...]:
+    """What is known of each arm, from its own description and its first worker; nothing of an arm
+    that never started."""
+    every = [start for measured in cells for start in measured.starts]
+    starts = {start.arm: start for start in reversed(every)}
+    return tuple(_arm_facts(arm, starts[arm.name]) for arm in arms if arm.name in starts)
+
+
+def _arm_facts(arm: Arm, start: Start) -> ArmFacts:
+    facts = start.facts
+    return ArmFacts(
+        name=arm.name,
+        label=arm.label,
+        wheel_sha256=arm.wheel_sha256,
+        env=arm.env,
+        tolerance=arm.tolerance,
+        tensorflow=facts["tensorflow"],
+        tensorflow_file=facts["tensorflow_file"],
+        git_version=facts["git_version"],
+        compiler_version=facts["compiler_version"],
+        python=facts["python"],
+        numpy=facts["numpy"],
+        threading=facts["threading"],
+        raised_kernels=sum(facts["raised_kernels"].values()),
+        kernel_library=facts["kernel_library"],
+    )
+
+
+def _candidates(cells: Sequence[Measured]) -> tuple[str, ...]:
+    """The arms with a speedup in any of the cells."""
+    names = (arm for each in cells for arm in each.arms[1:] if each.compared(arm))
+    return tuple(dict.fromkeys(names))
+
+
+def _seen(measured: Measured) -> Iterator[str]:
+    """The arms that started; none of a cell whose baseline failed."""
+    if measured.stands:
+        started = {start.arm for start in measured.starts}
+        yield from (arm for arm in measured.arms if arm in started)
+
+
+def _speedup(cells: Sequence[Measured], arm: str, noise: Interval | None, by: Yardstick) -> Speedup:
+    """An arm's, over one cell or several."""
+    best = [best_ratios(each, arm) for each in cells]
+    every = [ratios(each, arm, gated=False) for each in cells]
+    interval = geometric_mean(best)
+    bar = Bar(floor=noise.reach if noise else math.inf, threshold=by.threshold)
+    fair = all(each.fair for each in cells)
+    return Speedup(
+        arm=arm,
+        interval=interval,
+        verdict=verdict(interval, bar) if fair else Verdict.INCONCLUSIVE,
+        ungated=geometric_mean(every),
+        bootstrap=bootstrap(best, by.generator),
+        sign_p=sign_test([blocks for each in every for blocks in each]),
+        run=_run_ratio(cells[0], arm) if len(cells) == 1 else None,
+    )
+
+
+def _stopped_by(measured: Measured, effort: Effort) -> str:
+    count = len(measured.launches)
+    width = half_width(measured, count) if count in effort.looks else math.inf
+    return (stop(count, measured.seconds, width, effort) or "") if measured.answered else ""
+
+
+def _looks(measured: Measured) -> tuple[Look, ...]:
+    """How the intervals became narrower; a look at all of them afterwards decides nothing."""
+    found, spent = [], 0.0
+    for count, launch in enumerate(measured.launches, start=1):
+        spent += launch.seconds
+        width = half_width(measured, count) if count >= FEWEST_LAUNCHES else math.inf
+        if math.isfinite(width):
+            found.append(Look(launches=count, seconds=spent, half_width=width))
+    return tuple(found)
+
+
+def _arm_times(measured: Measured, arm: str) -> ArmTimes:
+    starts = [start for start in measured.starts if start.arm == arm]
+    samples = [s for block in measured.blocks for s in block if s.arm == arm]
+    profiles = (one.end.profiles.get(arm) for one in measured.launches if one.end is not None)
+
+    def middle(name: str) -> float:
+        return float(np.median([start.facts[name] for start in starts]))
+
+    return ArmTimes(
+        arm=arm,
+        phases=tuple(_phases(measured, arm)),
+        run_s=_run(measured, arm),
+        cpu_ms=_cpu_ms(samples),
+        idle_share=_idle_share(samples),
+        peak_mb=max((one.peak_mb(arm) for one in measured.launches), default=0.0),
+        losses=starts[0].losses,
+        import_s=middle("import_s"),
+        build_s=middle("build_s"),
+        first_steps_s=middle("first_steps_s"),
+        environment=tuple(sorted(starts[0].facts["environment"].items())),
+        coverage=coverage(next((each for each in profiles if each), None)),
+    )
+
+
+def _phases(measured: Measured, arm: str) -> Iterator[PhaseTime]:
+    for phase in (TRAIN, VALIDATE, AUGMENT):
+        times = log_ms(measured, arm, phase)
+        if len(times) > 1:
+            yield PhaseTime(phase=phase, step_ms=estimate(times))
+
+
+def _cpu_ms(samples: Sequence[Sample]) -> float | None:
+    if not samples:
+        return None
+    return float(np.median([1000 * sample.cpu_s / sample.steps for sample in samples]))
+
+
+def _idle_share(samples: Sequence[Sample]) -> float | None:
+    idle = math.fsum(sample.idle_s for sample in samples)
+    return math.fsum(sample.idle_cpu_s for sample in samples) / idle if idle > 0 else None
+
+
+# --- the article's run, composed ------------------------------------------------------------------
+
+
+def _run(measured: Measured, arm: str) -> Interval | None:
+    """Seconds of the article's training run: its batches times what each phase's batch took."""
+    runs = [run for one in measured.timed(arm) if (run := _log_run(measured, one, arm)) is not None]
+    return combined([np.array(runs)]) if len(runs) > 1 else None
+
+
+def _run_ratio(measured: Measured, arm: str) -> Interval | None:
+    pairs = [
+        (_log_run(measured, one, measured.baseline), _log_run(measured, one, arm))
+        for one in measured.timed(arm)
+    ]
+    found = [base - run for base, run in pairs if base is not None and run is not None]
+    return combined([np.array(found)]) if len(found) > 1 else None
+
+
+def _log_run(measured: Measured, launch: Launch, arm: str) -> float | None:
+    """ln(seconds) from one launch; None when a phase of the run was not timed in it."""
+    course = WORKLOADS[measured.workload].course
+    batches = {TRAIN: course.steps, VALIDATE: course.validation}
+    batches |= {AUGMENT: course.steps} if course.augmented else {}
+    seconds = 0.0
+    for phase, count in batches.items():
+        blocks = log_ms(measured, arm, phase, launches=(launch,)) if count else [[-math.inf]]
+        if not blocks:
+            return None
+        seconds += count * math.exp(float(np.median(blocks[0]))) / 1000
+    return math.log(course.epochs * seconds)
+
+
+def coverage(profile: Mapping[str, Any] | None) -> Coverage | None:
+    """Of a worker's answer to `profile`. Raises SampleError when the profiler saw no op."""
+    if profile is None:
+        return None
+    seconds, runs = profile["op_s"], profile["executions"]
+    total = sum(seconds.values())
+    if not total > 0:
+        raise SampleError("the profiler saw no op run")
+    rows = [
+        OpShare(op=op, share=seconds.get(op, 0.0) / total, runs_per_step=count / profile["steps"])
+        for op, count in runs.items()
+    ]
+    rows.sort(key=lambda row: -row.share)
+    return Coverage(share=sum(row.share for row in rows), ops=tuple(rows))

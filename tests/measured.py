@@ -1,0 +1,227 @@
+"""Made-up journals: what workers would have said, had the truth been as given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfbench.arms.arm import TOLERANCE, Arm
+from tfbench.measuring.host import Host
+from tfbench.measuring.observations import Measured, failures_of, launches_of, starts_of
+from tfbench.measuring.results import SCHEMA, Comparison
+from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, End, Entry, Fault, Sample, Start
+from tfbench.measuring.schedule import Effort, block_order, chance_of
+from tfbench.measuring.statistics import LEVEL, MARGIN
+from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
+from tfbuild.cpu import Cpu, Vcpus
+
+WORKLOAD, VCPUS = "mnist_mlp", 2
+STOCK = Arm(name="stock", python=Path("/arms/stock/bin/python"), label="tensorflow-cpu 2.14.1")
+TUNED = Arm(
+    name="tuned",
+    python=Path("/arms/tuned/bin/python"),
+    label="tensorflow-cpu 2.14.1+skylake.1",
+    env=(("TF_ENABLE_ONEDNN_OPTS", "1"),),
+    wheel_sha256="ab" * 32,
+    tuned=True,
+)
+TWIN = "stock again"
+LOSSES = (2.30, 2.25, 2.21, 2.15, 2.10)
+PREDICTIONS = (0.1, 0.2, 0.7)
+STEPS = 10
+SHARES = {TRAIN: 1.0, VALIDATE: 0.4, AUGMENT: 0.1}
+"""A phase's time by that of training."""
+HOST = Host(
+    cpu=Cpu(
+        architecture="x86_64",
+        vendor="GenuineIntel",
+        name="Example CPU",
+        family=6,
+        model=85,
+        stepping=4,
+        microcode="0x1",
+        hypervisor=True,
+        features=frozenset({"avx2", "fma"}),
+    ),
+    vcpus=Vcpus(machine=4, affinity=4, quota=2.0, usable=2),
+    affinity=(0, 1, 2, 3),
+    kernel="6.1.0",
+    memory_bytes=8_000_000_000,
+    hugepages="madvise",
+    clocksource="tsc",
+    governor="",
+)
+
+
+def start(
+    arm: str,
+    launch: int = 0,
+    facts: Mapping[str, object] | None = None,
+    **fields: Any,  # noqa: ANN401
+) -> Start:
+    known: dict[str, object] = {
+        "pid": 1,
+        "inputs_sha256": "same",
+        "parameters": 669_706,
+        "import_s": 1.5,
+        "build_s": 0.2,
+        "first_steps_s": 0.4,
+        "tensorflow": "2.14.1",
+        "tensorflow_file": f"/arms/{arm}/lib/tensorflow/__init__.py",
+        "git_version": "v2.14.1",
+        "compiler_version": "clang 16",
+        "python": "3.11.7",
+        "numpy": "1.26.4",
+        "threading": "Eigen",
+        "vcpus": [0, 1],
+        "raised_kernels": {"OptionsDataset": 1, "Tanh": 3},
+        "kernel_library": "/k/skylake.so" if arm == TUNED.name else None,
+        "environment": {"TF_NUM_INTRAOP_THREADS": "2"},
+    }
+    whole: dict[str, Any] = {
+        "workload": WORKLOAD,
+        "vcpus": VCPUS,
+        "losses": LOSSES,
+        "predictions": PREDICTIONS,
+    }
+    return Start(arm=arm, launch=launch, facts=known | dict(facts or {}), **whole | fields)
+
+
+def sample(arm: str = STOCK.name, **fields: Any) -> Sample:  # noqa: ANN401
+    """One that no gate drops."""
+    wall_s = fields.get("wall_s", 0.25)
+    whole: dict[str, Any] = {
+        "workload": WORKLOAD,
+        "vcpus": VCPUS,
+        "launch": 0,
+        "phase": TRAIN,
+        "block": 0,
+        "position": 0,
+        "steps": STEPS,
+        "at_s": 9.0,
+        "wall_s": wall_s,
+        "elapsed_s": wall_s + 0.001,
+        "cpu_s": 1.5 * wall_s,
+        "idle_s": 0.5,
+        "idle_cpu_s": 0.001,
+        "run_delay_s": 0.0,
+        "busy_s": 1.5 * wall_s,
+        "steal_s": 0.0,
+        "throttled_s": 0.0,
+        "switches": 1,
+        "canary_s": 0.001,
+    }
+    return Sample(arm=arm, **whole | fields)
+
+
+def end(launch: int = 0, **fields: Any) -> End:  # noqa: ANN401
+    whole: dict[str, Any] = {
+        "workload": WORKLOAD,
+        "vcpus": VCPUS,
+        "seconds": 20.0,
+        "warm_up": 6,
+        "steady": True,
+        "peak_mb": {STOCK.name: 500.0, TWIN: 501.0, TUNED.name: 520.0 + launch},
+    }
+    return End(launch=launch, **whole | fields)
+
+
+def fault(arm: str, launch: int = 0, **fields: Any) -> Fault:  # noqa: ANN401
+    whole: dict[str, Any] = {
+        "workload": WORKLOAD,
+        "vcpus": VCPUS,
+        "reason": f"the worker of arm {arm} was ended by SIGKILL",
+    }
+    return Fault(arm=arm, launch=launch, **whole | fields)
+
+
+def entries(
+    paces: Mapping[str, float],
+    *,
+    launches: int = 3,
+    blocks: int = 4,
+    phases: Sequence[str] = (TRAIN,),
+    spread: float = 0.0,
+    jitter: float = 0.0,
+    workload: str = WORKLOAD,
+    vcpus: int = VCPUS,
+    seed: int = 0,
+) -> list[Entry]:
+    """A cell's journal. `paces` are the arms' true seconds per step; a launch moves each of them by
+    a share with the standard deviation `spread`, a sample by `jitter`."""
+    draw = np.random.default_rng(seed)
+    found: list[Entry] = []
+    for launch in range(launches):
+        own = {arm: pace * math.exp(draw.normal(0, spread)) for arm, pace in paces.items()}
+        chance = chance_of(seed, workload, vcpus, launch)
+        found += [start(arm, launch, workload=workload, vcpus=vcpus) for arm in paces]
+        found += [
+            sample(
+                arm,
+                workload=workload,
+                vcpus=vcpus,
+                launch=launch,
+                phase=phase,
+                block=block,
+                position=position,
+                wall_s=STEPS * own[arm] * SHARES[phase] * math.exp(draw.normal(0, jitter)),
+            )
+            for phase in phases
+            for block in range(blocks)
+            for position, arm in enumerate(block_order(sorted(paces), chance))
+        ]
+        found.append(end(launch, workload=workload, vcpus=vcpus))
+    return found
+
+
+def paces(speedup: float = 1.25, pace: float = 0.025) -> dict[str, float]:
+    """Of the baseline, its twin and a candidate that is so much faster."""
+    return {STOCK.name: pace, TWIN: pace, TUNED.name: pace / speedup}
+
+
+def measured(found: Sequence[Entry]) -> Measured:
+    """The cell that the journal is of."""
+    failures = failures_of(found)
+    failed = {failure.arm for failure in failures}
+    return Measured(
+        workload=found[0].workload if found else WORKLOAD,
+        vcpus=found[0].vcpus if found else VCPUS,
+        baseline=STOCK.name,
+        twin=TWIN,
+        arms=tuple(name for name in (STOCK.name, TUNED.name) if name not in failed),
+        starts=starts_of(found),
+        launches=launches_of(found),
+        failures=failures,
+    )
+
+
+def yardstick(threshold: float = 0.0, effort: Effort | None = None) -> Yardstick:
+    return Yardstick(
+        effort=effort or Effort(looks=(3, 6)),
+        tolerances=dict.fromkeys((STOCK.name, TWIN, TUNED.name), TOLERANCE),
+        threshold=threshold,
+        generator=np.random.default_rng(0),
+    )
+
+
+def comparison(*cells: Measured) -> Comparison:
+    by = yardstick()
+    return Comparison(
+        schema=SCHEMA,
+        made="2026-01-02T03:04:05+00:00",
+        seconds=sum(each.seconds for each in cells),
+        seed=1,
+        effort=by.effort,
+        margin=MARGIN,
+        threshold=by.threshold,
+        level=LEVEL,
+        host=HOST,
+        arms=arm_facts((STOCK, TUNED), cells),
+        cells=tuple(cell(each, by) for each in cells),
+        overall=overall(cells, by),
+        complete=True,
+    )

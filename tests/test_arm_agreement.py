@@ -1,0 +1,187 @@
+"""Whether arms compute the same; tests/test_agreement.py is about the probe's kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.measured import LOSSES, PREDICTIONS, STOCK, TUNED, TWIN, start
+
+from tfbench.arms.arm import TOLERANCE
+from tfbench.measuring.agreement import absolute, agreements, relative
+from tfbench.measuring.results import Agreement
+from tfbuild.errors import SampleError, WorkerError
+
+TOLERANCES = {STOCK.name: TOLERANCE, TWIN: TOLERANCE, TUNED.name: TOLERANCE}
+numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6)
+
+
+def tuned(found: Sequence[Agreement]) -> Agreement:
+    (one,) = (each for each in found if each.arm == TUNED.name)
+    return one
+
+
+# --- differences ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        (LOSSES, 0.0),
+        ((2.30, 2.25, 2.21, 2.15, 2.205), 0.105 / 2.205),
+        ((2.30, -2.25, 2.21, 2.15, 2.10), 2.0),
+        ((2.30, 2.25, 2.21, 2.15, None), None),
+        ((None,) * 5, None),
+    ],
+)
+def test_the_worst_loss_decides(others: Sequence[float | None], expected: float | None) -> None:
+    found = relative(LOSSES, others)
+    assert found == (None if expected is None else pytest.approx(expected))
+    assert relative(others, LOSSES) == found
+
+
+def test_losses_that_vanish_in_both_arms_are_equal() -> None:
+    assert relative([0.0], [0.0]) == 0
+    assert relative([0.0], [1e-13]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [((0.1, 0.2, 0.7), 0.0), ((0.1, 0.25, 0.65), 0.05), ((0.1, None, 0.7), None)],
+)
+def test_the_worst_prediction_decides(
+    others: Sequence[float | None], expected: float | None
+) -> None:
+    found = absolute(PREDICTIONS, others)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+@given(one=numbers, other=numbers)
+def test_differences_do_not_depend_on_the_direction(one: list[float], other: list[float]) -> None:
+    pairs = list(zip(one, other, strict=False))
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    for difference in (relative, absolute):
+        found = difference(first, second)
+        assert found is not None
+        assert found >= 0
+        assert found == difference(second, first)
+        assert difference(first, first) == 0
+
+
+@given(values=numbers, share=st.floats(0, 0.5))
+def test_a_common_share_is_the_relative_difference(values: list[float], share: float) -> None:
+    values = [value if abs(value) > 1e-6 else 1.0 for value in values]
+    found = relative(values, [value * (1 - share) for value in values])
+    assert found is not None
+    assert math.isclose(found, share, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("others", [(), LOSSES[:4], (*LOSSES, 2.0)])
+def test_unequal_numbers_of_them_cannot_be_compared(others: Sequence[float]) -> None:
+    for difference in (relative, absolute):
+        with pytest.raises(SampleError, match="cannot be compared"):
+            difference(LOSSES, others)
+        with pytest.raises(SampleError, match="cannot be compared"):
+            difference(others, LOSSES)
+    with pytest.raises(SampleError, match="0 losses cannot be compared with 0"):
+        relative((), ())
+
+
+# --- arms -----------------------------------------------------------------------------------------
+
+
+def test_arms_that_compute_the_same_agree() -> None:
+    found = agreements([start(arm) for arm in TOLERANCES], TOLERANCES)
+    assert [each.arm for each in found] == [TWIN, TUNED.name]
+    assert all(each.agrees and each.losses == each.predictions == 0 for each in found)
+
+
+@pytest.mark.parametrize(("share", "agrees"), [(0.5, True), (1 - 1e-6, True), (1.001, False)])
+def test_losses_may_differ_by_the_tolerance(share: float, agrees: bool) -> None:
+    off = tuple(loss * (1 - share * TOLERANCE) for loss in LOSSES)
+    found = tuned(agreements([start("stock"), start("tuned", losses=off)], TOLERANCES))
+    assert found.agrees is agrees
+    assert found.losses == pytest.approx(share * TOLERANCE, rel=1e-6)
+    assert found.predictions == 0
+
+
+@pytest.mark.parametrize(("share", "agrees"), [(0.5, True), (1.001, False)])
+def test_predictions_may_differ_by_the_tolerance(share: float, agrees: bool) -> None:
+    off = (*PREDICTIONS[:2], PREDICTIONS[2] + share * TOLERANCE)
+    found = tuned(agreements([start("stock"), start("tuned", predictions=off)], TOLERANCES))
+    assert found.agrees is agrees
+    assert found.predictions == pytest.approx(share * TOLERANCE, rel=1e-6)
+    assert found.losses == 0
+
+
+def test_each_arm_has_a_tolerance_of_its_own() -> None:
+    off = tuple(loss * 1.01 for loss in LOSSES)
+    wide = TOLERANCES | {TUNED.name: 0.05}
+    starts = [start("stock"), start(TWIN, losses=off), start("tuned", losses=off)]
+    found = agreements(starts, wide)
+    assert [(each.arm, each.agrees, each.tolerance) for each in found] == [
+        (TWIN, False, TOLERANCE),
+        (TUNED.name, True, 0.05),
+    ]
+
+
+def test_what_is_no_number_in_both_arms_does_not_agree() -> None:
+    nothing = (None,) * 5
+    starts = [start("stock", losses=nothing), start("tuned", losses=nothing)]
+    found = tuned(agreements(starts, TOLERANCES))
+    assert found.losses is None
+    assert not found.agrees
+
+
+def test_every_launch_must_agree_and_the_worst_is_told() -> None:
+    starts = [
+        start(arm, launch, losses=tuple(loss * share for loss in LOSSES))
+        for launch, share in enumerate((1.0001, 1.002, 1.0))
+        for arm, share in (("stock", 1.0), ("tuned", share))
+    ]
+    found = tuned(agreements(starts, TOLERANCES))
+    assert not found.agrees
+    assert found.losses == pytest.approx(0.002, rel=0.01)
+
+
+def test_one_launch_without_numbers_leaves_none() -> None:
+    starts = [
+        start(arm, launch, predictions=predictions)
+        for launch in range(2)
+        for arm, predictions in (
+            ("stock", PREDICTIONS),
+            ("tuned", PREDICTIONS if launch else (None, 0.2, 0.7)),
+        )
+    ]
+    assert tuned(agreements(starts, TOLERANCES)).predictions is None
+
+
+def test_launches_are_compared_each_with_its_own_baseline() -> None:
+    """Two launches that differ from each other, and do not within."""
+    other = tuple(loss * 2 for loss in LOSSES)
+    starts = [start(arm, 0) for arm in TOLERANCES]
+    starts += [start(arm, 1, losses=other) for arm in TOLERANCES]
+    assert all(each.losses == 0 for each in agreements(starts, TOLERANCES))
+
+
+def test_launches_without_the_baseline_count_for_nothing() -> None:
+    off = tuple(loss * 2 for loss in LOSSES)
+    starts = [start("stock", 0), start("tuned", 0), start("tuned", 1, losses=off)]
+    assert tuned(agreements(starts, TOLERANCES)).agrees
+    assert agreements(starts[2:], TOLERANCES) == ()
+
+
+def test_arms_that_did_not_start_are_not_told_of() -> None:
+    assert [each.arm for each in agreements([start("stock"), start(TWIN)], TOLERANCES)] == [TWIN]
+
+
+def test_unequal_data_or_parameters_are_an_error_that_names_the_arm() -> None:
+    other = start("tuned", facts={"inputs_sha256": "other"})
+    with pytest.raises(
+        WorkerError, match=r"stock and tuned did not start from equal data and parameters.*NumPy"
+    ) as caught:
+        agreements([start("stock"), start(TWIN), other], TOLERANCES)
+    assert caught.value.arm == TUNED.name

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from tests.invented import arm, host
+from tests.recorded import HONEST, cpu_of
+
+from tfbench.measuring.host import Host
+from tfbench.measuring.matching import MAY_DIFFER, arm_differences, differences
+from tfbuild.cpu import Cpu, Vcpus
+
+OTHER_CPU = {
+    "architecture": "aarch64",
+    "vendor": "AuthenticAMD",
+    "name": "Another CPU",
+    "family": 25,
+    "model": 1,
+    "stepping": 5,
+    "microcode": "0x2",
+    "hypervisor": False,
+    "features": frozenset({"avx2", "avx512f"}),
+}
+OTHER_HOST: dict[str, Any] = {
+    "kernel": "6.2.0",
+    "hugepages": "always",
+    "clocksource": "hpet",
+    "governor": "powersave",
+}
+
+
+def other_cpu(name: str) -> Host:
+    mine = host()
+    changed = dataclasses.replace(mine.cpu, **{name: OTHER_CPU[name]})  # type: ignore[arg-type]
+    return host(cpu=changed)
+
+
+def test_every_field_of_a_host_is_looked_at_or_may_differ() -> None:
+    assert {field.name for field in dataclasses.fields(Cpu)} == set(OTHER_CPU)
+    assert {field.name for field in dataclasses.fields(Host)} == {"cpu", *OTHER_HOST, *MAY_DIFFER}
+
+
+def test_machines_of_one_kind_may_be_of_different_sizes() -> None:
+    assert differences(host(2), host(2)) == ()
+    quota = Vcpus(machine=64, affinity=8, quota=3.5, usable=4)
+    assert differences(host(2), host(64, vcpus=quota)) == ()
+
+
+@pytest.mark.parametrize("name", sorted(set(OTHER_CPU) - {"features"}))
+def test_a_cpu_of_another_kind_is_named_with_both_values(name: str) -> None:
+    (found,) = differences(host(), other_cpu(name))
+    one = getattr(host().cpu, name)
+    assert str(found) == f"CPU {name} is {one} and {OTHER_CPU[name]}"
+
+
+def test_of_the_features_only_those_that_differ_are_named() -> None:
+    (found,) = differences(host(), other_cpu("features"))
+    assert str(found) == "CPU features that the other lacks is fma and avx512f"
+    fewer = dataclasses.replace(host().cpu, features=frozenset({"avx2"}))
+    (found,) = differences(host(), host(cpu=fewer))
+    assert (found.one, found.other) == ("fma", "none")
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_HOST))
+def test_a_system_of_another_kind_is_named_with_both_values(name: str) -> None:
+    (found,) = differences(host(), host(**{name: OTHER_HOST[name]}))
+    one = getattr(host(), name) or "unknown"
+    assert str(found) == f"{name} is {one} and {OTHER_HOST[name]}"
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
+    one = host(cpu=cpu_of(name))
+    assert differences(one, one) == ()
+    for other in set(HONEST) - {name}:
+        if cpu_of(other) != cpu_of(name):
+            assert differences(one, host(cpu=cpu_of(other)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("wheel_sha256", "abc", "stock: wheel_sha256 is stock-sha256 and abc"),
+        ("wheel_sha256", "", "stock: wheel_sha256 is stock-sha256 and unknown"),
+        ("env", (("A", "1"), ("B", "2")), "stock: env is none and A=1 B=2"),
+        ("tensorflow", "2.15.0", "stock: tensorflow is 2.14.1 and 2.15.0"),
+        ("git_version", "v2.15", "stock: git_version is v2.14.1 and v2.15"),
+        ("python", "3.11.8", "stock: python is 3.11.7 and 3.11.8"),
+        ("numpy", "1.26.3", "stock: numpy is 1.26.4 and 1.26.3"),
+    ],
+)
+def test_another_arm_is_named_with_both_values(field: str, value: object, told: str) -> None:
+    (found,) = arm_differences(arm("stock"), arm("stock", **{field: value}))
+    assert str(found) == told
+
+
+def test_an_arm_may_stand_elsewhere() -> None:
+    moved = arm("stock", label="another", tensorflow_file="/elsewhere/__init__.py")
+    assert arm_differences(arm("stock"), moved) == ()

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.invented import arm, cell, comparison, host
+
+from tfbench.measuring.merging import Part, merge
+from tfbench.measuring.results import Comparison
+from tfbench.measuring.schedule import Effort
+from tfbuild.errors import HostError, UsageError
+from tfbuild.records import canonical
+
+WORKLOADS = ("mnist_mlp", "mnist_cnn", "lstm_text")
+
+
+def machine(vcpus: int, *workloads: str, **fields: object) -> Comparison:
+    return comparison(*(cell(name, vcpus) for name in workloads or WORKLOADS[:2]), **fields)
+
+
+def test_machines_of_several_sizes_make_one_comparison() -> None:
+    effort = Effort(looks=(3,), blocks=6)
+    small = machine(2, seconds=60.0, made="2026-01-03", effort=effort)
+    large = machine(16, seconds=30.0, made="2026-01-02")
+    found = merge([("a16", large), ("a2", small)])
+    assert [(each.workload, each.vcpus) for each in found.cells] == [
+        ("mnist_mlp", 2),
+        ("mnist_cnn", 2),
+        ("mnist_mlp", 16),
+        ("mnist_cnn", 16),
+    ]
+    assert found.cells == (*small.cells, *large.cells)
+    assert found.overall == (*small.overall, *large.overall)
+    assert found.parts == ("a16", "a2")
+    assert (found.seconds, found.made) == (90.0, "2026-01-03")
+    assert found.host == large.host
+    assert found.effort == effort
+    assert found.complete
+
+
+def test_one_part_that_is_not_complete_leaves_the_whole_incomplete() -> None:
+    assert not merge([("a", machine(2)), ("b", machine(4, complete=False))]).complete
+
+
+def test_workloads_may_be_shared_out_between_machines_of_one_size() -> None:
+    found = merge([("a", machine(2, "mnist_mlp")), ("b", machine(2, "lstm_text"))])
+    assert [each.workload for each in found.cells] == ["mnist_mlp", "lstm_text"]
+    assert [each.vcpus for each in found.overall] == [2, 2]
+
+
+def test_what_was_merged_merges_again_under_its_own_parts() -> None:
+    two = merge([("a", machine(2)), ("b", machine(4))])
+    three = merge([("ignored", two), ("c", machine(8))])
+    assert three.parts == ("a", "b", "c")
+    assert three == merge([("a", machine(2)), ("b", machine(4)), ("c", machine(8))])
+
+
+def ordered(merged: Comparison) -> str:
+    """Everything, in an order that is not that of the parts."""
+    return canonical(
+        dataclasses.replace(
+            merged,
+            parts=tuple(sorted(merged.parts)),
+            cells=tuple(sorted(merged.cells, key=canonical)),
+            overall=tuple(sorted(merged.overall, key=canonical)),
+        )
+    )
+
+
+@settings(deadline=None)
+@given(
+    seconds=st.lists(st.floats(0, 1e6), min_size=4, max_size=4),
+    sizes=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+    complete=st.lists(st.booleans(), min_size=4, max_size=4),
+    order=st.permutations(range(4)),
+)
+def test_the_order_of_parts_is_only_that_of_their_names(
+    seconds: list[float], sizes: list[int], complete: list[bool], order: list[int]
+) -> None:
+    parts: list[Part] = [
+        (
+            f"p{number}",
+            machine(
+                sizes[number],
+                f"w{number}",
+                seconds=seconds[number],
+                complete=complete[number],
+                made=f"2026-0{number + 1}",
+                arms=(arm("stock", label=f"of p{number}"), arm("tuned")),
+                effort=Effort(looks=(3, 6 + number % 2), blocks=6 + number // 2),
+            ),
+        )
+        for number in range(4)
+    ]
+    one, other = merge(parts), merge([parts[number] for number in order])
+    assert ordered(one) == ordered(other)
+    assert [each.vcpus for each in one.cells] == sorted(sizes)
+    assert one.complete == all(complete)
+    assert math.isclose(one.seconds, sum(seconds))
+
+
+@pytest.mark.parametrize("parts", [[], [("a", machine(2))]])
+def test_one_is_not_merged(parts: list[Part]) -> None:
+    with pytest.raises(UsageError, match="cannot be merged"):
+        merge(parts)
+
+
+def test_a_part_is_not_merged_with_itself() -> None:
+    with pytest.raises(UsageError, match="a is to be merged with itself"):
+        merge([("a", machine(2)), ("a", machine(4))])
+
+
+def test_a_cell_stands_once() -> None:
+    with pytest.raises(UsageError, match="mnist_cnn at 2 vCPUs is in a and in c"):
+        merge(
+            [
+                ("a", machine(2, "mnist_mlp", "mnist_cnn")),
+                ("b", machine(4)),
+                ("c", machine(2, "mnist_cnn")),
+            ]
+        )
+
+
+def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> None:
+    other = host(4, kernel="6.2.0", clocksource="hpet")
+    with pytest.raises(HostError) as caught:
+        merge([("a", machine(2)), ("b", machine(4)), ("c", machine(8, host=other))])
+    assert caught.value.message == (
+        "a and c cannot be merged, their machines differ: "
+        "kernel is 6.1.0 and 6.2.0; clocksource is tsc and hpet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"seed": 2}, "a and b cannot be merged: seed is 1 and 2"),
+        ({"margin": 0.05}, "margin is 0.02 and 0.05"),
+        ({"threshold": 0.0}, "threshold is 0.01 and 0.0"),
+        ({"level": 0.99}, "level is 0.95 and 0.99"),
+        ({"arms": (arm("stock"),)}, "the arms are stock, tuned and stock"),
+        ({"arms": (arm("tuned"), arm("stock"))}, "the arms are stock, tuned and tuned, stock"),
+        (
+            {"arms": (arm("stock", numpy="2.0"), arm("tuned", wheel_sha256="abc"))},
+            "stock: numpy is 1.26.4 and 2.0; tuned: wheel_sha256 is tuned-sha256 and abc",
+        ),
+    ],
+)
+def test_what_was_asked_otherwise_is_refused_and_named(
+    fields: dict[str, object], told: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        merge([("a", machine(2)), ("b", machine(4, **fields))])
+    assert told in caught.value.message
+
+
+def test_candidates_may_stand_in_another_order() -> None:
+    names = ("stock", "control", "tuned")
+    one = machine(2, arms=tuple(map(arm, names)))
+    other = machine(4, arms=tuple(map(arm, ("stock", "tuned", "control"))))
+    assert [each.name for each in merge([("a", one), ("b", other)]).arms] == [
+        "stock",
+        "tuned",
+        "control",
+    ]

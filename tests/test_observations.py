@@ -1,0 +1,305 @@
+"""What a cell's journal amounts to, wherever it was cut."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.measured import (
+    LOSSES,
+    STEPS,
+    STOCK,
+    TUNED,
+    TWIN,
+    end,
+    entries,
+    fault,
+    measured,
+    paces,
+    sample,
+    start,
+)
+
+from tfbench.measuring.observations import (
+    best_ratios,
+    failures_of,
+    half_width,
+    launches_of,
+    log_ms,
+    ratios,
+    starts_of,
+)
+from tfbench.measuring.results import Failure
+from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, Entry, Sample
+from tfbench.measuring.schedule import FEWEST_BLOCKS
+from tfbench.measuring.statistics import estimate
+from tfbuild.errors import SampleError
+
+PER_BLOCK = 2 * len(paces())
+
+
+def samples_of(found: Sequence[Entry]) -> list[Sample]:
+    return [entry for entry in found if isinstance(entry, Sample)]
+
+
+def disturbed(found: Sequence[Entry], launch: int, block: int) -> list[Entry]:
+    """The journal with one sample of a block that a gate drops."""
+    hit = next(s for s in samples_of(found) if (s.launch, s.block) == (launch, block))
+    return [dataclasses.replace(hit, throttled_s=0.1) if e is hit else e for e in found]
+
+
+# --- launches and blocks --------------------------------------------------------------------------
+
+
+def test_a_whole_journal_has_all_its_launches_and_blocks() -> None:
+    found = measured(entries(paces(), launches=3, blocks=4, phases=(TRAIN, VALIDATE)))
+    assert [launch.number for launch in found.launches] == [0, 1, 2]
+    assert len(found.blocks) == 12
+    for launch in found.launches:
+        assert {phase: len(blocks) for phase, blocks in launch.blocks.items()} == {
+            TRAIN: 4,
+            VALIDATE: 4,
+        }
+        assert sorted(launch.starts) == sorted(paces())
+        assert launch.steps(TRAIN) == STEPS
+        assert launch.steps(AUGMENT) == 0
+        assert (launch.seconds, launch.steady) == (20.0, True)
+        assert launch.peak_mb(TUNED.name) == 520.0 + launch.number
+        assert launch.peak_mb("nobody") == 0
+    assert found.seconds == 60.0
+
+
+@given(cut=st.integers(0, 5 * PER_BLOCK), blocks=st.integers(FEWEST_BLOCKS, 5))
+def test_of_a_killed_launch_only_whole_blocks_count(cut: int, blocks: int) -> None:
+    whole = entries(paces(), launches=1, blocks=blocks)
+    timed = samples_of(whole)[:cut]
+    killed: list[Entry] = [*starts_of(whole), *timed]
+    expected = len(timed) // PER_BLOCK
+    found = launches_of(killed)
+    assert [len(one.blocks[TRAIN]) for one in found] == [expected] * (expected >= FEWEST_BLOCKS)
+    for launch in found:
+        assert launch.end is None
+        assert launch.steady
+        assert launch.peak_mb(STOCK.name) == 0
+        assert [s for block in launch.blocks[TRAIN] for s in block] == timed[: expected * PER_BLOCK]
+
+
+@given(cut=st.integers(0, 3 * PER_BLOCK))
+def test_a_phase_that_was_cut_leaves_training_whole(cut: int) -> None:
+    whole = entries(paces(), launches=1, blocks=3, phases=(TRAIN, AUGMENT))
+    (found,) = launches_of(samples_of(whole)[: 3 * PER_BLOCK + cut])
+    assert len(found.blocks[TRAIN]) == 3
+    assert len(found.blocks.get(AUGMENT, ())) == cut // PER_BLOCK
+
+
+def test_a_killed_launch_took_as_long_as_its_last_whole_block() -> None:
+    whole = samples_of(entries(paces(), launches=1, blocks=3))
+    timed = [dataclasses.replace(each, at_s=5.0 + place) for place, each in enumerate(whole)]
+    (found,) = launches_of(timed[: 2 * PER_BLOCK + 1])
+    assert found.seconds == 5.0 + 2 * PER_BLOCK - 1
+
+
+def test_a_launch_with_one_block_does_not_count_and_the_others_do() -> None:
+    whole = entries(paces(), launches=3, blocks=4)
+    short = [e for e in whole if not (isinstance(e, Sample) and e.launch == 1 and e.block > 0)]
+    assert [launch.number for launch in launches_of(short)] == [0, 2]
+
+
+def test_launches_are_in_their_order_however_the_journal_is() -> None:
+    whole = entries(paces(), launches=3)
+    first, rest = [e for e in whole if e.launch == 0], [e for e in whole if e.launch > 0]
+    assert launches_of(rest + first) == launches_of(whole)
+
+
+def test_samples_with_unequal_steps_are_refused() -> None:
+    whole = entries(paces(), launches=2)
+    whole[5] = dataclasses.replace(samples_of(whole)[2], steps=STEPS + 1)
+    with pytest.raises(SampleError, match="different numbers of steps"):
+        launches_of(whole)
+
+
+def test_phases_and_launches_may_have_steps_of_their_own() -> None:
+    whole = [
+        dataclasses.replace(each, steps=7 + each.launch + (each.phase == VALIDATE))
+        for each in samples_of(entries(paces(), launches=2, phases=(TRAIN, VALIDATE)))
+    ]
+    found = launches_of(whole)
+    assert [(one.steps(TRAIN), one.steps(VALIDATE)) for one in found] == [(7, 8), (8, 9)]
+
+
+# --- who was timed --------------------------------------------------------------------------------
+
+
+def without(found: Sequence[Entry], arm: str, launches: Sequence[int]) -> list[Entry]:
+    return [
+        e for e in found if not (isinstance(e, Sample) and e.arm == arm and e.launch in launches)
+    ]
+
+
+def test_an_arm_counts_in_the_launches_in_which_it_was_timed() -> None:
+    found = measured(without(entries(paces(), launches=4), TUNED.name, [1, 3]))
+    assert [launch.number for launch in found.timed(TUNED.name)] == [0, 2]
+    assert len(found.timed(STOCK.name)) == 4
+    assert len(ratios(found, TUNED.name, gated=False)) == 2
+    assert len(ratios(found, TWIN, gated=False)) == 4
+
+
+@pytest.mark.parametrize(
+    ("launches", "failed", "answered"),
+    [
+        (2, (), True),
+        (1, (), False),
+        (0, (), False),
+        (3, (TUNED.name,), True),
+        (3, (STOCK.name,), False),
+        (3, (TWIN,), False),
+    ],
+)
+def test_a_cell_is_answered_by_the_baseline_and_its_twin(
+    launches: int, failed: Sequence[str], answered: bool
+) -> None:
+    found = measured(entries(paces(), launches=launches) + [fault(arm) for arm in failed])
+    assert found.answered is answered
+    assert found.stands is {STOCK.name, TWIN}.isdisjoint(failed)
+    assert found.compared(TWIN) is answered
+    assert found.compared(TUNED.name) is (answered and TUNED.name not in failed)
+    assert (TUNED.name in found.arms) is (TUNED.name not in failed)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@given(speedup=st.floats(0.2, 5), pace=st.floats(1e-4, 1), launches=st.integers(2, 4))
+@settings(max_examples=25)
+def test_each_blocks_ratio_is_the_one_that_was_put_in(
+    speedup: float, pace: float, launches: int
+) -> None:
+    found = measured(entries(paces(speedup, pace), launches=launches, blocks=3))
+    given_in = {TUNED.name: speedup, TWIN: 1.0, STOCK.name: 1.0}
+    for arm, truth in given_in.items():
+        for values in ratios(found, arm, gated=False):
+            assert values == pytest.approx([math.log(truth)] * 3, abs=1e-9)
+        milliseconds = [math.exp(v) for values in log_ms(found, arm, TRAIN) for v in values]
+        assert milliseconds == pytest.approx([1000 * pace / truth] * 3 * launches)
+
+
+def test_a_phase_that_was_not_timed_has_no_times() -> None:
+    found = measured(entries(paces(), launches=2, phases=(TRAIN, VALIDATE)))
+    assert log_ms(found, STOCK.name, AUGMENT) == []
+    (one,) = log_ms(found, STOCK.name, VALIDATE, launches=found.launches[:1])
+    assert one == pytest.approx([math.log(1000 * 0.025 * 0.4)] * 4)
+
+
+def test_a_gate_drops_the_block_for_every_arm_and_only_that() -> None:
+    found = measured(disturbed(entries(paces(), launches=3, blocks=4), launch=1, block=2))
+    for arm in (TWIN, TUNED.name):
+        assert [len(values) for values in ratios(found, arm, gated=True)] == [4, 3, 4]
+        assert [len(values) for values in ratios(found, arm, gated=False)] == [4, 4, 4]
+        assert best_ratios(found, arm) == ratios(found, arm, gated=True)
+    assert found.fair
+
+
+def test_a_launch_of_which_all_was_dropped_does_not_count_when_gated() -> None:
+    journal = entries(paces(), launches=4, blocks=2)
+    for block in range(2):
+        journal = disturbed(journal, launch=3, block=block)
+    found = measured(journal)
+    assert found.fair
+    assert len(best_ratios(found, TUNED.name)) == 3
+    assert len(ratios(found, TUNED.name, gated=False)) == 4
+
+
+@pytest.mark.parametrize(("hit", "fair"), [(3, True), (4, False)])
+def test_where_gates_drop_too_much_all_blocks_count(hit: int, fair: bool) -> None:
+    """Three of ten may be dropped."""
+    journal = entries(paces(), launches=2, blocks=5)
+    for block in range(hit):
+        journal = disturbed(journal, launch=block % 2, block=block)
+    found = measured(journal)
+    assert found.fair is fair
+    assert best_ratios(found, TUNED.name) == ratios(found, TUNED.name, gated=fair)
+    assert sum(map(len, best_ratios(found, TUNED.name))) == (10 - hit if fair else 10)
+
+
+def test_where_gates_leave_one_launch_all_blocks_count() -> None:
+    """Two disturbed blocks of nine, both of the second launch, which has no more."""
+    journal = entries(paces(), launches=1, blocks=7)
+    journal += [e for e in entries(paces(), launches=2, blocks=2) if e.launch == 1]
+    for block in range(2):
+        journal = disturbed(journal, launch=1, block=block)
+    found = measured(journal)
+    assert found.fair
+    assert [len(values) for values in ratios(found, TUNED.name, gated=True)] == [7]
+    assert [len(values) for values in best_ratios(found, TUNED.name)] == [7, 2]
+
+
+def test_a_time_that_is_none_is_an_error_in_a_block() -> None:
+    with pytest.raises(SampleError):
+        sample(wall_s=-1.0, elapsed_s=0.1)
+
+
+# --- how narrow -----------------------------------------------------------------------------------
+
+
+def test_the_half_width_is_that_of_the_widest_interval() -> None:
+    found = measured(entries(paces(), launches=5, spread=0.02, jitter=0.002))
+    widths = [estimate(best_ratios(found, arm)).half_width for arm in (TWIN, TUNED.name)]
+    assert half_width(found, 5) == max(widths)
+    assert min(widths) < max(widths)
+
+
+def test_the_half_width_after_some_launches_does_not_know_of_later_ones() -> None:
+    journal = entries(paces(), launches=6, spread=0.02)
+    found = measured(journal)
+    for count in range(2, 6):
+        early = measured([e for e in journal if e.launch < count])
+        assert half_width(found, count) == half_width(early, count)
+
+
+def test_there_is_no_half_width_without_a_pair_of_launches() -> None:
+    found = measured(entries(paces(), launches=3))
+    assert half_width(found, 0) == half_width(found, 1) == math.inf
+    assert half_width(found, 2) == pytest.approx(0, abs=1e-9)
+
+
+def test_an_arm_that_was_timed_once_leaves_the_width_unknown() -> None:
+    found = measured(without(entries(paces(), launches=3), TUNED.name, [0, 1]))
+    assert half_width(found, 3) == math.inf
+    assert half_width(found, 2) < math.inf, "before it was timed at all"
+
+
+def test_an_arm_that_failed_does_not_hold_up_the_others() -> None:
+    journal = without(entries(paces(), launches=3), TUNED.name, [1, 2])
+    assert half_width(measured([*journal, fault(TUNED.name, 1)]), 3) < math.inf
+
+
+def test_starts_and_failures_are_told_from_all_else() -> None:
+    found: list[Entry] = [
+        *(start("stock"), sample(), end(), fault("tuned", reason="it died")),
+        start("tuned", losses=LOSSES[:1]),
+    ]
+    assert [each.arm for each in starts_of(found)] == ["stock", "tuned"]
+    assert failures_of(found) == (Failure(arm="tuned", reason="it died"),)
+
+
+def test_a_fault_makes_no_launch() -> None:
+    assert launches_of([fault("tuned", 0), fault("other", 1)]) == ()
+
+
+def test_an_arm_that_was_timed_once_is_not_compared() -> None:
+    found = measured(without(entries(paces(), launches=3), TUNED.name, [1, 2]))
+    assert found.answered
+    assert not found.compared(TUNED.name)
+    assert found.compared(TWIN)
+
+
+def test_op_times_that_any_launch_brought_are_known() -> None:
+    journal = entries(paces(), launches=2)
+    assert not measured(journal).profiled
+    profiles = {TUNED.name: {"steps": 5, "op_s": {"Tanh": 1.0}, "executions": {}}}
+    journal[-1] = end(1, profiles=profiles)
+    assert measured(journal).profiled

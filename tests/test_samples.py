@@ -1,0 +1,231 @@
+"""The journal: what goes in comes out, whatever ended the run that wrote it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import resource
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.measured import end, entries, paces, sample, start
+
+from tfbench.measuring.samples import End, Entry, Fault, Sample, Start, journal, read_journal
+from tfbuild.errors import DiskError, RecordError, SampleError
+
+texts = st.text(max_size=8)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+times = st.floats(1e-9, 1e9)
+counts = st.integers(0, 10**6)
+numbers = st.lists(st.none() | finite, max_size=5).map(tuple)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | finite | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+facts = st.dictionaries(texts, json_values, max_size=4)
+place = {"workload": texts, "vcpus": counts, "launch": counts}
+starts = st.builds(Start, **place, arm=texts, facts=facts, losses=numbers, predictions=numbers)
+timed = dict.fromkeys(("wall_s", "elapsed_s", "canary_s"), times)
+metered = dict.fromkeys(
+    (
+        *("at_s", "cpu_s", "idle_s", "idle_cpu_s"),
+        *("run_delay_s", "busy_s", "steal_s", "throttled_s"),
+    ),
+    finite,
+)
+counted = dict.fromkeys(("block", "position", "steps", "switches"), counts)
+samples = st.builds(Sample, **place, phase=texts, arm=texts, **timed, **metered, **counted)
+ends = st.builds(
+    End,
+    **place,
+    seconds=finite,
+    warm_up=counts,
+    steady=st.booleans(),
+    peak_mb=st.dictionaries(texts, finite, max_size=3),
+    profiles=st.dictionaries(texts, facts, max_size=2),
+)
+faults = st.builds(Fault, **place, arm=texts, reason=texts)
+kinds = starts | samples | ends | faults
+journals = st.lists(kinds, max_size=8)
+
+
+def write(path: Path, found: Sequence[Entry]) -> None:
+    with journal(path) as keep:
+        for entry in found:
+            keep(entry)
+
+
+@contextlib.contextmanager
+def limited(most_bytes: int) -> Iterator[None]:
+    """No file of this process can grow beyond; Python ignores the signal, so writes fail."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+
+@given(found=journals, more=journals)
+@settings(max_examples=60)
+def test_entries_come_back_as_they_were_written(found: list[Entry], more: list[Entry]) -> None:
+    """Also those that a second run wrote behind the first one's."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "deep" / "samples.jsonl"
+        write(path, found)
+        write(path, more)
+        assert read_journal(path) == (*found, *more)
+        assert path.read_bytes().count(b"\n") == len(found) + len(more)
+
+
+@given(found=st.lists(kinds, min_size=1, max_size=5), data=st.data())
+@settings(max_examples=60)
+def test_a_journal_that_was_cut_anywhere_loses_one_entry_at_most(
+    found: list[Entry], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.jsonl"
+        write(path, found)
+        whole = path.read_bytes()
+        cut = data.draw(st.integers(0, len(whole)))
+        path.write_bytes(whole[:cut])
+        kept = whole[:cut].count(b"\n")
+        assert read_journal(path) == tuple(found[:kept])
+        write(path, found[kept:])
+        assert read_journal(path) == tuple(found)
+        assert path.read_bytes() == whole
+
+
+def test_each_entry_is_on_disk_before_the_next_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    with journal(path) as keep:
+        for count, entry in enumerate(entries(paces(), launches=1, blocks=1), start=1):
+            keep(entry)
+            assert len(read_journal(path)) == count
+            assert path.read_bytes().endswith(b"}\n")
+
+
+def test_an_empty_journal_has_no_entries(tmp_path: Path) -> None:
+    write(tmp_path / "samples.jsonl", [])
+    assert read_journal(tmp_path / "samples.jsonl") == ()
+
+
+# --- what is no entry -----------------------------------------------------------------------------
+
+
+def line(fields: dict[str, object]) -> str:
+    return json.dumps(fields)
+
+
+WHOLE = {"is": "end"} | {
+    name: getattr(end(), name)
+    for name in ("workload", "vcpus", "launch", "seconds", "warm_up", "steady", "peak_mb")
+}
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "",
+        "epoch,elapsed",
+        "5",
+        "null",
+        "[1, 2]",
+        '{"is": "end"}',
+        '{"is": "end", "workload"',
+        line({"is": "beginning"}),
+        line({name: value for name, value in WHOLE.items() if name != "is"}),
+        line({name: value for name, value in WHOLE.items() if name != "launch"}),
+        line(WHOLE | {"colour": "blue"}),
+        line(WHOLE | {"is": ["end"]}),
+        line(WHOLE | {"is": "fault"}),
+    ],
+)
+def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    write(path, [start("stock"), sample()])
+    with path.open("a", encoding="utf-8") as sink:
+        sink.write(f"{foreign}\n{line(WHOLE)}\n")
+    with pytest.raises(RecordError, match=r"samples\.jsonl, line 3 is not an entry"):
+        read_journal(path)
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "0.0", "-0.25", '"0.25"'])
+def test_a_sample_with_a_time_that_is_none_is_an_error(seconds: str, tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    write(path, [sample(), sample(position=1, wall_s=0.125)])
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"wall_s":0.125', f'"wall_s":{seconds}'), encoding="utf-8")
+    with pytest.raises(RecordError, match="line 2 is not an entry"):
+        read_journal(path)
+
+
+def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(b"\x80\x81\n")
+    with pytest.raises(RecordError, match="it is not text"):
+        read_journal(path)
+
+
+def test_a_missing_journal_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="No such file"):
+        read_journal(tmp_path / "samples.jsonl")
+
+
+@pytest.mark.parametrize("name", ["wall_s", "elapsed_s", "canary_s"])
+@pytest.mark.parametrize("seconds", [0.0, -0.25, math.nan, math.inf, -math.inf])
+def test_a_time_that_is_no_positive_number_is_refused(name: str, seconds: float) -> None:
+    with pytest.raises(SampleError, match=rf"tuned: {name} of a sample is .* not a time"):
+        sample("tuned", **{"wall_s": 0.25, "elapsed_s": 0.25, name: seconds})
+
+
+# --- disks ----------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_an_error() -> None:
+    with (
+        journal(Path("/dev/full")) as keep,
+        pytest.raises(DiskError, match=r"cannot write /dev/full: No space left"),
+    ):
+        keep(sample())
+
+
+def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path) -> None:
+    """And once there is room again, the run goes on behind them."""
+    path = tmp_path / "samples.jsonl"
+    write(path, [start("stock"), sample()])
+    room = path.stat().st_size + 40
+    with (
+        journal(path) as keep,
+        limited(room),
+        pytest.raises(DiskError, match=r"the disk took 40 of \d+ bytes"),
+    ):
+        keep(end())
+    assert path.stat().st_size == room
+    assert read_journal(path) == (start("stock"), sample())
+    with (
+        limited(path.stat().st_size),
+        pytest.raises(DiskError, match="cannot write"),
+        journal(path) as keep,
+    ):
+        keep(end())
+    write(path, [end()])
+    assert [type(entry) for entry in read_journal(path)] == [Start, Sample, End]
+
+
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with (
+        pytest.raises(DiskError, match=r"cannot write .*samples"),
+        journal(tmp_path / "file" / "samples.jsonl"),
+    ):
+        pass

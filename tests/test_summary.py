@@ -1,0 +1,471 @@
+"""From journals with a known truth to the figures of a cell and of a comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.measured import (
+    LOSSES,
+    SHARES,
+    STEPS,
+    STOCK,
+    TUNED,
+    TWIN,
+    end,
+    entries,
+    fault,
+    measured,
+    paces,
+    start,
+    yardstick,
+)
+
+from tfbench.arms.arm import TOLERANCE
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring.observations import Measured
+from tfbench.measuring.results import ArmTimes, Cell, Coverage, OpShare
+from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, End, Entry, Sample, Start
+from tfbench.measuring.schedule import Effort, Stop
+from tfbench.measuring.statistics import Verdict
+from tfbench.measuring.summary import Yardstick, arm_facts, cell, coverage, overall
+from tfbuild.errors import SampleError
+
+ALL_PHASES = tuple(SHARES)
+PROFILE = {
+    "steps": 5,
+    "op_s": {"Tanh": 0.2, "MatMul": 0.7, "Mul": 0.1},
+    "executions": {"Tanh": 400, "ResourceApplyAdam": 10},
+}
+
+
+def noisy(
+    speedup: float = 1.25, *, launches: int = 6, phases: Sequence[str] = (TRAIN,), seed: int = 0
+) -> list[Entry]:
+    """Launches and samples differ by 0.4 %."""
+    return entries(
+        paces(speedup), launches=launches, phases=phases, spread=0.004, jitter=0.004, seed=seed
+    )
+
+
+def summed(found: Sequence[Entry], by: Yardstick | None = None) -> Cell:
+    return cell(measured(found), by or yardstick())
+
+
+def times(found: Cell, arm: str) -> ArmTimes:
+    (one,) = (each for each in found.arms if each.arm == arm)
+    return one
+
+
+def off(factor: float) -> tuple[float, ...]:
+    return tuple(loss * factor for loss in LOSSES)
+
+
+# --- a cell ---------------------------------------------------------------------------------------
+
+
+@given(speedup=st.floats(0.5, 2), pace=st.floats(1e-4, 0.5))
+@settings(max_examples=20)
+def test_the_speedup_is_the_one_that_was_put_in(speedup: float, pace: float) -> None:
+    found = summed(entries(paces(speedup, pace)))
+    (one,) = found.speedups
+    assert one.arm == TUNED.name
+    for interval in (one.interval, one.ungated, one.bootstrap):
+        assert interval.value == pytest.approx(speedup)
+        assert interval.low == pytest.approx(speedup)
+        assert interval.high == pytest.approx(speedup)
+    assert found.noise is not None
+    assert found.noise.value == pytest.approx(1)
+    for arm, truth in ((STOCK.name, pace), (TUNED.name, pace / speedup)):
+        step_ms = times(found, arm).step_ms
+        assert step_ms is not None
+        assert step_ms.value == pytest.approx(1000 * truth)
+
+
+def test_in_noise_the_interval_holds_the_truth_and_the_verdict_follows() -> None:
+    for truth, expected in ((1.25, Verdict.FASTER), (0.8, Verdict.SLOWER)):
+        found = summed(noisy(truth))
+        (one,) = found.speedups
+        assert one.interval.low < truth < one.interval.high
+        assert one.verdict is expected
+        assert one.sign_p == pytest.approx(2 / 2**24), "24 blocks, all of one sign"
+        assert found.noise is not None
+        assert found.noise.low < 1 < found.noise.high
+
+
+def test_arms_that_take_the_same_time_are_neither_faster_nor_slower() -> None:
+    verdicts = [summed(noisy(1.0, seed=seed)).speedups[0].verdict for seed in range(20)]
+    assert sum(each in (Verdict.FASTER, Verdict.SLOWER) for each in verdicts) <= 1
+
+
+def test_a_gain_must_pass_the_noise_of_the_baseline_and_the_threshold() -> None:
+    journal = entries(paces(1.05), launches=6)
+    assert summed(journal).speedups[0].verdict is Verdict.FASTER
+    assert summed(journal, yardstick(0.04)).speedups[0].verdict is Verdict.FASTER
+    assert summed(journal, yardstick(0.06)).speedups[0].verdict is Verdict.WITHIN_NOISE
+    unlike = paces(1.05) | {TWIN: paces()[STOCK.name] * 1.06}
+    assert summed(entries(unlike, launches=6)).speedups[0].verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_cell_says_how_it_was_measured() -> None:
+    found = summed(entries(paces(), launches=3, blocks=4))
+    assert (found.workload, found.vcpus, found.batch) == ("mnist_mlp", 2, 128)
+    assert (found.steps, found.launches, found.blocks, found.seconds) == (STEPS, 3, 12, 60.0)
+    assert (found.unsteady, found.failures, found.agrees) == (0, (), True)
+    assert [arm.arm for arm in found.arms] == [STOCK.name, TUNED.name]
+    assert [each.arm for each in found.agreements] == [TUNED.name]
+    assert (found.gates.dropped, found.gates.reasons) == (0, ())
+
+
+def test_launches_that_never_became_steady_are_counted() -> None:
+    journal = [
+        dataclasses.replace(each, steady=False) if isinstance(each, End) and each.launch else each
+        for each in entries(paces())
+    ]
+    assert summed(journal).unsteady == 2
+
+
+@pytest.mark.parametrize(
+    ("effort", "stopped_by"),
+    [
+        (Effort(looks=(3, 6), precision=0.1), Stop.PRECISION),
+        (Effort(looks=(3,)), Stop.LAUNCHES),
+        (Effort(looks=(6,), budget_s=70.0), Stop.BUDGET),
+        (Effort(looks=(6,)), ""),  # (it was stopped by hand)
+    ],
+)
+def test_a_cell_says_what_ended_it(effort: Effort, stopped_by: str) -> None:
+    assert summed(noisy(launches=3), yardstick(effort=effort)).stopped_by == stopped_by
+
+
+def test_intervals_are_looked_at_after_each_launch_from_the_third() -> None:
+    found = summed(noisy())
+    assert [(each.launches, each.seconds) for each in found.looks] == [
+        (3, 60.0),
+        (4, 80.0),
+        (5, 100.0),
+        (6, 120.0),
+    ]
+    widths = [found.speedups[0].interval.half_width]
+    assert found.noise is not None
+    assert found.looks[-1].half_width == max(*widths, found.noise.half_width)
+
+
+# --- an arm ---------------------------------------------------------------------------------------
+
+
+def test_what_an_arm_took_besides_time() -> None:
+    journal = [
+        dataclasses.replace(
+            each,
+            cpu_s=0.1 * (1 + each.launch) * (1 if each.arm == STOCK.name else 2),
+            idle_s=0.5,
+            idle_cpu_s=0.05 if each.arm == TUNED.name else 0.0,
+        )
+        if isinstance(each, Sample)
+        else each
+        for each in entries(paces(), launches=3)
+    ]
+    found = summed(journal)
+    stock, tuned = times(found, STOCK.name), times(found, TUNED.name)
+    assert [stock.cpu_ms, tuned.cpu_ms] == pytest.approx([20.0, 40.0])
+    assert [stock.idle_share, tuned.idle_share] == pytest.approx([0.0, 0.1])
+    assert (stock.peak_mb, tuned.peak_mb) == (500.0, 522.0)
+    assert stock.environment == (("TF_NUM_INTRAOP_THREADS", "2"),)
+
+
+def test_start_up_is_the_median_over_launches() -> None:
+    journal = [
+        dataclasses.replace(each, facts={**each.facts, "import_s": (9.0, 1.0, 2.0)[each.launch]})
+        if isinstance(each, Start)
+        else each
+        for each in entries(paces(), launches=3)
+    ]
+    stock = times(summed(journal), STOCK.name)
+    assert (stock.import_s, stock.build_s, stock.first_steps_s) == (2.0, 0.2, 0.4)
+
+
+@pytest.mark.parametrize("launch", [0, 2])
+def test_op_times_come_from_the_launch_that_has_them(launch: int) -> None:
+    journal = [
+        end(each.launch, profiles={TUNED.name: PROFILE})
+        if isinstance(each, End) and each.launch == launch
+        else each
+        for each in entries(paces(), launches=3)
+    ]
+    found = summed(journal)
+    assert times(found, STOCK.name).coverage is None
+    covered = times(found, TUNED.name).coverage
+    assert covered is not None
+    assert covered == coverage(PROFILE)
+
+
+def test_an_op_counts_as_covered_when_its_tuned_kernels_ran() -> None:
+    seconds = {"Tanh": 0.25, "MatMul": 0.5, "Mul": 0.25}
+    assert coverage(PROFILE | {"op_s": seconds}) == Coverage(
+        share=0.25,
+        ops=(
+            OpShare(op="Tanh", share=0.25, runs_per_step=80.0),
+            OpShare(op="ResourceApplyAdam", share=0.0, runs_per_step=2.0),
+        ),
+    )
+    assert coverage(None) is None
+    with pytest.raises(SampleError, match="saw no op"):
+        coverage({"steps": 5, "op_s": {}, "executions": {}})
+
+
+# --- the article's run ----------------------------------------------------------------------------
+
+
+# epochs * (training steps * 0.025 s + validation steps * 0.010 s + augmented steps * 0.0025 s)
+RUNS = {
+    "mnist_mlp": 20 * (469 * 0.025 + 79 * 0.010),
+    "mnist_cnn": 12 * (469 * 0.025 + 79 * 0.010),
+    "cifar10_cnn": 20 * (1562 * 0.025 + 313 * 0.010 + 1562 * 0.0025),
+    "imdb_fasttext": 5 * (782 * 0.025 + 782 * 0.010),
+    "imdb_bilstm": 4 * (782 * 0.025 + 782 * 0.010),
+    "lstm_text": 10 * 1565 * 0.025,
+}
+
+
+def test_every_workload_has_its_run_worked_out_by_hand() -> None:
+    assert list(RUNS) == list(WORKLOADS)
+
+
+@pytest.mark.parametrize(("workload", "seconds"), RUNS.items())
+def test_a_run_is_composed_of_its_phases_as_by_hand(workload: str, seconds: float) -> None:
+    journal = entries(paces(1.25, 0.025), workload=workload, phases=ALL_PHASES)
+    found = summed(journal)
+    stock, tuned = times(found, STOCK.name), times(found, TUNED.name)
+    assert [each.phase for each in stock.phases] == [TRAIN, VALIDATE, AUGMENT]
+    assert stock.run_s is not None
+    assert tuned.run_s is not None
+    assert stock.run_s.value == pytest.approx(seconds)
+    assert tuned.run_s.value == pytest.approx(seconds / 1.25)
+    run = found.speedups[0].run
+    assert run is not None
+    assert run.value == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(
+    ("workload", "phases", "composed"),
+    [
+        ("mnist_mlp", (TRAIN,), False),
+        ("mnist_mlp", (TRAIN, VALIDATE), True),
+        ("cifar10_cnn", (TRAIN, VALIDATE), False),
+        ("cifar10_cnn", (TRAIN, AUGMENT), False),
+        ("cifar10_cnn", ALL_PHASES, True),
+        ("lstm_text", (TRAIN,), True),
+    ],
+)
+def test_a_run_is_composed_only_where_all_its_phases_were_timed(
+    workload: str, phases: Sequence[str], composed: bool
+) -> None:
+    found = summed(entries(paces(), workload=workload, phases=phases))
+    assert all((arm.run_s is not None) is composed for arm in found.arms)
+    assert (found.speedups[0].run is not None) is composed
+
+
+def test_a_run_weighs_phases_that_gain_differently() -> None:
+    """Training 2x faster, validation not at all."""
+    journal = entries(paces(1.0, 0.02), phases=(TRAIN, VALIDATE))
+    journal = [
+        dataclasses.replace(each, wall_s=each.wall_s / 2)
+        if isinstance(each, Sample) and (each.arm, each.phase) == (TUNED.name, TRAIN)
+        else each
+        for each in journal
+    ]
+    run = summed(journal).speedups[0].run
+    assert run is not None
+    assert run.value == pytest.approx((469 * 0.02 + 79 * 0.008) / (469 * 0.01 + 79 * 0.008))
+
+
+def test_a_runs_interval_is_as_wide_as_its_launches_differ() -> None:
+    found = summed(noisy(phases=(TRAIN, VALIDATE)))
+    run, speedup = found.speedups[0].run, found.speedups[0].interval
+    assert run is not None
+    assert run.low < 1.25 < run.high
+    assert run.half_width < 3 * speedup.half_width
+
+
+# --- gates ----------------------------------------------------------------------------------------
+
+
+def slowed(journal: Sequence[Entry], blocks: Sequence[tuple[int, int]]) -> list[Entry]:
+    """In these blocks, by launch and number, something else ran and the tuned arm took thrice."""
+    return [
+        dataclasses.replace(
+            each,
+            busy_s=2 * each.wall_s,
+            cpu_s=each.wall_s,
+            wall_s=each.wall_s * (3 if each.arm == TUNED.name else 1),
+        )
+        if isinstance(each, Sample) and (each.launch, each.block) in blocks
+        else each
+        for each in journal
+    ]
+
+
+def test_disturbed_blocks_do_not_count_and_are_told_of() -> None:
+    """Two of four in one launch: without gates they move its median."""
+    journal = slowed(entries(paces(), launches=3, blocks=4), [(1, 0), (1, 3)])
+    found = summed(journal)
+    (one,) = found.speedups
+    assert found.gates.dropped == 2
+    assert dict(found.gates.reasons)["other processes"] == 2
+    assert one.interval.value == pytest.approx(1.25)
+    assert one.ungated.value < 1.1
+    assert one.verdict is Verdict.FASTER
+    assert found.blocks == 12
+
+
+def test_where_too_much_was_disturbed_there_is_no_verdict() -> None:
+    journal = slowed(entries(paces(5.0), launches=3, blocks=4), [(i, i) for i in range(3)])
+    assert summed(journal).speedups[0].verdict is Verdict.FASTER
+    journal = slowed(journal, [(1, 0)])
+    assert summed(journal).speedups[0].verdict is Verdict.INCONCLUSIVE
+    (mean,) = overall([measured(journal)], yardstick())
+    assert mean.speedup.verdict is Verdict.INCONCLUSIVE
+
+
+# --- what fails -----------------------------------------------------------------------------------
+
+
+OTHER = "other"
+
+
+def three(journal: Sequence[Entry], arms: Sequence[str] = (TUNED.name, OTHER)) -> Measured:
+    """With a second candidate."""
+    return dataclasses.replace(measured(journal), arms=(STOCK.name, *arms))
+
+
+def test_an_arm_that_failed_is_marked_and_the_others_survive() -> None:
+    journal = entries(paces() | {OTHER: 0.01})
+    journal.append(fault(TUNED.name, 3))
+    found = cell(three(journal, [OTHER]), yardstick())
+    assert [each.arm for each in found.failures] == [TUNED.name]
+    assert "SIGKILL" in found.failures[0].reason
+    assert [each.arm for each in found.speedups] == [OTHER]
+    assert found.speedups[0].interval.value == pytest.approx(2.5)
+    assert [arm.arm for arm in found.arms] == [STOCK.name, OTHER]
+
+
+@pytest.mark.parametrize("failing", [STOCK.name, TWIN])
+@pytest.mark.parametrize("launches", [0, 1, 3])
+def test_without_its_baseline_a_cell_is_marked_and_empty(failing: str, launches: int) -> None:
+    journal = [*entries(paces(), launches=launches), fault(failing, launches)]
+    found = summed(journal)
+    assert [each.arm for each in found.failures] == [failing]
+    assert (found.noise, found.speedups, found.arms) == (None, (), ())
+    assert (found.steps, found.stopped_by) == (0, "")
+    assert overall([measured(journal)], yardstick()) == ()
+
+
+def test_an_arm_that_computes_something_else_is_told_of_and_not_timed() -> None:
+    """What a launch leaves in which the only candidate disagreed: the baseline's samples."""
+    journal = entries({STOCK.name: 0.025, TWIN: 0.025}, launches=1)
+    journal.insert(0, start(TUNED.name, losses=off(1.1)))
+    found = summed(journal)
+    assert not found.agrees
+    assert (found.speedups, found.noise, found.stopped_by) == ((), None, "")
+    tuned = times(found, TUNED.name)
+    assert tuned.losses == off(1.1)
+    assert (tuned.phases, tuned.step_ms, tuned.run_s, tuned.cpu_ms) == ((), None, None, None)
+    assert times(found, STOCK.name).losses == LOSSES
+
+
+def test_a_disagreement_in_a_launch_too_short_to_count_is_not_forgotten() -> None:
+    """The harness was killed, or another arm's worker failed, before there was a block."""
+    disagreed: list[Entry] = [start(STOCK.name), start(TWIN), start(TUNED.name, losses=off(1.1))]
+    alone = summed(disagreed)
+    assert not alone.agrees
+    assert alone.launches == 0
+    later = entries({STOCK.name: 1.0, TWIN: 1.0, OTHER: 1.0}, launches=4)
+    found = cell(three([*disagreed, *(each for each in later if each.launch)]), yardstick())
+    assert not found.agrees
+    assert [each.arm for each in found.speedups] == [OTHER]
+
+
+def test_losses_that_are_no_numbers_do_not_agree_and_can_be_shown() -> None:
+    journal = entries(paces(), launches=2)
+    nothing = (2.3, *(None,) * 4)
+    journal.append(start(TUNED.name, 1, losses=nothing))
+    found = summed(journal)
+    assert not found.agrees
+    assert found.agreements[0].losses is None
+
+
+def test_an_arm_that_disagrees_later_on_does_not_hold_up_the_others() -> None:
+    """It was timed in one launch, which gives no interval."""
+    journal: list[Entry] = [
+        each
+        for each in entries(paces() | {OTHER: 0.01}, launches=3)
+        if not (isinstance(each, Start | Sample) and each.arm == TUNED.name and each.launch)
+    ]
+    journal.append(start(TUNED.name, 1, losses=off(1.1)))
+    found = cell(three(journal), yardstick())
+    assert [each.arm for each in found.speedups] == [OTHER]
+    assert not found.agrees
+    (mean,) = overall([three(journal)], yardstick())
+    assert mean.speedup.arm == OTHER
+
+
+def test_nothing_measured_is_a_cell_without_figures() -> None:
+    found = summed([])
+    assert (found.launches, found.blocks, found.seconds, found.arms) == (0, 0, 0, ())
+    assert (found.noise, found.speedups, found.looks) == (None, (), ())
+
+
+# --- all cells ------------------------------------------------------------------------------------
+
+
+def test_the_overall_figure_is_the_geometric_mean_at_each_number_of_vcpus() -> None:
+    cells = [
+        measured(entries(paces(1.5), workload="mnist_mlp", vcpus=2)),
+        measured(entries(paces(1.1), workload="lstm_text", vcpus=2)),
+        measured(entries(paces(0.9), workload="mnist_mlp", vcpus=1)),
+    ]
+    two, one = overall(cells, yardstick())
+    assert (two.vcpus, two.workloads, one.vcpus, one.workloads) == (2, 2, 1, 1)
+    assert two.speedup.interval.value == pytest.approx(math.sqrt(1.5 * 1.1))
+    assert two.speedup.ungated.value == pytest.approx(math.sqrt(1.5 * 1.1))
+    assert two.speedup.bootstrap.value == pytest.approx(math.sqrt(1.5 * 1.1))
+    assert one.speedup.interval.value == pytest.approx(0.9)
+    assert (two.speedup.verdict, one.speedup.verdict) == (Verdict.FASTER, Verdict.SLOWER)
+    assert two.noise.value == one.noise.value == pytest.approx(1)
+    assert two.speedup.run is None
+
+
+def test_an_arms_overall_figure_leaves_out_the_cells_in_which_it_failed() -> None:
+    """Also one in which it had been timed before."""
+    good = entries(paces(1.5), workload="mnist_mlp")
+    bad = [*entries(paces(3.0), workload="lstm_text"), fault(TUNED.name, 3, workload="lstm_text")]
+    (mean,) = overall([measured(good), measured(bad)], yardstick())
+    assert mean.workloads == 1
+    assert mean.speedup.interval.value == pytest.approx(1.5)
+
+
+def test_a_cell_without_a_baseline_does_not_count_overall() -> None:
+    good = entries(paces(1.5), workload="mnist_mlp")
+    bad = [*entries(paces(3.0), workload="lstm_text"), fault(TWIN, 3, workload="lstm_text")]
+    (mean,) = overall([measured(good), measured(bad)], yardstick())
+    assert mean.workloads == 1
+    assert mean.speedup.interval.value == pytest.approx(1.5)
+
+
+def test_arms_are_described_by_their_first_workers() -> None:
+    journal = entries(paces(), launches=2)
+    first = start(STOCK.name, facts={"threading": "OpenMP"})
+    found = arm_facts([STOCK, TUNED], [measured([]), measured([first, *journal])])
+    assert [each.name for each in found] == [STOCK.name, TUNED.name]
+    stock, tuned = found
+    assert (stock.threading, tuned.threading) == ("OpenMP", "Eigen")
+    assert (tuned.wheel_sha256, tuned.env) == (TUNED.wheel_sha256, TUNED.env)
+    assert (stock.kernel_library, tuned.kernel_library) == (None, "/k/skylake.so")
+    assert tuned.raised_kernels == 4
+    assert tuned.tolerance == TOLERANCE
+    assert arm_facts([STOCK, TUNED], [measured([])]) == ()
