@@ -3,277 +3,361 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jinja2 import UndefinedError
+from tests import compared
 
-from tfbench.host import Host
-from tfbench.report import covered, headlines, markdown, table, warnings
-from tfbench.results import (
-    SCHEMA,
-    Agreement,
-    ArmFacts,
-    ArmTimes,
-    Cell,
-    Comparison,
-    Coverage,
-    Effort,
-    OpShare,
-    Overall,
-    Speedup,
+from tfbench.measuring.statistics import Interval
+from tfbench.reports import spending as costs
+from tfbench.reports.chapters import document
+from tfbench.reports.document import Document, Section, Table
+from tfbench.reports.findings import headlines
+from tfbench.reports.pyperf import Contrast, Ratio
+from tfbench.reports.report import (
+    article_markdown,
+    bill_table,
+    contrast_table,
+    line,
+    markdown,
+    plain,
+    table,
 )
-from tfbench.statistics import Interval, verdict
-from tfbuild.cpu import Cpu, Vcpus
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
-GAIN = Interval(value=1.25, low=1.2, high=1.3)
-LOSS = Interval(value=0.9, low=0.85, high=0.95)
-NONE = Interval(value=1.001, low=0.99, high=1.01)
-UNKNOWN = Interval(value=1.05, low=0.97, high=1.12)
+SOUND = compared.sound()
+TROUBLED = compared.troubled()
+BILL = compared.priced(SOUND)
+ARTICLE = compared.article_bill()
 
 
-def host() -> Host:
-    return Host(
-        cpu=Cpu(
-            architecture="x86_64",
-            vendor="GenuineIntel",
-            name="Example CPU @ 2.00GHz",
-            family=6,
-            model=85,
-            stepping=4,
-            microcode="0x1",
-            hypervisor=True,
-            features=frozenset({"avx2"}),
-        ),
-        vcpus=Vcpus(machine=2, affinity=2, quota=None, usable=2),
-        affinity=(0, 1),
-        kernel="6.1.0",
-        memory_bytes=8_000_000_000,
-        hugepages="madvise",
-    )
+def tables(page: Document) -> dict[str, Table]:
+    blocks = [block for section in page.sections for block in section.blocks]
+    return {block.caption: block for block in blocks if isinstance(block, Table)}
 
 
-def arm(name: str, library: str | None = None) -> ArmFacts:
-    return ArmFacts(
-        name=name,
-        label=f"the {name} wheel",
-        wheel_sha256="",
-        env=(),
-        tensorflow="2.14.1",
-        tensorflow_file=f"/arms/{name}/tensorflow/__init__.py",
-        git_version="v2.14.1",
-        compiler_version="clang 16",
-        python="3.11.7",
-        numpy="1.26.4",
-        raised_kernels=20,
-        kernel_library=library,
-    )
+def section(page: Document, key: str) -> Section:
+    return next(each for each in page.sections if each.key == key)
 
 
-def times(name: str, milliseconds: float | None) -> ArmTimes:
-    interval = Interval(value=milliseconds, low=1, high=2) if milliseconds is not None else None
-    return ArmTimes(
-        arm=name,
-        step_ms=interval,
-        losses=(2.3, 2.2, 2.1, 2.0, 1.9),
-        import_s=1.5,
-        build_s=0.25,
-        first_step_s=0.5,
-        environment=(),
-    )
-
-
-def timed(workload: str, interval: Interval) -> Cell:
-    return Cell(
-        workload=workload,
-        vcpus=2,
-        batch=128,
-        steps=40,
-        launches=5,
-        blocks=100,
-        arms=(times("stock", 10.0), times("tuned", 10.0 / interval.value)),
-        agreements=(Agreement(arm="tuned", difference=2e-7, tolerance=1e-3),),
-        speedups=(Speedup(arm="tuned", interval=interval, verdict=verdict(interval)),),
-    )
-
-
-def disagreeing(workload: str, difference: float | None) -> Cell:
-    return dataclasses.replace(
-        timed(workload, NONE),
-        steps=0,
-        blocks=0,
-        arms=(times("stock", None), times("tuned", None)),
-        agreements=(Agreement(arm="tuned", difference=difference, tolerance=1e-3),),
-        speedups=(),
-    )
-
-
-def comparison(*cells: Cell, mean: Interval | None, launches: int = 5) -> Comparison:
-    found = Speedup(arm="tuned", interval=mean, verdict=verdict(mean)) if mean else None
-    return Comparison(
-        schema=SCHEMA,
-        made="2026-01-02T03:04:05+00:00",
-        seconds=75.0,
-        seed=1,
-        effort=Effort(launches=launches, blocks=20),
-        margin=0.02,
-        level=0.95,
-        host=host(),
-        arms=(arm("stock"), arm("tuned", "/t/core/kernels/tensorwright/skylake.so")),
-        cells=cells,
-        overall=(Overall(vcpus=2, workloads=len(cells), speedup=found),) if found else (),
-    )
+# --- the terminal -------------------------------------------------------------------------------
 
 
 def test_the_table_as_a_pipe_gets_it() -> None:
-    found = comparison(timed("mnist_mlp", GAIN), timed("lstm_text", NONE), mean=UNKNOWN)
-    assert table(found, colour=False) == (
-        "tuned against stock on Example CPU @ 2.00GHz\n"
-        "workload  ┃ vCPUs ┃ arm   ┃ stock ms/step ┃ arm ms/step ┃ speedup ┃ 95% interval   ┃ verdict\n"  # noqa: E501
-        "━━━━━━━━━━╇━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━\n"
-        "mnist_mlp │     2 │ tuned │         10.00 │        8.00 │  1.250x │ 1.200 to 1.300 │ faster\n"  # noqa: E501
-        "lstm_text │     2 │ tuned │         10.00 │        9.99 │  1.001x │ 0.990 to 1.010 │ within noise\n"  # noqa: E501
-        "\n"
-        "No gain shown: 1.050x (0.970 to 1.120; geometric mean of 2 workloads on 2 vCPUs). "
-        "Measure longer for an answer.\n"
-    )
+    found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
+    assert table(found, colour=False).splitlines()[:6] == [
+        "tuned against stock on Example CPU @ 2.00GHz",
+        "workload  ┃ vCPUs ┃ arm   ┃ stock ms ┃ arm ms ┃ speedup ┃   95% interval ┃    stock again ┃ verdict",  # noqa: E501
+        "━━━━━━━━━━╇━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━",
+        "mnist_mlp │     2 │ tuned │     5.10 │   5.10 │  1.250x │ 1.200 to 1.300 │ 0.994 to 1.006 │ faster",  # noqa: E501
+        "",
+        (
+            "mnist_mlp on 2 vCPUs: tuned faster (the interval leaves out 1, by more than the "
+            "threshold of 1.0%); 10 launches, 3 of 40 blocks dropped (steal 2, run delay 1), "
+            "half-width 0.8%; after 4 min 11 s the intervals were narrow enough"
+        ),
+    ]
+
+
+def test_the_answer_is_the_last_line_of_the_table() -> None:
+    found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
+    assert table(found, colour=False).splitlines()[-1] == list(headlines(found))[-1]
 
 
 def test_colour_is_for_terminals_only() -> None:
-    found = comparison(timed("mnist_mlp", GAIN), mean=GAIN)
-    assert "\x1b[" in table(found, colour=True)
-    assert "\x1b" not in table(found, colour=False)
+    assert "\x1b[" in table(SOUND, colour=True)
+    assert "\x1b" not in table(SOUND, colour=False)
 
 
-@pytest.mark.parametrize(
-    ("mean", "said"),
-    [
-        (
-            GAIN,
-            (
-                "tuned is faster than stock: 1.250x "
-                "(1.200 to 1.300; geometric mean of 1 workload on 2 vCPUs)."
-            ),
-        ),
-        (
-            LOSS,
-            (
-                "tuned is slower than stock: 0.900x "
-                "(0.850 to 0.950; geometric mean of 1 workload on 2 vCPUs). Do not use it here."
-            ),
-        ),
-        (
-            NONE,
-            (
-                "No gain: tuned takes as long as stock, within 2% "
-                "(0.990 to 1.010; geometric mean of 1 workload on 2 vCPUs)."
-            ),
-        ),
-        (
-            UNKNOWN,
-            (
-                "No gain shown: 1.050x "
-                "(0.970 to 1.120; geometric mean of 1 workload on 2 vCPUs). "
-                "Measure longer for an answer."
-            ),
-        ),
-    ],
-)
-def test_the_answer_in_one_sentence(mean: Interval, said: str) -> None:
-    assert list(headlines(comparison(timed("mnist_mlp", mean), mean=mean))) == [said]
+def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
+    arms = (compared.arm("stock"), compared.arm("[red]x", library=compared.LIBRARY))
+    found = compared.comparison(compared.cell("mnist_mlp", 2, {"[red]x": 1.1}), arms=arms)
+    assert "[red]x" in table(found, colour=False)
+    assert "[red]x against stock" in table(found, colour=False)
 
 
-def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
-    assert list(warnings(comparison(timed("mnist_mlp", GAIN), mean=GAIN))) == []
+def test_failures_are_marked_rows_with_their_reason_below() -> None:
+    shown = table(TROUBLED, colour=False)
+    assert re.search(r"mnist_mlp │ +1 │ mkl +│ +8.20 │ +│ +│ +│ 0.994 to 1.006 │ failed\n", shown)
+    assert "mkl failed (the worker of arm mkl was killed (signal 9): no memory?)" in shown
+    assert re.search(r"lstm_text │ +1 │ stock +│[ │]+failed\n", shown)
+    assert "stock failed (the worker of arm stock hangs: 600 s)" in shown
+    assert "control, tuned and mkl not timed" in shown
 
 
-def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:
-    ops = (
-        OpShare(op="Tanh", share=0.011, runs_per_step=40.0),
-        OpShare(op="TanhGrad", share=0.0004, runs_per_step=40.0),
+def test_everything_in_one_line() -> None:
+    assert line(compared.single(Interval(value=1.25, low=1.2, high=1.3))) == (
+        "against stock: 2 vCPUs: tuned 1.250x (1.202 to 1.300) faster (1 faster)"
     )
-    cell = timed("lstm_text", GAIN)
-    seen = dataclasses.replace(cell.arms[1], coverage=Coverage(share=0.0114, ops=ops))
-    found = comparison(dataclasses.replace(cell, arms=(cell.arms[0], seen)), mean=GAIN)
-    line = "lstm_text on 2 vCPUs: tuned kernels cover 1.1% of the op time (Tanh 1.1%)."
-    assert list(covered(found)) == [line]
-    assert line in table(found, colour=False)
-    assert f"- {line}" in markdown(found, TEMPLATES)
-    assert list(covered(comparison(cell, mean=GAIN))) == []
+    found = line(TROUBLED)
+    assert "\n" not in found
+    assert found.endswith(
+        "(1 computes something else, 2 failed, 2 faster, 3 inconclusive, 3 not timed, 5 slower, "
+        "3 within noise, not complete)"
+    )
+    assert "tuned 1.031x (1.023 to 1.039) computes something else" in found
 
 
-@pytest.mark.parametrize(("share", "doubted"), [(0.0, True), (0.01, True), (0.9, False)])
-def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: bool) -> None:
-    cell = timed("mnist_mlp", GAIN)
-    seen = dataclasses.replace(cell.arms[1], coverage=Coverage(share=share, ops=()))
-    found = comparison(dataclasses.replace(cell, arms=(cell.arms[0], seen)), mean=GAIN)
-    said = list(warnings(found))
-    assert any("cannot come from tuned kernels" in line for line in said) == doubted
+def test_a_comparison_without_any_answer_says_so_in_one_line() -> None:
+    cell = compared.baseline_failed(compared.cell("mnist_mlp", 2, {"tuned": 1.1}))
+    arms = (compared.arm("stock"), compared.arm("tuned"))
+    found = compared.comparison(cell, arms=arms)
+    assert line(found) == "against stock: no answer (1 failed, 1 not timed)"
+    assert list(headlines(found)) == ["No answer about tuned: it was not timed."]
 
 
-def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
-    found = comparison(timed("mnist_mlp", GAIN), mean=GAIN, launches=1)
-    stock_only = dataclasses.replace(found, arms=(arm("stock"), arm("tuned")))
-    no_kernels, quick = warnings(stock_only)
-    assert "stock kernels with stock kernels" in no_kernels
-    assert quick.startswith("A quick look: 1 launch of a model")
+def test_the_bill_on_a_terminal() -> None:
+    shown = bill_table(ARTICLE, colour=False)
+    assert re.search(
+        r"mnist_mlp +│ +8 │ compiled │ cpu8 +│ +87\.8 │ 0\.00155 │ 1\.35 │ 0\.12 │ cost\n", shown
+    )
+    assert "The cheapest for all 6 models is compiled on 8 vCPUs.\n" in shown
+    assert "compiled on 32 vCPUs: 0.975x, the geometric mean of its runs.\n" in shown
+    assert "pays after" in bill_table(BILL, colour=False)
 
 
-@pytest.mark.parametrize("difference", [0.05, None])
-def test_a_wheel_that_computes_something_else_is_never_a_win(difference: float | None) -> None:
-    found = comparison(disagreeing("mnist_mlp", difference), mean=None)
-    shown = table(found, colour=False)
-    assert "not timed: losses differ" in shown
-    assert "mnist_mlp: tuned does not compute what stock computes. Do not use it." in shown
-    assert "faster" not in shown
-    page = markdown(found, TEMPLATES)
-    seen = "not a number" if difference is None else "5.0e-02"
-    assert f"tuned: {seen} (allowed 1e-03)" in page
-    assert "| mnist_mlp | 128 | 2 | tuned |  |  |  |  | not timed: losses differ |" in page
+def test_two_files_of_pyperf_have_figures_and_no_verdict() -> None:
+    interval = Interval(value=1.25, low=1.1, high=1.4)
+    ratio = Ratio(name="a[b]", baseline_s=0.0125, candidate_s=0.01, speedup=interval)
+    found = Contrast(ratios=(ratio,), mean=interval, alone=("c",))
+    shown = contrast_table(found, colour=False).splitlines()
+    assert re.fullmatch(r"a\[b\] +│ +0\.0125 │ +0\.01 │ +1\.250x \(1\.100 to 1\.400\)", shown[3])
+    assert shown[5:] == [
+        "c is in one of the files only.",
+        "1.250x (1.100 to 1.400), the geometric mean of 1 benchmark.",
+    ]
+
+
+# --- the page -----------------------------------------------------------------------------------
 
 
 def test_the_page_begins_with_the_answer_and_the_table() -> None:
-    found = comparison(timed("mnist_mlp", GAIN), timed("lstm_text", NONE), mean=GAIN)
+    found = compared.single(compared.about(1.25, 0.04))
     assert markdown(found, TEMPLATES).startswith(
         "# tuned against stock on Example CPU @ 2.00GHz\n"
         "\n"
-        "**tuned is faster than stock: 1.250x "
-        "(1.200 to 1.300; geometric mean of 2 workloads on 2 vCPUs).**\n"
+        "1 model on 2 vCPUs of Example CPU @ 2.00GHz, measured 2026-01-02 03:04 UTC in "
+        "26 min 15 s\n"
         "\n"
-        "| workload | batch | vCPUs | arm | stock ms/step | arm ms/step | speedup "
-        "| 95 % interval | verdict |\n"
-        "|---|---:|---:|---|---:|---:|---:|---|---|\n"
-        "| mnist_mlp | 128 | 2 | tuned | 10.00 | 8.00 | 1.250x | 1.200 to 1.300 | faster |\n"
-        "| lstm_text | 128 | 2 | tuned | 10.00 | 9.99 | 1.001x | 0.990 to 1.010 "
-        "| within noise |\n"
+        "**tuned is faster than stock: 1.250x (1.203 to 1.299; geometric mean of 1 workload on 2 "
+        "vCPUs; A/A 0.994 to 1.006).**\n"
+        "\n"
+        "## Speedup of a training step\n"
     )
 
 
-def test_the_page_says_what_was_compared_how_and_what_it_does_not_say() -> None:
-    page = markdown(comparison(timed("mnist_mlp", GAIN), mean=GAIN), TEMPLATES)
-    headings = [line for line in page.splitlines() if line.startswith("## ")]
-    assert headings == [
-        "## What was compared",
-        "## How it was measured",
-        "## What this does not say",
-    ]
-    assert "| tuned | the tuned wheel | 2.14.1 (v2.14.1) | tuned kernels from skylake.so |" in page
-    assert "Machine: Example CPU @ 2.00GHz (x86_64), 2 usable vCPUs, 8.0 GB" in page
-    assert "The comparison took 1 min 15 s." in page
-    assert "| mnist_mlp | 2 | tuned | 1.50 | 0.25 | 0.50 |" in page
+def test_every_table_of_the_page_is_whole() -> None:
+    """Every line of a table has as many cells as its head, so that Markdown shows it as one."""
+    for text in (
+        markdown(SOUND, TEMPLATES, BILL),
+        markdown(TROUBLED, TEMPLATES),
+        article_markdown(ARTICLE, TEMPLATES, shipped=True),
+    ):
+        parts = [part for part in re.split(r"\n\n+", text) if part.startswith("|")]
+        assert len(parts) > 2
+        for part in parts:
+            counts = {len(re.findall(r"(?<!\\)\|", row)) for row in part.splitlines()}
+            assert len(counts) == 1, part
 
 
-def test_an_arms_own_settings_are_shown() -> None:
-    found = comparison(timed("mnist_mlp", GAIN), mean=GAIN)
-    stock, tuned = found.arms
-    changed = dataclasses.replace(tuned, env=(("A", "1"), ("B", "2")))
-    page = markdown(dataclasses.replace(found, arms=(stock, changed)), TEMPLATES)
-    assert "`stock` ran on Python 3.11.7 and NumPy 1.26.4, without settings of its own." in page
-    assert "`tuned` ran on Python 3.11.7 and NumPy 1.26.4, with `A=1`, `B=2`." in page
+def test_figures_in_the_page_are_those_of_the_records() -> None:
+    shown = tables(document(SOUND, TEMPLATES, [costs.costs(BILL)]))
+    rows = {row[:3]: row for row in shown["Every arm in every cell"].rows}
+    opinions = {row[:3]: row for row in shown["Intervals by several methods"].rows}
+    phases = {row[:3]: row for row in shown["Phases per batch and runs"].rows}
+    for cell in SOUND.cells:
+        for each in cell.speedups:
+            key = (cell.workload, str(cell.vcpus), each.arm)
+            assert f"{each.interval.value:.3f}x" in rows[key][4]
+            assert f"({each.interval.low:.3f} to {each.interval.high:.3f})" in rows[key][4]
+            assert f"({each.ungated.low:.3f} to {each.ungated.high:.3f})" in opinions[key][4]
+            assert f"({each.bootstrap.low:.3f} to {each.bootstrap.high:.3f})" in opinions[key][5]
+            assert opinions[key][6] == "0.0004"
+        for times in cell.arms:
+            key = (cell.workload, str(cell.vcpus), times.arm)
+            assert phases[key][3].startswith(f"{times.phases[0].step_ms.value:.2f} (")
+            assert phases[key][4].startswith(f"{times.phases[1].step_ms.value:.2f} (")
+    runs = {row[:3]: row for row in shown["Training runs"].rows}
+    for bill_row in BILL.rows:
+        row = runs[bill_row.workload, str(bill_row.vcpus), bill_row.arm]
+        assert isinstance(bill_row.run_s, Interval)
+        assert row[4].startswith(f"{bill_row.run_s.value:.1f} (")
+    paid = shown["When a build has paid for itself"].rows
+    assert [row[4] for row in paid] == [str(r.amortisation) for r in BILL.rows if r.amortisation]
+
+
+def test_the_page_records_what_must_be_known() -> None:
+    shown = tables(document(TROUBLED, TEMPLATES))
+    machine = {row[0]: row[1] for row in shown["The machine"].rows}
+    assert machine["microcode"] == "0x1"
+    assert machine["frequency governor"] == "not known"
+    assert machine["clock source"] == "kvm-clock"
+    assert machine["CPU features"] == "avx2 avx512f fma"
+    arms = {row[0]: row for row in shown["Arms"].rows}
+    assert "OpenMP" in arms["mkl"]
+    assert "KMP_BLOCKTIME=0" in arms["mkl"]
+    assert "tuned kernels from skylake.so, 20 raised" in arms["tuned"]
+    assert compared.arm("stock").wheel_sha256 in arms["stock"]
+    seen = shown["Variables that the workers saw"].rows
+    assert ("tuned", "2", "OMP_NUM_THREADS=2, TF_NUM_INTRAOP_THREADS=2") in seen
+    assert len(seen) == len({row[:2] for row in seen})
+
+
+def test_only_looks_that_could_decide_are_listed_beside_the_last() -> None:
+    shown = tables(document(SOUND, TEMPLATES))
+    rows = shown["Half-width of the widest interval, at the looks and at the end"].rows
+    assert [row[2] for row in rows[:3]] == ["6", "10", "6"]
+
+
+def test_the_parts_of_a_merged_comparison_are_named() -> None:
+    merged = dataclasses.replace(SOUND, parts=("small", "large"))
+    rows = tables(document(merged, TEMPLATES))["The machine"].rows
+    assert ("put together from", "small, large") in rows
+
+
+def test_the_method_is_told_with_the_comparisons_own_numbers() -> None:
+    changed = dataclasses.replace(SOUND, threshold=0.037, margin=0.05, level=0.9, seed=77)
+    text = markdown(changed, TEMPLATES)
+    assert "beyond the threshold of 3.7%" in text
+    assert "the whole interval lies within 5% of 1, or" in text
+    assert "Student's t over launches at 90%" in text
+    assert "after 6, 10 and 20 launches of 4 blocks" in text
+    assert "at most 1.5% to either side, at the last look, or after 5 min 00 s." in text
+    assert "the seed 77" in text
+    endless = dataclasses.replace(SOUND.effort, budget_s=None)
+    text = markdown(dataclasses.replace(SOUND, effort=endless), TEMPLATES)
+    assert "to either side, at the last look.\n" in text
+
+
+def test_a_ladder_has_a_table_of_rungs_and_wheels() -> None:
+    page = document(compared.climbed(), TEMPLATES)
+    shown = tables(page)["Geometric means by rung and wheel"]
+    assert [column.name for column in shown.columns] == ["rung", "vCPUs", "stock", "tuned"]
+    assert [row[0] for row in shown.rows] == ["compiled", "gemm", "onednn"]
+    assert shown.rows[0][2] == "1, the baseline"
+    assert not [each for each in document(SOUND, TEMPLATES).sections if each.key == "ladder"]
 
 
 def test_a_template_that_asks_for_an_unknown_name_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "report.md.j2").write_text("{{ nonsense }}", encoding="utf-8")
+    for name, text in (("report.md.j2", "{{ nonsense }}"), ("method.txt.j2", "text")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(UndefinedError, match="nonsense"):
-        markdown(comparison(timed("mnist_mlp", GAIN), mean=GAIN), tmp_path)
+        markdown(SOUND, tmp_path)
+
+
+@given(st.text())
+def test_no_text_breaks_out_of_a_markdown_cell(text: str) -> None:
+    shown = plain(text)
+    assert "\n" not in shown
+    assert not re.search(r"(?<!\\)(?:\\\\)*[|<>]", shown)
+
+
+def test_hostile_names_stay_names_in_markdown() -> None:
+    hostile = "<script>|*x*"
+    arms = (compared.arm("stock"), compared.arm(hostile, library=compared.LIBRARY))
+    found = compared.comparison(compared.cell("mnist_mlp", 2, {hostile: 1.1}), arms=arms)
+    text = markdown(found, TEMPLATES)
+    assert "<script>" not in text.replace("\\<script\\>", "")
+    assert "\\<script\\>\\|\\*x\\*" in text
+
+
+# --- the 2017 article ---------------------------------------------------------------------------
+
+# As printed: vCPUs, seconds of pip and compiled, speedup, and time and cost of both over the GPU's.
+PRINTED = {
+    "mnist_mlp": """
+         8  138.5   87.8 1.58 2.13 1.35  .18  .12
+        16   95.2   70.0 1.36 1.46 1.08  .25  .18
+        32   91.4   97.3 0.94 1.40 1.50  .48  .51
+        64   91.8   85.3 1.08 1.41 1.31  .96  .90""",
+    "mnist_cnn": """
+         8 1116.2  634.1 1.76 6.46 3.67  .55  .31
+        16  616.0  426.5 1.44 3.57 2.47  .61  .42
+        32  408.2  397.6 1.03 2.36 2.30  .81  .79
+        64  497.4  504.9 0.99 2.88 2.92 1.97 2.00""",
+    "cifar10_cnn": """
+         8 3151.5 2088.4 1.51 4.13 2.74  .35  .23
+        16 1971.3 1357.6 1.45 2.58 1.78  .44  .30
+        32 1373.5 1163.6 1.18 1.80 1.52  .61  .52
+        64 1449.1 1279.4 1.13 1.90 1.68 1.30 1.15""",
+    "imdb_fasttext": """
+         8 1756.3 1325.2 1.33 5.30 4.00  .45  .34
+        16 1043.3 1035.6 1.01 3.15 3.12  .54  .53
+        32 1021.3 1130.5 0.90 3.08 3.41 1.05 1.17
+        64 1269.1 1219.2 1.04 3.83 3.68 2.62 2.51""",
+    "imdb_bidirectional_lstm": """
+         8  627.1  577.3 1.09  .51  .47  .04  .04
+        16  560.5  516.3 1.09  .46  .42  .08  .07
+        32  509.7  549.2 0.93  .41  .45  .14  .15
+        64  545.1  565.8 0.96  .44  .46  .30  .31""",
+    "lstm_text_generation": """
+         8 1877.9 1325.5 1.42 1.96 1.38  .17  .12
+        16 1776.2 1245.2 1.43 1.86 1.30  .32  .22
+        32 1273.0 1414.4 0.90 1.33 1.48  .45  .50
+        64 1421.1 1346.5 1.06 1.48 1.41 1.01  .96""",
+}
+
+
+def test_the_articles_geometric_means_are_its_answers() -> None:
+    page = costs.totals_document(ARTICLE, shipped=True)
+    found = [(answer.label, answer.figure) for answer in page.answers]
+    assert found == [
+        ("compiled over pip, 8 vCPUs", "1.430x"),
+        ("compiled over pip, 16 vCPUs", "1.282x"),
+        ("compiled over pip, 32 vCPUs", "0.975x"),
+        ("compiled over pip, 64 vCPUs", "1.041x"),
+    ]
+    assert page.notes == ("The cheapest for all 6 models is compiled on 8 vCPUs.",)
+    assert "**compiled over pip on 8 vCPUs: 1.430x" in article_markdown(
+        ARTICLE, TEMPLATES, shipped=True
+    )
+
+
+def test_every_cell_of_the_article_comes_out() -> None:
+    shown = tables(costs.totals_document(ARTICLE, shipped=True))["Both builds, model by model"]
+    printed: dict[tuple[str, ...], list[float]] = {
+        (model, line.split()[0]): [float(each) for each in line.split()[1:]]
+        for model, lines in PRINTED.items()
+        for line in lines.split("\n")[1:]
+    }
+    rows = {row[:2]: [float(cell.rstrip("x")) for cell in row[2:]] for row in shown.rows}
+    assert rows.keys() == printed.keys()
+    for key, (pip, compiled, speedup, *relative) in rows.items():
+        assert [pip, compiled, *relative] == [*printed[key][:2], *printed[key][3:]]
+        assert speedup == pytest.approx(printed[key][2], abs=0.0051)
+
+
+def test_the_article_claims_no_interval() -> None:
+    page = costs.totals_document(ARTICLE, shipped=True)
+    assert page.warnings == (
+        "Each cell was run once, so nothing is known of its noise: no interval, no verdict.",
+    )
+    assert " to " not in "".join(answer.sentence for answer in page.answers)
+
+
+def test_other_totals_are_not_called_the_articles() -> None:
+    text = article_markdown(ARTICLE, TEMPLATES)
+    assert text.startswith("# Training runs of gpu, pip and compiled\n")
+    assert "Woolf" not in text
+    assert "PyPI" not in text
+    assert "compiled over pip on 8 vCPUs: 1.430x" in text
+
+
+def test_what_could_not_be_priced_is_said() -> None:
+    missing = dataclasses.replace(BILL, skipped=("lstm_text tuned@2: nothing was timed",))
+    assert "- Not priced: lstm_text tuned@2: nothing was timed." in markdown(
+        SOUND, TEMPLATES, missing
+    )
+
+
+def test_sections_appear_once_and_in_one_order() -> None:
+    keys = [each.key for each in document(SOUND, TEMPLATES, [costs.costs(BILL)]).sections]
+    assert keys == [
+        *("speedups", "scaling", "times", "cost", "coverage", "verdicts", "samples"),
+        *("agreement", "phases", "starting", "arms", "machine", "method", "limits"),
+    ]
+    assert section(document(SOUND, TEMPLATES), "limits").heading == "What this does not say"

@@ -16,7 +16,9 @@ NAMES = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*")
 # Templates of other modules, which give their context in one call of render().
 ELSEWHERE = {
     "dispatcher_targets.h.j2": ROOT / "build/tfbuild/dispatcher.py",
-    "report.md.j2": ROOT / "benchmarks/tfbench/report.py",
+    "report.md.j2": ROOT / "benchmarks/tfbench/reports/report.py",
+    "report.html.j2": ROOT / "benchmarks/tfbench/reports/page.py",
+    "method.txt.j2": ROOT / "benchmarks/tfbench/reports/method.py",
 }
 
 

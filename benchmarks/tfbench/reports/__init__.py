@@ -1,0 +1,1 @@
+"""A comparison or a bill for people and other programs."""

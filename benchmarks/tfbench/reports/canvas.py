@@ -1,0 +1,211 @@
+"""An empty figure in the report's style, and a figure as SVG that takes its colours from the page.
+
+Figures are drawn narrow, so that their text stays readable on a phone, in the light scheme's
+colours; in the SVG each of these becomes a CSS variable, so that one file serves both schemes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+WIDTH_IN = 4.2
+TEXT_PT, SMALL_PT = 10, 9
+SERIES = 6
+"""So many arms have a colour of their own; markers and hatches tell apart more."""
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "*")
+HATCHES = ("", "////", "\\\\\\\\", "xxxx", "----", "||||", "++++", "//", "\\\\")
+DASHES = ("-", "--", ":", "-.")
+PALETTE: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "paper": ("#fcfbf9", "#14171b"),
+        "card": ("#ffffff", "#1b1f25"),
+        "ink": ("#1d2227", "#e8e6e1"),
+        "muted": ("#59616b", "#a3abb5"),
+        "rule": ("#dcd8d0", "#343b44"),
+        "band": ("#e9e2d3", "#333a33"),
+        "accent": ("#24557f", "#8fbce6"),
+        "good": ("#1f6f4f", "#7ccaa2"),
+        "bad": ("#a5431f", "#ee9a78"),
+        "doubt": ("#7c5c10", "#dcb866"),
+        "series0": ("#3d6a94", "#7fb0dd"),
+        "series1": ("#b5701f", "#e2a456"),
+        "series2": ("#3f7f6b", "#74c0a6"),
+        "series3": ("#8a4f7d", "#cf95c2"),
+        "series4": ("#6c7078", "#b2b8c0"),
+        "series5": ("#93483f", "#e0928a"),
+    }
+)
+"""Role → colour in the light and in the dark scheme. No two light ones are equal."""
+
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tensorwright",
+    "font.family": "DejaVu Sans",
+    "font.size": SMALL_PT,
+    # A name is a name, even with two dollar signs in it.
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "hatch.linewidth": 0.7,
+}
+_FONT = re.compile(r"\s*font-family:[^;]*;?")
+_COLOUR = re.compile(r"#[0-9a-f]{6}")
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_VARIABLES = {light: f"var(--{role})" for role, (light, _) in PALETTE.items()}
+
+ET.register_namespace("", _SVG)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """A figure for a page: `caption` says how to read it, `description` what is to be seen."""
+
+    key: str
+    """Unique on its page, a word that may stand in an id."""
+    title: str
+    caption: str
+    description: str
+    svg: str
+
+
+def ink(role: str) -> str:
+    return PALETTE[role][0]
+
+
+def series(number: int) -> str:
+    """The colour of an arm."""
+    return ink(f"series{number % SERIES}")
+
+
+def drawing(
+    paint: Callable[[], Figure], *, key: str, title: str, caption: str, description: str
+) -> Drawing:
+    """Call `paint` in the report's style, and turn its figure into SVG."""
+    with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
+        # The browser has other fonts than the one that measures here.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        text = _saved(paint())
+    return Drawing(
+        key=key,
+        title=title,
+        caption=caption,
+        description=description,
+        svg=_adapted(text, key, printable(title), printable(description)),
+    )
+
+
+def panel(
+    height_in: float, *, left_in: float, right_in: float = 0.15, top_in: float = 0.08
+) -> tuple[Figure, Axes]:
+    """A figure with one plot of that height, and margins for what is written around it."""
+    bottom_in = 0.52
+    whole_in = top_in + height_in + bottom_in
+    figure = Figure(figsize=(WIDTH_IN, whole_in))
+    axes = figure.add_axes(
+        (
+            left_in / WIDTH_IN,
+            bottom_in / whole_in,
+            (WIDTH_IN - left_in - right_in) / WIDTH_IN,
+            height_in / whole_in,
+        ),
+        facecolor="none",
+    )
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(ink("muted"))
+    axes.tick_params(colors=ink("muted"), labelsize=SMALL_PT, length=3)
+    axes.xaxis.label.set(color=ink("ink"), fontsize=SMALL_PT)
+    axes.yaxis.label.set(color=ink("ink"), fontsize=SMALL_PT)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def printable(text: str, longest: int | None = None) -> str:
+    """Without what XML cannot hold, and no longer than there is room for."""
+    kept = "".join(each if each.isprintable() else " " for each in text)
+    if longest is None or len(kept) <= longest:
+        return kept
+    return kept[: longest - 1] + "…"
+
+
+def _saved(figure: Figure) -> str:
+    sink = io.StringIO()
+    nameless: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(sink, format="svg", transparent=True, metadata=nameless)
+    return sink.getvalue()
+
+
+def _adapted(text: str, key: str, title: str, description: str) -> str:
+    """Matplotlib's file as an element of a page: named, without ids, fonts and sizes of its own."""
+    root = ET.fromstring(text)  # noqa: S314  (our own)
+    for name in ("width", "height", "version"):
+        del root.attrib[name]
+    root.remove(root[0])  # a rule for all elements: here it would be the whole page's
+    _rename_ids(root, key)
+    for element in root.iter():
+        _style(element)
+    _shorten(root)
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{key}-title {key}-desc")
+    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
+    for place, (name, words) in enumerate((("title", title), ("desc", description))):
+        told = ET.Element(f"{{{_SVG}}}{name}", {"id": f"{key}-{name}"})
+        told.text = words
+        root.insert(place, told)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _rename_ids(root: ET.Element, key: str) -> None:
+    """Several figures stand on one page; an id that nothing refers to is left out."""
+    link = f"{{{_XLINK}}}href"
+    used = set()
+    for element in root.iter():
+        if link in element.attrib:
+            used.add(element.attrib[link][1:])
+            element.set("href", f"#{key}-{element.attrib.pop(link)[1:]}")
+        for name, value in element.attrib.items():
+            found = re.findall(r"url\(#(\w+)\)", value)
+            used.update(found)
+            if found:
+                element.set(name, value.replace("url(#", f"url(#{key}-"))
+    for element in root.iter():
+        name = element.attrib.pop("id", "")
+        if name in used:
+            element.set("id", f"{key}-{name}")
+
+
+def _style(element: ET.Element) -> None:
+    """Colours become variables, wherever they stand; two decimals are a hundredth of a point."""
+    if "fill" in element.attrib:
+        element.set("style", f"fill: {element.attrib.pop('fill')}")
+    if "style" in element.attrib:
+        style = _FONT.sub("", element.attrib["style"])
+        element.set("style", _COLOUR.sub(lambda hit: _VARIABLES[hit[0]], style))
+    if element.get("transform", "").startswith("rotate(-0 "):
+        del element.attrib["transform"]
+    for name in {"d", "x", "y", "transform"} & set(element.attrib):
+        value = " ".join(element.attrib[name].split())
+        element.set(name, _LONG_NUMBER.sub(lambda hit: f"{float(hit[0]):.2f}", value))
+
+
+def _shorten(root: ET.Element) -> None:
+    """A thousand marks of one style name it once, and nothing is indented."""
+    for element in root.iter():
+        styles = {child.get("style", "") for child in element}
+        if len(styles) == 1 and all(child.tag == f"{{{_SVG}}}use" for child in element):
+            element.set("style", styles.pop())
+            for child in element:
+                child.attrib.pop("style", None)
+        element.tail = None
+        if element.text and not element.text.strip():
+            element.text = None

@@ -1,0 +1,225 @@
+"""A comparison as a document, and the sections of its results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tfbench.measuring.results import Comparison, Overall
+from tfbench.measuring.statistics import Interval
+from tfbench.reports import findings, method, particulars, wording
+from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
+from tfbench.reports.ladder import Ladder, find_ladder
+from tfbuild.talk import duration
+
+SPEEDUPS, SCALING, TIMES, COST = "speedups", "scaling", "times", "cost"
+LADDER, COVERAGE = "ladder", "coverage"
+
+
+def document(comparison: Comparison, templates: Path, costs: Iterable[Section] = ()) -> Document:
+    """`costs` are put behind the times that they come from."""
+    found = find_ladder([arm.name for arm in comparison.arms])
+    sections = (
+        _speedups(comparison),
+        _scaling(comparison),
+        *((_ladder(comparison, found),) if found else ()),
+        _times(comparison),
+        *costs,
+        _coverage(comparison),
+        particulars.verdicts(comparison),
+        particulars.samples(comparison),
+        particulars.agreement(comparison),
+        particulars.phases(comparison),
+        particulars.starting(comparison),
+        particulars.arms(comparison),
+        particulars.machine(comparison),
+        method.method(comparison, templates),
+        method.limits(),
+    )
+    return Document(
+        title=findings.title(comparison),
+        subject=_subject(comparison),
+        answers=tuple(_answer(comparison, each) for each in comparison.overall),
+        notes=tuple(findings.unanswered(comparison)),
+        warnings=tuple(findings.warnings(comparison)),
+        sections=tuple(section for section in sections if section.blocks),
+    )
+
+
+def _subject(comparison: Comparison) -> str:
+    vcpus = dict.fromkeys(str(cell.vcpus) for cell in comparison.cells)
+    workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
+    models = wording.count(len(workloads), "model", "models")
+    return (
+        f"{models} on {wording.listed(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
+        f"{wording.moment(comparison.made)} in {duration(comparison.seconds)}"
+    )
+
+
+def _answer(comparison: Comparison, each: Overall) -> Answer:
+    interval = each.speedup.interval
+    return Answer(
+        label=f"{each.speedup.arm}, {wording.vcpus(each.vcpus)}",
+        figure=wording.factor(interval.value),
+        detail=(
+            f"{wording.span(interval)}, geometric mean of "
+            f"{wording.count(each.workloads, 'model', 'models')}; A/A {wording.span(each.noise)}"
+        ),
+        verdict=findings.outcome(comparison, each),
+        sentence=findings.headline(comparison, each),
+    )
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+def _speedups(comparison: Comparison) -> Section:
+    base, level = findings.baseline(comparison), f"{comparison.level:.0%}"
+    rows = tuple(findings.rows(comparison))
+    table = Table(
+        caption="Every arm in every cell",
+        columns=columns(
+            *("workload", "#vCPUs", "arm", "!verdict", f"#speedup ({level} interval)"),
+            *(f"#{base} again", f"#{base} ms per step", "#arm ms per step"),
+        ),
+        rows=tuple(
+            (
+                *(row.workload, row.vcpus, row.arm, row.verdict, row.known),
+                *(row.noise, row.baseline_ms, row.arm_ms),
+            )
+            for row in rows
+        ),
+    )
+    missing = tuple(f"{row.place} {row.verdict}: {row.why}" for row in rows if not row.speedup)
+    return Section(
+        key=SPEEDUPS,
+        heading="Speedup of a training step",
+        blocks=(
+            (
+                f"Speedup is {base}'s time over the arm's time for one step: above 1 the arm is "
+                f"faster. “{base} again” is a second worker of the baseline in the same blocks: "
+                "what no difference looks like here."
+            ),
+            table,
+            *((Points(items=missing),) if missing else ()),
+        ),
+    )
+
+
+def _scaling(comparison: Comparison) -> Section:
+    rows = tuple(
+        (
+            each.speedup.arm,
+            str(each.vcpus),
+            findings.outcome(comparison, each),
+            wording.factor_span(each.speedup.interval),
+            wording.span(each.noise),
+            str(each.workloads),
+        )
+        for each in comparison.overall
+    )
+    table = Table(
+        caption="Geometric means",
+        columns=columns(
+            *("arm", "#vCPUs", "!verdict", f"#geometric mean ({comparison.level:.0%} interval)"),
+            *(f"#{findings.baseline(comparison)} again", "#workloads"),
+        ),
+        rows=rows,
+    )
+    return Section(
+        key=SCALING,
+        heading="By number of vCPUs",
+        blocks=(table,) if rows else (),
+    )
+
+
+def _ladder(comparison: Comparison, found: Ladder) -> Section:
+    """The geometric means, a row for each rung and a column for each wheel."""
+    means = {(each.vcpus, each.speedup.arm): each.speedup.interval for each in comparison.overall}
+
+    def shown(vcpus: int, arm: str) -> str:
+        if arm == findings.baseline(comparison):
+            return "1, the baseline"
+        interval = means.get((vcpus, arm))
+        return wording.factor_span(interval) if interval else ""
+
+    table = Table(
+        caption="Geometric means by rung and wheel",
+        columns=columns("rung", "#vCPUs", *(f"#{wheel}" for wheel in found.wheels)),
+        rows=tuple(
+            (rung, str(vcpus), *(shown(vcpus, found.arm(rung, wheel)) for wheel in found.wheels))
+            for vcpus in dict.fromkeys(cell.vcpus for cell in comparison.cells)
+            for rung in found.rungs
+        ),
+    )
+    return Section(
+        key=LADDER,
+        heading="Where a gain comes from",
+        blocks=(
+            (
+                "Each rung adds one thing to the one above it, for every wheel. Between rungs "
+                "stands what was added, between wheels on one rung what compiling gives there. "
+                f"All figures are speedups over {findings.baseline(comparison)}."
+            ),
+            table,
+        ),
+    )
+
+
+def _times(comparison: Comparison) -> Section:
+    base = findings.baseline(comparison)
+    rows = tuple(
+        (
+            cell.workload,
+            str(cell.vcpus),
+            each.arm,
+            _inverse(each.interval),
+            _inverse(each.run) if each.run else "",
+        )
+        for cell in comparison.cells
+        for each in cell.speedups
+    )
+    table = Table(
+        caption="Time relative to the baseline",
+        columns=columns("workload", "#vCPUs", "arm", "#training step", "#training run"),
+        rows=rows,
+    )
+    return Section(
+        key=TIMES,
+        heading=f"Time relative to {base}",
+        blocks=(
+            (
+                f"The arm's time over {base}'s at the same number of vCPUs: below 1 the arm is "
+                "faster. Both ran in the same blocks, so the interval is that of the ratio. A "
+                "training run is composed from its phases, see below."
+            ),
+            table,
+        )
+        if rows
+        else (),
+    )
+
+
+def _inverse(interval: Interval) -> str:
+    return wording.relative(
+        Interval(value=1 / interval.value, low=1 / interval.high, high=1 / interval.low)
+    )
+
+
+def _coverage(comparison: Comparison) -> Section:
+    lines = tuple(findings.covered(comparison))
+    return Section(
+        key=COVERAGE,
+        heading="What tuned kernels cover",
+        blocks=(
+            (
+                "Op time is what TensorFlow's profiler saw in a few steps after the timing. An "
+                "op counts as covered when the library's own counters say that its tuned kernels "
+                "ran. MatMul and Conv belong to oneDNN, whose code is generated for the CPU in "
+                "any wheel."
+            ),
+            Points(items=lines),
+        )
+        if lines
+        else (),
+    )

@@ -1,0 +1,379 @@
+"""The kinds of charts in a report: rows around 1, bars, lines over vCPUs, samples over time.
+
+What is measured has its interval, what is known about noise is shaded. Rows carry their names and
+figures, and arms have markers and hatches of their own, so that nothing rests on colour.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from tfbench.costs.cost import Amount, point
+from tfbench.measuring.statistics import Interval
+from tfbench.reports import canvas
+from tfbench.reports.canvas import HATCHES, MARKERS, ink, panel, printable
+
+ROW_IN = 0.19
+LETTER_IN = 0.08
+"""Of ten points; names are measured by it, and the browser's letters are narrower."""
+LONGEST = 24
+SHORT = 14
+"""Headings of so many letters have room beside the plot; longer ones reach into it."""
+LEGEND_COLUMNS = 3
+FAR = 1.5
+"""An end of an interval this much beyond all estimates is cut off, with an arrow."""
+NARROW = 0.1
+"""Per cent. The scale of half-widths goes at least so far."""
+HIGH = 1.5
+"""A sample this many times the slowest arm's median, or longer, is drawn at the upper edge."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A row: `note` is its figure as text, or why it has no amount. `series` numbers the arm."""
+
+    label: str
+    series: int
+    amount: Amount | None
+    note: str
+    tone: str = ""
+    """A role of the palette; empty for the colour of the arm."""
+    solid: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Rows under one heading, or under none. `band` is the A/A interval, shaded behind them."""
+
+    label: str
+    points: tuple[Point, ...]
+    band: Interval | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """An arm's amounts by numbers of vCPUs."""
+
+    label: str
+    series: int
+    amounts: tuple[tuple[int, Amount], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Track:
+    """What was seen over time, in minutes since the first launch began."""
+
+    label: str
+    minutes: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def forest(groups: Sequence[Group], axis: str) -> Figure:
+    """Estimates with their intervals around 1, one row each, and the figures at the right."""
+    figure, axes = _rows(groups, axis)
+    low, high = _limits(_ends(groups))
+    axes.set_xlim(low, high)
+    axes.axvline(1, color=ink("ink"), linewidth=0.8, zorder=1)
+    for group, places in _placed(groups):
+        if group.band:
+            box = (places[0] - 0.55, len(places) + 0.1)
+            _shade(axes, (group.band.low, box[0]), group.band.high - group.band.low, box[1])
+        for row, y in zip(group.points, places, strict=True):
+            if row.amount is not None:
+                _estimate(axes, row, row.amount, y, (low, high))
+    return figure
+
+
+def bars(groups: Sequence[Group], axis: str) -> Figure:
+    """Amounts from 0 on, with intervals where they have one, and the baseline at 1."""
+    figure, axes = _rows(groups, axis)
+    axes.set_xlim(0, 1.04 * max([1.0, *(high for _, _, high in _ends(groups))]))
+    axes.axvline(1, color=ink("ink"), linewidth=0.8, zorder=3)
+    for group, places in _placed(groups):
+        for row, y in zip(group.points, places, strict=True):
+            if row.amount is not None:
+                _bar(axes, row, row.amount, y)
+    return figure
+
+
+def _rows(groups: Sequence[Group], axis: str) -> tuple[Figure, Axes]:
+    """A plot with its names on the left and its figures on the right, and nothing in it."""
+    every = [row for group in groups for row in group.points]
+    name = min(max(len(row.label) for row in every), LONGEST)
+    heading = min(max(len(group.label) for group in groups), SHORT)
+    left_in = 0.12 + LETTER_IN * max(name + 1, heading)
+    right_in = 0.12 + LETTER_IN * max(len(row.note) for row in every)
+    height = _height(groups)
+    figure, axes = panel(height * ROW_IN, left_in=left_in, right_in=right_in)
+    axes.set_ylim(height - 0.4, -0.6)
+    axes.set_yticks([])
+    axes.set_xlabel(printable(axis))
+    _scale(axes.xaxis)
+    edge = -(left_in - 0.04) / (canvas.WIDTH_IN - left_in - right_in)
+    for group, places in _placed(groups):
+        if group.label:
+            _write(axes, edge, places[0] - 1, group.label, "left", weight="bold")
+        for row, y in zip(group.points, places, strict=True):
+            _write(axes, -0.03, y, printable(row.label, LONGEST), "right")
+            _write(axes, 1.03, y, row.note, "left")
+    return figure, axes
+
+
+def _write(axes: Axes, x: float, y: float, text: str, align: str, weight: str = "normal") -> None:
+    """At a height of the data, beside the plot: `x` counts its widths."""
+    axes.text(
+        x,
+        y,
+        printable(text),
+        transform=axes.get_yaxis_transform(),
+        horizontalalignment=align,
+        verticalalignment="center_baseline",
+        fontsize=canvas.TEXT_PT,
+        fontweight=weight,
+        color=ink("ink"),
+    )
+
+
+def _placed(groups: Sequence[Group]) -> Iterator[tuple[Group, list[float]]]:
+    """Each group and the heights of its rows; a heading stands one above the first."""
+    top = 0.0
+    for group in groups:
+        first = top + 1 if group.label else top
+        yield group, [first + number for number in range(len(group.points))]
+        top = first + len(group.points) + 0.4
+
+
+def _height(groups: Sequence[Group]) -> float:
+    *_, (_, places) = _placed(groups)
+    return places[-1] + 1
+
+
+def _ends(groups: Sequence[Group]) -> list[tuple[float, float, float]]:
+    """Low end, value, high end of everything that is to be seen."""
+    amounts = [row.amount for group in groups for row in group.points if row.amount is not None]
+    bands = [group.band for group in groups if group.band]
+    return [
+        (each.low, each.value, each.high) if isinstance(each, Interval) else (each, each, each)
+        for each in (*amounts, *bands)
+    ]
+
+
+def _limits(ends: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Around 1 and all estimates, and their intervals as far as they are not absurdly wide."""
+    lows, values, highs = zip((1.0, 1.0, 1.0), *ends, strict=True)
+    low = max(min(lows), min(values) / FAR)
+    high = min(max(highs), max(values) * FAR)
+    room = max(0.06 * (high - low), 0.002)
+    return low - room, high + room
+
+
+def _estimate(
+    axes: Axes, row: Point, amount: Amount, y: float, limits: tuple[float, float]
+) -> None:
+    colour = ink(row.tone) if row.tone else canvas.series(row.series)
+    if isinstance(amount, Interval):
+        _whisker(axes, amount, y, limits, colour)
+    axes.plot(
+        [point(amount)],
+        [y],
+        marker=MARKERS[row.series % len(MARKERS)],
+        markersize=5.5,
+        color=colour,
+        markerfacecolor=colour if row.solid else ink("card"),
+        markeredgewidth=1.1,
+        zorder=3,
+    )
+
+
+def _whisker(
+    axes: Axes, amount: Interval, y: float, limits: tuple[float, float], colour: str
+) -> None:
+    """The interval as a line; an arrow where it goes on beyond the plot."""
+    low, high = max(amount.low, limits[0]), min(amount.high, limits[1])
+    axes.plot([low, high], [y, y], color=colour, linewidth=1.4, zorder=2)
+    marks = (low, "<" if low > amount.low else "|"), (high, ">" if high < amount.high else "|")
+    for end, mark in marks:
+        axes.plot([end], [y], mark, markersize=5, color=colour, clip_on=False, zorder=2)
+
+
+def _bar(axes: Axes, row: Point, amount: Amount, y: float) -> None:
+    axes.barh(
+        [y],
+        [point(amount)],
+        height=0.78,
+        color=canvas.series(row.series),
+        hatch=HATCHES[row.series % len(HATCHES)],
+        edgecolor=ink("card"),
+        linewidth=0,
+        zorder=2,
+    )
+    if isinstance(amount, Interval):
+        ends = [amount.low, amount.high]
+        axes.plot(ends, [y, y], "-|", color=ink("ink"), linewidth=1.1, markersize=5, zorder=4)
+
+
+# --- over vCPUs ---------------------------------------------------------------------------------
+
+
+def over_vcpus(lines: Sequence[Line], bands: Mapping[int, Interval]) -> Figure:
+    """Speedups with their intervals; numbers of vCPUs stand evenly, whatever they are."""
+    counts = sorted({vcpus for line in lines for vcpus, _ in line.amounts})
+    figure, axes = panel(1.9, left_in=0.6, top_in=_legend_in(len(lines)))
+    axes.axhline(1, color=ink("ink"), linewidth=0.8, zorder=1)
+    for place, vcpus in enumerate(counts):
+        if vcpus in bands:
+            band = bands[vcpus]
+            _shade(axes, (place - 0.4, band.low), 0.8, band.high - band.low)
+    for number, line in enumerate(lines):
+        _line(axes, line, counts, 0.6 * ((number + 0.5) / len(lines) - 0.5))
+    axes.set_xlim(-0.5, len(counts) - 0.5)
+    axes.set_xticks(range(len(counts)), [str(vcpus) for vcpus in counts])
+    axes.set_xlabel("vCPUs")
+    axes.set_ylabel("speedup")
+    axes.margins(y=0.12)
+    _scale(axes.yaxis)
+    _legend(figure, axes)
+    return figure
+
+
+def _line(axes: Axes, line: Line, counts: Sequence[int], shift: float) -> None:
+    colour = canvas.series(line.series)
+    places = [counts.index(vcpus) + shift for vcpus, _ in line.amounts]
+    for place, (_, amount) in zip(places, line.amounts, strict=True):
+        if isinstance(amount, Interval):
+            ends = [amount.low, amount.high]
+            axes.plot([place, place], ends, "-_", color=colour, linewidth=1.4, markersize=5)
+    axes.plot(
+        places,
+        [point(amount) for _, amount in line.amounts],
+        marker=MARKERS[line.series % len(MARKERS)],
+        markersize=5.5,
+        color=colour,
+        linewidth=0.8,
+        linestyle=canvas.DASHES[line.series % len(canvas.DASHES)],
+        label=printable(line.label, LONGEST),
+    )
+
+
+# --- over time ----------------------------------------------------------------------------------
+
+
+def over_time(
+    tracks: Sequence[Track], launches: Sequence[float], dropped: Sequence[float]
+) -> Figure:
+    """Samples in milliseconds per step as they came.
+
+    `launches` are the minutes at which launches began, `dropped` those at which blocks were that do
+    not count: they have a cross at the lower edge.
+    """
+    figure, axes = panel(1.7, left_in=0.6, top_in=_legend_in(len(tracks) + bool(dropped)))
+    every = [value for track in tracks for value in track.values]
+    ceiling = HIGH * max(statistics.median(track.values) for track in tracks)
+    for start in launches:
+        axes.axvline(start, color=ink("rule"), linewidth=0.8, zorder=0)
+    for number, track in enumerate(tracks):
+        axes.plot(
+            track.minutes,
+            [min(value, ceiling) for value in track.values],
+            MARKERS[number % len(MARKERS)],
+            markersize=3,
+            markeredgewidth=0,
+            color=canvas.series(number),
+            label=printable(track.label, LONGEST),
+        )
+    low, high = min(every), min(max(every), ceiling)
+    room = 0.1 * max(high - low, 0.01 * low)
+    axes.set_ylim(low - 2 * room, high + room)
+    if dropped:
+        heights = [low - 1.4 * room] * len(dropped)
+        axes.plot(dropped, heights, "x", markersize=4, color=ink("bad"), label="dropped block")
+    axes.set_xlabel("minutes; a line where a launch begins")
+    axes.set_ylabel("ms per step")
+    axes.margins(x=0.02)
+    _scale(axes.yaxis)
+    _scale(axes.xaxis)
+    axes.xaxis.grid(visible=False)
+    _legend(figure, axes, markerscale=1.8)
+    return figure
+
+
+def narrowing(tracks: Sequence[Track], wanted: float) -> Figure:
+    """Half-widths in per cent, and the one that was wanted."""
+    figure, axes = panel(1.7, left_in=0.6, top_in=_legend_in(len(tracks)))
+    if wanted:
+        axes.axhline(wanted, color=ink("ink"), linewidth=0.8, zorder=1)
+    for number, track in enumerate(tracks):
+        axes.plot(
+            track.minutes,
+            track.values,
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            color=canvas.series(number),
+            linewidth=0.8,
+            linestyle=canvas.DASHES[number % len(canvas.DASHES)],
+            label=printable(track.label, LONGEST),
+        )
+    widest = max(value for track in tracks for value in track.values)
+    axes.set_ylim(0, 1.1 * max(wanted, widest, NARROW))
+    axes.set_xlabel("minutes")
+    axes.set_ylabel("half-width in %")
+    _scale(axes.yaxis)
+    _scale(axes.xaxis)
+    _legend(figure, axes)
+    return figure
+
+
+# --- in several ---------------------------------------------------------------------------------
+
+
+def _scale(axis: Axis) -> None:
+    """Few round numbers, without zeros at their ends, and a faint grid."""
+    axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+    axis.grid(visible=True, color=ink("rule"), linewidth=0.6)
+
+
+def _shade(axes: Axes, corner: tuple[float, float], width: float, height: float) -> None:
+    """What the baseline shows against itself."""
+    box = Rectangle(
+        corner,
+        width,
+        height,
+        facecolor=ink("band"),
+        edgecolor=ink("muted"),
+        linewidth=0.5,
+        linestyle=":",
+        zorder=0.5,
+    )
+    axes.add_patch(box)
+
+
+def _legend_in(entries: int) -> float:
+    """The room above a plot that its legend needs."""
+    return 0.12 + 0.2 * -(-entries // LEGEND_COLUMNS)
+
+
+def _legend(figure: Figure, axes: Axes, markerscale: float = 1.0) -> None:
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="upper left",
+        ncols=LEGEND_COLUMNS,
+        markerscale=markerscale,
+        frameon=False,
+        borderaxespad=0.1,
+        handletextpad=0.4,
+        columnspacing=1.2,
+        fontsize=canvas.SMALL_PT,
+        labelcolor=ink("ink"),
+    )

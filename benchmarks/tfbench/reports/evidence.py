@@ -1,0 +1,105 @@
+"""A self-check for people: what was tried, how often the harness was right. Pure."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from tfbench.measuring.selfcheck import MOST_FALSE, Rate, Row, SelfCheck
+from tfbuild.talk import duration
+
+HEADINGS = (
+    *("trials", "truth", "seconds", "half-width", "leaves out 1"),
+    *("verdict says so", "holds the truth", "bootstrap does", "undisturbed"),
+)
+NOTES = (
+    (
+        "Where the true speedup is 1, an interval that leaves out 1 is a false positive: 5% are "
+        "nominal. Elsewhere it is the power. In brackets, exact 95% binomial intervals."
+    ),
+    (
+        "A trial is a comparison by the code that `invoke compare` runs: three launches with two "
+        "blocks; more of them give narrower intervals. The slowed arms are stock with a busy loop "
+        "after each step, so their true speedup is known. A verdict needs a difference beyond the "
+        "trial's own noise floor, too, and a trial that other processes did not disturb."
+    ),
+)
+FEW_TRIALS = 100
+
+
+def table(check: SelfCheck, *, colour: bool, width: int = 140) -> str:
+    sink = io.StringIO()
+    console = Console(
+        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
+    )
+    grid = Table(title=title(check), title_justify="left", show_edge=False, pad_edge=False)
+    for number, heading in enumerate(HEADINGS):
+        grid.add_column(heading, justify="left" if number == 0 else "right")
+    for row in check.rows:
+        grid.add_row(*cells(row))
+    console.print(grid)
+    console.print()
+    for line in (*NOTES, *width_lines(check), conclusion(check)):
+        console.print(line, markup=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+
+
+def markdown(check: SelfCheck) -> str:
+    lines = [
+        f"# {title(check)}",
+        "",
+        conclusion(check),
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|---" + "|---:" * (len(HEADINGS) - 1) + "|",
+        *("| " + " | ".join(cells(row)) + " |" for row in check.rows),
+        "",
+        *(line for note in NOTES for line in (note, "")),
+        *width_lines(check),
+        "",
+        f"{check.arm}, {check.host.vcpus.usable} vCPUs, {check.made}, {duration(check.seconds)}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def title(check: SelfCheck) -> str:
+    return f"The harness checked on {check.host.cpu.name}"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.part,
+        f"{row.truth:.3f}",
+        f"{row.seconds:.1f}",
+        f"{row.half_width:.1%}",
+        _rate(row.found),
+        _rate(row.said),
+        _rate(row.covered),
+        _rate(row.covered_by_bootstrap),
+        f"{row.fair.hits} of {row.fair.trials}",
+    )
+
+
+def width_lines(check: SelfCheck) -> Iterator[str]:
+    if check.widths:
+        yield "Half-width of the widest interval against the time spent, three workers at once:"
+    for launches, minutes, half_width in check.widths:
+        yield f"  {launches:2d} launches, {minutes:4.1f} min: {half_width:.2%}"
+
+
+def conclusion(check: SelfCheck) -> str:
+    found = next((row.found for row in check.rows if row.part == "same"), None)
+    if found is None:
+        return "No trial of stock against stock was made."
+    said = f"{_rate(found)} false positives, {found.hits} in {found.trials} trials"
+    if found.trials < FEW_TRIALS:
+        return f"{said}: too few to tell. Without --quick there are enough."
+    verdict = "The harness may be trusted here" if check.passed else "Do not trust the harness here"
+    return f"{verdict}: {said} (at most {MOST_FALSE:.0%} are let pass)."
+
+
+def _rate(rate: Rate) -> str:
+    return f"{rate.value:.1%} ({100 * rate.low:.0f}-{100 * rate.high:.0f})"

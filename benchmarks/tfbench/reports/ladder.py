@@ -1,0 +1,39 @@
+"""A ladder among the arms: the same wheels on rungs, each of which adds one thing. Pure.
+
+Arms named WHEEL-RUNG form one: `stock-gemm`, `tuned-gemm`, `stock-onednn`, `tuned-onednn`. A
+difference between rungs is what the rung adds; one between wheels is what compiling gives there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FEWEST = 2
+"""Rungs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ladder:
+    """Rungs and wheels in the order in which the arms came. Not every rung has every wheel."""
+
+    rungs: tuple[str, ...]
+    wheels: tuple[str, ...]
+    arms: tuple[tuple[str, str, str], ...]
+    """Rung, wheel, and the arm's name."""
+
+    def arm(self, rung: str, wheel: str) -> str:
+        """Its name; empty where the rung has no such wheel."""
+        return next((name for r, w, name in self.arms if (r, w) == (rung, wheel)), "")
+
+
+def find_ladder(names: Sequence[str]) -> Ladder | None:
+    """The ladder that arms of these names form; None where a wheel stands on one rung only."""
+    split = [(*name.partition("-")[::2], name) for name in names]
+    named = tuple((rung, wheel, name) for wheel, rung, name in split if rung and wheel)
+    rungs = tuple(dict.fromkeys(rung for rung, _, _ in named))
+    wheels = tuple(dict.fromkeys(wheel for _, wheel, _ in named))
+    standing = {wheel: sum(w == wheel for _, w, _ in named) for wheel in wheels}
+    if not standing or min(standing.values()) < FEWEST:
+        return None
+    return Ladder(rungs=rungs, wheels=wheels, arms=named)

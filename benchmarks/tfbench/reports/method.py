@@ -1,0 +1,57 @@
+"""How a comparison was measured, and what it does not say: prose, from a template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tfbench.measuring import gates
+from tfbench.measuring.results import Comparison
+from tfbench.reports import findings, wording
+from tfbench.reports.document import Points, Section, paragraphs
+from tfbuild.talk import duration
+
+TEMPLATE = "method.txt.j2"
+LIMITS = (
+    (
+        "It holds for this CPU, these numbers of vCPUs and these models. Another machine, or "
+        "this one with other neighbours, needs a run of its own."
+    ),
+    "It is about training. Inference, saving and reading data from disk were not timed.",
+    (
+        "Equal losses and predictions show that the arms compute the same for these models, not "
+        "for every operation."
+    ),
+    (
+        "The interval of a geometric mean says how well the mean of these models is known, not how "
+        "another model would do."
+    ),
+)
+
+
+def method(comparison: Comparison, templates: Path) -> Section:
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701  (plain text: whoever shows it escapes it)
+    )
+    effort = comparison.effort
+    text = environment.get_template(TEMPLATE).render(
+        baseline=findings.baseline(comparison),
+        level=f"{comparison.level:.0%}",
+        margin=f"{comparison.margin:.0%}",
+        threshold=wording.share(comparison.threshold),
+        small=wording.share(max(comparison.margin, comparison.threshold)),
+        most_dropped=f"{gates.MOST_DROPPED:.0%}",
+        looks=wording.listed([str(look) for look in effort.looks]),
+        blocks=effort.blocks,
+        precision=wording.share(effort.precision),
+        budget="" if effort.budget_s is None else duration(effort.budget_s),
+        seed=comparison.seed,
+    )
+    return Section(key="method", heading="How it was measured", blocks=paragraphs(text))
+
+
+def limits() -> Section:
+    return Section(key="limits", heading="What this does not say", blocks=(Points(items=LIMITS),))

@@ -1,0 +1,71 @@
+"""The report as one HTML file: no script, no font and no picture from elsewhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tfbench.costs.bill import Bill
+from tfbench.measuring.results import Comparison
+from tfbench.measuring.samples import Sample
+from tfbench.reports import chapters, particulars, plots
+from tfbench.reports import spending as costs
+from tfbench.reports.canvas import PALETTE, Drawing
+from tfbench.reports.document import Document
+from tfbench.reports.ladder import find_ladder
+
+TEMPLATE = "report.html.j2"
+
+Figures = Mapping[str, Sequence[Drawing]]
+"""By the key of the section that they stand in."""
+
+
+def html(
+    comparison: Comparison,
+    templates: Path,
+    *,
+    bill: Bill | None = None,
+    samples: Iterable[Sample] = (),
+) -> str:
+    """The whole report of a comparison; without samples it does not show them over time."""
+    sections = (costs.costs(bill),) if bill else ()
+    found = find_ladder([arm.name for arm in comparison.arms])
+    figures = {
+        # A ladder shows the same speedups, in the order of its rungs.
+        chapters.SPEEDUPS: [] if found else list(plots.speedups(comparison)),
+        chapters.SCALING: list(plots.scaling(comparison)),
+        chapters.LADDER: list(plots.ladder(comparison, found)) if found else [],
+        chapters.TIMES: list(plots.times(comparison)),
+        chapters.COST: list(_bill_figures(bill)) if bill else [],
+        particulars.VERDICTS: list(plots.looks(comparison)),
+        particulars.SAMPLES: list(plots.samples(comparison, samples)),
+    }
+    return _rendered(chapters.document(comparison, templates, sections), figures, templates)
+
+
+def article_html(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
+    """The report of whole runs; `shipped` are those of the 2017 article itself."""
+    figures = {
+        chapters.SCALING: list(plots.bill_scaling(bill, costs.SPEEDUP)),
+        chapters.COST: list(_bill_figures(bill)),
+    }
+    return _rendered(costs.totals_document(bill, shipped=shipped), figures, templates)
+
+
+def _bill_figures(bill: Bill) -> Iterator[Drawing]:
+    yield from plots.bill_times(bill)
+    yield from plots.bill_costs(bill)
+
+
+def _rendered(page: Document, figures: Figures, templates: Path) -> str:
+    """A name that the template uses and nobody gives is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATE).render(page=page, figures=figures, palette=PALETTE)

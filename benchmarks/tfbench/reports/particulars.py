@@ -1,0 +1,321 @@
+"""How a comparison came about, and what was compared: sections for whoever doubts it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring.host import Host
+from tfbench.measuring.results import Agreement, ArmTimes, Cell, Comparison
+from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE
+from tfbench.measuring.schedule import Stop
+from tfbench.measuring.statistics import Interval
+from tfbench.reports import findings, wording
+from tfbench.reports.document import Section, Table, columns
+from tfbuild.talk import duration, size
+
+VERDICTS, SAMPLES = "verdicts", "samples"
+
+
+def verdicts(comparison: Comparison) -> Section:
+    return Section(
+        key=VERDICTS,
+        heading="How each verdict was reached",
+        blocks=(
+            Table(
+                caption="Verdicts and their reasons",
+                columns=columns("workload", "#vCPUs", "arm", "!verdict", "because"),
+                rows=tuple(
+                    (row.workload, row.vcpus, row.arm, row.verdict, row.why)
+                    for row in findings.rows(comparison)
+                ),
+            ),
+            (
+                "The interval that decides has no blocks that a gate dropped. Beside it: all "
+                "blocks, the bootstrap, and the probability that signs as lopsided as these come "
+                "by chance."
+            ),
+            _opinions(comparison),
+            _looks(comparison),
+        ),
+    )
+
+
+def _opinions(comparison: Comparison) -> Table:
+    return Table(
+        caption="Intervals by several methods",
+        columns=columns(
+            *("workload", "#vCPUs", "arm", "#gated, t", "#all blocks, t", "#bootstrap"),
+            "#sign test p",
+        ),
+        rows=tuple(
+            (
+                cell.workload,
+                str(cell.vcpus),
+                each.arm,
+                wording.factor_span(each.interval),
+                wording.factor_span(each.ungated),
+                wording.factor_span(each.bootstrap),
+                f"{each.sign_p:.2g}",
+            )
+            for cell in comparison.cells
+            for each in cell.speedups
+        ),
+    )
+
+
+def _looks(comparison: Comparison) -> Table:
+    return Table(
+        caption="Half-width of the widest interval, at the looks and at the end",
+        columns=columns("workload", "#vCPUs", "#launches", "#time", "#half-width"),
+        rows=tuple(
+            (
+                cell.workload,
+                str(cell.vcpus),
+                str(look.launches),
+                duration(look.seconds),
+                f"{look.half_width:.2%}",
+            )
+            for cell in comparison.cells
+            for look in cell.looks
+            if look.launches in comparison.effort.looks or look == cell.looks[-1]
+        ),
+    )
+
+
+def samples(comparison: Comparison) -> Section:
+    return Section(
+        key=SAMPLES,
+        heading="Samples over time",
+        blocks=(
+            (
+                "The HTML report shows every sample, and a cross for each block that a gate "
+                "dropped. What took much longer than all the rest stands at the upper edge."
+            ),
+            Table(
+                caption="Samples per cell",
+                columns=columns(
+                    *("workload", "#vCPUs", "#batch", "#steps per sample", "#launches"),
+                    *("#blocks", "#dropped", "reasons", "#unsteady launches", "#time", "ended as"),
+                ),
+                rows=tuple(_sampled(cell) for cell in comparison.cells),
+            ),
+        ),
+    )
+
+
+def _sampled(cell: Cell) -> tuple[str, ...]:
+    numbers = (cell.batch, cell.steps, cell.launches, cell.blocks, cell.gates.dropped)
+    reasons = ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
+    ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
+    return (
+        *(cell.workload, str(cell.vcpus), *map(str, numbers), reasons, str(cell.unsteady)),
+        *(duration(cell.seconds), ended),
+    )
+
+
+def agreement(comparison: Comparison) -> Section:
+    return Section(
+        key="agreement",
+        heading="Whether the arms compute the same",
+        blocks=(
+            (
+                "Largest differences from the baseline over all launches: of the first losses "
+                "relatively, of the predictions after them absolutely."
+            ),
+            Table(
+                caption="Differences from the baseline",
+                columns=columns(
+                    *("workload", "#vCPUs", "arm", "#losses", "#predictions", "#allowed", "!agrees")
+                ),
+                rows=tuple(
+                    (cell.workload, str(cell.vcpus), each.arm, *_differences(each))
+                    for cell in comparison.cells
+                    for each in cell.agreements
+                ),
+            ),
+        ),
+    )
+
+
+def _differences(each: Agreement) -> tuple[str, ...]:
+    shown = [
+        "not a number" if value is None else f"{value:.1e}"
+        for value in (each.losses, each.predictions)
+    ]
+    return (*shown, f"{each.tolerance:.0e}", "yes" if each.agrees else "no")
+
+
+def phases(comparison: Comparison) -> Section:
+    base = findings.baseline(comparison)
+    return Section(
+        key="phases",
+        heading="Phases and composed training runs",
+        blocks=(
+            (
+                "Milliseconds per batch. A run is composed, not timed whole: the article's "
+                "epochs of training batches, each augmented where the article did so, with a "
+                "validation pass after each epoch. Start-up is no part of it."
+            ),
+            Table(
+                caption="Phases per batch and runs",
+                columns=columns(
+                    *("workload", "#vCPUs", "arm", "#train ms", "#validate ms", "#augment ms"),
+                    *("batches of a run", "#run s", f"#speedup over {base}"),
+                ),
+                rows=tuple(
+                    _phased(cell, times) for cell in comparison.cells for times in cell.arms
+                ),
+            ),
+        ),
+    )
+
+
+def _phased(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
+    phases = {each.phase: each.step_ms for each in times.phases}
+    runs = {each.arm: each.run for each in cell.speedups}
+    run = runs.get(times.arm)
+    return (
+        cell.workload,
+        str(cell.vcpus),
+        times.arm,
+        *(_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
+        _course(cell.workload) if times.run_s else "not all phases were timed",
+        wording.seconds(times.run_s) if times.run_s else "",
+        wording.factor_span(run) if run else "",
+    )
+
+
+def _spread_ms(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    return f"{interval.value:.2f} ({interval.low:.2f} to {interval.high:.2f})"
+
+
+def _course(workload: str) -> str:
+    if workload not in WORKLOADS:
+        return ""
+    course = WORKLOADS[workload].course
+    validation = f" + {course.validation}" if course.validation else ""
+    return f"{course.epochs} epochs of {course.steps}{validation}"
+
+
+def starting(comparison: Comparison) -> Section:
+    def row(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
+        starts = (times.import_s, times.build_s, times.first_steps_s)
+        return (
+            cell.workload,
+            str(cell.vcpus),
+            times.arm,
+            *(f"{value:.2f}" for value in starts),
+            "" if times.cpu_ms is None else f"{times.cpu_ms:.2f}",
+            "" if times.idle_share is None else f"{times.idle_share:.1%}",
+            f"{times.peak_mb:.0f}",
+        )
+
+    return Section(
+        key="starting",
+        heading="Start-up, CPU time and memory",
+        blocks=(
+            (
+                "Starting up is no part of a step. CPU time is that of all threads; idle is the "
+                "CPU time that an arm took while the others were timed."
+            ),
+            Table(
+                caption="Start-up, CPU time and memory",
+                columns=columns(
+                    *("workload", "#vCPUs", "arm", "#import s", "#build s", "#first steps s"),
+                    *("#CPU ms per step", "#idle", "#peak MB"),
+                ),
+                rows=tuple(row(cell, times) for cell in comparison.cells for times in cell.arms),
+            ),
+        ),
+    )
+
+
+# --- what was compared --------------------------------------------------------------------------
+
+
+def arms(comparison: Comparison) -> Section:
+    return Section(
+        key="arms",
+        heading="What was compared",
+        blocks=(
+            Table(
+                caption="Arms",
+                columns=columns(
+                    *("arm", "what it is", "TensorFlow", "compiler", "threads", "kernels"),
+                    *("Python", "NumPy", "own settings", "#tolerance", "wheel SHA-256"),
+                ),
+                rows=tuple(
+                    (
+                        arm.name,
+                        arm.label,
+                        f"{arm.tensorflow} ({arm.git_version})",
+                        arm.compiler_version,
+                        arm.threading,
+                        f"{findings.kernels(arm)}, {arm.raised_kernels} raised",
+                        arm.python,
+                        arm.numpy,
+                        wording.settings(arm.env) or "none",
+                        f"{arm.tolerance:g}",
+                        arm.wheel_sha256 or "not recorded",
+                    )
+                    for arm in comparison.arms
+                ),
+            ),
+            Table(
+                caption="Variables that the workers saw",
+                columns=columns("arm", "#vCPUs", "variables"),
+                rows=tuple(_environments(comparison)),
+            ),
+        ),
+    )
+
+
+def _environments(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """Of each arm's first cell at each number of vCPUs: they are the same in the others."""
+    seen: set[tuple[int, str]] = set()
+    for cell in comparison.cells:
+        for times in cell.arms:
+            if (cell.vcpus, times.arm) not in seen:
+                seen.add((cell.vcpus, times.arm))
+                yield times.arm, str(cell.vcpus), wording.settings(times.environment)
+
+
+def machine(comparison: Comparison) -> Section:
+    parts = (("put together from", ", ".join(comparison.parts)),) if comparison.parts else ()
+    rows = (
+        *_host(comparison.host),
+        *parts,
+        ("measured", wording.moment(comparison.made)),
+        ("took", duration(comparison.seconds)),
+    )
+    return Section(
+        key="machine",
+        heading="The machine",
+        blocks=(Table(caption="The machine", columns=columns("what", "value"), rows=rows),),
+    )
+
+
+def _host(host: Host) -> tuple[tuple[str, str], ...]:
+    """What must be equal before two comparisons are put together, or known."""
+    cpu, vcpus, unknown = host.cpu, host.vcpus, "not known"
+    model = f"{cpu.vendor} family {cpu.family}, model {cpu.model}, stepping {cpu.stepping}"
+    virtual = {True: "a virtual machine", False: "no virtual machine", None: unknown}
+    quota = "none" if vcpus.quota is None else f"{vcpus.quota:g} CPUs"
+    return (
+        ("CPU", f"{cpu.name} ({cpu.architecture})"),
+        ("model", model),
+        ("microcode", cpu.microcode or unknown),
+        ("runs in", virtual[cpu.hypervisor]),
+        ("vCPUs", f"{vcpus.usable} usable of {vcpus.machine}"),
+        ("affinity", ", ".join(map(str, host.affinity))),
+        ("quota", quota),
+        ("memory", size(host.memory_bytes)),
+        ("kernel", f"Linux {host.kernel}"),
+        ("transparent huge pages", host.hugepages or unknown),
+        ("clock source", host.clocksource or unknown),
+        ("frequency governor", host.governor or unknown),
+        ("CPU features", " ".join(sorted(cpu.features))),
+    )

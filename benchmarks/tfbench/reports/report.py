@@ -1,0 +1,158 @@
+"""A comparison, or a bill, for people: a table and a line for a terminal, a Markdown page. Pure."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tfbench.costs.bill import Bill
+from tfbench.costs.cost import point
+from tfbench.measuring.results import Comparison
+from tfbench.measuring.statistics import Verdict
+from tfbench.reports import chapters, findings, wording
+from tfbench.reports import spending as costs
+from tfbench.reports.document import Document
+from tfbench.reports.pyperf import Contrast
+
+TEMPLATE = "report.md.j2"
+WIDTH = 120
+STYLES = {
+    Verdict.FASTER: "green",
+    Verdict.SLOWER: "red",
+    Verdict.INCONCLUSIVE: "yellow",
+    findings.FAILED: "bold red",
+    findings.DIFFERENT: "bold red",
+    findings.NOT_TIMED: "bold red",
+}
+_MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
+
+
+def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
+    """The figures, the answer and what to know about it. `colour` only for a terminal."""
+    base = findings.baseline(comparison)
+    headings = (
+        *("workload", "vCPUs", "arm", f"{base} ms", "arm ms", "speedup"),
+        *(f"{comparison.level:.0%} interval", f"{base} again", "verdict"),
+    )
+    grid = _grid(findings.title(comparison), headings, left=("workload", "arm", "verdict"))
+    for row in findings.rows(comparison):
+        cells = (row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup)
+        marked = Text(row.verdict, style=STYLES.get(row.verdict, ""))
+        grid.add_row(*map(Text, (*cells, row.interval, row.noise)), marked)
+    return _printed(grid, _below(comparison), colour=colour, width=width)
+
+
+def _below(comparison: Comparison) -> Iterator[str]:
+    """What stands under the table; the answer comes last, where a terminal shows it."""
+    yield from findings.reached(comparison)
+    yield from findings.covered(comparison)
+    yield from (f"warning: {each}" for each in findings.warnings(comparison))
+    yield ""
+    yield from findings.headlines(comparison)
+
+
+def line(comparison: Comparison) -> str:
+    """Everything in one line, for a log: the geometric means, and how the single results went."""
+    counts = Counter(row.verdict for row in findings.rows(comparison))
+    results = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
+    part = "" if comparison.complete else ", not complete"
+    means = "; ".join(_means(comparison)) or "no answer"
+    return f"against {findings.baseline(comparison)}: {means} ({results}{part})"
+
+
+def _means(comparison: Comparison) -> Iterator[str]:
+    for vcpus in dict.fromkeys(each.vcpus for each in comparison.overall):
+        arms = [
+            f"{each.speedup.arm} {wording.factor_span(each.speedup.interval)} "
+            f"{findings.outcome(comparison, each)}"
+            for each in comparison.overall
+            if each.vcpus == vcpus
+        ]
+        yield f"{wording.vcpus(vcpus)}: {', '.join(arms)}"
+
+
+def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
+    """Every run with its cost, and which are the best."""
+    title = f"training runs, prices of {bill.book} as of {bill.as_of}, relative to {bill.baseline}"
+    headings = ("workload", "vCPUs", "arm", "machine", "run s", "USD", "time", "cost", "best in")
+    grid = _grid(title, headings, left=("workload", "arm", "machine", "best in"))
+    for row in bill.rows:
+        grid.add_row(
+            *map(Text, (row.workload, costs.vcpus(row), row.arm, row.machine)),
+            wording.seconds(point(row.run_s)),
+            wording.usd(point(row.usd)),
+            wording.relative(row.relative_time),
+            wording.relative(point(row.relative_cost)),
+            costs.marks(row),
+        )
+    return _printed(grid, costs.lines(bill), colour=colour, width=width)
+
+
+def contrast_table(contrast: Contrast, *, colour: bool, width: int = WIDTH) -> str:
+    """Two files of pyperf against each other. They were not measured in turns: no verdict."""
+    headings = ("benchmark", "baseline s", "candidate s", "speedup of the candidate")
+    grid = _grid("the candidate against the baseline", headings, left=("benchmark",))
+    for each in contrast.ratios:
+        seconds = (f"{each.baseline_s:.4g}", f"{each.candidate_s:.4g}")
+        grid.add_row(*map(Text, (each.name, *seconds, wording.factor_span(each.speedup))))
+    benchmarks = wording.count(len(contrast.ratios), "benchmark", "benchmarks")
+    lines = [f"{name} is in one of the files only." for name in contrast.alone]
+    lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
+    return _printed(grid, lines, colour=colour, width=width)
+
+
+def markdown(comparison: Comparison, templates: Path, bill: Bill | None = None) -> str:
+    """The report page."""
+    sections = (costs.costs(bill),) if bill else ()
+    return _rendered(chapters.document(comparison, templates, sections), templates)
+
+
+def article_markdown(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
+    """The report page of whole runs; `shipped` are those of the 2017 article itself."""
+    return _rendered(costs.totals_document(bill, shipped=shipped), templates)
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, in one line."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+
+
+def _rendered(page: Document, templates: Path) -> str:
+    """A name that the template uses and nobody gives is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701  (Markdown, not HTML: `plain` escapes)
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATE).render(page=page, plain=plain).rstrip() + "\n"
+
+
+def _grid(title: str, headings: Iterable[str], *, left: Iterable[str]) -> Table:
+    grid = Table(title=Text(title), title_justify="left", show_edge=False, pad_edge=False)
+    for heading in headings:
+        # Names may be long; figures must not be broken.
+        figure = heading not in left
+        grid.add_column(Text(heading), justify="right" if figure else "left", no_wrap=figure)
+    return grid
+
+
+def _printed(grid: Table, lines: Iterable[str], *, colour: bool, width: int) -> str:
+    sink = io.StringIO()
+    console = Console(
+        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
+    )
+    console.print(grid)
+    console.print()
+    for each in lines:
+        console.print(each, markup=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"

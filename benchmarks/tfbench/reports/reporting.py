@@ -1,0 +1,240 @@
+"""Reports to files: of one comparison, of several machines together, of runs that others made."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbench.costs import article, bill, catalog
+from tfbench.costs.bill import Bill, Build
+from tfbench.costs.machines import find_machines, parse_machines
+from tfbench.costs.prices import Mode, PriceBook, merge
+from tfbench.measuring import merging
+from tfbench.measuring.comparison import COMPARISON, SAMPLES
+from tfbench.measuring.results import Comparison, load, save
+from tfbench.measuring.samples import Sample, read_journal
+from tfbench.reports import page, pyperf, report, tabular
+from tfbuild import settings, talk
+from tfbuild.errors import RecordError, UsageError
+from tfbuild.records import plain, pretty, write_atomic
+from tfbuild.settings import Places
+
+MARKDOWN, HTML, CSV = "report.md", "report.html", "report.csv"
+ARTICLE = "2017"
+"""What --totals calls the totals that are shipped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """The options of `invoke report` as they were typed; an empty one means the default."""
+
+    comparison: str = ""
+    totals: str = ""
+    logs: str = ""
+    pyperf: str = ""
+    out: str = ""
+    prices: str = ""
+    as_of: str = ""
+    region: str = ""
+    mode: str = ""
+    mix_dates: bool = False
+    machines: str = ""
+    relative_to: str = ""
+    build_usd: str = ""
+    runs_per_day: str = ""
+
+
+def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
+    """What to print; files go beside the comparison, or to --out.
+
+    Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
+    """
+    places = settings.places()
+    sources = [
+        each for each in (wanted.comparison, wanted.totals, wanted.logs, wanted.pyperf) if each
+    ]
+    if len(sources) > 1:
+        raise UsageError(
+            "a report is of one thing", hint="Give --comparison, --totals, --logs or --pyperf"
+        )
+    if wanted.pyperf:
+        return _contrast(wanted.pyperf, as_json=as_json)
+    if wanted.totals or wanted.logs:
+        return _of_totals(wanted, places, as_json=as_json)
+    comparison, folder, samples = _measured(wanted, places)
+    if line:
+        return report.line(comparison) + "\n"
+    priced = _bill(comparison, wanted) if wanted.prices else None
+    return write_reports(
+        comparison, folder, places, as_json=as_json, samples=samples, priced=priced
+    )
+
+
+def write_reports(
+    comparison: Comparison,
+    folder: Path,
+    places: Places,
+    *,
+    as_json: bool,
+    samples: tuple[Sample, ...] | None = None,
+    priced: Bill | None = None,
+) -> str:
+    """Every form into `folder`; the table, or the records as JSON, as text."""
+    taken = samples if samples is not None else read_samples(folder)
+    templates = places.templates
+    html = page.html(comparison, templates, bill=priced, samples=taken)
+    write_atomic(folder / MARKDOWN, report.markdown(comparison, templates, priced))
+    write_atomic(folder / HTML, html)
+    write_atomic(folder / CSV, tabular.comparison_csv(comparison))
+    for arm, text in pyperf.suites(comparison, taken).items() if taken else ():
+        write_atomic(folder / f"pyperf-{arm.replace(' ', '-')}.json", text)
+    if as_json:
+        both = {"comparison": plain(comparison), "bill": plain(priced)}
+        return pretty(both if priced else comparison)
+    colour = sys.stdout.isatty()
+    costs = f"{report.bill_table(priced, colour=colour)}\n" if priced else ""
+    return f"{report.table(comparison, colour=colour)}\n{costs}report: {folder / HTML}\n"
+
+
+def read_samples(folder: Path) -> tuple[Sample, ...]:
+    """Those of the journal; none where it is not at hand, as with a comparison that was sent."""
+    try:
+        entries = read_journal(folder / SAMPLES)
+    except RecordError:
+        return ()
+    return tuple(entry for entry in entries if isinstance(entry, Sample))
+
+
+def _measured(wanted: Wanted, places: Places) -> tuple[Comparison, Path, tuple[Sample, ...]]:
+    """The comparison, where its reports go, and its samples. Several become one."""
+    paths = [_file(text.strip()) for text in wanted.comparison.split(",") if text.strip()]
+    paths = paths or [newest(places)]
+    parts = [(str(path.parent), load(path)) for path in paths]
+    samples = tuple(sample for path in paths for sample in read_samples(path.parent))
+    if len(parts) == 1:
+        return parts[0][1], Path(wanted.out or paths[0].parent), samples
+    merged = merging.merge(parts)
+    folder = Path(wanted.out) if wanted.out else places.reports / _stamp("merged-")
+    save(folder / COMPARISON, merged)
+    return merged, folder, samples
+
+
+def _file(text: str) -> Path:
+    path = Path(text).expanduser()
+    return path / COMPARISON if path.is_dir() else path
+
+
+def newest(places: Places) -> Path:
+    every = sorted(places.reports.glob(f"*/{COMPARISON}"), key=lambda path: path.stat().st_mtime)
+    if not every:
+        raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
+    return every[-1]
+
+
+def _stamp(prefix: str) -> str:
+    return prefix + datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+
+
+# --- prices ---------------------------------------------------------------------------------------
+
+
+def _bill(comparison: Comparison, wanted: Wanted) -> Bill:
+    book = _book(wanted, wanted.prices)
+    counts = {cell.vcpus: None for cell in comparison.cells}
+    machines = find_machines(
+        book,
+        counts,
+        parse_machines(wanted.machines),
+        region=wanted.region,
+        mode=_mode(wanted.mode),
+    )
+    return bill.bill(comparison, book, machines, baseline=wanted.relative_to, build=_build(wanted))
+
+
+def _book(wanted: Wanted, text: str) -> PriceBook:
+    """One book, or several with commas between, of which later ones win."""
+    books = [_one_book(each.strip(), wanted) for each in text.split(",") if each.strip()]
+    return merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
+
+
+def _one_book(text: str, wanted: Wanted) -> PriceBook:
+    if text in catalog.shipped_names():
+        return catalog.shipped(text)
+    path = Path(text).expanduser()
+    if not path.exists():
+        known = ", ".join(catalog.shipped_names())
+        raise UsageError(
+            f"there is no price book {text}", hint=f"Give a .toml or .csv file, or one of {known}"
+        )
+    names = parse_machines(wanted.machines).values()
+    return catalog.load(path, as_of=wanted.as_of, names=tuple(names))
+
+
+def _mode(text: str) -> Mode | None:
+    with contextlib.suppress(ValueError):
+        return Mode(text) if text else None
+    raise UsageError(f"--mode {text} is unknown", hint=f"Use {', '.join(Mode)}")
+
+
+def _build(wanted: Wanted) -> Build | None:
+    if not wanted.build_usd:
+        if wanted.runs_per_day:
+            raise UsageError("--runs-per-day needs the cost of a build", hint="Add --build-usd")
+        return None
+    rate = _number(wanted.runs_per_day, "--runs-per-day") if wanted.runs_per_day else None
+    return Build(usd=_number(wanted.build_usd, "--build-usd"), runs_per_day=rate)
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option} {text} is not a number", hint=f"Try {option} 12.5") from None
+
+
+# --- runs that others made ------------------------------------------------------------------------
+
+
+def _of_totals(wanted: Wanted, places: Places, *, as_json: bool) -> str:
+    """The 2017 article's form: whole runs, each once, of a pip build and a compiled one."""
+    book = _book(wanted, wanted.prices or article.PRICES)
+    mode = _mode(wanted.mode)
+    if wanted.totals:
+        path = article.TOTALS if wanted.totals == ARTICLE else Path(wanted.totals).expanduser()
+        totals = article.read_totals(path)
+    else:
+        words = [word.strip() for word in wanted.logs.split(",") if word.strip()]
+        totals = tuple(
+            article.read_log(word, book, region=wanted.region, mode=mode) for word in words
+        )
+    found = bill.bill_of_totals(
+        totals,
+        book,
+        baseline=wanted.relative_to or article.BASELINE,
+        region=wanted.region,
+        mode=mode,
+        build=_build(wanted),
+    )
+    folder = Path(wanted.out) if wanted.out else places.reports / _stamp("totals-")
+    shipped = wanted.totals == ARTICLE
+    text = report.article_markdown(found, places.templates, shipped=shipped)
+    write_atomic(folder / MARKDOWN, text)
+    write_atomic(folder / HTML, page.article_html(found, places.templates, shipped=shipped))
+    if as_json:
+        return pretty(found)
+    return f"{report.bill_table(found, colour=sys.stdout.isatty())}\nreport: {folder / HTML}\n"
+
+
+def _contrast(text: str, *, as_json: bool) -> str:
+    """Two files of pyperf, the baseline's first."""
+    paths = [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
+    if len(paths) != 2:  # noqa: PLR2004  (a pair)
+        raise UsageError(f"--pyperf {text} names {len(paths)} files", hint="BASELINE,CANDIDATE")
+    found = pyperf.contrast(*(pyperf.read(path) for path in paths))
+    if as_json:
+        return pretty(found)
+    talk.note(found.note)
+    return report.contrast_table(found, colour=sys.stdout.isatty())

@@ -1,0 +1,293 @@
+"""A bill as a section of a report, and as a report of its own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfbench.costs import article
+from tfbench.costs.bill import Bill, BillRow
+from tfbench.costs.cost import Amount, carry, ratio
+from tfbench.costs.prices import Price
+from tfbench.reports import wording
+from tfbench.reports.chapters import COST, SCALING, TIMES
+from tfbench.reports.document import Answer, Block, Document, Points, Section, Table, columns
+
+MARKS = (
+    "“Pays up to” is how many times the baseline's price per hour a machine may cost until a run "
+    "on it costs more. “Front” marks what no other run beats in both time and cost."
+)
+SPEEDUP = f"Speedup over {article.PIP}"
+ONCE = "Each cell was run once, so nothing is known of its noise: no interval, no verdict."
+
+
+def costs(bill: Bill) -> Section:
+    """Time and cost of every run, in money and over the bill's baseline."""
+    return Section(
+        key=COST,
+        heading="Training runs and what they cost",
+        blocks=(
+            (
+                f"{bill.composed} Prices are those of {bill.book} as of {bill.as_of}. Relative "
+                f"figures are over {bill.baseline}: below 1 is better."
+            ),
+            runs(bill),
+            Points(items=(*_best(bill), MARKS)),
+            *_paid_back(bill),
+            *_machines(bill),
+            *(
+                (Points(items=tuple(f"Not priced: {each}." for each in bill.skipped)),)
+                if bill.skipped
+                else ()
+            ),
+        ),
+    )
+
+
+def lines(bill: Bill) -> Iterator[str]:
+    """What a terminal shows under the table of runs."""
+    yield bill.composed
+    yield from _best(bill)
+    for row in bill.rows:
+        if row.amortisation is not None:
+            yield f"{row.workload}, {_run(row)}: its build pays {row.amortisation}."
+    yield from (f"Not priced: {each}." for each in bill.skipped)
+    for vcpus, arm, amount in bill.speedups:
+        speedup = wording.factor_span(amount)
+        yield f"{arm} on {wording.vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
+
+
+def runs(bill: Bill) -> Table:
+    """Each with its time, its cost, both over the baseline, and what it is the best in."""
+    return Table(
+        caption="Training runs",
+        columns=columns(
+            *("workload", "#vCPUs", "arm", "machine", "#run s", "#USD"),
+            *("#relative time", "#relative cost", "#pays up to", "best in"),
+        ),
+        rows=tuple(
+            (
+                row.workload,
+                vcpus(row),
+                row.arm,
+                row.machine,
+                wording.seconds(row.run_s),
+                wording.usd(row.usd),
+                wording.relative(row.relative_time),
+                wording.relative(row.relative_cost),
+                _pays(row),
+                marks(row),
+            )
+            for row in bill.rows
+        ),
+    )
+
+
+def vcpus(row: BillRow) -> str:
+    return "" if row.vcpus is None else str(row.vcpus)
+
+
+def _pays(row: BillRow) -> str:
+    """How many times the baseline's price per hour this machine may cost."""
+    times = row.break_even_price_ratio
+    return "" if times is None else wording.relative(times)
+
+
+def marks(row: BillRow) -> str:
+    """A run that is neither cheapest nor fastest may still be the best for its money."""
+    marks = [name for name, hit in (("cost", row.cheapest), ("time", row.fastest)) if hit]
+    if row.on_front and not marks:
+        return "front"
+    return ", ".join(marks)
+
+
+def _best(bill: Bill) -> Iterator[str]:
+    for name, rows in (
+        ("cheapest", [row for row in bill.rows if row.cheapest]),
+        ("fastest", [row for row in bill.rows if row.fastest]),
+    ):
+        places = {(row.arm, row.vcpus) for row in rows}
+        if len(places) == 1:
+            yield f"The {name} for {_all(len(rows))} is {_run(rows[0])}."
+        else:
+            each = "; ".join(f"{row.workload} {_run(row)}" for row in rows)
+            yield f"The {name}: {each}."
+
+
+def _run(row: BillRow) -> str:
+    return row.arm if row.vcpus is None else f"{row.arm} on {wording.vcpus(row.vcpus)}"
+
+
+def _all(number: int) -> str:
+    return f"all {number} models" if number > 1 else "the model"
+
+
+def _paid_back(bill: Bill) -> tuple[Block, ...]:
+    rows = tuple(
+        (row.workload, vcpus(row), row.arm, _per_thousand(paid.saving_usd), str(paid))
+        for row in bill.rows
+        if (paid := row.amortisation) is not None
+    )
+    if not rows:
+        return ()
+    builds = {wording.usd(r.amortisation.build_usd) for r in bill.rows if r.amortisation}
+    return (
+        (
+            f"A build costs {wording.listed(sorted(builds))} USD. It has paid for itself when the "
+            "runs have saved as much:"
+        ),
+        Table(
+            caption="When a build has paid for itself",
+            columns=columns("workload", "#vCPUs", "arm", "#saved per 1000 runs, USD", "paid back"),
+            rows=rows,
+        ),
+    )
+
+
+def _per_thousand(usd: Amount) -> str:
+    """A saving per run is a small difference of small amounts."""
+    return wording.usd(carry(usd, lambda each: 1000 * each))
+
+
+def _machines(bill: Bill) -> tuple[Block, ...]:
+    if not bill.machines:
+        return ()
+    return (
+        Table(
+            caption="Machines and their prices",
+            columns=columns("machine", "provider", "mode", "#USD per hour", "as of", "source"),
+            rows=tuple(_machine(price) for price in bill.machines),
+        ),
+    )
+
+
+def _machine(price: Price) -> tuple[str, ...]:
+    return (
+        price.name,
+        price.provider,
+        str(price.mode).replace("_", " "),
+        wording.usd(price.usd_hour),
+        price.as_of,
+        price.source,
+    )
+
+
+# --- runs without a comparison ------------------------------------------------------------------
+
+ARTICLE = "Benchmarking TensorFlow on Cloud CPUs"
+
+
+def totals_document(bill: Bill, *, shipped: bool) -> Document:
+    """Whole runs of a `pip` and a `compiled` build, each run once: no interval.
+
+    `shipped` are the 2017 article's own totals, about which there is more to say.
+    """
+    models = len(dict.fromkeys(row.workload for row in bill.rows))
+    arms = wording.listed(list(dict.fromkeys(row.arm for row in bill.rows)))
+    sections = (_scaling(bill, shipped=shipped), _times(bill), costs(bill))
+    return Document(
+        title=f"{ARTICLE}, computed again" if shipped else f"Training runs of {arms}",
+        subject=_subject(bill, _models(models), shipped=shipped),
+        answers=tuple(_answer(each, _models(models)) for each in bill.speedups),
+        notes=tuple(_best(bill))[:1],
+        warnings=(ONCE,),
+        sections=tuple(each for each in (*sections, _source(shipped=shipped)) if each.blocks),
+    )
+
+
+def _models(number: int) -> str:
+    return wording.count(number, "model", "models")
+
+
+def _subject(bill: Bill, models: str, *, shipped: bool) -> str:
+    origin = " of Max Woolf's article of July 2017, from its logs" if shipped else ""
+    return f"{models}{origin}, with the prices of {bill.book} as of {bill.as_of}"
+
+
+def _answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
+    vcpus, arm, amount = speedup
+    known = wording.factor_span(amount)
+    return Answer(
+        label=f"{arm} over {article.PIP}, {wording.vcpus(vcpus)}",
+        figure=known,
+        detail=f"geometric mean of {models}",
+        verdict="",
+        sentence=(
+            f"{arm} over {article.PIP} on {wording.vcpus(vcpus)}: {known} "
+            f"(geometric mean of {models})."
+        ),
+    )
+
+
+def _scaling(bill: Bill, *, shipped: bool) -> Section:
+    built = (
+        "Compiled from source with SSE4, AVX, AVX2 and FMA, against the wheel from PyPI, which "
+        "had none of them (TensorFlow 1.2)."
+    )
+    table = Table(
+        caption="Geometric means",
+        columns=columns("arm", "#vCPUs", f"#speedup over {article.PIP}"),
+        rows=tuple(
+            (arm, str(vcpus), wording.factor_span(amount)) for vcpus, arm, amount in bill.speedups
+        ),
+    )
+    return Section(
+        key=SCALING,
+        heading=f"Speedup over {article.PIP}",
+        blocks=(*((built,) if shipped else ()), table) if bill.speedups else (),
+    )
+
+
+def _times(bill: Bill) -> Section:
+    """A row per model and number of vCPUs, as the article's own figures are."""
+    found = {(row.workload, row.arm, row.vcpus): row for row in bill.rows}
+    rows = []
+    for (workload, arm, vcpus), pip in found.items():
+        compiled = found.get((workload, article.COMPILED, vcpus))
+        if arm == article.PIP and compiled is not None:
+            place = "" if vcpus is None else str(vcpus)
+            rows.append((workload, place, *_side_by_side(pip, compiled)))
+    table = Table(
+        caption="Both builds, model by model",
+        columns=columns(
+            *("model", "#vCPUs", f"#{article.PIP} s", f"#{article.COMPILED} s", "#speedup"),
+            *(f"#time {article.PIP}", f"#time {article.COMPILED}"),
+            *(f"#cost {article.PIP}", f"#cost {article.COMPILED}"),
+        ),
+        rows=tuple(rows),
+    )
+    said = f"Time and cost of a training run over those on {bill.baseline}: below 1 is better."
+    return Section(
+        key=TIMES,
+        heading=f"Time and cost relative to {bill.baseline}",
+        blocks=(said, table) if rows else (),
+    )
+
+
+def _side_by_side(pip: BillRow, compiled: BillRow) -> tuple[str, ...]:
+    return (
+        wording.seconds(pip.run_s),
+        wording.seconds(compiled.run_s),
+        wording.factor_span(ratio(pip.run_s, compiled.run_s)),
+        *(wording.relative(each.relative_time) for each in (pip, compiled)),
+        *(wording.relative(each.relative_cost) for each in (pip, compiled)),
+    )
+
+
+def _source(*, shipped: bool) -> Section:
+    blocks = (
+        (
+            f"Max Woolf, “{ARTICLE}”, July 2017; its raw logs are in "
+            "minimaxir/deep-learning-cpu-gpu-benchmark. An epoch's seconds include its validation "
+            "pass and, for CIFAR-10, the augmentation. Import, data preparation and compiling the "
+            "model are not in it."
+        ),
+        (
+            "Costs are seconds times the price per hour, prorated, with the preemptible prices of "
+            "the day; the GPU is one die of a K80."
+        ),
+    )
+    return Section(
+        key="source",
+        heading="Where the figures come from",
+        blocks=blocks if shipped else (),
+    )

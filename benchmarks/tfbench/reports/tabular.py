@@ -1,0 +1,122 @@
+"""A comparison as CSV, for spreadsheets: one row per cell and arm. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+
+from tfbench.measuring.results import ArmTimes, Cell, Comparison, Speedup
+from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE
+from tfbench.measuring.statistics import Interval
+
+Value: TypeAlias = str | int | float | None
+"""None is an empty field: there is no such figure."""
+
+_CELL = (
+    *("workload", "vcpus", "batch", "steps", "launches", "blocks", "seconds", "stopped_by"),
+    *("unsteady",),
+)
+_FACTS = (
+    *("label", "wheel_sha256", "tensorflow", "git_version", "compiler_version", "python", "numpy"),
+    *("threading", "raised_kernels", "kernel_library"),
+)
+_TIMES = ("cpu_ms", "idle_share", "peak_mb", "import_s", "build_s", "first_steps_s")
+_PHASES = {TRAIN: "train_ms", VALIDATE: "validate_ms", AUGMENT: "augment_ms"}
+_INTERVALS = (
+    *_PHASES.values(),
+    *("run_s", "speedup", "speedup_ungated", "speedup_bootstrap", "speedup_run", "noise"),
+)
+_ENDS = ("", "_low", "_high")
+
+HEADER = (
+    *("made", "cpu", *_CELL, "dropped", "arm", "baseline", *_FACTS, "env", *_TIMES, "losses"),
+    *("coverage", "loss_difference", "prediction_difference", "tolerance", "agrees"),
+    *("verdict", "sign_p", "failure"),
+    *(f"{name}{end}" for name in _INTERVALS for end in _ENDS),
+)
+"""The same for every comparison. `*_ms` are per step, `run_s` is a composed training run, `env`
+holds the arm's own settings; `noise` is the cell's A/A interval, `dropped` counts its blocks."""
+
+
+class _OfArm(Protocol):
+    @property
+    def arm(self) -> str: ...
+
+
+T = TypeVar("T", bound=_OfArm)
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """HEADER and a line for every arm in every cell; numbers are written in full."""
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, HEADER, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(comparison))
+    return sink.getvalue()
+
+
+def rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
+    """By cell, then by arm. An arm that failed in a cell has its reason there, and no figures."""
+    for cell in comparison.cells:
+        for arm in comparison.arms:
+            yield {
+                "made": comparison.made,
+                "cpu": comparison.host.cpu.name,
+                **_taken(_CELL, cell),
+                "dropped": cell.gates.dropped,
+                "arm": arm.name,
+                "baseline": comparison.baseline.name,
+                **_taken(_FACTS, arm),
+                "env": " ".join(f"{name}={value}" for name, value in arm.env),
+                **_figures(cell, arm.name),
+            }
+
+
+def _figures(cell: Cell, arm: str) -> dict[str, Value]:
+    times, speedup = _of(arm, cell.arms), _of(arm, cell.speedups)
+    agreement, failure = _of(arm, cell.agreements), _of(arm, cell.failures)
+    return {
+        **_taken(_TIMES, times),
+        "losses": " ".join(map(repr, times.losses)) if times else None,
+        "coverage": times.coverage.share if times and times.coverage else None,
+        "loss_difference": agreement.losses if agreement else None,
+        "prediction_difference": agreement.predictions if agreement else None,
+        "tolerance": agreement.tolerance if agreement else None,
+        "agrees": str(agreement.agrees).lower() if agreement else None,
+        **_taken(("verdict", "sign_p"), speedup),
+        "failure": failure.reason if failure else None,
+        **{
+            f"{name}{end}": value
+            for name, interval in _intervals(cell, times, speedup).items()
+            for end, value in zip(_ENDS, _parts(interval), strict=True)
+        },
+    }
+
+
+def _intervals(
+    cell: Cell, times: ArmTimes | None, speedup: Speedup | None
+) -> dict[str, Interval | None]:
+    phases = {each.phase: each.step_ms for each in times.phases} if times else {}
+    return {
+        **{column: phases.get(phase) for phase, column in _PHASES.items()},
+        "run_s": times.run_s if times else None,
+        "speedup": speedup.interval if speedup else None,
+        "speedup_ungated": speedup.ungated if speedup else None,
+        "speedup_bootstrap": speedup.bootstrap if speedup else None,
+        "speedup_run": speedup.run if speedup else None,
+        "noise": cell.noise,
+    }
+
+
+def _parts(interval: Interval | None) -> tuple[Value, Value, Value]:
+    return (interval.value, interval.low, interval.high) if interval else (None, None, None)
+
+
+def _taken(names: Sequence[str], record: object) -> dict[str, Value]:
+    return {name: None if record is None else getattr(record, name) for name in names}
+
+
+def _of(arm: str, records: Iterable[T]) -> T | None:
+    return next((record for record in records if record.arm == arm), None)

@@ -1,0 +1,94 @@
+"""Figures as text, the same everywhere: how many digits, which unit, one or many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from tfbench.costs.cost import Amount
+from tfbench.measuring.statistics import Interval
+
+SIGNIFICANT = 3
+
+
+def factor(value: float) -> str:
+    return f"{value:.3f}x"
+
+
+def span(interval: Interval) -> str:
+    return f"{interval.low:.3f} to {interval.high:.3f}"
+
+
+def factor_span(amount: Amount) -> str:
+    if isinstance(amount, Interval):
+        return f"{factor(amount.value)} ({span(amount)})"
+    return factor(amount)
+
+
+def share(value: float, digits: int = 1) -> str:
+    return f"{value:.{digits}%}"
+
+
+def milliseconds(interval: Interval | None) -> str:
+    return f"{interval.value:.2f}" if interval else ""
+
+
+def seconds(amount: Amount) -> str:
+    """Seconds of a training run."""
+    if isinstance(amount, Interval):
+        return f"{amount.value:.1f} ({amount.low:.1f} to {amount.high:.1f})"
+    return f"{amount:.1f}"
+
+
+def relative(amount: Amount) -> str:
+    """Time or cost over the baseline's. What was seen once is not known to three decimals."""
+    if isinstance(amount, Interval):
+        return f"{amount.value:.3f} ({span(amount)})"
+    return f"{amount:.2f}"
+
+
+def usd(amount: Amount) -> str:
+    """US dollars to three significant digits: a run may cost a hundred or a ten-thousandth."""
+    if isinstance(amount, Interval):
+        ends = f"{_significant(amount.low)} to {_significant(amount.high)}"
+        return f"{_significant(amount.value)} ({ends})"
+    return _significant(amount)
+
+
+def count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def vcpus(number: int) -> str:
+    return count(number, "vCPU", "vCPUs")
+
+
+def place(workload: str, number: int) -> str:
+    return f"{workload} on {vcpus(number)}"
+
+
+def moment(made: str) -> str:
+    """A time in ISO 8601 to the minute, as it is where it cannot be read."""
+    try:
+        when = datetime.fromisoformat(made).astimezone(UTC)
+    except ValueError:
+        return made
+    return f"{when:%Y-%m-%d %H:%M} UTC"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *head, last = words
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def settings(pairs: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in pairs)
+
+
+def _significant(value: float) -> str:
+    if value == 0:
+        return "0"
+    digits = max(0, SIGNIFICANT - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{digits}f}"

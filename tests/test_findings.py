@@ -1,0 +1,158 @@
+"""What is said of a comparison: the answer, the rule behind each verdict, and what to doubt."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests import compared
+
+from tfbench.measuring.statistics import Interval, Verdict
+from tfbench.reports import findings
+from tfbench.reports.chapters import document
+from tfbench.reports.findings import covered, headlines, reason, warnings
+from tfbench.reports.report import line, markdown, table
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+SOUND = compared.sound()
+TROUBLED = compared.troubled()
+SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "said"),
+    [
+        (
+            compared.about(1.25, 0.04),
+            "tuned is faster than stock: 1.250x (1.203 to 1.299; {}).",
+        ),
+        (
+            compared.about(0.9, 0.04),
+            "tuned is slower than stock: 0.900x (0.866 to 0.935; {}). Do not use it here.",
+        ),
+        (
+            compared.about(1.001, 0.004),
+            "No gain: tuned takes as long as stock, within the noise: 1.001x (0.997 to 1.005; {}).",
+        ),
+        (
+            compared.about(1.05, 0.07),
+            ("No gain of tuned shown: 1.050x (0.983 to 1.121; {}). Measure longer for an answer."),
+        ),
+    ],
+)
+def test_the_answer_in_one_sentence(speedup: Interval, said: str) -> None:
+    (found,) = headlines(compared.single(speedup))
+    assert found == said.format(SPAN)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "noise", "verdict", "said"),
+    [
+        (1.25, 0.006, Verdict.FASTER, "leaves out 1, by more than the threshold of 1.0%"),
+        (1.25, 0.03, Verdict.FASTER, "leaves out 1, by more than the noise floor of 3.0%"),
+        (0.9, 0.006, Verdict.SLOWER, "leaves out 1, by more than the threshold of 1.0%"),
+        (1.015, 0.018, Verdict.WITHIN_NOISE, "but by less than the noise floor of 1.8%"),
+        (1.05, 0.06, Verdict.INCONCLUSIVE, "noise floor of 6.0%, which is too high to tell"),
+        (1.009, 0.006, Verdict.WITHIN_NOISE, "but by less than the threshold of 1.0%"),
+        (1.001, 0.006, Verdict.WITHIN_NOISE, "the whole interval lies within 2% of 1"),
+        (1.03, 0.006, Verdict.INCONCLUSIVE, "holds 1 and reaches beyond 2% of it"),
+    ],
+)
+def test_the_reason_is_the_rule_that_gave_the_verdict(
+    speedup: float, noise: float, verdict: Verdict, said: str
+) -> None:
+    width = 0.035 if verdict is Verdict.INCONCLUSIVE else 0.004
+    found = compared.single(compared.about(speedup, width), compared.about(1.0, noise))
+    (cell,) = found.cells
+    assert cell.speedups[0].verdict is verdict
+    assert said in reason(found, cell, cell.speedups[0])
+
+
+def test_too_many_dropped_blocks_are_the_reason_whatever_the_interval() -> None:
+    cell = compared.dropped(compared.cell("mnist_mlp", 2, {"tuned": 1.5}))
+    found = compared.comparison(cell)
+    (row,) = (row for row in findings.rows(found) if row.arm == "tuned")
+    assert (row.verdict, row.why) == (
+        "inconclusive",
+        "more than 30% of the blocks were dropped",
+    )
+
+
+def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
+    assert list(warnings(SOUND)) == []
+
+
+def test_all_that_a_reader_must_know_is_warned_of() -> None:
+    assert list(warnings(TROUBLED)) == [
+        "Not complete: the measurement was ended before its last cell.",
+        "mnist_cnn on 1 vCPU: tuned does not compute what stock computes. Do not use it.",
+        (
+            "stock runs its kernels on Eigen threads and mkl on OpenMP threads: this is a "
+            "comparison of build families, not the gain of a compiler's flag."
+        ),
+        "stock has NumPy 1.26.4 and mkl has NumPy 1.26.0.",
+        (
+            "mnist_mlp on 2 vCPUs: 17 of 40 blocks dropped (run delay 15, speed changed 6). What "
+            "is left is no fair picture: the machine was too busy for an answer."
+        ),
+        (
+            "mnist_mlp on 2 vCPUs: in 3 of 10 launches the warm-up had not become steady in its "
+            "time."
+        ),
+        (
+            "mnist_cnn on 2 vCPUs: 1.151x cannot come from tuned kernels, which cover 1.0% of the "
+            "op time. Take it for noise of this machine."
+        ),
+        (
+            "mkl did not rest while others were timed: its threads took 41.0% of that time "
+            "(mnist_cnn on 2 vCPUs). It slows down the others."
+        ),
+    ]
+
+
+def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
+    found = compared.single(compared.about(1.25, 0.01))
+    few = dataclasses.replace(found.cells[0], launches=3)
+    arms = (compared.arm("stock"), compared.arm("tuned"))
+    no_kernels, quick = warnings(dataclasses.replace(found, cells=(few,), arms=arms))
+    assert "stock kernels with stock kernels" in no_kernels
+    assert quick.startswith("A quick look: 3 launches of a model")
+
+
+@pytest.mark.parametrize(("share", "doubted"), [(0.0, True), (0.01, True), (0.9, False)])
+def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: bool) -> None:
+    found = compared.single(compared.about(1.25, 0.01))
+    cell = compared.covered(found.cells[0], "tuned", share)
+    said = list(warnings(dataclasses.replace(found, cells=(cell,))))
+    assert any("cannot come from tuned kernels" in each for each in said) == doubted
+
+
+def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:
+    found = compared.comparison(
+        compared.covered(compared.cell("lstm_text", 2, {"tuned": 1.1}), "tuned", 0.02)
+    )
+    said = (
+        "lstm_text on 2 vCPUs: tuned kernels cover 2.0% of the op time (Tanh 1.5%, TanhGrad 0.5%)."
+    )
+    assert list(covered(found)) == [said]
+    assert said in table(found, colour=False)
+    assert f"- {said}" in markdown(found, TEMPLATES)
+
+
+@pytest.mark.parametrize("predictions", [0.05, None])
+def test_a_wheel_that_computes_something_else_is_never_a_win(predictions: float | None) -> None:
+    right = compared.cell("mnist_cnn", 2, {"tuned": 1.5})
+    wrong = compared.disagreeing(
+        compared.cell("mnist_mlp", 2, {"tuned": 1.5}), "tuned", predictions
+    )
+    arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
+    found = compared.comparison(right, wrong, arms=arms)
+    (said,) = headlines(found)
+    assert said.startswith("tuned does not compute what stock computes. Do not use it.")
+    assert "tuned 1.500x" not in line(found).replace("computes something else", "")
+    seen = "not a number" if predictions is None else "5.0e-02"
+    row = f"| mnist_mlp | 2 | tuned | 5.0e-02 | {seen} | 1e-03 | no |"
+    assert row in markdown(found, TEMPLATES)
+    (answer,) = document(found, TEMPLATES).answers
+    assert answer.verdict == "computes something else"

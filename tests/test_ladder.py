@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from tfbench.arms import lineup
+from tfbench.reports.ladder import find_ladder
+
+LINEUP = lineup.PRESETS / "ladder.toml"
+
+
+def test_the_shipped_lineup_is_a_ladder() -> None:
+    arms = tomllib.loads(LINEUP.read_text(encoding="utf-8"))["arm"]
+    found = find_ladder([arm["name"] for arm in arms])
+    assert found is not None
+    assert found.wheels == ("stock", "tuned")
+    assert found.rungs == ("compiled", "gemm", "onednn")
+    for arm in arms:
+        rung = next(rung for rung, _, name in found.arms if name == arm["name"])
+        assert found.arm(rung, arm["wheel"]) == arm["name"]
+
+
+def test_a_rung_may_lack_a_wheel() -> None:
+    found = find_ladder(["stock-a", "stock-b", "tuned-a", "tuned-b", "stock-c"])
+    assert found is not None
+    assert found.rungs == ("a", "b", "c")
+    assert found.arm("c", "tuned") == ""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["stock", "tuned"],
+        ["stock", "control", "tuned"],
+        ["stock-2.13", "tuned-2.14"],
+        ["stock-a", "stock-b", "tuned-a"],
+        ["-a", "-b", "a-", "b-"],
+    ],
+)
+def test_other_arms_are_no_ladder(names: list[str]) -> None:
+    assert find_ladder(names) is None

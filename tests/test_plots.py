@@ -1,0 +1,229 @@
+"""The figures hold what the records say, in marks that can be told apart without colour."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from tests import compared
+
+from tfbench.measuring import gates
+from tfbench.measuring.statistics import Interval
+from tfbench.reports import charts, plots
+from tfbench.reports.canvas import HATCHES, MARKERS, Drawing
+from tfbench.reports.charts import Group, Line, Point, Track
+from tfbench.reports.ladder import find_ladder
+
+SVG = "{http://www.w3.org/2000/svg}"
+SOUND = compared.sound()
+TROUBLED = compared.troubled()
+CLIMBED = compared.climbed()
+BILL = compared.priced(SOUND)
+ARTICLE = compared.article_bill()
+SAMPLES = compared.samples(TROUBLED)
+
+
+def every() -> list[Drawing]:
+    ladder = find_ladder([arm.name for arm in CLIMBED.arms])
+    assert ladder is not None
+    return [
+        *plots.speedups(TROUBLED),
+        *plots.scaling(TROUBLED),
+        *plots.times(TROUBLED),
+        *plots.looks(TROUBLED),
+        *plots.samples(TROUBLED, SAMPLES),
+        *plots.bill_times(BILL),
+        *plots.bill_costs(BILL),
+        *plots.bill_scaling(ARTICLE, "Speedup"),
+        *plots.ladder(CLIMBED, ladder),
+    ]
+
+
+def texts(drawing: Drawing) -> list[str]:
+    root = ET.fromstring(drawing.svg)  # noqa: S314  (our own)
+    return [element.text or "" for element in root.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("drawing", every(), ids=lambda each: each.key)
+def test_every_figure_is_xml_with_a_title_a_description_and_readable_text(
+    drawing: Drawing,
+) -> None:
+    root = ET.fromstring(drawing.svg)  # noqa: S314  (our own)
+    assert root.findtext(f"{SVG}title") == drawing.title
+    assert root.findtext(f"{SVG}desc") == drawing.description
+    assert len(drawing.description) > 40
+    sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", drawing.svg)}
+    assert min(sizes) >= 9
+
+
+def test_a_figure_per_number_of_vcpus_shows_every_arm_of_every_cell() -> None:
+    one, two = plots.speedups(SOUND)
+    assert (one.title, two.title) == ("Speedup on 1 vCPU", "Speedup on 2 vCPUs")
+    for cell in SOUND.cells:
+        shown = one if cell.vcpus == 1 else two
+        assert cell.workload in texts(shown)
+        for each in cell.speedups:
+            assert f"{each.interval.value:.3f}x" in texts(shown)
+            assert (
+                f"{each.arm} {each.interval.value:.3f}x "
+                f"({each.interval.low:.3f} to {each.interval.high:.3f})" in shown.description
+            )
+
+
+def test_an_arm_without_an_answer_has_a_row_that_says_so() -> None:
+    one, _ = plots.speedups(TROUBLED)
+    assert texts(one).count("no answer") == 5
+    assert "mkl no answer" in one.description
+
+
+def test_the_geometric_means_are_a_group_and_a_figure_of_their_own() -> None:
+    (drawing,) = plots.scaling(SOUND)
+    for each in SOUND.overall:
+        assert f"{each.speedup.arm} {each.speedup.interval.value:.3f}x" in drawing.description
+    assert "geometric mean" in texts(next(plots.speedups(SOUND)))
+    assert list(plots.scaling(dataclasses.replace(SOUND, overall=()))) == []
+
+
+def test_times_are_the_inverse_of_speedups() -> None:
+    drawings = list(plots.times(SOUND))
+    assert [each.title for each in drawings] == ["mnist_mlp", "mnist_cnn", "lstm_text"]
+    for cell in SOUND.cells:
+        shown = next(each for each in drawings if each.title == cell.workload)
+        for each in cell.speedups:
+            assert f"{1 / each.interval.value:.3f}" in texts(shown)
+            assert f"({1 / each.interval.high:.3f} to {1 / each.interval.low:.3f})" in (
+                shown.description
+            )
+
+
+def test_the_articles_times_and_costs_are_shown_as_it_printed_them() -> None:
+    times = {each.title: texts(each) for each in plots.bill_times(ARTICLE)}
+    costs = {each.title: texts(each) for each in plots.bill_costs(ARTICLE)}
+    assert len(times) == len(costs) == 6
+    assert {"6.46", "3.67", "2.36", "2.92", "1.00"} <= set(times["mnist_cnn: time"])
+    assert {"0.55", "0.31", "1.97", "2.00", "1.00"} <= set(costs["mnist_cnn: cost"])
+    (scaling,) = plots.bill_scaling(ARTICLE, "Speedup")
+    assert "compiled 0.975x on 32 vCPUs" in scaling.description
+
+
+def test_a_ladder_shows_its_rungs_in_order() -> None:
+    ladder = find_ladder([arm.name for arm in CLIMBED.arms])
+    assert ladder is not None
+    (drawing,) = plots.ladder(CLIMBED, ladder)
+    rows = [text for text in texts(drawing) if "-" in text and "speedup" not in text]
+    assert rows[:5] == [
+        "tuned-compiled",
+        "stock-gemm",
+        "tuned-gemm",
+        "stock-onednn",
+        "tuned-onednn",
+    ]
+    assert "geometric mean" in texts(drawing)
+
+
+def test_samples_of_every_timed_cell_are_all_there() -> None:
+    drawings = list(plots.samples(TROUBLED, SAMPLES))
+    timed = [cell for cell in TROUBLED.cells if cell.stopped_by]
+    assert [each.title for each in drawings] == [
+        f"{cell.workload} on {cell.vcpus} vCPU{'s' if cell.vcpus > 1 else ''}" for cell in timed
+    ]
+    for cell, drawing in zip(timed, drawings, strict=True):
+        mine = [s for s in SAMPLES if (s.workload, s.vcpus) == (cell.workload, cell.vcpus)]
+        blocks = {(s.launch, s.block) for s in mine}
+        dropped = sum(
+            bool(gates.reasons([s for s in mine if (s.launch, s.block) == block]))
+            for block in blocks
+        )
+        assert dropped == 2
+        assert drawing.description.startswith(f"{len(mine)} samples in 4 launches")
+        assert drawing.description.endswith("2 blocks dropped.")
+        assert {"stock", "stock again", "dropped block"} <= set(texts(drawing))
+        uses = ET.fromstring(drawing.svg).iter(f"{SVG}use")  # noqa: S314  (our own)
+        assert sum(1 for _ in uses) >= len(mine) + dropped
+
+
+def test_without_samples_there_is_no_figure_of_them() -> None:
+    assert list(plots.samples(SOUND, ())) == []
+    other = dataclasses.replace(SAMPLES[0], phase="validate")
+    assert list(plots.samples(TROUBLED, [other])) == []
+
+
+# --- charts -------------------------------------------------------------------------------------
+
+
+def xs(line: Line2D) -> list[float]:
+    return [float(each) for each in np.asarray(line.get_xdata())]
+
+
+def ys(line: Line2D) -> list[float]:
+    return [float(each) for each in np.asarray(line.get_ydata())]
+
+
+def row(value: float, low: float, high: float, *, solid: bool = True) -> Point:
+    interval = Interval(value=value, low=low, high=high)
+    return Point(label="arm", series=1, amount=interval, note="", solid=solid)
+
+
+def test_an_absurdly_wide_interval_is_cut_off_with_an_arrow() -> None:
+    group = Group(label="w", points=(row(1.1, 0.01, 90.0), row(1.05, 1.0, 1.1)))
+    axes = charts.forest([group], "speedup").axes[0]
+    low, high = axes.get_xlim()
+    assert 0.5 < low < 1
+    assert 1.1 < high < 2
+    markers = [line.get_marker() for line in axes.lines]
+    assert markers.count("<") == markers.count(">") == 1
+
+
+def test_intervals_are_drawn_from_end_to_end() -> None:
+    axes = charts.forest([Group(label="w", points=(row(1.1, 1.05, 1.2),))], "speedup").axes[0]
+    spans = [xs(line) for line in axes.lines]
+    assert [1.05, 1.2] in spans
+    assert [1.1] in spans
+
+
+def test_what_is_no_verdict_is_an_open_mark() -> None:
+    points = (row(1.1, 1.05, 1.2), row(1.0, 0.9, 1.1, solid=False))
+    axes = charts.forest([Group(label="w", points=points)], "speedup").axes[0]
+    solid, hollow = (line for line in axes.lines if line.get_marker() == MARKERS[1])
+    assert solid.get_markerfacecolor() == solid.get_color()
+    assert hollow.get_markerfacecolor() != hollow.get_color()
+
+
+def test_bars_begin_at_nothing_and_differ_in_their_hatches() -> None:
+    points = tuple(
+        Point(label=str(number), series=number, amount=0.5 + number, note="")
+        for number in range(len(HATCHES))
+    )
+    axes = charts.bars([Group(label="", points=points)], "time").axes[0]
+    assert axes.get_xlim()[0] == 0
+    drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert [patch.get_width() for patch in drawn] == [point.amount for point in points]
+    assert len({patch.get_hatch() for patch in drawn}) == len(HATCHES)
+
+
+def test_arms_over_vcpus_have_a_marker_and_a_place_each() -> None:
+    lines = [
+        Line(label="a", series=0, amounts=((1, 1.5), (8, 1.25))),
+        Line(label="b", series=1, amounts=((8, 1.2),)),
+    ]
+    axes = charts.over_vcpus(lines, {}).axes[0]
+    named = {line.get_label(): line for line in axes.lines}
+    assert ys(named["a"]) == [1.5, 1.25]
+    assert named["a"].get_marker() != named["b"].get_marker()
+    assert xs(named["a"])[1] != xs(named["b"])[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "8"]
+
+
+def test_a_sample_far_beyond_the_rest_stands_at_the_upper_edge() -> None:
+    track = Track(label="a", minutes=(0.0, 1.0, 2.0), values=(10.0, 10.5, 400.0))
+    axes = charts.over_time([track], [0.0], [1.0]).axes[0]
+    (drawn,) = (line for line in axes.lines if line.get_label() == "a")
+    assert ys(drawn) == [10.0, 10.5, 10.5 * charts.HIGH]
+    assert axes.get_ylim()[1] < 20
+    (cross,) = (line for line in axes.lines if line.get_label() == "dropped block")
+    assert xs(cross) == [1.0]

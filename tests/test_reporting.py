@@ -1,0 +1,111 @@
+"""What `invoke report` accepts and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.compared import sound
+
+from tfbench.measuring import results
+from tfbench.reports.reporting import Wanted, report_again
+from tfbuild.errors import RecordError, TensorwrightError, UsageError
+
+
+def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401
+    return report_again(Wanted(**options), line=line, as_json=as_json)
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    results.save(tmp_path / "one" / "comparison.json", sound())
+    return tmp_path / "one"
+
+
+def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RecordError):
+        report(comparison=str(tmp_path / "comparison.json"))
+    (tmp_path / "comparison.json").write_text('{"schema": 2, "cells"', encoding="utf-8")
+    with pytest.raises(RecordError):
+        report(comparison=str(tmp_path), as_json=True)
+
+
+def test_every_form_is_written_beside_the_comparison(measured: Path) -> None:
+    said = report(comparison=str(measured))
+    assert {path.name for path in measured.iterdir()} == {
+        *("comparison.json", "report.md", "report.html", "report.csv"),
+    }
+    assert str(measured / "report.html") in said
+
+
+def test_one_line_writes_nothing(measured: Path) -> None:
+    assert report(comparison=str(measured), line=True).count("\n") == 1
+    assert [path.name for path in measured.iterdir()] == ["comparison.json"]
+
+
+def test_prices_bring_costs_into_every_form(measured: Path) -> None:
+    said = report(comparison=str(measured), prices="2017-07-gce", machines="1=cpu8,2=cpu16")
+    assert "2017-07-gce" in said
+    assert "cpu16" in (measured / "report.md").read_text(encoding="utf-8")
+    both = json.loads(
+        report(
+            comparison=str(measured), prices="2017-07-gce", machines="1=cpu8,2=cpu16", as_json=True
+        )
+    )
+    assert both["bill"]["book"] == "2017-07-gce"
+    with pytest.raises(UsageError):
+        report(comparison=str(measured), prices="2017-07-gce", machines="9=cpu8")
+
+
+def test_the_article_is_computed_again(tmp_path: Path) -> None:
+    said = report(totals="2017", out=str(tmp_path))
+    for factor in ("1.430x", "1.282x", "0.975x", "1.041x"):
+        assert factor in said
+    assert "The cheapest for all 6 models is compiled on 8 vCPUs" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
+
+
+def test_logs_of_epochs_become_runs(tmp_path: Path) -> None:
+    for name, seconds in (("pip", 30), ("compiled", 20), ("gpu", 10)):
+        rows = "".join(f"{epoch},{seconds}\n" for epoch in range(3))
+        (tmp_path / f"{name}.csv").write_text("epoch,elapsed\n" + rows, encoding="utf-8")
+    logs = (
+        f"mlp/pip/cpu8={tmp_path}/pip.csv,mlp/compiled/cpu8={tmp_path}/compiled.csv,"
+        f"mlp/gpu={tmp_path}/gpu.csv"
+    )
+    found = json.loads(report(logs=logs, out=str(tmp_path / "out"), as_json=True))
+    assert {row["arm"]: row["run_s"] for row in found["rows"]} == {
+        "pip": 90.0,
+        "compiled": 60.0,
+        "gpu": 30.0,
+    }
+    assert found["speedups"] == [[8, "compiled", 1.5]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"totals": "2017", "logs": "a/b/c=d"},
+        {"prices": "no-such-book"},
+        {"prices": "2017-07-gce", "mode": "sometimes"},
+        {"prices": "2017-07-gce,2018-04-riseml"},
+        {"prices": "2017-07-gce", "machines": "1=cpu8,2=cpu16", "runs_per_day": "3"},
+        {"prices": "2017-07-gce", "machines": "1=cpu8,2=cpu16", "build_usd": "cheap"},
+        {"pyperf": "one.json"},
+        {"pyperf": "one.json,two.json"},
+        {"totals": "none.csv"},
+    ],
+)
+def test_bad_options_are_one_line(measured: Path, options: dict[str, Any]) -> None:
+    if "prices" in options:
+        options = {**options, "comparison": str(measured)}
+    with pytest.raises(TensorwrightError) as caught:
+        report(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_comparison_twice_cannot_be_merged(measured: Path) -> None:
+    with pytest.raises(UsageError):
+        report(comparison=f"{measured},{measured}")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbench.measuring.statistics import Interval
+from tfbench.reports import wording
+
+INTERVAL = Interval(value=0.5, low=0.25, high=0.75)
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        (0.0134567, "0.0135"),
+        (54.63, "54.6"),
+        (128.9, "129"),
+        (12345.0, "12345"),
+        (0.0000123456, "0.0000123"),
+        (-0.0134567, "-0.0135"),
+        (0.0, "0"),
+        (INTERVAL, "0.500 (0.250 to 0.750)"),
+    ],
+)
+def test_dollars_have_three_significant_digits(amount: float | Interval, shown: str) -> None:
+    assert wording.usd(amount) == shown
+
+
+@given(st.floats(min_value=1e-9, max_value=1e9))
+def test_dollars_are_within_half_a_percent_of_what_they_were(value: float) -> None:
+    assert math.isclose(float(wording.usd(value)), value, rel_tol=0.00501)
+
+
+def test_what_was_seen_once_has_fewer_digits_than_what_has_an_interval() -> None:
+    assert wording.relative(0.4999) == "0.50"
+    assert wording.relative(INTERVAL) == "0.500 (0.250 to 0.750)"
+    assert wording.factor_span(1.4296) == "1.430x"
+    assert wording.factor_span(INTERVAL) == "0.500x (0.250 to 0.750)"
+    assert wording.seconds(65.06) == "65.1"
+    assert wording.seconds(INTERVAL) == "0.5 (0.2 to 0.8)"
+
+
+def test_one_and_many() -> None:
+    assert wording.place("lstm_text", 1) == "lstm_text on 1 vCPU"
+    assert wording.vcpus(0) == "0 vCPUs"
+    assert wording.listed(["a"]) == "a"
+    assert wording.listed(["a", "b"]) == "a and b"
+    assert wording.listed(["a", "b", "c"]) == "a, b and c"
+
+
+def test_times_are_shown_in_utc() -> None:
+    assert wording.moment("2026-01-02T03:04:05+02:00") == "2026-01-02 01:04 UTC"
+    assert wording.moment("yesterday") == "yesterday"
