@@ -18,7 +18,9 @@ for folder in ("benchmarks", "wheels", "build"):
     if str(ROOT / folder) not in sys.path:
         sys.path.insert(0, str(ROOT / folder))
 
-ARCH = "an archspec target (invoke targets), NAME+FEATURE+…, or native"
+ARCH = (
+    "a target (invoke targets), NAME+FEATURE+…, native, or stock: as the stock wheel, the control"
+)
 JSON = "answer in JSON on standard output"
 DRY = "say what would be done, and do nothing"
 RELEASE = "a TensorFlow release (invoke releases)"
@@ -208,12 +210,18 @@ def build(
 
 @command(
     {
-        "candidate": "the tuned wheel; by default the newest in wheels/ that this CPU can run",
-        "baseline": "stock, or the path of a wheel",
+        "arms": "a line-up: ladder, levers, mallocs, control, a .toml file, or stock,tuned,… "
+        "(stock:onednn=off, old=tensorflow-cpu==2.13.1, path.whl); by default stock,tuned",
+        "candidate": "what tuned means; by default the newest wheel that this CPU can run",
+        "baseline": "the first arm's wheel where --arms gives none: stock, a path, NAME==VERSION",
         "workloads": "names with commas between, or all",
         "vcpus": "numbers of vCPUs with commas between; by default all usable ones",
-        "out": "the folder for samples, comparison and report",
-        "thorough": "five launches of each worker instead of two",
+        "out": "the folder for samples, comparison and reports; an unfinished run there goes on",
+        "thorough": "until ±0.5%, five minutes per cell, and the phases of a whole training run",
+        "budget": "seconds per cell, a workload at a number of vCPUs",
+        "precision": "stop a cell when all intervals are as narrow as ± this many percent",
+        "threshold": "the least gain or loss, in percent, that counts as one",
+        "gate": "fail with exit code 31 where an arm is slower, 32 where there is no answer",
         "seed": "of the data, the parameters and the order of samples",
         "dry-run": DRY,
         "json": JSON,
@@ -221,37 +229,125 @@ def build(
 )
 def compare(
     _: Context,
+    arms: str = "",
     candidate: str = "",
     baseline: str = "stock",
     workloads: str = "all",
     vcpus: str = "",
     out: str = "",
     thorough: bool = False,
+    budget: str = "",
+    precision: str = "",
+    threshold: str = "0",
+    gate: bool = False,
     seed: str = "1",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Train identical Keras models on both wheels and say whether the candidate is faster."""
+    """Train identical Keras models on each arm and say which is faster, and how sure that is."""
     from tfbench import front
+    from tfbench.measuring.comparison import judge
 
     wanted = front.Wanted(
+        arms=arms,
         candidate=candidate,
         baseline=baseline,
         workloads=workloads,
         vcpus=vcpus,
         out=out,
         thorough=thorough,
+        budget=budget,
+        precision=precision,
+        threshold=threshold,
         seed=seed,
     )
-    print(front.compare_wheels(wanted, dry_run=dry_run, as_json=json), end="")
+    if dry_run:
+        print(front.describe_comparison(wanted), end="")
+        return
+    comparison, text = front.compare_wheels(wanted, as_json=json)
+    print(text, end="", flush=True)
+    judge(comparison, gate=gate)
 
 
-@command({"comparison": "a comparison.json; by default the newest in reports/", "json": JSON})
-def report(_: Context, comparison: str = "", json: bool = False) -> None:
-    """Write the report of a comparison again and print its table."""
+@command(
+    {
+        "quick": "about 5 minutes, with too few trials to prove anything",
+        "out": "the folder for trials and result; a check that was stopped there goes on",
+        "seed": "of the data, the parameters and the order of samples",
+        "json": JSON,
+    }
+)
+def selfcheck(
+    _: Context, quick: bool = False, out: str = "", seed: str = "1", json: bool = False
+) -> None:
+    """Prove the harness on itself: stock against stock, and against known slowdowns (75 min)."""
     from tfbench import front
 
-    print(front.report_again(comparison, as_json=json), end="")
+    check, text = front.check_harness(quick=quick, out=out, seed=seed, as_json=json)
+    print(text, end="", flush=True)
+    front.judge_harness(check)
+
+
+@command(
+    {
+        "comparison": "comparison.json files or their folders, with commas between; by default the "
+        "newest. Those of several machines of one kind become one report",
+        "totals": "instead: a CSV of whole training runs, or 2017 for the article's",
+        "logs": "instead: MODEL/BUILD/MACHINE=LOG.csv,… with the columns epoch and elapsed",
+        "pyperf": "instead: two JSON files of pyperf, BASELINE,CANDIDATE",
+        "out": "the folder for the report; by default beside the comparison",
+        "prices": "price books with commas between: 2017-07-gce, 2018-04-riseml, .toml, .csv",
+        "as-of": "the day of a CSV's prices, as 2026-11-21",
+        "region": "of the prices",
+        "mode": "of the prices: on_demand, spot, reserved_1y or monthly",
+        "mix-dates": "let prices of different days stand together",
+        "machines": "the machine of the book for each number of vCPUs: 1=NAME,2=NAME",
+        "relative-to": "the run that time and cost are relative to: ARM or ARM@VCPUS",
+        "build-usd": "what a build costs, for its break-even",
+        "runs-per-day": "how often the training runs, for the break-even in days",
+        "line": "print one line, write nothing",
+        "json": JSON,
+    }
+)
+def report(
+    _: Context,
+    comparison: str = "",
+    totals: str = "",
+    logs: str = "",
+    pyperf: str = "",
+    out: str = "",
+    prices: str = "",
+    as_of: str = "",
+    region: str = "",
+    mode: str = "",
+    mix_dates: bool = False,
+    machines: str = "",
+    relative_to: str = "",
+    build_usd: str = "",
+    runs_per_day: str = "",
+    line: bool = False,
+    json: bool = False,
+) -> None:
+    """Write the report of a comparison, with costs, as Markdown, HTML with plots, CSV, pyperf."""
+    from tfbench.reports import reporting
+
+    wanted = reporting.Wanted(
+        comparison=comparison,
+        totals=totals,
+        logs=logs,
+        pyperf=pyperf,
+        out=out,
+        prices=prices,
+        as_of=as_of,
+        region=region,
+        mode=mode,
+        mix_dates=mix_dates,
+        machines=machines,
+        relative_to=relative_to,
+        build_usd=build_usd,
+        runs_per_day=runs_per_day,
+    )
+    print(reporting.report_again(wanted, line=line, as_json=json), end="")
 
 
 @command({"json": JSON, "tests": "what the project's own tests need, too"})
@@ -291,7 +387,7 @@ def lint(_: Context) -> None:
 
 
 ns = Collection(
-    *(detect, targets, releases, plan, render, build, compare, report),
+    *(detect, targets, releases, plan, render, build, compare, selfcheck, report),
     *(doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

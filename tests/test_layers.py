@@ -17,20 +17,31 @@ TFBUILD = (
     *("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
     *("releases", "kernels", "jobs", "download", "source", "dispatcher"),
     *("plan", "request", "render"),
-    *("elf", "wheel", "repack", "tuned", "environment", "bazel", "doctor"),
+    *("elf", "wheel", "repack", "tuned", "requirement", "environment", "bazel", "doctor"),
     *("admission", "workspace", "assemble", "build"),
     *("listing", "checks", "front"),
 )
 PROBE = ("registry", "cases", "agreement", "smoke", "__main__")
-TFBENCH = (
-    *("host", "arms", "statistics", "prices", "catalog", "cost", "article"),
-    *("samples", "schedule"),
-    *("parameters", "twins", "workloads", "profiling", "worker"),
-    *("sessions", "measurement", "results", "summary", "comparison", "report", "front"),
-)
+TFBENCH = {
+    "inside": ("meters", "parameters", "twins", "augmentation", "workloads", "profiling", "worker"),
+    "arms": ("arm", "levers", "lineup", "installs"),
+    "measuring": (
+        *("host", "statistics", "schedule", "results", "samples", "gates", "agreement"),
+        *("observations", "sessions", "measurement", "summary", "comparison", "selfcheck"),
+        *("matching", "merging"),
+    ),
+    "costs": ("prices", "catalog", "machines", "cost", "article", "runs", "bill"),
+    "reports": (
+        *("wording", "document", "findings", "ladder", "method", "particulars", "chapters"),
+        *("spending", "canvas", "charts", "plots", "pyperf", "tabular", "report", "page"),
+        *("evidence", "reporting"),
+    ),
+}
+# A package imports only those before it. What stands beside them comes last.
+PACKAGES = (*TFBENCH, "front")
 # What an arm's own environment has.
 WORKERS = {
-    "benchmarks/tfbench": ("worker", "workloads", "profiling", "parameters", "twins"),
+    "benchmarks/tfbench/inside": TFBENCH["inside"],
     "build/tfbuild/probe": PROBE,
 }
 IN_AN_ARM = {"numpy", "tensorflow", "google", "ml_dtypes"}
@@ -69,7 +80,7 @@ def modules(folder: str) -> list[Path]:
     [
         ("build/tfbuild", "tfbuild", TFBUILD),
         ("build/tfbuild/probe", "tfbuild.probe", PROBE),
-        ("benchmarks/tfbench", "tfbench", TFBENCH),
+        *((f"benchmarks/tfbench/{each}", f"tfbench.{each}", TFBENCH[each]) for each in TFBENCH),
     ],
 )
 def test_modules_import_only_what_stands_below_them(
@@ -81,6 +92,17 @@ def test_modules_import_only_what_stands_below_them(
         below = set(order[: order.index(name)])
         used = siblings(path, package) & set(files)
         assert used <= below, f"{name} imports {sorted(used - below)}, which do not stand below it"
+
+
+def test_packages_of_tfbench_are_in_one_order() -> None:
+    folder = ROOT / "benchmarks/tfbench"
+    there = {path.stem for path in folder.iterdir() if path.stem not in {"__init__", "__pycache__"}}
+    assert there == set(PACKAGES), "every package needs a place in the order"
+    for package, below in ((name, PACKAGES[: place + 1]) for place, name in enumerate(PACKAGES)):
+        for path in (
+            (folder / package).glob("*.py") if package != "front" else [folder / "front.py"]
+        ):
+            assert siblings(path, "tfbench") <= set(below), path
 
 
 @pytest.mark.parametrize(

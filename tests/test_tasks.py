@@ -23,7 +23,7 @@ from tfbuild.records import key_of
 from tfbuild.settings import ROOT
 
 NAMES = {
-    *("detect", "targets", "releases", "plan", "render", "build", "compare", "report"),
+    *("detect", "targets", "releases", "plan", "render", "build", "compare", "selfcheck", "report"),
     *("doctor", "quickstart", "test", "lint"),
 }
 

@@ -3,98 +3,149 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from packaging.tags import parse_tag
-from packaging.version import Version
-
-from tfbench import report
-from tfbench.arms import Arm
-from tfbench.comparison import COMPARISON, QUICK, THOROUGH, check_cells, compare
-from tfbench.results import Comparison, Effort
-from tfbench.results import load as load_comparison
-from tfbench.workloads import WORKLOADS
-from tfbuild import detect, doctor, environment, releases, settings, talk, tuned, wheel
+from tfbench.arms import installs, lineup
+from tfbench.arms.installs import Choice
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring import selfcheck
+from tfbench.measuring.comparison import (
+    QUICK,
+    THOROUGH,
+    Setting,
+    check_cells,
+    compare,
+    make_setting,
+    unfinished,
+)
+from tfbench.measuring.host import read_host
+from tfbench.measuring.results import Comparison
+from tfbench.measuring.schedule import Effort
+from tfbench.measuring.selfcheck import SelfCheck
+from tfbench.reports import evidence
+from tfbench.reports.reporting import write_reports
+from tfbuild import detect, doctor, releases, settings, talk
 from tfbuild import front as builds
-from tfbuild.cpu import read_cpu, read_vcpus
-from tfbuild.download import Pin
-from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.records import pretty, write_atomic
+from tfbuild.cpu import read_vcpus
+from tfbuild.errors import HarnessError, UsageError
+from tfbuild.records import pretty, save, write_atomic
 from tfbuild.request import Request
 from tfbuild.settings import Places
 
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
-QUICKSTART = Effort(launches=4, blocks=20, budget_s=62.0)
-MARKDOWN = "report.md"
+QUICKSTART = Effort(blocks=3, precision=0.015, budget_s=55.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
     """The options of `invoke compare` as they were typed; an empty one means the default."""
 
+    arms: str = ""
     candidate: str = ""
     baseline: str = "stock"
     workloads: str = "all"
     vcpus: str = ""
     out: str = ""
     thorough: bool = False
+    budget: str = ""
+    precision: str = ""
+    threshold: str = "0"
     seed: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
-    """The wheels to compare; without a baseline the stock wheel of the candidate's release."""
+class Asked:
+    """The same, read and checked; what must be installed is not yet."""
 
-    candidate: Path
-    baseline: Path | None
+    choices: tuple[Choice, ...]
+    workloads: tuple[str, ...]
+    vcpus: tuple[int, ...]
+    effort: Effort
+    threshold: float
+    seed: int
 
 
 def compare_wheels(
-    wanted: Wanted, *, dry_run: bool = False, as_json: bool = False, effort: Effort | None = None
-) -> str:
-    """Measure, write samples, comparison and report, and return the table."""
+    wanted: Wanted, *, as_json: bool = False, effort: Effort | None = None
+) -> tuple[Comparison, str]:
+    """Measure, write samples, comparison and reports; the comparison and what to print of it."""
     places = settings.places()
-    pair = _pair(wanted, places)
+    asked = ask(wanted, places, effort)
+    with settings.exclusive(places.cache, "a comparison"):
+        setting = make_setting(
+            installs.install(asked.choices, places),
+            asked.workloads,
+            asked.vcpus,
+            effort=asked.effort,
+            threshold=asked.threshold,
+            seed=asked.seed,
+        )
+        out = _folder(wanted.out, setting, places)
+        talk.note(f"samples and results: {out}")
+        with (
+            talk.step(f"compare {', '.join(asked.workloads)}"),
+            talk.counting("launches", 1) as count,
+        ):
+            comparison = compare(setting, out, count.advance)
+    return comparison, write_reports(comparison, out, places, as_json=as_json)
+
+
+def describe_comparison(wanted: Wanted) -> str:
+    """What would be compared. Nothing is installed."""
+    places = settings.places()
+    asked = ask(wanted, places, None)
+    budget = f"{asked.effort.budget_s:g} s" if asked.effort.budget_s else "no limit"
+    return (
+        f"{installs.describe(asked.choices)}"
+        f"workloads  {', '.join(asked.workloads)}\n"
+        f"vCPUs      {', '.join(map(str, asked.vcpus))}\n"
+        f"per cell   until ±{asked.effort.precision:.1%} or {budget}\n"
+        f"out        {wanted.out or places.reports / _stamp('')}\n"
+    )
+
+
+def ask(wanted: Wanted, places: Places, effort: Effort | None) -> Asked:
+    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     names = _workloads(wanted.workloads)
     usable = read_vcpus().usable
     vcpus = _numbers(wanted.vcpus, "--vcpus") or (usable,)
     check_cells(names, vcpus, usable)
-    (seed,) = _numbers(wanted.seed, "--seed") or (1,)
-    out = Path(wanted.out) if wanted.out else places.reports / _stamp()
-    if dry_run:
-        baseline = pair.baseline or "the stock wheel of the same release"
-        return (
-            f"baseline   {baseline}\ncandidate  {pair.candidate}\n"
-            f"workloads  {', '.join(names)}\nvCPUs      {', '.join(map(str, vcpus))}\n"
-            f"out        {out}\n"
-        )
-    with settings.exclusive(places.cache, "a comparison"):
-        arms = _arms(pair, places)
-        with talk.step(f"compare {', '.join(names)}"), talk.counting("launches", 1) as count:
-            comparison = compare(
-                arms,
-                names,
-                vcpus=vcpus,
-                out=out,
-                effort=effort or (THOROUGH if wanted.thorough else QUICK),
-                seed=seed,
-                on_progress=count.advance,
-            )
-    return _answer(comparison, out, places, as_json=as_json)
+    (seed,) = _numbers(wanted.seed, "--seed")[:1] or (1,)
+    specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
+    return Asked(
+        choices=installs.choose(specs, wanted.candidate, places),
+        workloads=names,
+        vcpus=vcpus,
+        effort=effort or _effort(wanted),
+        threshold=_percent(wanted.threshold, "--threshold"),
+        seed=seed,
+    )
 
 
-def _answer(comparison: Comparison, out: Path, places: Places, *, as_json: bool) -> str:
-    page = out / MARKDOWN
-    write_atomic(page, report.markdown(comparison, places.templates))
-    if as_json:
-        return pretty(comparison)
-    return f"{report.table(comparison, colour=sys.stdout.isatty())}\nreport: {page}\n"
+def _effort(wanted: Wanted) -> Effort:
+    effort = THOROUGH if wanted.thorough else QUICK
+    if wanted.budget:
+        effort = replace(effort, budget_s=_positive(wanted.budget, "--budget"))
+    if wanted.precision:
+        effort = replace(effort, precision=_percent(wanted.precision, "--precision"))
+    return effort
 
 
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+def _folder(text: str, setting: Setting, places: Places) -> Path:
+    """The asked one, or that of the last run that asked the same and was stopped, or a new one."""
+    if text:
+        return Path(text)
+    stopped = unfinished(setting, tuple(places.reports.glob("*")))
+    if stopped is not None:
+        talk.say(f"going on with the run that was stopped: {stopped}")
+        return stopped
+    return places.reports / _stamp("")
+
+
+def _stamp(prefix: str) -> str:
+    return prefix + datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def _workloads(text: str) -> tuple[str, ...]:
@@ -108,91 +159,53 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def _pair(wanted: Wanted, places: Places) -> Pair:
-    candidate = _existing(wanted.candidate) if wanted.candidate else newest_runnable(places)
-    facts = tuned.read_tuned(candidate)
-    if facts is not None:
-        tuned.need_runnable(candidate, facts, read_cpu())
-    baseline = None if wanted.baseline == "stock" else _existing(wanted.baseline)
-    return Pair(candidate=candidate, baseline=baseline)
+def _percent(text: str, option: str) -> float:
+    """1.5 or 1.5% as 0.015. Raises UsageError."""
+    return _positive(text.strip().removesuffix("%"), option, least=0.0) / 100
 
 
-def _existing(text: str) -> Path:
-    path = Path(text).expanduser()
-    if not path.is_file():
-        raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
-    return path.resolve()
+def _positive(text: str, option: str, least: float = 1e-9) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not least <= value < 1e9:  # noqa: PLR2004  (a NaN fails, too)
+        raise UsageError(f"{option} {text} is not a number above 0", hint=f"Try {option} 1.5")
+    return value
 
 
-def newest_runnable(places: Places) -> Path:
-    """The wheel of the pool that was built last among those that this CPU can run."""
-    cpu = read_cpu()
-    found = sorted(places.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in found:
-        facts = tuned.read_tuned(path)
-        if facts is not None and not tuned.lacking(facts, cpu):
-            return path
-    if found:
-        raise HostError(
-            f"none of the {len(found)} wheels in {places.pool} runs on this CPU",
-            hint="Build one for it: invoke build --arch native",
-        )
-    raise WheelError(f"there is no wheel in {places.pool} yet", hint="Make one: invoke build")
+# --- the harness checked on itself ----------------------------------------------------------------
 
 
-def _arms(pair: Pair, places: Places) -> tuple[Arm, Arm]:
-    """The two environments, each with its wheel and the same locked dependencies."""
-    baseline = pair.baseline or _stock(pair.candidate, places)
-    name = "stock" if pair.baseline is None else "baseline"
-    return _arm(name, baseline, places), _arm("tuned", pair.candidate, places)
-
-
-def _stock(candidate: Path, places: Places) -> Path:
-    stock = _stock_wheel(candidate)
-    requirement = f"{stock.package}=={stock.version}"
-    pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
-    return environment.fetch_wheel(requirement, pin, places)
-
-
-def _stock_wheel(path: Path) -> releases.StockWheel:
-    """The published wheel that a wheel was made from, or is."""
-    identity = wheel.read_identity(path)
-    release = releases.find_release(Version(identity.version).public)
-    tags = parse_tag(identity.tags[0])
-    interpreter = next(iter(tags)).interpreter
-    machine = "aarch64" if identity.tags[0].endswith("aarch64") else "x86_64"
-    return releases.stock_wheel(release, identity.name, interpreter, machine)
-
-
-def _arm(name: str, path: Path, places: Places) -> Arm:
-    stock = _stock_wheel(path)
-    version = f"{stock.python_tag[2]}.{stock.python_tag[3:]}"
-    lock = releases.dependency_lock(stock).name
-    with talk.step(f"environment of {name}: {path.name}"):
-        made = environment.create(path, python=version, lock=lock, places=places)
-    return Arm(
-        name=name,
-        python=made.python,
-        label=path.name,
-        wheel_sha256=made.wheel_sha256,
-        tuned=tuned.read_tuned(path) is not None,
-    )
-
-
-def report_again(path: str, *, as_json: bool) -> str:
-    """The table of a comparison that was measured before, and its report written anew."""
+def check_harness(*, quick: bool, out: str, seed: str, as_json: bool) -> tuple[SelfCheck, str]:
+    """The check and what to print of it."""
     places = settings.places()
-    found = Path(path) if path else _newest(places)
-    if found.is_dir():
-        found = found / COMPARISON
-    return _answer(load_comparison(found), found.parent, places, as_json=as_json)
+    folder = Path(out) if out else places.reports / _stamp("selfcheck-")
+    parts = selfcheck.QUICK if quick else selfcheck.FULL
+    (number,) = _numbers(seed, "--seed")[:1] or (1,)
+    host = read_host()
+    with settings.exclusive(places.cache, "a self-check"):
+        specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
+        (arm,) = installs.install(installs.choose(specs, "", places), places)
+        talk.note(f"trials: {folder}")
+        with talk.step("self-check"), talk.counting("trials", 1) as count:
+            trials = selfcheck.run_trials(
+                arm, host, parts, seed=number, out=folder, on_progress=count.advance
+            )
+    check = selfcheck.summarise(trials, arm, host, datetime.now(UTC).isoformat(timespec="seconds"))
+    save(folder / selfcheck.RESULT, check)
+    write_atomic(folder / "selfcheck.md", evidence.markdown(check))
+    text = pretty(check) if as_json else evidence.table(check, colour=sys.stdout.isatty())
+    return check, text
 
 
-def _newest(places: Places) -> Path:
-    every = sorted(places.reports.glob(f"*/{COMPARISON}"), key=lambda path: path.stat().st_mtime)
-    if not every:
-        raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
-    return every[-1]
+def judge_harness(check: SelfCheck) -> None:
+    """Raises HarnessError for too many false positives."""
+    if not check.passed:
+        raise HarnessError(
+            evidence.conclusion(check),
+            hint="Compare on a quieter machine, or with more launches (--thorough)",
+        )
 
 
 def quickstart(*, install: bool) -> None:
@@ -205,9 +218,6 @@ def quickstart(*, install: bool) -> None:
     talk.say(detect.describe(detect.detect()))
     built = builds.build_wheel(request)
     talk.say(builds.describe_built(built, as_json=False).rstrip())
-    wanted = Wanted(
-        candidate=str(built.wheel),
-        workloads=",".join(QUICK_WORKLOADS),
-        out=str(places.reports / "quickstart"),
-    )
-    print(compare_wheels(wanted, effort=QUICKSTART), end="")
+    wanted = Wanted(candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS))
+    _, text = compare_wheels(wanted, effort=QUICKSTART)
+    print(text, end="")
