@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.invented import host
 
+from tfbench.arms.arm import Arm
 from tfbench.measuring import selfcheck
 from tfbench.measuring.selfcheck import (
     Finding,
@@ -26,7 +27,7 @@ from tfbench.measuring.selfcheck import (
 )
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.reports import evidence
-from tfbuild.errors import DiskError, RecordError
+from tfbuild.errors import DiskError, RecordError, UsageError
 
 
 def interval(low: float, high: float) -> Interval:
@@ -148,6 +149,22 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text + "\n", encoding="utf-8")
     with pytest.raises(RecordError, match="not a file of trials"):
         read_trials(path)
+
+
+def test_trials_of_another_machine_or_seed_are_not_mixed(tmp_path: Path) -> None:
+    arm = Arm(name="stock", python=Path("/none/bin/python"), label="stock.whl")
+
+    def trials(size: int, seed: int) -> object:
+        return selfcheck.run_trials(
+            arm, host(size), (), seed=seed, out=tmp_path, on_progress=lambda *_: None
+        )
+
+    selfcheck.append(tmp_path / "trials.jsonl", trial(0, finding(0.9, 1.1)))
+    assert trials(2, 1) == ()
+    assert trials(2, 1) == ()
+    for size, seed in ((2, 2), (4, 1)):
+        with pytest.raises(UsageError, match="another machine, wheel or seed"):
+            trials(size, seed)
 
 
 def test_a_full_disk_is_told() -> None:

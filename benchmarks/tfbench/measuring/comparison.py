@@ -33,7 +33,7 @@ from tfbuild.errors import (
     WorkerError,
 )
 
-QUICK = Effort(precision=0.015, budget_s=75.0)
+QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(blocks=8, phase_blocks=2, precision=0.005, budget_s=300.0)
 SETTING, SAMPLES, COMPARISON = "run.json", "samples.jsonl", "comparison.json"
 

@@ -31,11 +31,11 @@ from tfbench.measuring.observations import Measured, best_ratios, half_width
 from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort
 from tfbench.measuring.statistics import LEVEL, Bar, Interval, Verdict, bootstrap, estimate, verdict
 from tfbuild import records
-from tfbuild.errors import DiskError, RecordError, WorkerError
+from tfbuild.errors import DiskError, RecordError, UsageError, WorkerError
 
 SCHEMA = 1
 WORKLOAD = "mnist_mlp"
-TRIALS, RESULT = "trials.jsonl", "selfcheck.json"
+SETTING, TRIALS, RESULT = "run.json", "trials.jsonl", "selfcheck.json"
 TRIAL = Effort(looks=(FEWEST_LAUNCHES,), blocks=2)
 LONG = Effort(looks=(12,), blocks=2)
 MOST_FALSE = 0.08
@@ -164,8 +164,9 @@ def run_trials(
 ) -> tuple[Trial, ...]:
     """Every trial, going on from those in `out`, as many at once as there are vCPUs.
 
-    Raises WorkerError, DiskError, RecordError.
+    Raises UsageError for an `out` with another check in it, WorkerError, DiskError, RecordError.
     """
+    _keep_setting(out / SETTING, Setting(host=host, arm=arm, seed=seed))
     done = read_trials(out / TRIALS)
     have = {(trial.part, trial.number) for trial in done}
     wanted = [(part, number) for part in parts for number in range(part.trials)]
@@ -180,6 +181,26 @@ def run_trials(
         on_progress(len(done), len(wanted), f"{trial.part} {trial.number + 1}")
     names = {part.name for part in parts}
     return tuple(trial for trial in done if trial.part in names)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What trials must have in common to be counted together."""
+
+    schema: int = SCHEMA
+    host: Host
+    arm: Arm
+    seed: int
+
+
+def _keep_setting(path: Path, setting: Setting) -> None:
+    asked = json.loads(records.canonical(setting))
+    if path.exists() and records.load(path, schema=SCHEMA) != asked:
+        raise UsageError(
+            f"{path.parent} holds trials of another machine, wheel or seed",
+            hint="Give another --out",
+        )
+    records.save(path, setting)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

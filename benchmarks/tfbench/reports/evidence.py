@@ -24,7 +24,8 @@ NOTES = (
         "A trial is a comparison by the code that `invoke compare` runs: three launches with two "
         "blocks; more of them give narrower intervals. The slowed arms are stock with a busy loop "
         "after each step, so their true speedup is known. A verdict needs a difference beyond the "
-        "trial's own noise floor, too, and a trial that other processes did not disturb."
+        "trial's own noise floor, too, and a trial that other processes did not disturb. The "
+        "percentile bootstrap over launches and blocks stands beside the interval that is used."
     ),
 )
 FEW_TRIALS = 100
@@ -85,7 +86,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def width_lines(check: SelfCheck) -> Iterator[str]:
     if check.widths:
-        yield "Half-width of the widest interval against the time spent, three workers at once:"
+        yield "Half-width against the time spent, in the long trials (stock against stock):"
     for launches, minutes, half_width in check.widths:
         yield f"  {launches:2d} launches, {minutes:4.1f} min: {half_width:.2%}"
 
