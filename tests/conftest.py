@@ -14,7 +14,7 @@ from tfbuild import build as builder
 from tfbuild import environment, front, plan, settings, source
 from tfbuild.download import sha256_of
 from tfbuild.environment import Environment
-from tfbuild.request import Request, plan_for
+from tfbuild.request import Request, fleet_for, plan_for
 from tfbuild.settings import Places
 
 
@@ -42,16 +42,16 @@ def stock_python(stock_arm: Environment) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel_for(places: Places) -> Callable[[str], Tried]:
-    """Build the two quick kernels for a target; each target once."""
+    """Build the two quick kernels for a target, or several with commas between; each once."""
 
     @functools.cache
     def build(arch: str) -> Tried:
-        decided, compiler = plan_for(Request(arch=arch, kernels="mini"))
-        jobs = front.jobs_for(decided, "")
-        built = builder.build(decided, compiler=compiler, jobs=jobs, places=places)
-        lock = builder.lock_of(decided)
-        arm = environment.create(built.wheel, python=decided.python, lock=lock, places=places)
-        return Tried(plan=decided, built=built, arm=arm)
+        fleet, compiler = fleet_for(Request(arch=arch, kernels="mini"))
+        jobs = front.jobs_for(fleet.first, "")
+        built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
+        lock = builder.lock_of(fleet.first)
+        arm = environment.create(built.wheel, python=fleet.first.python, lock=lock, places=places)
+        return Tried(fleet=fleet, built=built, arm=arm)
 
     return build
 

@@ -106,6 +106,15 @@ def test_prefetch_for_writing_is_required_where_compilers_use_it() -> None:
     assert required_features(skylake, shown) - skylake.features == {"3dnowprefetch"}
 
 
+def test_what_no_compiler_uses_by_itself_is_not_required() -> None:
+    """A hypervisor that hides one of these must not cost the wheel."""
+    target = parse_target("sapphirerapids")
+    asked = required_features(target, {"__x86_64__": "1"})
+    assert {"waitpkg", "amx_tile", "sha_ni"} & target.features
+    assert not {"waitpkg", "amx_tile", "sha_ni"} & asked
+    assert {"avx512_bf16", "fma"} <= asked
+
+
 @pytest.mark.parametrize(
     ("spec", "family", "version", "flags"),
     [

@@ -6,20 +6,19 @@ from pathlib import Path
 import pytest
 
 from tfbuild.admission import Verdict
-from tfbuild.assemble import Built
+from tfbuild.assemble import Built, Part
 from tfbuild.errors import UsageError
-from tfbuild.front import Request, describe_built, describe_plan, jobs_for
-from tfbuild.plan import estimate
-from tfbuild.request import plan_for
+from tfbuild.front import Request, describe_built, describe_plan, estimate, jobs_for
+from tfbuild.request import fleet_for, plan_for
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
 
 
 def test_the_estimate_is_for_the_jobs_that_were_asked_for() -> None:
-    plan, _ = plan_for(REQUEST)
+    fleet, _ = fleet_for(REQUEST)
     found = json.loads(describe_plan(REQUEST, "3", as_json=True))
     assert found["jobs"] == {"count": 3, "limited_by": "--jobs"}
-    assert found["estimate"]["seconds"] == estimate(plan, 3).seconds
+    assert found["estimate"]["seconds"] == estimate(fleet, 3).seconds
     assert "3 at once, set by --jobs" in describe_plan(REQUEST, "3", as_json=False)
 
 
@@ -44,13 +43,15 @@ def built(folder: Path) -> Built:
         Verdict(unit="cwise_op_tanh", reason="", kernels=6, cases=120),
         Verdict(unit="softmax_op", reason="it does not load alone:\nabort"),
     )
-    return Built(wheel=wheel, manifest=folder / "tuned.json", verdicts=verdicts, reused=False)
+    parts = (Part(target="skylake", size=900_000, verdicts=verdicts),)
+    return Built(wheel=wheel, manifest=folder / "tuned.json", parts=parts, reused=False)
 
 
 def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path) -> None:
     lines = describe_built(built(tmp_path), as_json=False).splitlines()
     assert lines[0] == f"{tmp_path / 'tuned.whl'} (2.5 MB)"
     assert lines[1:] == [
+        "skylake: a kernel library of 900.0 kB",
         "  cwise_op_tanh: 6 kernels agree with stock over 120 cases",
         "  softmax_op: stays stock, it does not load alone:",
     ]
@@ -59,5 +60,6 @@ def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path)
 def test_a_wheel_is_described_to_machines(tmp_path: Path) -> None:
     found = json.loads(describe_built(built(tmp_path), as_json=True))
     assert found["wheel"] == str(tmp_path / "tuned.whl")
-    assert [verdict["unit"] for verdict in found["verdicts"]] == ["cwise_op_tanh", "softmax_op"]
+    (part,) = found["parts"]
+    assert [verdict["unit"] for verdict in part["verdicts"]] == ["cwise_op_tanh", "softmax_op"]
     assert found["reused"] is False

@@ -16,7 +16,7 @@ TFBUILD = (
     *("errors", "records", "talk", "run", "settings"),
     *("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
     *("releases", "kernels", "jobs", "download", "source", "dispatcher"),
-    *("plan", "request", "render"),
+    *("plan", "fleet", "request", "render"),
     *("elf", "wheel", "repack", "tuned", "requirement", "environment", "bazel", "doctor"),
     *("admission", "workspace", "assemble", "build"),
     *("listing", "checks", "front"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,33 @@ from tfbuild.cpu import Cpu
 from tfbuild.download import sha256_of
 from tfbuild.environment import Environment
 from tfbuild.errors import AgreementError, CommandError, HostError, RecordError
-from tfbuild.plan import KERNEL_LIBRARY, Plan, need_stock
-from tfbuild.records import load, save
+from tfbuild.fleet import Fleet
+from tfbuild.plan import Plan, need_stock
+from tfbuild.records import load, read, save
 from tfbuild.run import run
 from tfbuild.settings import Places
-from tfbuild.tuned import Tuned
-from tfbuild.workspace import Workspace
+from tfbuild.tuned import KernelLibrary, Tuned
 
-MANIFEST_SCHEMA = 1
+MANIFEST_SCHEMA = 2
 _TRY_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """A plan's linked library, on its way into the wheel, and what admission said of its units."""
+
+    plan: Plan
+    library: Path
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What a built wheel holds for one target: bytes of its library, admission's verdicts."""
+
+    target: str
+    size: int
+    verdicts: tuple[Verdict, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,64 +51,81 @@ class Built:
 
     wheel: Path
     manifest: Path
-    verdicts: tuple[Verdict, ...]
+    parts: tuple[Part, ...]
     reused: bool
 
 
 def assemble(
-    workspace: Workspace, verdicts: tuple[Verdict, ...], *, stock: Path, source_sha256: str
+    fleet: Fleet,
+    made: Sequence[Made],
+    dispatching: Path,
+    *,
+    stock: Path,
+    bazel: str,
+    source_sha256: str,
+    places: Places,
 ) -> Path:
-    """The stock wheel with the linked library inside, in the plan's work folder."""
-    plan = workspace.plan
-    recipe = plan.kernel_recipe
+    """The stock wheel with the libraries and their dispatcher inside, in the fleet's work folder.
+
+    `bazel` is the version that compiled them.
+    """
+    recipe = fleet.first.kernel_recipe
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    inside = f"{recipe.load_folder}/{dispatcher.LIBRARY_FOLDER}"
-    facts = _facts(workspace, verdicts, source_sha256)
+    folder = recipe.load_folder
+    facts = Tuned(
+        key=fleet.key,
+        release=fleet.first.release,
+        compiler=f"{fleet.first.compiler} {fleet.first.compiler_version}",
+        bazel=bazel,
+        libraries=tuple(_facts(each, f"{folder}/{dispatcher.LIBRARY_FOLDER}") for each in made),
+        source_sha256=source_sha256,
+        stock_sha256=need_stock(fleet.first).sha256,
+    )
+    libraries = zip(facts.libraries, made, strict=True)
     return repack.repack(
         stock,
-        local=plan.target.local,
-        add={
-            f"{recipe.load_folder}/{dispatcher.LIBRARY}": workspace.dispatcher,
-            f"{inside}/{KERNEL_LIBRARY}": workspace.library,
-        },
-        out_dir=workspace.folder.parent / "wheel",
+        local=fleet.local,
+        add={f"{folder}/{dispatcher.LIBRARY}": dispatching}
+        | {said.file: each.library for said, each in libraries},
+        out_dir=places.work / fleet.key[:16] / "wheel",
         dist_info_files={tuned.FILE: facts.to_bytes()},
     )
 
 
-def _facts(workspace: Workspace, verdicts: tuple[Verdict, ...], source_sha256: str) -> Tuned:
-    plan = workspace.plan
-    return Tuned(
-        plan_key=plan.key,
-        release=plan.release,
+def _facts(made: Made, folder: str) -> KernelLibrary:
+    plan, verdicts = made.plan, made.verdicts
+    return KernelLibrary(
+        name=plan.target.local,
         target=plan.target.spec,
+        file=f"{folder}/{plan.library}",
+        size=made.library.stat().st_size,
+        sha256=sha256_of(made.library),
+        plan_key=plan.key,
         required_features=plan.required,
         flags=plan.flags,
-        compiler=f"{plan.compiler} {plan.compiler_version}",
-        bazel=workspace.bazel.version,
         kernels=tuple(verdict.unit for verdict in verdicts if verdict.admitted),
         registrations=sum(verdict.kernels for verdict in verdicts),
         stay_stock={each.unit: each.reason for each in verdicts if not each.admitted},
-        floors=elf.floors(workspace.library),
-        source_sha256=source_sha256,
-        stock_sha256=need_stock(plan).sha256,
+        floors=elf.floors(made.library),
+        census={},
     )
 
 
-def try_out(wheel: Path, plan: Plan, *, lock: str, cpu: Cpu, places: Places) -> dict[str, Any]:
+def try_out(wheel: Path, fleet: Fleet, *, lock: str, cpu: Cpu, places: Places) -> dict[str, Any]:
     """Install the wheel and use it: it must import and compute, and run its own kernels where this
     CPU can. Raises AgreementError, HostError."""
-    arm = environment.create(wheel, python=plan.python, lock=lock, places=places)
-    found = smoke(arm, places.work / plan.key[:16])
+    arm = environment.create(wheel, python=fleet.first.python, lock=lock, places=places)
+    found = smoke(arm, places.work / fleet.key[:16])
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (we have just made it)
     if not found["computes"]:
         raise AgreementError(f"{wheel.name} does not compute what it should")
-    if tuned.lacking(facts, cpu):
+    library = tuned.chosen(facts, cpu)
+    if library is None:
         if found["loaded"] is not None:
             raise HostError(f"{wheel.name} loaded kernels that this CPU cannot run")
         return found
-    if found["loaded"] != plan.target.local:
+    if found["loaded"] != library.name:
         raise HostError(f"{wheel.name} does not load its kernels: {found['reason']}")
     for mode in ("eager", "function"):
         idle = [op for op, count in found[mode].items() if not count]
@@ -114,17 +149,21 @@ def smoke(arm: Environment, folder: Path, launcher: tuple[str, ...] = ()) -> dic
 
 
 def admit_to_pool(
-    fresh: Path, plan: Plan, verdicts: tuple[Verdict, ...], found: Mapping[str, Any], places: Places
+    fresh: Path, fleet: Fleet, made: Sequence[Made], found: Mapping[str, Any], places: Places
 ) -> Built:
     """Move the wheel into the pool, whole or not at all, and write its manifest last."""
+    parts = tuple(
+        Part(target=m.plan.target.spec, size=m.library.stat().st_size, verdicts=m.verdicts)
+        for m in made
+    )
     facts = {
         "schema": MANIFEST_SCHEMA,
-        "plan_key": plan.key,
+        "key": fleet.key,
         "sha256": sha256_of(fresh),
         "size": fresh.stat().st_size,
-        "verdicts": verdicts,
+        "parts": parts,
         "smoke": {name: found[name] for name in found if name != "file"},
-        "plan": plan,
+        "plans": fleet.plans,
     }
     settings.need_disk(places.pool, fresh.stat().st_size, "the finished wheel")
     places.pool.mkdir(parents=True, exist_ok=True)
@@ -139,19 +178,19 @@ def admit_to_pool(
         part.unlink(missing_ok=True)
     manifest = final.with_suffix(".json")
     save(manifest, facts)
-    return Built(wheel=final, manifest=manifest, verdicts=verdicts, reused=False)
+    return Built(wheel=final, manifest=manifest, parts=parts, reused=False)
 
 
-def find_finished(plan: Plan, places: Places) -> Built | None:
-    """The wheel of exactly this plan, if the pool has it whole."""
-    stem = f"{plan.package.replace('-', '_')}-{plan.version}"
+def find_finished(fleet: Fleet, places: Places) -> Built | None:
+    """The wheel of exactly these plans, if the pool has it whole."""
+    stem = f"{fleet.first.package.replace('-', '_')}-{fleet.version}"
     for manifest in sorted(places.pool.glob(f"{stem}-*.json")):
         with contextlib.suppress(RecordError):
             fields = load(manifest, schema=MANIFEST_SCHEMA)
             wheel = manifest.with_suffix(".whl")
-            if fields["plan_key"] != plan.key or not wheel.is_file():
+            if fields["key"] != fleet.key or not wheel.is_file():
                 continue
             if sha256_of(wheel) == fields["sha256"]:
-                verdicts = tuple(Verdict(**row) for row in fields["verdicts"])
-                return Built(wheel=wheel, manifest=manifest, verdicts=verdicts, reused=True)
+                parts = tuple(read(Part, row) for row in fields["parts"])
+                return Built(wheel=wheel, manifest=manifest, parts=parts, reused=True)
     return None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import admission, assemble, environment, releases, settings, source, talk, wheel
 from tfbuild import workspace as workspaces
 from tfbuild.admission import Verdict
-from tfbuild.assemble import Built
+from tfbuild.assemble import Built, Made
 from tfbuild.compilers import Compiler
 from tfbuild.cpu import read_cpu
 from tfbuild.download import sha256_of
 from tfbuild.environment import Environment
 from tfbuild.errors import KernelError
+from tfbuild.fleet import Fleet
 from tfbuild.jobs import Jobs
 from tfbuild.kernels import FOLDER, closest
 from tfbuild.plan import KernelRecipe, Plan, need_stock
@@ -22,8 +24,19 @@ from tfbuild.workspace import Workspace
 _DISK_BYTES = 4_500_000_000
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground:
+    """What every target of a fleet is built on: the stock wheel and its parts, the sources."""
+
+    stock: Path
+    headers: Path
+    staged: Path
+    source_sha256: str
+    arm: Environment
+
+
 def build(
-    plan: Plan,
+    fleet: Fleet,
     *,
     compiler: Compiler,
     jobs: Jobs,
@@ -32,19 +45,59 @@ def build(
     given_stock: Path | None = None,
     keep_going: bool = False,
 ) -> Built:
-    """Make the plan's wheel, or find it finished. What an earlier run has done is not done again.
+    """Make the fleet's wheel, or find it finished. What an earlier run has done is not done again.
 
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
-    pin = need_stock(plan)
-    finished = assemble.find_finished(plan, places)
+    need_stock(fleet.first)
+    finished = assemble.find_finished(fleet, places)
     if finished is not None:
         talk.note(f"{finished.wheel.name} is already built")
         return finished
-    recipe = plan.kernel_recipe
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
     settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
-    lock = lock_of(plan)
+    ground = _ground(fleet.first, places, given_source, given_stock)
+    prepared = [
+        workspaces.prepare(
+            plan, compiler, jobs, places=places, staged=ground.staged, headers=ground.headers
+        )
+        for plan in fleet.plans
+    ]
+    made = [_made(workspace, ground, keep_going=keep_going) for workspace in prepared]
+    with talk.step("assemble the wheel"):
+        fresh = assemble.assemble(
+            fleet,
+            made,
+            workspaces.link_dispatcher(prepared[0], fleet.plans),
+            stock=ground.stock,
+            bazel=prepared[0].bazel.version,
+            source_sha256=ground.source_sha256,
+            places=places,
+        )
+    with talk.step("install the wheel and try it"):
+        lock = lock_of(fleet.first)
+        found = assemble.try_out(fresh, fleet, lock=lock, cpu=read_cpu(), places=places)
+        return assemble.admit_to_pool(fresh, fleet, made, found, places)
+
+
+def _made(workspace: Workspace, ground: Ground, *, keep_going: bool) -> Made:
+    """The library of one target, of the units that agree with the stock kernels."""
+    plan = workspace.plan
+    with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
+        libraries, failed = workspaces.compile_units(workspace, keep_going=keep_going)
+    with talk.step("admission: each unit against the stock kernels"):
+        verdicts = _admit(workspace, libraries, failed, ground)
+    with talk.step("link"):
+        good = {verdict.unit for verdict in verdicts if verdict.admitted}
+        units = tuple(unit for unit in plan.kernels if unit.name in good)
+        return Made(plan=plan, library=workspaces.link(workspace, units), verdicts=verdicts)
+
+
+def _ground(
+    plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
+) -> Ground:
+    """Raises ReleaseError before anything is fetched when the dependencies are not locked."""
+    recipe, pin, lock = plan.kernel_recipe, need_stock(plan), lock_of(plan)
+    assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with talk.step(f"stock wheel {pin.name}"):
         requirement = f"{plan.package}=={plan.release}"
         stock = environment.fetch_wheel(requirement, pin, places, given_stock)
@@ -56,20 +109,7 @@ def build(
         _need_sources(plan, staged)
     with talk.step("stock environment"):
         arm = environment.create(stock, python=plan.python, lock=lock, places=places)
-    with talk.step(f"compile {len(plan.kernels)} kernel units, {jobs.count} at once"):
-        workspace = workspaces.prepare(
-            plan, compiler, jobs, places=places, staged=staged, headers=headers
-        )
-        libraries, failed = workspaces.compile_units(workspace, keep_going=keep_going)
-    with talk.step("admission: each unit against the stock kernels"):
-        verdicts = _admit(workspace, libraries, failed, staged=staged, headers=headers, arm=arm)
-    with talk.step("link, assemble"):
-        good = {verdict.unit for verdict in verdicts if verdict.admitted}
-        workspaces.link(workspace, tuple(unit for unit in plan.kernels if unit.name in good))
-        fresh = assemble.assemble(workspace, verdicts, stock=stock, source_sha256=sha256)
-    with talk.step("install the wheel and try it"):
-        found = assemble.try_out(fresh, plan, lock=lock, cpu=read_cpu(), places=places)
-        return assemble.admit_to_pool(fresh, plan, verdicts, found, places)
+    return Ground(stock=stock, headers=headers, staged=staged, source_sha256=sha256, arm=arm)
 
 
 def lock_of(plan: Plan) -> str:
@@ -101,23 +141,18 @@ def _need_sources(plan: Plan, staged: Path) -> None:
 
 
 def _admit(
-    workspace: Workspace,
-    libraries: dict[str, Path],
-    failed: dict[str, str],
-    *,
-    staged: Path,
-    headers: Path,
-    arm: Environment,
+    workspace: Workspace, libraries: dict[str, Path], failed: dict[str, str], ground: Ground
 ) -> tuple[Verdict, ...]:
     """A verdict on every unit of the plan. Raises KernelError when none is admitted."""
-    recipe = workspace.plan.kernel_recipe
+    plan = workspace.plan
+    recipe = plan.kernel_recipe
     assert recipe is not None  # noqa: S101
     verdicts = admission.admit(
         libraries,
-        staged=staged,
-        stock_libraries=[headers / library for library in recipe.libraries],
+        staged=ground.staged,
+        stock_libraries=[ground.headers / library for library in recipe.libraries],
         copts=recipe.copts,
-        environment=arm,
+        environment=ground.arm,
         folder=workspace.folder.parent,
     )
     broken = (Verdict(unit=name, reason=f"it does not compile: {w}") for name, w in failed.items())
@@ -126,5 +161,16 @@ def _admit(
         if not verdict.admitted:
             talk.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")
     if not any(verdict.admitted for verdict in every):
-        raise KernelError("no kernel was admitted, so there is no wheel to make")
+        raise _nothing_admitted(plan)
     return every
+
+
+def _nothing_admitted(plan: Plan) -> KernelError:
+    absent = sorted(set(plan.required) - read_cpu().features)
+    if not absent:
+        return KernelError("no kernel was admitted, so there is no wheel to make")
+    return KernelError(
+        f"no kernel for {plan.target.spec} was admitted: admission runs them, and this CPU lacks "
+        f"{', '.join(absent)}",
+        hint="Build this target on a CPU that has them",
+    )

@@ -178,3 +178,21 @@ class HarnessError(TensorwrightError):
     """The harness found differences where there are none (`selfcheck`)."""
 
     exit_code = 33
+
+
+class AuditError(TensorwrightError):
+    """A wheel that is not what it says: instructions, hashes, tags or versions (`audit`)."""
+
+    exit_code = 34
+
+
+class GateError(TensorwrightError):
+    """A wheel that no comparison lets through (`publish`)."""
+
+    exit_code = 35
+
+
+class PublishError(TensorwrightError):
+    """An index that refuses, or that has other bytes under a name."""
+
+    exit_code = 36

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from tfbuild import build as builder
 from tfbuild import cpu, doctor, jobs, kernels, releases, render, settings, talk
 from tfbuild import plan as plans
+from tfbuild.admission import Verdict
 from tfbuild.assemble import Built
 from tfbuild.compilers import Compiler
 from tfbuild.errors import CompilerError, UsageError
+from tfbuild.fleet import Fleet
 from tfbuild.jobs import Jobs
-from tfbuild.plan import Plan, Scope
+from tfbuild.plan import Estimate, Plan, Scope
 from tfbuild.records import plain, pretty
-from tfbuild.request import Request, plan_for
-from tfbuild.targets import Target
+from tfbuild.request import Request, fleet_for
 
 __all__ = ["Request", "build_wheel", "describe_built", "describe_plan", "render_plan"]
 
 
 def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
-    """The whole plan and what it will take here. Nothing is done."""
-    plan, _ = plan_for(request)
+    """The whole plan, or those of a fleet, and what it will take here. Nothing is done."""
+    fleet, _ = fleet_for(request)
+    plan = fleet.first
     chosen = jobs_for(plan, wanted_jobs)
-    guess = plans.estimate(plan, chosen.count)
+    guess = estimate(fleet, chosen.count)
     if as_json:
-        answer = {"key": plan.key, "plan": plan, "jobs": chosen, "estimate": guess}
-        return pretty(answer)
+        answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans}
+        return pretty(answer | {"jobs": chosen, "estimate": guess})
     rows = [
-        ("plan", plan.key[:16]),
-        ("wheel", f"{plan.package} {plan.version} for Python {plan.python}"),
+        ("plan", fleet.key[:16]),
+        ("wheel", f"{plan.package} {fleet.version} for Python {plan.python}"),
         ("scope", plan.scope.value),
-        ("target", _target_line(plan.target)),
+        *(row for each in fleet.plans for row in _target_rows(each)),
         ("compiler", f"{plan.compiler} {plan.compiler_version}"),
-        ("flags", " ".join(plan.flags)),
         ("Bazel", f"{plan.bazel} by bazelisk"),
         ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
         *_scope_rows(plan),
@@ -46,13 +48,23 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     return "".join(_row(name, text) for name, text in rows)
 
 
+def estimate(fleet: Fleet, jobs: int) -> Estimate:
+    """The first plan's, and for each target more its compiles again."""
+    one = plans.estimate(fleet.first, jobs)
+    return dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
+
+
+def _target_rows(plan: Plan) -> list[tuple[str, str]]:
+    target = plan.target
+    return [
+        ("target", f"{target.spec} ({target.family}, {target.vendor})"),
+        ("flags", " ".join(plan.flags)),
+    ]
+
+
 def _row(name: str, text: str) -> str:
     first, *rest = text.splitlines() or [""]
     return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in rest)
-
-
-def _target_line(target: Target) -> str:
-    return f"{target.spec} ({target.family}, {target.vendor})"
 
 
 def _scope_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -80,16 +92,23 @@ def jobs_for(plan: Plan, wanted: str) -> Jobs:
 
 
 def render_plan(request: Request, out: str, *, check: bool) -> str:
-    """Write the plan's files, or with `check` compare. Returns what was done, in one line."""
-    plan, _ = plan_for(request)
+    """Write the files of a plan, or with `check` compare; those of a fleet in a folder for each
+    target. Returns a line for each plan."""
+    fleet, _ = fleet_for(request)
     places = settings.places()
-    folder = Path(out) if out else places.root / "reports" / "rendered" / plan.key[:16]
-    files = render.render(plan, places.templates)
-    if check:
-        render.check(files, folder)
-        return f"{folder} is what plan {plan.key[:16]} renders ({len(files)} files)"
-    render.write(files, folder)
-    return f"{len(files)} files of plan {plan.key[:16]} in {folder}"
+    lines = []
+    for plan in fleet.plans:
+        folder = places.reports / "rendered" / plan.key[:16]
+        if out:
+            folder = Path(out) if len(fleet.plans) == 1 else Path(out) / plan.target.local
+        files = render.render(plan, places.templates)
+        if check:
+            render.check(files, folder)
+            lines.append(f"{folder} is what plan {plan.key[:16]} renders ({len(files)} files)")
+        else:
+            render.write(files, folder)
+            lines.append(f"{len(files)} files of plan {plan.key[:16]} in {folder}")
+    return "\n".join(lines)
 
 
 def build_wheel(
@@ -111,14 +130,15 @@ def build_wheel(
         doctor.prepare(
             places, releases.pinned_bazel(releases.find_release(request.release)), install=True
         )
-    plan, compiler = plan_for(request)
+    fleet, compiler = fleet_for(request)
+    plan = fleet.first
     chosen = jobs_for(plan, jobs)
     _check_possible(plan, compiler)
     with settings.exclusive(places.cache, "a build"):
         doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
-        talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
+        talk.say(f"plan {fleet.key[:16]}: {plan.package} {fleet.version}")
         return builder.build(
-            plan,
+            fleet,
             compiler=compiler,
             jobs=chosen,
             places=places,
@@ -151,18 +171,17 @@ def describe_built(built: Built, *, as_json: bool) -> str:
     if as_json:
         return pretty(
             {"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
-            | {"verdicts": plain(built.verdicts)}
+            | {"parts": plain(built.parts)}
         )
-    size = talk.size(built.wheel.stat().st_size)
-    admitted = [verdict for verdict in built.verdicts if verdict.admitted]
-    lines = [f"{built.wheel} ({size})"]
-    lines += [
-        f"  {verdict.unit}: {verdict.kernels} kernels agree with stock over {verdict.cases} cases"
-        for verdict in admitted
-    ]
-    lines += [
-        f"  {verdict.unit}: stays stock, {verdict.reason.splitlines()[0]}"
-        for verdict in built.verdicts
-        if not verdict.admitted
-    ]
+    lines = [f"{built.wheel} ({talk.size(built.wheel.stat().st_size)})"]
+    for part in built.parts:
+        lines.append(f"{part.target}: a kernel library of {talk.size(part.size)}")
+        lines += [f"  {_verdict_line(verdict)}" for verdict in part.verdicts]
     return "\n".join(lines) + "\n"
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if verdict.admitted:
+        agree = f"{verdict.kernels} kernels agree with stock over {verdict.cases} cases"
+        return f"{verdict.unit}: {agree}"
+    return f"{verdict.unit}: stays stock, {verdict.reason.splitlines()[0]}"

@@ -28,7 +28,10 @@ from tfbuild.targets import Target
 
 SCHEMA = 1
 NATIVE = Path(__file__).with_name("native")
+SHIPPED = Path(__file__).with_name("shipped")
+"""Our own Python inside the wheel."""
 KERNEL_LIBRARY = "libtensorwright_kernels.so"
+"""What Bazel calls it; in the wheel each target's has a name of its own."""
 # The first release whose Bazel build can be told a local version.
 _FIRST_WITH_SUFFIX = Version("2.20")
 
@@ -101,8 +104,13 @@ class Plan:
 
     @property
     def version(self) -> str:
-        """The wheel's version, with the PEP 440 local part that names the target."""
+        """The version of a wheel for this target alone; its local part (PEP 440) names it."""
         return f"{self.release}+{self.target.local}"
+
+    @property
+    def library(self) -> str:
+        """The file name of the target's kernel library in the wheel."""
+        return f"libtensorwright_kernels.{self.target.local}.so"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,11 +217,12 @@ def kernel_recipe(release: Release, compiler: Compiler) -> KernelRecipe:
 
 @functools.cache
 def _recipe_sha256() -> str:
-    """The hash of our own C, C++ and templates: another registration header is another wheel."""
+    """The hash of our own sources that end up in a wheel: another header is another wheel."""
     digest = hashlib.sha256()
     templates = settings.ROOT / "templates"
     header = templates / f"{dispatcher.HEADER}.j2"
-    for path in (*sorted(NATIVE.iterdir()), *sorted((templates / "kernels").iterdir()), header):
+    own = [*sorted(NATIVE.iterdir()), *sorted(SHIPPED.glob("*.py"))]
+    for path in (*own, *sorted((templates / "kernels").iterdir()), header):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jinja2
@@ -41,9 +41,7 @@ def render(plan: Plan, templates: Path) -> dict[str, str]:
     files["plan.json"] = pretty(plan)
     if plan.scope is Scope.FULL:
         return files
-    header = dispatcher.render_header([dispatch_target(plan)], templates)
-    files[f"tensorwright/{dispatcher.HEADER}"] = header
-    return files | _native()
+    return files | dispatch_table([plan], templates) | _native()
 
 
 def contexts(plan: Plan) -> dict[str, dict[str, object]]:
@@ -106,6 +104,12 @@ def _repository(build: str) -> dict[str, str]:
     return {"WORKSPACE": "", "BUILD.bazel": build}
 
 
+def dispatch_table(plans: Sequence[Plan], templates: Path) -> dict[str, str]:
+    """The dispatcher's table of these plans' libraries, the preferred first, as a file."""
+    rows = [dispatch_target(plan) for plan in plans]
+    return {f"tensorwright/{dispatcher.HEADER}": dispatcher.render_header(rows, templates)}
+
+
 def dispatch_target(plan: Plan) -> DispatchTarget:
     """The dispatcher's row: every feature that CPUID can show of those that the code may use."""
     rows = features.table(plan.target.family)
@@ -121,7 +125,7 @@ def dispatch_target(plan: Plan) -> DispatchTarget:
         for name in plan.required
         if (row := rows[name]).cpuid is not None
     ]
-    return DispatchTarget(name=plan.target.local, library=KERNEL_LIBRARY, features=tuple(needed))
+    return DispatchTarget(name=plan.target.local, library=plan.library, features=tuple(needed))
 
 
 def _native() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The tuned wheel: the stock wheel with members added, under a local version.
 
-TensorFlow's stock wheel holds 600 MB in 12,000 members, of which a tuned one changes two. So the
+TensorFlow's stock wheel holds 600 MB in 12,000 members, of which a tuned one changes three. So the
 others are copied as the compressed bytes that they are: seconds instead of minutes. zipfile adds
 only what it compresses itself, so local header and bytes of a copied member are written here; the
 directory, Zip64 and everything new are zipfile's.
@@ -17,8 +17,9 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -45,6 +46,10 @@ _UNIX = 3
 _FILE_MODE = 0o100644
 
 
+Edit = Callable[[bytes], bytes]
+"""The new bytes of a member, made of its own."""
+
+
 def repack(
     stock: Path,
     *,
@@ -52,19 +57,25 @@ def repack(
     add: Mapping[str, Path | bytes],
     out_dir: Path,
     dist_info_files: Mapping[str, bytes],
+    edit: Mapping[str, Edit] | None = None,
 ) -> Path:
     """Write the stock wheel with `add` (member names) and `dist_info_files` (names in dist-info).
 
     The version gets the local part `local`, normalized as PEP 440 says, in the file name, METADATA,
-    RECORD and dist-info alike. The stock wheel is verified first. The same input gives the same
-    bytes, and the wheel appears in `out_dir` when it is whole. Raises WheelError, DiskError, or
-    BusyError when another process is writing the same wheel.
+    RECORD and dist-info alike; the members in `edit` are changed. The stock wheel is verified
+    first. The same input gives the same bytes, and the wheel appears in `out_dir` when it is whole.
+    Raises WheelError, DiskError, or BusyError when another process is writing the same wheel.
     """
     renaming = _renaming(stock, local)
+    edits = dict(edit or {})
     added = {name: add[name] for name in sorted(add)}
     for name in sorted(dist_info_files):
         added[f"{renaming.dist_info}/{name}"] = dist_info_files[name]
     lines = {line.name: line for line in verify_record(stock)}
+    absent = sorted(edits.keys() - lines.keys())
+    if absent:
+        raise WheelError(f"{stock.name} has no {absent[0]} to change")
+    edits[renaming.stock_metadata] = partial(_with_version, version=renaming.version)
     taken = {renaming.member(name) for name in lines} | self_signed(renaming.record)
     for name in added:
         if not is_plain(name) or name in taken:
@@ -76,7 +87,7 @@ def repack(
         zipfile.ZipFile(sink, "w") as target,
     ):
         wheel = _Assembly(target, sink)
-        wheel.take(archive, renaming, lines)
+        wheel.take(archive, renaming, lines, edits)
         for name, content in added.items():
             wheel.put(name, content)
         wheel.finish(renaming.record)
@@ -98,6 +109,10 @@ class _Renaming:
     @property
     def dist_info(self) -> str:
         return f"{self.stem}.dist-info"
+
+    @property
+    def stock_metadata(self) -> str:
+        return f"{self.stock_stem}.dist-info/METADATA"
 
     @property
     def record(self) -> str:
@@ -152,7 +167,11 @@ class _Assembly:
         self._lines: list[RecordLine] = []
 
     def take(
-        self, stock: zipfile.ZipFile, renaming: _Renaming, lines: Mapping[str, RecordLine]
+        self,
+        stock: zipfile.ZipFile,
+        renaming: _Renaming,
+        lines: Mapping[str, RecordLine],
+        edits: Mapping[str, Edit],
     ) -> None:
         """Everything in the stock wheel, in its order, but for RECORD, which comes last."""
         dropped = self_signed(record_name(stock))
@@ -160,8 +179,8 @@ class _Assembly:
         with Path(stock.filename).open("rb") as source:
             for info in stock.infolist():
                 name = renaming.member(info.filename)
-                if name == f"{renaming.dist_info}/METADATA":
-                    self.put(name, _with_version(stock.read(info), renaming.version))
+                if info.filename in edits:
+                    self.put(name, edits[info.filename](stock.read(info)))
                 elif info.is_dir():
                     self.copy(source, info, name)
                 elif info.filename not in dropped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import platform
 import sys
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from tfbuild import compilers, flags, releases, talk
 from tfbuild import plan as plans
 from tfbuild.compilers import Compiler
 from tfbuild.cpu import read_cpu
-from tfbuild.errors import CompilerError
+from tfbuild.errors import CompilerError, UsageError
+from tfbuild.fleet import Fleet, fleet_of
 from tfbuild.plan import Plan
 from tfbuild.releases import Release
 from tfbuild.targets import Target, parse_target, resolve, stand_ins
@@ -21,7 +23,8 @@ from tfbuild.targets import Target, parse_target, resolve, stand_ins
 class Request:
     """Options as they were typed; an empty one means the default.
 
-    `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for.
+    `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
+    or several with commas between, for one wheel.
     """
 
     arch: str = "native"
@@ -33,9 +36,20 @@ class Request:
     compiler: str = ""
 
 
+def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
+    """The plans of every target of --arch, and the compiler of them all. Raises as `plan_for`."""
+    names = [name for name in request.arch.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--arch names no target", hint="invoke targets lists them")
+    made = [plan_for(dataclasses.replace(request, arch=name)) for name in names]
+    return fleet_of(plan for plan, _ in made), made[0][1]
+
+
 def plan_for(request: Request) -> tuple[Plan, Compiler]:
-    """The plan, and the compiler that it was resolved with. Raises TargetError, ReleaseError,
-    CompilerError, UsageError."""
+    """The plan of one target, and the compiler that it was resolved with.
+
+    Raises TargetError, ReleaseError, CompilerError, UsageError.
+    """
     release = releases.find_release(request.release)
     target, compiler = _target(request, release)
     macros = _macros(target, compiler)

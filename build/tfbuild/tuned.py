@@ -11,36 +11,62 @@ from pathlib import Path
 from tfbuild import kernels, releases
 from tfbuild.cpu import Cpu
 from tfbuild.errors import HostError, WheelError
-from tfbuild.records import pretty
+from tfbuild.records import pretty, read
 from tfbuild.targets import STOCK_FLAGS, Target
 from tfbuild.wheel import WheelIdentity, opened, read_identity, read_member
 
-SCHEMA = 1
+SCHEMA = 2
 FILE = "tuned.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tuned:
-    """The wheel's target, what it was made from and how. No time and no path stands in it.
+class KernelLibrary:
+    """A library of kernels in the wheel, compiled for one target.
 
-    `floors` are the newest versions of the runtime libraries that the kernels ask for;
-    `stay_stock` gives a reason for each unit that was not admitted.
+    `name` is what the dispatcher calls it (TENSORWRIGHT_TARGET), `file` its member of the wheel.
+    `floors` are the newest versions of the runtime libraries that it asks for; `stay_stock` gives a
+    reason for each unit that was not admitted; `census` counts instructions by CPUID feature.
     """
 
-    schema: int = SCHEMA
-    plan_key: str
-    release: str
+    name: str
     target: str
+    file: str
+    size: int
+    sha256: str
+    plan_key: str
     required_features: tuple[str, ...]
     flags: tuple[str, ...]
-    compiler: str
-    bazel: str
     kernels: tuple[str, ...]
     registrations: int
     stay_stock: Mapping[str, str]
     floors: Mapping[str, str]
+    census: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuned:
+    """What the wheel was made from and how. No time and no path of a machine stands in it.
+
+    `libraries` are in the order in which the dispatcher tries them.
+    """
+
+    schema: int = SCHEMA
+    key: str
+    release: str
+    compiler: str
+    bazel: str
+    libraries: tuple[KernelLibrary, ...]
     source_sha256: str
     stock_sha256: str
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(library.target for library in self.libraries)
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """The units of all libraries."""
+        return frozenset(unit for library in self.libraries for unit in library.kernels)
 
     def to_bytes(self) -> bytes:
         return pretty(self).encode()
@@ -54,20 +80,34 @@ def read_tuned(wheel: Path) -> Tuned | None:
         return None
     try:
         fields = json.loads(read_member(wheel, names[0]))
-        seen = fields.pop("schema")
+        seen = fields["schema"]
         if seen != SCHEMA:
             raise WheelError(
-                f"{wheel.name} has {FILE} of schema {seen}, this version reads {SCHEMA}"
+                f"{wheel.name} has {FILE} of schema {seen}, this version reads {SCHEMA}",
+                hint="Build it anew",
             )
-        tuples = ("required_features", "flags", "kernels")
-        return Tuned(**(fields | {name: tuple(fields[name]) for name in tuples}))
+        tuned = read(Tuned, fields)
     except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise WheelError(f"{wheel.name} has a {FILE} that cannot be read ({error})") from error
+    if not tuned.libraries:
+        raise WheelError(f"{wheel.name} has a {FILE} without a library")
+    return tuned
+
+
+def chosen(tuned: Tuned, cpu: Cpu) -> KernelLibrary | None:
+    """The library that the dispatcher takes on this CPU; None where the stock kernels run."""
+    fitting = (each for each in tuned.libraries if not _absent(each, cpu))
+    return next(fitting, None)
 
 
 def lacking(tuned: Tuned, cpu: Cpu) -> tuple[str, ...]:
-    """The features that the wheel's kernels need and the CPU has not."""
-    return tuple(sorted(set(tuned.required_features) - cpu.features))
+    """The features that this CPU has not of the library that it comes nearest to; empty when it can
+    run one."""
+    return min((_absent(each, cpu) for each in tuned.libraries), key=len)
+
+
+def _absent(library: KernelLibrary, cpu: Cpu) -> tuple[str, ...]:
+    return tuple(sorted(set(library.required_features) - cpu.features))
 
 
 def need_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
@@ -75,14 +115,15 @@ def need_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
     absent = lacking(tuned, cpu)
     if absent:
         raise HostError(
-            f"{wheel.name} is built for {tuned.target}, and this CPU lacks {', '.join(absent)}",
+            f"{wheel.name} is built for {', '.join(tuned.targets)}, and this CPU lacks "
+            f"{', '.join(absent)}",
             hint="Compare it on a machine that has them, or build one for this CPU: --arch native",
         )
 
 
 def is_control(tuned: Tuned) -> bool:
     """Whether the kernels have the stock wheel's own flags: such a wheel is for comparing only."""
-    return tuned.target == STOCK_FLAGS
+    return tuned.targets == (STOCK_FLAGS,)
 
 
 def find_control(wheel: Path, pool: Path) -> Path:
@@ -142,10 +183,11 @@ def _python_and_machine(identity: WheelIdentity) -> tuple[str, str]:
 
 def _difference(control: Tuned, tuned: Tuned, target: Target) -> str:
     """What keeps `control` from being the control of `tuned`; empty when nothing does."""
-    if control.target != target.spec:
-        return f"it is built for {control.target}"
+    if control.targets != (target.spec,):
+        return f"it is built for {', '.join(control.targets)}"
     if control.compiler != tuned.compiler:
         return f"it is compiled by {control.compiler}, not by {tuned.compiler}"
-    if set(control.kernels) != set(tuned.kernels):
-        return f"its kernels are {', '.join(control.kernels)}, not {', '.join(tuned.kernels)}"
+    if control.kernels != tuned.kernels:
+        have, want = (", ".join(sorted(each.kernels)) for each in (control, tuned))
+        return f"its kernels are {have}, not {want}"
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +34,6 @@ class Workspace:
     def out(self) -> Path:
         """The link that Bazel makes to what it has built last."""
         return self.folder / "bazel-bin"
-
-    @property
-    def library(self) -> Path:
-        return self.out / KERNEL_LIBRARY
-
-    @property
-    def dispatcher(self) -> Path:
-        return self.out / dispatcher.LIBRARY
 
 
 def prepare(
@@ -98,21 +91,34 @@ def compile_units(
     return made, failed
 
 
-def link(workspace: Workspace, units: tuple[KernelUnit, ...]) -> None:
-    """The library of the admitted units, and the dispatcher. Raises CommandError."""
+def link(workspace: Workspace, units: tuple[KernelUnit, ...]) -> Path:
+    """The library of the admitted units. Raises CommandError."""
     text = render.admitted(units, workspace.places.templates)
-    render.write({"admitted.bzl": text}, workspace.folder)
+    return _linked(workspace, {"admitted.bzl": text}, KERNEL_LIBRARY)
+
+
+def link_dispatcher(workspace: Workspace, plans: Sequence[Plan]) -> Path:
+    """The dispatcher of the libraries of these plans. It is built in one of their workspaces: of
+    its options none is a target's. Raises CommandError."""
+    table = render.dispatch_table(plans, workspace.places.templates)
+    return _linked(workspace, table, dispatcher.LIBRARY)
+
+
+def _linked(workspace: Workspace, files: Mapping[str, str], library: str) -> Path:
+    render.write(files, workspace.folder)
     log = workspace.folder.parent / "link.log"
     done = bazel.build(
         workspace.bazel,
-        (f"//:{KERNEL_LIBRARY}", f"//:{dispatcher.LIBRARY}"),
+        (f"//:{library}",),
         workspace=workspace.folder,
         options=workspace.options,
         places=workspace.places,
         log=log,
     )
     if done.returncode:
-        raise CommandError(f"linking failed (whole output: {log}):\n{_tail(done.output)}")
+        said = _tail(done.output)
+        raise CommandError(f"linking {library} failed (whole output: {log}):\n{said}")
+    return workspace.out / library
 
 
 def failures(units: tuple[KernelUnit, ...], output: str) -> dict[str, str]:

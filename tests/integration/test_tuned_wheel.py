@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import subprocess
@@ -16,8 +17,7 @@ from tfbuild import admission, assemble, elf, front, tuned, wheel
 from tfbuild import build as builder
 from tfbuild.environment import Environment
 from tfbuild.errors import KernelError
-from tfbuild.plan import KERNEL_LIBRARY
-from tfbuild.request import Request, plan_for
+from tfbuild.request import Request, fleet_for
 from tfbuild.run import run
 from tfbuild.settings import Places
 
@@ -52,10 +52,15 @@ def test_the_version_names_the_target_everywhere(native: Tried) -> None:
 def test_the_wheel_says_what_it_is(native: Tried) -> None:
     said = tuned.read_tuned(native.built.wheel)
     assert said is not None
-    assert said.plan_key == native.plan.key
-    assert said.kernels == ("cwise_op_sigmoid", "cwise_op_tanh")
-    assert set(said.required_features) >= native.plan.target.features
-    assert not said.stay_stock
+    assert said.key == native.plan.key
+    (library,) = said.libraries
+    assert library.target == native.plan.target.spec
+    assert library.kernels == ("cwise_op_sigmoid", "cwise_op_tanh")
+    assert library.required_features == native.plan.required
+    assert not library.stay_stock
+    packed = wheel.read_member(native.built.wheel, library.file)
+    assert hashlib.sha256(packed).hexdigest() == library.sha256
+    assert len(packed) == library.size
 
 
 def test_the_library_loads_wherever_the_stock_wheel_does(native: Tried, tmp_path: Path) -> None:
@@ -97,7 +102,8 @@ def test_it_is_really_ours_that_runs(native: Tried, tmp_path: Path) -> None:
 
 
 def test_every_kernel_agreed_in_every_dtype(native: Tried) -> None:
-    for verdict in native.built.verdicts:
+    (part,) = native.built.parts
+    for verdict in part.verdicts:
         assert verdict.admitted
         assert verdict.kernels == 12
         assert verdict.cases >= verdict.kernels * 10
@@ -132,7 +138,7 @@ def test_a_cpu_without_a_feature_gets_the_stock_kernels(native: Tried, tmp_path:
 
 def test_a_lost_kernel_library_is_no_catastrophe(native: Tried, tmp_path: Path) -> None:
     """Missing, then truncated: the import goes on with the stock kernels, and says so."""
-    library = next(native.arm.folder.rglob(KERNEL_LIBRARY))
+    library = next(native.arm.folder.rglob(native.plan.library))
     hidden = library.with_suffix(".hidden")
     library.rename(hidden)
     try:
@@ -152,15 +158,15 @@ def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_
     """With nothing left but the caches: the workspace is rendered, linked and packed anew."""
     shutil.rmtree(places.work / native.plan.key[:16])
     fresh = dataclasses.replace(places, pool=tmp_path)
-    _, compiler = plan_for(Request(kernels="mini"))
+    _, compiler = fleet_for(Request(kernels="mini"))
     jobs = front.jobs_for(native.plan, "")
-    again = builder.build(native.plan, compiler=compiler, jobs=jobs, places=fresh)
+    again = builder.build(native.fleet, compiler=compiler, jobs=jobs, places=fresh)
     assert not again.reused
     assert again.wheel.read_bytes() == native.built.wheel.read_bytes()
 
 
 def test_a_finished_wheel_is_found_again(native: Tried, places: Places) -> None:
-    found = assemble.find_finished(native.plan, places)
+    found = assemble.find_finished(native.fleet, places)
     assert found is not None
     assert found.wheel == native.built.wheel
 
@@ -174,15 +180,15 @@ def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
     with damaged.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0\0")
-    assert assemble.find_finished(native.plan, dataclasses.replace(places, pool=tmp_path)) is None
+    assert assemble.find_finished(native.fleet, dataclasses.replace(places, pool=tmp_path)) is None
 
 
 def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
     native: Tried, places: Places, tmp_path: Path
 ) -> None:
     """debug_ops needs gRPC's headers, which no wheel ships."""
-    decided, compiler = plan_for(Request(kernels="mini,debug_ops"))
-    jobs = front.jobs_for(decided, "")
+    decided, compiler = fleet_for(Request(kernels="mini,debug_ops"))
+    jobs = front.jobs_for(decided.first, "")
     pool = dataclasses.replace(places, pool=tmp_path)
     with pytest.raises(
         KernelError, match=r"kernel debug_ops does not compile(.|\n)*grpc"
@@ -191,14 +197,15 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
     assert "--keep-going" in caught.value.hint
     assert not list(tmp_path.iterdir())
     built = builder.build(decided, compiler=compiler, jobs=jobs, places=pool, keep_going=True)
-    reasons = {verdict.unit: verdict.reason for verdict in built.verdicts}
+    (part,) = built.parts
+    reasons = {verdict.unit: verdict.reason for verdict in part.verdicts}
     assert "does not compile" in reasons.pop("debug_ops")
     assert reasons == {"cwise_op_sigmoid": "", "cwise_op_tanh": ""}
 
 
 def test_an_unknown_kernel_names_the_close_ones(places: Places, native: Tried) -> None:
-    decided, compiler = plan_for(Request(kernels="cwise_op_tahn"))
-    jobs = front.jobs_for(decided, "")
+    decided, compiler = fleet_for(Request(kernels="cwise_op_tahn"))
+    jobs = front.jobs_for(decided.first, "")
     with pytest.raises(KernelError) as caught:
         builder.build(decided, compiler=compiler, jobs=jobs, places=places)
     assert "cwise_op_tanh" in caught.value.hint

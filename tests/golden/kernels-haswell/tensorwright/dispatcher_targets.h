@@ -16,17 +16,15 @@ static const struct tw_feature tw_features_0[] = {
     {"movbe", 0x1, 0, TW_ECX, 22, 0x0},
     {"pclmulqdq", 0x1, 0, TW_ECX, 1, 0x0},
     {"popcnt", 0x1, 0, TW_ECX, 23, 0x0},
-    {"rdrand", 0x1, 0, TW_ECX, 30, 0x0},
     {"sse", 0x1, 0, TW_EDX, 25, 0x0},
     {"sse2", 0x1, 0, TW_EDX, 26, 0x0},
     {"sse3", 0x1, 0, TW_ECX, 0, 0x0},
     {"sse4_1", 0x1, 0, TW_ECX, 19, 0x0},
     {"sse4_2", 0x1, 0, TW_ECX, 20, 0x0},
     {"ssse3", 0x1, 0, TW_ECX, 9, 0x0},
-    {"xsave", 0x1, 0, TW_ECX, 26, 0x0},
     {NULL, 0, 0, TW_EAX, 0, 0},
 };
 
 static const struct tw_target tw_targets[] = {
-    {"haswell", "libtensorwright_kernels.so", tw_features_0},
+    {"haswell", "libtensorwright_kernels.haswell.so", tw_features_0},
 };

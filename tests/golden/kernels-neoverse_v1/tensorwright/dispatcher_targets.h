@@ -6,5 +6,5 @@ static const struct tw_feature tw_features_0[] = {
 };
 
 static const struct tw_target tw_targets[] = {
-    {"neoverse.v1", "libtensorwright_kernels.so", tw_features_0},
+    {"neoverse.v1", "libtensorwright_kernels.neoverse.v1.so", tw_features_0},
 };

@@ -3,11 +3,7 @@
 
 static const struct tw_feature tw_features_0[] = {
     {"abm", 0x80000001, 0, TW_ECX, 5, 0x0},
-    {"adx", 0x7, 0, TW_EBX, 19, 0x0},
     {"aes", 0x1, 0, TW_ECX, 25, 0x0},
-    {"amx_bf16", 0x7, 0, TW_EDX, 22, 0x60000},
-    {"amx_int8", 0x7, 0, TW_EDX, 25, 0x60000},
-    {"amx_tile", 0x7, 0, TW_EDX, 24, 0x60000},
     {"avx", 0x1, 0, TW_ECX, 28, 0x6},
     {"avx2", 0x7, 0, TW_EBX, 5, 0x6},
     {"avx512_bf16", 0x7, 1, TW_EAX, 5, 0xe6},
@@ -24,9 +20,6 @@ static const struct tw_feature tw_features_0[] = {
     {"avx512vl", 0x7, 0, TW_EBX, 31, 0xe6},
     {"bmi1", 0x7, 0, TW_EBX, 3, 0x0},
     {"bmi2", 0x7, 0, TW_EBX, 8, 0x0},
-    {"cldemote", 0x7, 0, TW_ECX, 25, 0x0},
-    {"clflushopt", 0x7, 0, TW_EBX, 23, 0x0},
-    {"clwb", 0x7, 0, TW_EBX, 24, 0x0},
     {"cx16", 0x1, 0, TW_ECX, 13, 0x0},
     {"f16c", 0x1, 0, TW_ECX, 29, 0x6},
     {"fma", 0x1, 0, TW_ECX, 12, 0x6},
@@ -34,15 +27,8 @@ static const struct tw_feature tw_features_0[] = {
     {"lahf_lm", 0x80000001, 0, TW_ECX, 0, 0x0},
     {"mmx", 0x1, 0, TW_EDX, 23, 0x0},
     {"movbe", 0x1, 0, TW_ECX, 22, 0x0},
-    {"movdir64b", 0x7, 0, TW_ECX, 28, 0x0},
-    {"movdiri", 0x7, 0, TW_ECX, 27, 0x0},
     {"pclmulqdq", 0x1, 0, TW_ECX, 1, 0x0},
     {"popcnt", 0x1, 0, TW_ECX, 23, 0x0},
-    {"rdpid", 0x7, 0, TW_ECX, 22, 0x0},
-    {"rdrand", 0x1, 0, TW_ECX, 30, 0x0},
-    {"rdseed", 0x7, 0, TW_EBX, 18, 0x0},
-    {"serialize", 0x7, 0, TW_EDX, 14, 0x0},
-    {"sha_ni", 0x7, 0, TW_EBX, 29, 0x0},
     {"sse", 0x1, 0, TW_EDX, 25, 0x0},
     {"sse2", 0x1, 0, TW_EDX, 26, 0x0},
     {"sse3", 0x1, 0, TW_ECX, 0, 0x0},
@@ -51,13 +37,9 @@ static const struct tw_feature tw_features_0[] = {
     {"ssse3", 0x1, 0, TW_ECX, 9, 0x0},
     {"vaes", 0x7, 0, TW_ECX, 9, 0x6},
     {"vpclmulqdq", 0x7, 0, TW_ECX, 10, 0x6},
-    {"waitpkg", 0x7, 0, TW_ECX, 5, 0x0},
-    {"xsave", 0x1, 0, TW_ECX, 26, 0x0},
-    {"xsavec", 0xd, 1, TW_EAX, 1, 0x0},
-    {"xsaveopt", 0xd, 1, TW_EAX, 0, 0x0},
     {NULL, 0, 0, TW_EAX, 0, 0},
 };
 
 static const struct tw_target tw_targets[] = {
-    {"sapphirerapids", "libtensorwright_kernels.so", tw_features_0},
+    {"sapphirerapids", "libtensorwright_kernels.sapphirerapids.so", tw_features_0},
 };

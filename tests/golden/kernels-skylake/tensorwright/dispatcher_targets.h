@@ -3,13 +3,11 @@
 
 static const struct tw_feature tw_features_0[] = {
     {"abm", 0x80000001, 0, TW_ECX, 5, 0x0},
-    {"adx", 0x7, 0, TW_EBX, 19, 0x0},
     {"aes", 0x1, 0, TW_ECX, 25, 0x0},
     {"avx", 0x1, 0, TW_ECX, 28, 0x6},
     {"avx2", 0x7, 0, TW_EBX, 5, 0x6},
     {"bmi1", 0x7, 0, TW_EBX, 3, 0x0},
     {"bmi2", 0x7, 0, TW_EBX, 8, 0x0},
-    {"clflushopt", 0x7, 0, TW_EBX, 23, 0x0},
     {"cx16", 0x1, 0, TW_ECX, 13, 0x0},
     {"f16c", 0x1, 0, TW_ECX, 29, 0x6},
     {"fma", 0x1, 0, TW_ECX, 12, 0x6},
@@ -18,20 +16,15 @@ static const struct tw_feature tw_features_0[] = {
     {"movbe", 0x1, 0, TW_ECX, 22, 0x0},
     {"pclmulqdq", 0x1, 0, TW_ECX, 1, 0x0},
     {"popcnt", 0x1, 0, TW_ECX, 23, 0x0},
-    {"rdrand", 0x1, 0, TW_ECX, 30, 0x0},
-    {"rdseed", 0x7, 0, TW_EBX, 18, 0x0},
     {"sse", 0x1, 0, TW_EDX, 25, 0x0},
     {"sse2", 0x1, 0, TW_EDX, 26, 0x0},
     {"sse3", 0x1, 0, TW_ECX, 0, 0x0},
     {"sse4_1", 0x1, 0, TW_ECX, 19, 0x0},
     {"sse4_2", 0x1, 0, TW_ECX, 20, 0x0},
     {"ssse3", 0x1, 0, TW_ECX, 9, 0x0},
-    {"xsave", 0x1, 0, TW_ECX, 26, 0x0},
-    {"xsavec", 0xd, 1, TW_EAX, 1, 0x0},
-    {"xsaveopt", 0xd, 1, TW_EAX, 0, 0x0},
     {NULL, 0, 0, TW_EAX, 0, 0},
 };
 
 static const struct tw_target tw_targets[] = {
-    {"skylake", "libtensorwright_kernels.so", tw_features_0},
+    {"skylake", "libtensorwright_kernels.skylake.so", tw_features_0},
 };

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+from tests.planned import planned
+
+from tfbuild.dispatcher import DispatchTarget
+from tfbuild.errors import UsageError
+from tfbuild.fleet import Fleet, fleet_of
+from tfbuild.render import dispatch_target
+from tfbuild.request import Request, fleet_for
+
+NAMES = ("x86_64_v3", "haswell", "skylake", "skylake_avx512", "zen3", "zen4", "sapphirerapids")
+PLANS = {name: planned(name) for name in NAMES}
+
+
+def fleet(*names: str) -> Fleet:
+    return fleet_of(PLANS[name] for name in names)
+
+
+def test_a_wheel_for_one_target_is_a_fleet_of_one() -> None:
+    plan = PLANS["skylake"]
+    alone = fleet("skylake")
+    assert (alone.key, alone.version) == (plan.key, plan.version)
+
+
+@given(st.permutations(NAMES))
+def test_the_order_in_which_targets_are_named_does_not_matter(names: list[str]) -> None:
+    assert fleet(*names) == fleet(*NAMES)
+
+
+def test_wider_vectors_come_first_then_more_features() -> None:
+    order = fleet("haswell", "zen4", "skylake_avx512", "sapphirerapids", "zen3").targets
+    assert order == ("zen4", "sapphirerapids", "skylake_avx512", "zen3", "haswell")
+
+
+@given(st.sets(st.sampled_from(NAMES), min_size=2))
+def test_no_library_hides_a_better_one(names: set[str]) -> None:
+    """Where the features of one are among another's, the other is asked first."""
+    plans = fleet(*names).plans
+    for place, plan in enumerate(plans):
+        assert not any(set(plan.required) < set(later.required) for later in plans[place + 1 :])
+
+
+def test_the_local_version_stands_for_the_set_and_is_no_number() -> None:
+    one, other = fleet("haswell", "zen4"), fleet("haswell", "zen3")
+    assert one.version != other.version
+    assert str(Version(one.version)) == one.version
+    assert one.key != other.key
+
+
+def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
+    rows = [dispatch_target(plan) for plan in fleet(*NAMES).plans]
+    assert all(isinstance(row, DispatchTarget) for row in rows)
+    assert len({row.library for row in rows}) == len({row.name for row in rows}) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arch", "said"),
+    [
+        ("haswell,haswell", "names haswell twice"),
+        ("haswell,stock", "stock cannot stand in a fleet"),
+        ("haswell,neoverse_v1", "one wheel cannot be for aarch64 and x86_64"),
+        (" , ", "names no target"),
+    ],
+)
+def test_sets_that_make_no_wheel_are_refused(arch: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fleet_for(Request(arch=arch, compiler="clang@16.0.6", python="3.11"))
+
+
+def test_a_full_build_is_for_one_target() -> None:
+    with pytest.raises(UsageError, match="one target"):
+        fleet_for(Request(arch="haswell,zen4", scope="full", compiler="clang@16.0.6"))
