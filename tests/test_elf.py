@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.elf import demangled, exported, floors, shared_objects, undefined
+from tfbuild.elf import (
+    code,
+    demangled,
+    exported,
+    floors,
+    function_at,
+    isa_needed,
+    needed,
+    shared_objects,
+    undefined,
+)
 from tfbuild.errors import WheelError
 
 pytestmark = pytest.mark.toolchain
@@ -165,3 +175,45 @@ def test_a_library_cut_in_half_is_refused(tmp_path: Path) -> None:
 def test_names_are_demangled_in_their_order() -> None:
     assert demangled(["_ZN10tensorflow4LendEi", "plain"]) == ("tensorflow::Lend(int)", "plain")
     assert demangled([]) == ()
+
+
+def test_needed_libraries_are_named_in_their_order(tmp_path: Path) -> None:
+    text = 'extern "C" int f() { return 1; }'
+    assert needed(library(tmp_path, "x", text, "-nostdlib")) == ()
+    beside = ("-Wl,--no-as-needed", f"-L{tmp_path}", "-l:libx.so")
+    assert needed(library(tmp_path, "y", text, "-nostdlib", *beside)) == ("libx.so",)
+    both = ("-nostdlib", *beside, "-lc")
+    assert needed(library(tmp_path, "z", text, *both)) == ("libx.so", "libc.so.6")
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_the_level_that_a_library_is_marked_for_is_read(level: str, tmp_path: Path) -> None:
+    path = library(tmp_path, "x", 'extern "C" int f() { return 1; }', f"-Wl,-z,{level}")
+    assert isa_needed(path) == level
+
+
+def test_flags_alone_mark_nothing(tmp_path: Path) -> None:
+    path = library(tmp_path, "x", 'extern "C" int f() { return 1; }', "-march=x86-64-v4")
+    assert isa_needed(path) == ""
+
+
+def test_functions_begin_where_symbols_and_unwinding_say(tmp_path: Path) -> None:
+    text = 'extern "C" { int f() { return 1; } static int g() { return 2; } int (*p)() = g; }'
+    whole = code(library(tmp_path, "x", text, "-nostdlib"))
+    assert whole.machine == "x86_64"
+    assert [section.name for section in whole.sections] == [".text"]
+    assert len(whole.starts) == 2
+    flags = ("-nostdlib", "-s", "-fvisibility=hidden")
+    assert code(library(tmp_path, "y", text, *flags)).starts == whole.starts
+    silent = (*flags, "-fno-exceptions", "-fno-asynchronous-unwind-tables")
+    bare = code(library(tmp_path, "z", text, *silent))
+    assert bare.starts == ()
+
+
+def test_an_address_between_functions_is_in_none(tmp_path: Path) -> None:
+    text = 'extern "C" { int f() { return 1; } }\nint g(int x) { return x; }'
+    path = library(tmp_path, "x", text, "-nostdlib", "-falign-functions=64")
+    (section,) = code(path).sections
+    assert function_at(path, section.address) == "f"
+    assert function_at(path, section.address + 60) == ""
+    assert function_at(path, section.address + 64) == "g(int)"

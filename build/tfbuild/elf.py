@@ -1,22 +1,41 @@
-"""What a shared library takes from others and shares with them."""
+"""What a shared library takes from others and shares with them, and where its code is."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elftools.common.exceptions import ELFError
+from elftools.construct.core import ConstructError
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from elftools.elf.sections import NoteSection
 
 from tfbuild.errors import WheelError
 from tfbuild.run import run
 
 _RUNTIME = ("GLIBC_", "GLIBCXX_", "CXXABI_", "GCC_")
 _VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)$")
+_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+_ALLOCATED, _EXECUTABLE = 0x2, 0x4  # sh_flags
+_UNDEFINED = 0  # st_shndx
+_FUNCTION, _INDIRECT = 2, 10  # the type in st_info
+# What linkers write: version 1, offsets of 4 bytes from here, entries from .eh_frame_hdr's address.
+_UNWIND_TABLE = b"\x01\x1b\x03\x3b"
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+_ENTRY = struct.Struct("<ii")  # of .eh_frame_hdr's table: where a function and its unwinding are
+_LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPERTY_X86_ISA_1
+
+
+# What pyelftools raises for bytes that are no ELF file, or not all of one.
+_NOT_WHOLE = (ELFError, ConstructError, struct.error, OSError, ValueError, AttributeError, KeyError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,12 +46,38 @@ class Symbol:
     name: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """Executable bytes of a library: `offset` is in the file, `address` where they are loaded."""
+
+    name: str
+    offset: int
+    size: int
+    address: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code:
+    """The executable sections of a library for `machine`, and where functions begin in them.
+
+    `starts` are sorted offsets in the file, each inside a section.
+    """
+
+    machine: str
+    sections: tuple[Section, ...]
+    starts: tuple[int, ...]
+
+    def section_at(self, offset: int) -> Section:
+        """The section that holds a byte of the code."""
+        return next(each for each in self.sections if 0 <= offset - each.offset < each.size)
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[ELFFile]:
     try:
         with path.open("rb") as file:
             yield ELFFile(file)
-    except (ELFError, OSError) as error:
+    except _NOT_WHOLE as error:
         raise WheelError(f"{path.name} is not a whole ELF library ({error})") from error
 
 
@@ -86,6 +131,134 @@ def exported(path: Path) -> frozenset[str]:
     """Mangled names that a library exports as data."""
     found = _nm(path, "--dynamic", "--defined-only")
     return frozenset(s.name.partition("@")[0] for s in found if s.kind in "BDVu")
+
+
+def needed(path: Path) -> tuple[str, ...]:
+    """The libraries that must be there to load this one (DT_NEEDED)."""
+    with _opened(path) as elf:
+        return tuple(
+            tag.needed
+            for section in elf.iter_sections()
+            if isinstance(section, DynamicSection)
+            for tag in section.iter_tags("DT_NEEDED")
+        )
+
+
+def isa_needed(path: Path) -> str:
+    """The x86-64 level that the library is marked to need, such as x86-64-v3; empty without a mark.
+
+    It is GNU_PROPERTY_X86_ISA_1_NEEDED (psABI supplement for x86-64), which compilers write only
+    when asked: no mark says nothing.
+    """
+    with _opened(path) as elf:
+        bits = [
+            prop.pr_data
+            for section in elf.iter_sections()
+            if isinstance(section, NoteSection)
+            for note in section.iter_notes()
+            if note["n_type"] == "NT_GNU_PROPERTY_TYPE_0"
+            for prop in note["n_desc"]
+            if prop.pr_type == "GNU_PROPERTY_X86_ISA_1_NEEDED"
+        ]
+    highest = max((bit.bit_length() for bit in bits if isinstance(bit, int)), default=0)
+    return (*_LEVELS, "an unknown level")[min(highest - 1, len(_LEVELS))] if highest else ""
+
+
+def code(path: Path) -> Code:
+    """Where a library has its code. Raises WheelError for one that cannot be looked through.
+
+    Functions begin where the unwind table (.eh_frame_hdr) says, which a stripped library has too,
+    and where a symbol of a function is.
+    """
+    with _opened(path) as elf:
+        machine = _MACHINES.get(elf["e_machine"])
+        if machine is None or not elf.little_endian or elf.elfclass != 64:  # noqa: PLR2004  (bits)
+            raise WheelError(f"{path.name} is for {elf['e_machine']}, not x86_64 or aarch64")
+        if not elf.num_sections():
+            raise WheelError(f"{path.name} has no section headers to find its code by")
+        sections = tuple(sorted(_executable(elf), key=lambda section: section.offset))
+        addresses = {*_unwound(elf), *(address for address, _, _ in _functions(elf))}
+    return Code(machine=machine, sections=sections, starts=_starts(sections, addresses))
+
+
+def function_at(path: Path, address: int) -> str:
+    """The demangled name of the function that holds an address; empty where no symbol tells."""
+    with _opened(path) as elf:
+        for start, size, name in _functions(elf):
+            if start <= address < start + size:
+                strings = elf.get_section(_symbols(elf)["sh_link"])
+                return demangled([strings.get_string(name)])[0]
+    return ""
+
+
+def _executable(elf: ELFFile) -> Iterator[Section]:
+    for section in elf.iter_sections():
+        flags = section["sh_flags"]
+        if (
+            section["sh_type"] != "SHT_PROGBITS"
+            or not flags & _EXECUTABLE
+            or not flags & _ALLOCATED
+        ):
+            continue
+        _need_whole(elf, section)
+        yield Section(
+            name=section.name,
+            offset=section["sh_offset"],
+            size=section["sh_size"],
+            address=section["sh_addr"],
+        )
+
+
+def _unwound(elf: ELFFile) -> Iterator[int]:
+    """Addresses of functions in the table that the unwinder searches (LSB Core, .eh_frame_hdr)."""
+    header = elf.get_section_by_name(".eh_frame_hdr")
+    data = _data(elf, header)
+    if not data.startswith(_UNWIND_TABLE):
+        return
+    (count,) = struct.unpack_from("<I", data, 8)
+    for start, _ in _ENTRY.iter_unpack(data[12 : 12 + count * _ENTRY.size]):
+        yield header["sh_addr"] + start
+
+
+def _functions(elf: ELFFile) -> Iterator[tuple[int, int, int]]:
+    """Each function's address, size, and name as an offset in the string table.
+
+    A large library has a million symbols: too many for pyelftools' own objects.
+    """
+    for name, info, _, section, address, size in _SYMBOL.iter_unpack(_data(elf, _symbols(elf))):
+        if info & 0xF in (_FUNCTION, _INDIRECT) and section != _UNDEFINED:
+            yield address, size, name
+
+
+def _symbols(elf: ELFFile) -> Any:  # noqa: ANN401  (pyelftools has no types)
+    """The whole symbol table, the dynamic one of a stripped library, or None."""
+    return elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+
+
+def _data(elf: ELFFile, section: Any) -> bytes:  # noqa: ANN401
+    """The bytes of a section; none for a section that is not there."""
+    if section is None:
+        return b""
+    _need_whole(elf, section)
+    elf.stream.seek(section["sh_offset"])
+    data: bytes = elf.stream.read(section["sh_size"])
+    return data
+
+
+def _need_whole(elf: ELFFile, section: Any) -> None:  # noqa: ANN401
+    if section["sh_offset"] + section["sh_size"] > elf.stream_len:
+        raise ELFError(f"{section.name} goes on behind its end")
+
+
+def _starts(sections: tuple[Section, ...], addresses: set[int]) -> tuple[int, ...]:
+    """The addresses that are in a section, as offsets in the file."""
+    ordered = sorted(addresses)
+    found: list[int] = []
+    for section in sections:
+        first = bisect.bisect_left(ordered, section.address)
+        last = bisect.bisect_left(ordered, section.address + section.size)
+        found += [each - section.address + section.offset for each in ordered[first:last]]
+    return tuple(sorted(found))
 
 
 def demangled(names: list[str]) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ class Feature:
     banned: str = ""
     since: Mapping[str, str] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
+    iced: str = ""
+    capstone: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +128,8 @@ def _feature(name: str, architecture: str, row: Mapping[str, Any]) -> Feature:
         leaf, subleaf, register, bit = fields["cpuid"]
         fields["cpuid"] = CpuidBit(leaf=leaf, subleaf=subleaf, register=register, bit=bit)
     fields["aliases"] = tuple(fields.pop("cpuinfo", ()))
+    if architecture == "x86_64":
+        fields.setdefault("iced", name.upper())
     return Feature(name=name, architecture=architecture, **fields)
 
 

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.compiled import KERNEL, QUICK, VNNI, library
+from tests.published import tuned_for, written
+
+from tfbuild import dispatcher, flags
+from tfbuild.audit import audit, describe, judge
+from tfbuild.claims import Role
+from tfbuild.download import sha256_of
+from tfbuild.errors import AuditError, ChecksumError, WheelError
+from tfbuild.features import STOCK_BASELINE
+from tfbuild.libraries import look_at
+from tfbuild.records import pretty
+from tfbuild.repack import repack
+from tfbuild.settings import Places
+from tfbuild.targets import STOCK_FLAGS, parse_target
+from tfbuild.wheel import encode_digest
+
+pytestmark = pytest.mark.toolchain
+
+TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
+STOCK_STEM = "tensorflow_cpu-2.14.1"
+CORE = "tensorflow/libtensorflow_cc.so.2"
+DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
+XGETBV = """
+#include <cpuid.h>
+int ready(void) {
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low & 6;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Libraries by name; what is called after a target is what its flags make of KERNEL."""
+    folder = tmp_path_factory.mktemp("made")
+
+    def kernels(name: str, march: str, *options: str, text: str = KERNEL) -> Path:
+        return library(folder, name, text, *QUICK, f"-march={march}", "-s", *options)
+
+    return {
+        "core": library(folder, "core", KERNEL, *QUICK, "-mavx"),
+        "other core": library(folder, "other", KERNEL, *QUICK, "-mavx", "-O1"),
+        "dispatcher": library(folder, "dispatcher", XGETBV, *QUICK),
+        "wide dispatcher": library(folder, "wide", XGETBV + KERNEL, *QUICK, "-mavx2"),
+        "haswell": kernels("haswell", "haswell"),
+        "skylake_avx512": kernels("skx", "skylake-avx512"),
+        "smuggling haswell": kernels("smuggling", "haswell", text=KERNEL + VNNI),
+        STOCK_FLAGS: kernels("control", "x86-64", "-mavx"),
+        "new glibc": library(
+            folder, "new", "int dlclose(void*); int f(void) { return dlclose(f); }", "-O1"
+        ),
+    }
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
+
+
+@pytest.fixture
+def stock(made: Mapping[str, Path], tmp_path: Path) -> Path:
+    return stock_wheel(tmp_path / "stock", {CORE: made["core"]})
+
+
+def stock_wheel(folder: Path, libraries: Mapping[str, Path], tags: str = TAGS) -> Path:
+    info = f"{STOCK_STEM}.dist-info"
+    members = {
+        "tensorflow/__init__.py": b"",
+        **{file: path.read_bytes() for file, path in libraries.items()},
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.14.1\n",
+    }
+    lines = [f"{name},{_digest(data)},{len(data)}" for name, data in members.items()]
+    record = "\n".join([*lines, f"{info}/RECORD,,", ""])
+    path = folder / f"{STOCK_STEM}-{tags}.whl"
+    return written(path, members | {f"{info}/RECORD": record.encode()})
+
+
+def _digest(data: bytes) -> str:
+    return encode_digest("sha256", hashlib.sha256(data).digest())
+
+
+def tuned_wheel(
+    stock: Path, kernels: Mapping[str, Path], dispatching: Path, *, more: Mapping[str, Path]
+) -> Path:
+    """A wheel with a library for each target, which says of itself just what is true."""
+    claims = tuple(
+        dataclasses.replace(
+            claim,
+            size=kernels[claim.target].stat().st_size,
+            sha256=sha256_of(kernels[claim.target]),
+            required_features=tuple(
+                sorted(flags.required_features(parse_target(claim.target), {}))
+            ),
+            floors=look_at(kernels[claim.target]).floors,
+            census=look_at(kernels[claim.target]).census,
+        )
+        for claim in tuned_for(tuple(kernels)).libraries
+    )
+    said = dataclasses.replace(
+        tuned_for(tuple(kernels)), libraries=claims, stock_sha256=sha256_of(stock)
+    )
+    own = {claim.file: kernels[claim.target] for claim in claims}
+    return repack(
+        stock,
+        local="tried",
+        add={DISPATCHER: dispatching, **own, **more},
+        out_dir=stock.parent / "tuned",
+        dist_info_files={"tuned.json": said.to_bytes()},
+    )
+
+
+def honest(stock: Path, made: Mapping[str, Path], *targets: str, **more: Path) -> Path:
+    kernels = {target: made[target] for target in targets}
+    return tuned_wheel(stock, kernels, made["dispatcher"], more=more)
+
+
+def test_an_honest_wheel_is_what_it_says(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    found = audit(honest(stock, made, "skylake_avx512", "haswell"), places=places, stock=stock)
+    judge(found)
+    assert found.problems == ()
+    assert found.platform == "manylinux_2_17_x86_64"
+    assert (found.stock, found.targets) == (stock.name, ("skylake_avx512", "haswell"))
+    roles = {library.name: library.role for library in found.libraries}
+    assert roles == {
+        "libtensorflow_cc.so.2": Role.STOCK,
+        dispatcher.LIBRARY: Role.DISPATCHER,
+        "haswell": Role.KERNELS,
+        "skylake.avx512": Role.KERNELS,
+    }
+    by_name = {library.name: library for library in found.libraries}
+    assert by_name["libtensorflow_cc.so.2"].difference == {}
+    assert "avx" in by_name["libtensorflow_cc.so.2"].census
+    assert by_name[dispatcher.LIBRARY].census.keys() == {"x86_64", "xsave"}
+    assert {"fma", "avx"} <= by_name["haswell"].census.keys()
+    assert by_name["haswell"].difference == by_name["haswell"].census
+    assert "fma" in by_name["haswell"].required
+
+
+def test_a_person_sees_the_difference_and_the_verdict(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    found = audit(honest(stock, made, "haswell"), places=places, stock=stock)
+    text = describe(found)
+    lines = text.splitlines()
+    assert lines[-1] == "It is what it says."
+    assert f"stock     {stock.name}" in lines
+    (head,) = (line for line in lines if line.startswith("instructions"))
+    assert head.split("  ")[-1] == "haswell"
+    (fused,) = (line.split() for line in lines if line.startswith("fma "))
+    assert int(fused[-1]) > 0
+    (idle,) = (line.split() for line in lines if line.startswith("pclmulqdq"))
+    assert idle[-1] == "0"
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_the_answer_for_a_machine_is_whole(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    found = audit(honest(stock, made, "haswell"), places=places, stock=stock)
+    fields = json.loads(pretty(found))
+    assert fields["schema"] == 1
+    assert fields["libraries"][0]["role"] in {role.value for role in Role}
+    assert str(places.cache) not in pretty(found)
+
+
+def test_a_hidden_instruction_is_named(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = tuned_wheel(stock, {"haswell": made["smuggling haswell"]}, made["dispatcher"], more={})
+    found = audit(wheel, places=places, stock=stock)
+    (problem,) = found.problems
+    assert problem.startswith("haswell: 1 of avx512_vnni, which it may not use: vpdpbusd zmm0")
+    assert "smuggled (.text+0x" in problem
+    assert describe(found).splitlines()[-1] == f"problem: {problem}"
+    with pytest.raises(AuditError, match="is not what it says: haswell: 1 of avx512_vnni") as error:
+        judge(found)
+    assert error.value.exit_code == 34
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_flags_that_did_nothing_are_seen(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = tuned_wheel(stock, {"haswell": made[STOCK_FLAGS]}, made["dispatcher"], more={})
+    (problem,) = audit(wheel, places=places, stock=stock).problems
+    assert "haswell: its flags did nothing" in problem
+
+
+def test_the_control_wheel_has_what_stock_has_and_no_more(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    found = audit(honest(stock, made, STOCK_FLAGS), places=places, stock=stock)
+    assert found.problems == ()
+    (kernels,) = (each for each in found.libraries if each.role is Role.KERNELS)
+    assert kernels.census.keys() <= STOCK_BASELINE | {"x86_64"}
+    tuned = tuned_wheel(stock, {STOCK_FLAGS: made["haswell"]}, made["dispatcher"], more={})
+    problems = audit(tuned, places=places, stock=stock).problems
+    assert {"fma", "abm"} <= {problem.split()[3].rstrip(",") for problem in problems}
+
+
+def test_a_dispatcher_that_not_every_cpu_can_run_is_seen(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = tuned_wheel(stock, {"haswell": made["haswell"]}, made["wide dispatcher"], more={})
+    problems = audit(wheel, places=places, stock=stock).problems
+    assert any(f"{dispatcher.LIBRARY}: " in each and " of avx, " in each for each in problems)
+
+
+def test_a_newer_glibc_than_the_tag_says_is_seen(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = honest(stock, made, "haswell", **{"tensorflow/new.so": made["new glibc"]})
+    problems = audit(wheel, places=places, stock=stock).problems
+    assert any(each.startswith("tensorflow/new.so: it asks for GLIBC 2.3") for each in problems)
+    assert any(each.startswith("tensorflow/new.so is not in stock") for each in problems)
+    with pytest.raises(AuditError, match=r"\(and 1 more\)"):
+        judge(audit(wheel, places=places, stock=stock))
+
+
+def test_a_library_of_another_machine_is_seen(
+    made: Mapping[str, Path], places: Places, tmp_path: Path
+) -> None:
+    arm = library(tmp_path, "arm", KERNEL, *QUICK, compiler="aarch64-linux-gnu-gcc")
+    stock = stock_wheel(tmp_path / "stock", {CORE: arm})
+    problems = audit(stock, places=places).problems
+    assert problems == (f"{CORE} is for aarch64, the wheel is manylinux_2_17_x86_64",)
+
+
+def test_a_stock_library_that_was_changed_is_counted_again(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    changed = stock_wheel(stock.parent / "changed", {CORE: made["other core"]})
+    wheel = honest(changed, made, "haswell")
+    record = _said_of(wheel, stock)
+    found = audit(record, places=places, stock=stock)
+    assert found.problems == (f"{CORE} is not as stock, and tuned.json does not name it",)
+    (core,) = (each for each in found.libraries if each.file == CORE)
+    before, after = (look_at(made[name]).census for name in ("core", "other core"))
+    assert core.difference == {
+        name: after.get(name, 0) - before.get(name, 0)
+        for name in {**before, **after}
+        if after.get(name, 0) != before.get(name, 0)
+    }
+
+
+def _said_of(wheel: Path, stock: Path) -> Path:
+    """The wheel, saying that it was made from another stock wheel."""
+    name = "tensorflow_cpu-2.14.1+tried.dist-info/tuned.json"
+    with zipfile.ZipFile(wheel) as archive:
+        members = {each: archive.read(each) for each in archive.namelist()}
+    old = members[name]
+    said = json.loads(old) | {"stock_sha256": sha256_of(stock)}
+    members[name] = json.dumps(said).encode()
+    record = "tensorflow_cpu-2.14.1+tried.dist-info/RECORD"
+    line, truth = (f"{name},{_digest(data)},{len(data)}" for data in (old, members[name]))
+    members[record] = members[record].replace(line.encode(), truth.encode())
+    return written(wheel, members)
+
+
+def test_without_a_stock_wheel_it_is_said_to_be_missing(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    found = audit(honest(stock, made, "haswell"), places=places)
+    assert found.stock == ""
+    assert found.problems == ()
+    assert {each.role for each in found.libraries} == {Role.OTHER, Role.DISPATCHER, Role.KERNELS}
+    assert {each.difference for each in found.libraries} == {None}
+    assert "stock     not here" in describe(found)
+
+
+def test_another_stock_wheel_is_refused(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    other = stock_wheel(stock.parent / "other", {CORE: made["other core"]})
+    with pytest.raises(ChecksumError, match="is pinned to"):
+        audit(honest(stock, made, "haswell"), places=places, stock=other)
+
+
+def test_a_wheel_without_tuned_kernels_is_looked_at_too(stock: Path, places: Places) -> None:
+    found = audit(stock, places=places)
+    judge(found)
+    assert "none: it is not a tuned wheel" in describe(found)
+    assert [each.role for each in found.libraries] == [Role.OTHER]
+    (same,) = audit(stock, places=places, stock=stock).libraries
+    assert (same.role, same.difference) == (Role.STOCK, {})
+
+
+def test_bytes_that_are_not_records_are_refused(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = honest(stock, made, "haswell")
+    with zipfile.ZipFile(wheel) as archive:
+        members = {each: archive.read(each) for each in archive.namelist()}
+    written(wheel, members | {DISPATCHER: made["wide dispatcher"].read_bytes()})
+    with pytest.raises(AuditError, match="is not what RECORD says"):
+        audit(wheel, places=places, stock=stock)
+
+
+def test_a_platform_that_nobody_knows_is_refused(
+    made: Mapping[str, Path], places: Places, tmp_path: Path
+) -> None:
+    tags = "cp311-cp311-manylinux_2_99_x86_64"
+    wheel = stock_wheel(tmp_path / "stock", {CORE: made["core"]}, tags)
+    with pytest.raises(AuditError, match="knows no platform manylinux_2_99_x86_64"):
+        audit(wheel, places=places)
+
+
+def test_a_library_that_is_not_whole_is_refused(
+    made: Mapping[str, Path], places: Places, tmp_path: Path
+) -> None:
+    half = tmp_path / "half.so"
+    half.write_bytes(made["core"].read_bytes()[:900])
+    wheel = stock_wheel(tmp_path / "stock", {CORE: half})
+    with pytest.raises(WheelError, match=r"libtensorflow_cc\.so\.2 is not a whole ELF library"):
+        audit(wheel, places=places)
+    assert not list((places.cache / "census").iterdir())
+
+
+def test_the_same_bytes_are_counted_once(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    """What the cache says is taken, so nothing was counted; what it cannot say is counted anew."""
+    first = audit(stock, places=places)
+    (kept,) = (places.cache / "census").iterdir()
+    assert kept.name == f"{sha256_of(made['core'])}.json"
+    whole = kept.read_text()
+    kept.write_text(whole.replace('"x86_64": ', '"x86_64": 1000'))
+    assert audit(stock, places=places).libraries[0].census["x86_64"] > 10_000
+    for torn in ("", "{", "[]", whole[:90], whole.replace("iced-x86", "iced-x87")):
+        kept.write_text(torn)
+        assert audit(stock, places=places) == first
+        assert kept.read_text() == whole
+
+
+def test_other_bytes_under_the_pinned_stock_wheels_name_are_not_taken(
+    stock: Path, places: Places
+) -> None:
+    places.downloads.mkdir(parents=True)
+    shutil.copy(stock, places.downloads)
+    assert audit(stock, places=places).stock == ""

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.published import tuned_for
+
+from tfbuild.claims import Library, Role, foreign, is_idle, problems
+from tfbuild.targets import STOCK_FLAGS
+from tfbuild.tuned import KernelLibrary, Tuned
+
+HASWELL = {"x86_64": 90, "avx": 5, "avx2": 3, "fma": 2}
+CONTROL = {"x86_64": 90, "sse4_1": 1, "avx": 5}
+
+
+def tuned(*targets: str, **census: Mapping[str, int]) -> Tuned:
+    """A record whose libraries count what `census` says by target, or HASWELL."""
+    said = tuned_for(targets)
+    counted = (
+        dataclasses.replace(each, census=census.get(each.target, HASWELL))
+        for each in said.libraries
+    )
+    return dataclasses.replace(said, libraries=tuple(counted))
+
+
+def shown(claim: KernelLibrary, **fields: Any) -> Library:  # noqa: ANN401
+    """A library that is just what is claimed, but for `fields`."""
+    whole: dict[str, Any] = {
+        "file": claim.file,
+        "name": claim.name,
+        "role": Role.KERNELS,
+        "size": claim.size,
+        "sha256": claim.sha256,
+        "census": claim.census,
+        "difference": claim.census,
+        "required": claim.required_features,
+        "floors": claim.floors,
+        "needed": (),
+        "isa_needed": "",
+    }
+    return Library(**whole | fields)
+
+
+DISPATCHER = dataclasses.replace(
+    shown(tuned("haswell").libraries[0]),
+    file="tensorflow/core/kernels/libtfkernel_tensorwright.so",
+    name="libtfkernel_tensorwright.so",
+    role=Role.DISPATCHER,
+    census={"x86_64": 700, "xsave": 1},
+    required=(),
+)
+
+
+def found(said: Tuned, *libraries: Library, stock: tuple[str, ...] = ()) -> list[str]:
+    return list(problems(said, (DISPATCHER, *libraries), stock))
+
+
+def test_a_wheel_that_is_what_it_says_has_no_problem() -> None:
+    said = tuned("haswell", "skylake_avx512")
+    assert found(said, *map(shown, said.libraries)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"size": 999}, "its bytes are not those that tuned.json names"),
+        ({"sha256": "5" * 64}, "its bytes are not those that tuned.json names"),
+        ({"floors": {"GLIBC": "2.34"}}, "it asks for GLIBC 2.14, it asks for GLIBC 2.34"),
+        ({"floors": {}}, "it asks for nothing"),
+        ({"census": HASWELL | {"avx2": 4}}, "counts 3 instructions of avx2, there are 4"),
+        ({"census": HASWELL | {"bmi1": 1}}, "counts 0 instructions of bmi1, there are 1"),
+    ],
+)
+def test_what_is_not_as_claimed_is_said(fields: dict[str, Any], part: str) -> None:
+    said = tuned("haswell")
+    (line,) = found(said, shown(said.libraries[0], **fields))
+    assert line.startswith("haswell: ")
+    assert part in line
+
+
+def test_a_target_whose_features_are_not_asked_for_is_said() -> None:
+    said = tuned("haswell")
+    less = dataclasses.replace(said.libraries[0], required_features=("avx", "avx2"))
+    (line,) = found(dataclasses.replace(said, libraries=(less,)), shown(less))
+    assert line.startswith("haswell: tuned.json does not require abm, aes, bmi1")
+
+
+@pytest.mark.parametrize("target", ["haswell", "skylake_avx512", "x86_64+fma"])
+def test_flags_that_did_nothing_are_seen(target: str) -> None:
+    said = tuned(target, **{target: CONTROL})
+    (line,) = found(said, shown(said.libraries[0]))
+    assert "its flags did nothing, there is no instruction of" in line
+
+
+def test_a_target_without_wider_vectors_may_show_nothing_new() -> None:
+    said = tuned("ivybridge", ivybridge=CONTROL)
+    assert found(said, shown(said.libraries[0])) == []
+    assert not is_idle(shown(said.libraries[0]))
+
+
+def test_the_control_wheel_must_show_nothing_new() -> None:
+    said = tuned(STOCK_FLAGS, **{STOCK_FLAGS: CONTROL})
+    library = shown(said.libraries[0])
+    assert found(said, library) == []
+    assert foreign(library, control=True) == {}
+    loud = dataclasses.replace(library, census=HASWELL, required=("avx", "avx2", "fma"))
+    assert foreign(loud, control=True) == {"avx2": 3, "fma": 2}
+
+
+def test_foreign_instructions_are_those_that_are_not_asked_for() -> None:
+    library = shown(tuned("haswell").libraries[0])
+    more = dataclasses.replace(
+        library, census=HASWELL | {"avx512f": 1, "rtm": 2, "sha_ni": 3, "undecoded": 4}
+    )
+    assert foreign(library, control=False) == {}
+    assert foreign(more, control=False) == {"avx512f": 1, "rtm": 2, "sha_ni": 3, "undecoded": 4}
+    assert foreign(dataclasses.replace(more, role=Role.STOCK), control=False) == {}
+
+
+def test_the_dispatcher_is_baseline_code() -> None:
+    assert foreign(DISPATCHER, control=False) == {}
+    newer = dataclasses.replace(DISPATCHER, census={**DISPATCHER.census, "popcnt": 1})
+    assert foreign(newer, control=False) == {"popcnt": 1}
+
+
+def test_what_is_missing_or_too_much_is_said() -> None:
+    said = tuned("haswell", "zen2")
+    stray = dataclasses.replace(DISPATCHER, file="a/stray.so", role=Role.ADDED)
+    other = dataclasses.replace(DISPATCHER, file="a/other.so", role=Role.CHANGED)
+    lines = problems(said, (shown(said.libraries[0]), stray, other), ("a/other.so", "a/gone.so"))
+    assert list(lines) == [
+        "zen2: there is no tensorflow/core/kernels/tensorwright/zen2.so",
+        "there is no dispatcher",
+        "a/stray.so is not in stock, and tuned.json does not name it",
+        "a/other.so is not as stock, and tuned.json does not name it",
+        "a/gone.so of the stock wheel is missing",
+    ]
+
+
+def test_a_marked_dispatcher_would_not_load_everywhere() -> None:
+    said = tuned("haswell")
+    marked = dataclasses.replace(DISPATCHER, isa_needed="x86-64-v3")
+    lines = problems(said, (marked, shown(said.libraries[0])), None)
+    assert list(lines) == ["the dispatcher is marked to need x86-64-v3"]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from tfbuild.errors import AuditError
+from tfbuild.manylinux import breaches, policy_of
+
+STOCK = (
+    "cp311-cp311-manylinux2014_x86_64",
+    "cp311-cp311-manylinux_2_17_x86_64",
+)
+
+
+def test_two_names_of_a_platform_are_one_policy() -> None:
+    policy = policy_of(STOCK)
+    assert policy is not None
+    assert policy.name == "manylinux_2_17_x86_64"
+    assert policy == policy_of(STOCK[:1]) == policy_of(STOCK[1:])
+
+
+def test_the_oldest_platform_is_what_is_promised() -> None:
+    newer = "cp311-cp311-manylinux_2_28_x86_64"
+    policy = policy_of((*STOCK, newer))
+    assert policy is not None
+    assert policy.name == "manylinux_2_17_x86_64"
+    assert policy_of((newer,)) != policy
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_linux_promises_nothing(machine: str) -> None:
+    assert policy_of((f"cp311-cp311-linux_{machine}",)) is None
+
+
+@pytest.mark.parametrize(
+    "platform", ["manylinux_2_99_x86_64", "manylinux_2_17_sparc", "win_amd64", "any"]
+)
+def test_a_platform_that_nobody_knows_is_refused(platform: str) -> None:
+    with pytest.raises(AuditError, match=f"auditwheel knows no platform {platform}"):
+        policy_of((f"cp311-cp311-{platform}",))
+
+
+@pytest.mark.parametrize(
+    ("floors", "needed", "said"),
+    [
+        ({"GLIBC": "2.17", "GLIBCXX": "3.4.19"}, ["libc.so.6"], []),
+        ({"GLIBC": "2.34"}, [], ["it asks for GLIBC 2.34"]),
+        ({"GLIBCXX": "3.4.30", "CXXABI": "1.3.13"}, [], ["GLIBCXX 3.4.30", "CXXABI 1.3.13"]),
+        ({}, ["libtensorflow_cc.so.2", "ld-linux-x86-64.so.2"], []),
+        ({}, ["libcudart.so.12"], ["it needs libcudart.so.12"]),
+    ],
+)
+def test_what_a_platform_does_not_promise_is_said(
+    floors: dict[str, str], needed: list[str], said: list[str]
+) -> None:
+    policy = policy_of(STOCK)
+    assert policy is not None
+    found = list(breaches(policy, floors, needed, {"libtensorflow_cc.so.2"}))
+    assert len(found) == len(said)
+    for line, part in zip(found, said, strict=True):
+        assert part in line
+        assert line.endswith("which manylinux_2_17_x86_64 does not promise")
