@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -364,7 +364,29 @@ def test_off_keeps_the_stock_kernels_silently(wheel: Wheel) -> None:
 @pytest.mark.toolchain
 def test_an_unknown_target_falls_back(wheel: Wheel) -> None:
     answer = wheel.ask(env={"TENSORWRIGHT_TARGET": "zen"})
-    assert answer == stock("this wheel has no kernels for TENSORWRIGHT_TARGET=zen")
+    assert answer == stock("this wheel has no kernels for TENSORWRIGHT_TARGET=zen, only for zen4")
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_a_name_from_the_environment_cannot_break_the_line(wheel: Wheel) -> None:
+    answer = wheel.ask(env={"TENSORWRIGHT_TARGET": "a\n\x1b[2Jtensorwright: " + "b" * 100})
+    shown = "a??[2Jtensorwright: " + "b" * 44
+    assert answer == stock(
+        f"this wheel has no kernels for TENSORWRIGHT_TARGET={shown}, only for zen4"
+    )
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize("wanted", ["skylake_avx512", "skylake.avx512", "skylake-avx512"])
+def test_a_target_is_found_as_archspec_and_as_the_version_spell_it(
+    tmp_path: Path, wanted: str
+) -> None:
+    wheel = install(tmp_path, target("haswell"), target("skylake.avx512"), target("x"))
+    assert wheel.ask(env={"TENSORWRIGHT_TARGET": wanted}).loaded == "skylake.avx512"
+    for other in ("skylake_", "skylake_avx5122", "skylake_avx51", "_", "skylakeavx512"):
+        assert wheel.ask(env={"TENSORWRIGHT_TARGET": other}).loaded == ""
 
 
 @on_x86_64
@@ -374,29 +396,134 @@ def test_a_missing_library_falls_back(own_wheel: Wheel) -> None:
     assert own_wheel.ask() == stock("libzen4.so cannot be loaded: No such file or directory")
 
 
+def boundaries(library: Path) -> list[int]:
+    """Where its headers, segments and sections begin and end, short of the whole file."""
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        ends = {0, 3, 16, 63, 64, library.stat().st_size - 1, elf["e_shoff"]}
+        for section in elf.iter_sections():
+            ends |= {section["sh_offset"], section["sh_offset"] + section["sh_size"]}
+        for segment in elf.iter_segments():
+            ends |= {segment["p_offset"], segment["p_offset"] + segment["p_filesz"]}
+    return sorted(end for end in ends if end < library.stat().st_size)
+
+
 @on_x86_64
 @pytest.mark.toolchain
 def test_a_library_truncated_anywhere_falls_back(own_wheel: Wheel) -> None:
     library = own_wheel.library("zen4")
     whole = library.read_bytes()
-    for size in (0, 3, 63, 64, 700, 832, 4096, len(whole) // 2, len(whole) - 1):
+    sizes = boundaries(library)
+    assert len(sizes) > 25
+    for size in sizes:
         library.write_bytes(whole[:size])
-        answer = own_wheel.ask()
-        assert answer.loaded == "", size
-        assert re.fullmatch(
-            "libzen4.so cannot be loaded: it is (truncated|not a library)", answer.reason
-        ), size
+        kind = "truncated" if size >= 64 else "not a library"
+        assert own_wheel.ask() == stock(f"libzen4.so cannot be loaded: it is {kind}"), size
 
 
 @on_x86_64
 @pytest.mark.toolchain
-def test_a_text_and_a_folder_in_place_of_the_library_fall_back(own_wheel: Wheel) -> None:
+def test_a_library_whose_end_never_reached_the_disk_falls_back(own_wheel: Wheel) -> None:
+    """It has its size, but zeros from somewhere on: so a file system may leave it after a crash."""
     library = own_wheel.library("zen4")
+    whole = library.read_bytes()
+    for size in boundaries(library):
+        rest = whole[:size].ljust(len(whole), b"\0")
+        library.write_bytes(rest)
+        assert (own_wheel.ask().loaded == "") is (rest != whole), size
+
+
+# Offsets in the ELF header: class, byte order, type, machine, size of a program header.
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("offset", "value", "fault"),
+    [
+        (4, b"\x01", "it is built for another architecture"),
+        (5, b"\x02", "it is built for another architecture"),
+        (18, b"\xb7\x00", "it is built for another architecture"),  # aarch64
+        (18, b"\x03\x00", "it is built for another architecture"),  # i386
+        (16, b"\x02\x00", "it is not a library"),  # a program
+        (54, b"\x20\x00", "it is not a library"),
+        (56, b"\xff\xff", "it is truncated"),  # 65,535 program headers
+    ],
+)
+def test_a_library_of_another_kind_falls_back(
+    own_wheel: Wheel, offset: int, value: bytes, fault: str
+) -> None:
+    library = own_wheel.library("zen4")
+    data = bytearray(library.read_bytes())
+    data[offset : offset + len(value)] = value
+    library.write_bytes(data)
+    assert own_wheel.ask() == stock(f"libzen4.so cannot be loaded: {fault}")
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@settings(max_examples=200, deadline=None)
+@given(at=st.integers(0, 63), value=st.integers(0, 255))
+def test_no_byte_of_the_elf_header_harms_the_host(many: Wheel, at: int, value: int) -> None:
+    library = many.library("first")
+    whole = library.read_bytes()
+    try:
+        library.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+        assert many.ask().loaded in {"first", "second"}
+    finally:
+        library.write_bytes(whole)
+
+
+def put_text(library: Path) -> None:
     library.write_text("oops\n" * 1000, encoding="utf-8")
-    assert own_wheel.ask() == stock("libzen4.so cannot be loaded: it is not a library")
+
+
+def put_loop(library: Path) -> None:
+    library.symlink_to(library.name)
+
+
+def put_dangling_link(library: Path) -> None:
+    library.symlink_to("nowhere")
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("put", "fault"),
+    [
+        (put_text, "it is not a library"),
+        (Path.mkdir, "it is not a library"),
+        (os.mkfifo, "it is not a library"),  # opening it would wait for a writer
+        (put_loop, "Too many levels of symbolic links"),
+        (put_dangling_link, "No such file or directory"),
+    ],
+)
+def test_something_else_in_place_of_the_library_falls_back(
+    own_wheel: Wheel, put: Callable[[Path], None], fault: str
+) -> None:
+    library = own_wheel.library("zen4")
     library.unlink()
-    library.mkdir()
-    assert own_wheel.ask() == stock("libzen4.so cannot be loaded: it is not a library")
+    put(library)
+    assert own_wheel.ask() == stock(f"libzen4.so cannot be loaded: {fault}")
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_an_unreadable_library_falls_back(own_wheel: Wheel) -> None:
+    own_wheel.library("zen4").chmod(0)
+    # Root reads it all the same, unless it gives that right away.
+    plain = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    answer = own_wheel.ask(under=plain if os.geteuid() == 0 else ())
+    assert answer == stock("libzen4.so cannot be loaded: Permission denied")
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_a_library_that_does_not_fit_into_memory_falls_back(own_wheel: Wheel) -> None:
+    library = own_wheel.library("zen4")
+    library.unlink()
+    compile_c("gcc", "char much[1ul << 40];\n", library, "-shared", "-fPIC", "-mcmodel=large")
+    answer = own_wheel.ask(under=("sh", "-c", 'ulimit -v 1000000; exec "$@"', "sh"))
+    assert answer.loaded == ""
+    assert answer.reason.startswith("libzen4.so cannot be loaded: ")
 
 
 @on_x86_64
@@ -513,11 +640,29 @@ def test_the_decision_is_the_models(many: Wheel, masked: frozenset[str], wanted:
 
 @on_x86_64
 @pytest.mark.toolchain
-def test_the_next_target_stands_in_for_a_library_that_is_gone(many: Wheel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [Path.unlink, put_text])
+def test_the_next_target_stands_in_for_a_damaged_library_and_says_so(
+    many: Wheel, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     shutil.copytree(many.site, tmp_path / "site")
     own = replace(many, site=tmp_path / "site")
-    own.library("first").unlink()
-    assert own.ask().loaded == "second"
+    damage(own.library("first"))
+    answer = own.ask()
+    assert answer.loaded == "second"
+    assert answer.reason.startswith("libfirst.so cannot be loaded: ")
+    lines = answer.said.splitlines()
+    assert lines[0].startswith("tensorwright: 34 kernels built for second replace the stock ones")
+    assert lines[1:] == [f"tensorwright: better ones are in the wheel, but {answer.reason}"]
+    warned = own.ask(env={"TF_CPP_MIN_LOG_LEVEL": "1"})
+    assert warned.said.splitlines() == lines[1:]
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_a_lesser_cpu_is_nothing_to_report(many: Wheel) -> None:
+    answer = many.ask(env={"TENSORWRIGHT_MASK": PRESENT[0].name})
+    assert (answer.loaded, answer.reason) == ("third", "")
+    assert answer.said.count("\n") == 1
 
 
 @on_x86_64

@@ -70,6 +70,12 @@ def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[N
                 packages=("g++-aarch64-linux-gnu",),
                 present=_all_of("aarch64-linux-gnu-g++"),
             ),
+            Need(
+                name="debootstrap",
+                purpose="makes an older Debian to load wheels in",
+                packages=("debootstrap",),
+                present=_all_of("debootstrap"),
+            ),
         ]
     return tuple(found)
 

@@ -9,6 +9,9 @@
  * TENSORWRIGHT_TARGET=<target>  consider this target only (it is still checked against the CPU)
  * TENSORWRIGHT_MASK=avx2,fma    act as if the CPU lacked these features
  * TF_CPP_MIN_LOG_LEVEL          1 mutes the line about what was loaded, 2 the one about a fallback
+ *
+ * None of them names a file or takes a check away, so they hold in a setuid process too: what
+ * secure_getenv would keep from a stranger is less than what "off" is worth to an operator.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -29,6 +32,7 @@
 #error "the dispatcher tests features with CPUID: another architecture needs a cpu_has() of its own"
 #endif
 #include <cpuid.h>
+#include <immintrin.h>
 
 /* glibc 2.34 moved these into libc under new versions. The old ones are there too, and are all
  * that an older glibc has (in libdl, which is linked for its sake). */
@@ -65,7 +69,8 @@ static const char *loaded; /* name of the target whose kernels run */
 static struct {
   char bytes[2048];
   size_t used;
-} reason; /* why the stock kernels run; empty once a target is loaded */
+} reason;           /* why the stock kernels run, or what is wrong with a better library */
+static bool damaged; /* a library that this CPU could run cannot be loaded */
 
 EXPORTED const char *tensorwright_loaded(void) { return loaded; }
 EXPORTED const char *tensorwright_reason(void) { return reason.bytes; }
@@ -76,7 +81,11 @@ __attribute__((format(printf, 1, 2))) static void because(const char *format, ..
   va_start(arguments, format);
   const int length = vsnprintf(reason.bytes + reason.used, left, format, arguments);
   va_end(arguments);
-  if (length > 0) reason.used += (size_t)length < left ? (size_t)length : left - 1;
+  if (length <= 0) return;
+  const size_t end = reason.used + ((size_t)length < left ? (size_t)length : left - 1);
+  /* Names from the environment and paths may hold anything; the reason is one line. */
+  for (; reason.used < end; ++reason.used)
+    if ((unsigned char)reason.bytes[reason.used] < ' ') reason.bytes[reason.used] = '?';
 }
 
 /* The variable's value, or NULL when it is unset or empty. */
@@ -98,20 +107,25 @@ static bool in_list(const char *list, const char *name) {
 /* ---- the CPU ---- */
 
 /* XCR0: the register state that the operating system saves. 0 when it cannot be asked. */
-static uint64_t saved_state(void) {
+__attribute__((target("xsave"))) static uint64_t saved_state(void) {
   uint32_t eax, ebx, ecx, edx;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE)) return 0;
-  uint32_t low, high;
-  __asm__ volatile(".byte 0x0f, 0x01, 0xd0" /* xgetbv */ : "=a"(low), "=d"(high) : "c"(0));
-  return (uint64_t)high << 32 | low;
+  return _xgetbv(0);
+}
+
+/* False for a leaf or subleaf that the CPU does not have: what CPUID answers there is not always
+ * zero. Leaf 7 is the one whose number of subleaves differs between CPUs; it says so itself. */
+static bool cpuid(const struct tw_feature *feature, uint32_t registers[static 4]) {
+  const uint32_t leaf = feature->leaf, subleaf = feature->subleaf;
+  uint32_t *eax = &registers[TW_EAX], *ebx = &registers[TW_EBX];
+  uint32_t *ecx = &registers[TW_ECX], *edx = &registers[TW_EDX];
+  if (leaf == 7 && (!__get_cpuid_count(7, 0, eax, ebx, ecx, edx) || *eax < subleaf)) return false;
+  return __get_cpuid_count(leaf, subleaf, eax, ebx, ecx, edx) != 0;
 }
 
 static bool cpu_has(const struct tw_feature *feature) {
   uint32_t registers[4];
-  if (!__get_cpuid_count(feature->leaf, feature->subleaf, &registers[TW_EAX], &registers[TW_EBX],
-                         &registers[TW_ECX], &registers[TW_EDX]))
-    return false;
-  return (registers[feature->where] >> feature->bit & 1) != 0 &&
+  return cpuid(feature, registers) && (registers[feature->where] >> feature->bit & 1) != 0 &&
          (saved_state() & feature->xcr0) == feature->xcr0;
 }
 
@@ -180,29 +194,54 @@ static bool no_device_plugins(const char *folder) {
 
 /* ---- the kernel library ---- */
 
+/* Whether `bytes` from `offset` on lie within a file of this size. */
+static bool inside(uint64_t offset, uint64_t bytes, uint64_t size) {
+  return offset <= size && bytes <= size - offset;
+}
+
+static bool read_at(int file, uint64_t offset, void *to, size_t bytes) {
+  return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+/* The table of sections is a linker's last word. Zeros in its place are what a file system leaves
+ * of bytes that never reached the disk. */
+static bool has_its_end(int file, const Elf64_Ehdr *header, uint64_t size) {
+  Elf64_Shdr names;
+  return inside(header->e_shoff, (uint64_t)header->e_shnum * sizeof names, size) &&
+         read_at(file, header->e_shoff + header->e_shstrndx * sizeof names, &names, sizeof names) &&
+         names.sh_type == SHT_STRTAB;
+}
+
+static bool has_its_segments(int file, const Elf64_Ehdr *header, uint64_t size) {
+  Elf64_Phdr segment;
+  for (uint64_t i = 0; i < header->e_phnum; ++i)
+    if (!read_at(file, header->e_phoff + i * sizeof segment, &segment, sizeof segment) ||
+        !inside(segment.p_offset, segment.p_filesz, size))
+      return false;
+  return true;
+}
+
 static const char *elf_fault(int file) {
   Elf64_Ehdr header;
-  const off_t end = lseek(file, 0, SEEK_END);
-  if (end < 0 || pread(file, &header, sizeof header, 0) != (ssize_t)sizeof header ||
-      memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(Elf64_Phdr))
+  const off_t size = lseek(file, 0, SEEK_END);
+  if (size < 0 || !read_at(file, 0, &header, sizeof header) ||
+      memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
     return "it is not a library";
-  const uint64_t size = (uint64_t)end;
-  const uint64_t sections = (uint64_t)header.e_shnum * header.e_shentsize;
-  if (header.e_shoff > size || sections > size - header.e_shoff) return "it is truncated";
-  for (uint64_t i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr segment;
-    const uint64_t offset = header.e_phoff + i * sizeof segment;
-    if (pread(file, &segment, sizeof segment, (off_t)offset) != (ssize_t)sizeof segment ||
-        segment.p_offset > size || segment.p_filesz > size - segment.p_offset)
-      return "it is truncated";
-  }
-  return NULL;
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
+      header.e_machine != EM_X86_64)
+    return "it is built for another architecture";
+  if (header.e_type != ET_DYN || header.e_phentsize != sizeof(Elf64_Phdr))
+    return "it is not a library";
+  const bool whole = has_its_end(file, &header, (uint64_t)size) &&
+                     has_its_segments(file, &header, (uint64_t)size);
+  return whole ? NULL : "it is truncated";
 }
 
 /* What is wrong with the file, or NULL. glibc maps a truncated library without a word, and the
- * first touch of what is missing is a SIGBUS: so this is looked at before dlopen. */
+ * first touch of what is missing is a SIGBUS: so this is looked at before dlopen. Changed bytes
+ * within a whole file are not found: that would take a hash of it all at every import. */
 static const char *file_fault(const char *path) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
   if (file < 0) return strerror(errno);
   const char *fault = elf_fault(file);
   close(file);
@@ -217,8 +256,10 @@ static void *open_library(const char *folder, const struct tw_target *target) {
   const char *fault = length < (int)sizeof path ? file_fault(path) : "its path is too long";
   void *library = fault == NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
   if (library == NULL && fault == NULL) fault = dlerror();
-  if (library == NULL) because("%s cannot be loaded: %s", target->library, fault);
-  return library;
+  if (library != NULL) return library;
+  because("%s cannot be loaded: %s", target->library, fault);
+  damaged = true;
+  return NULL;
 }
 
 /* ---- the choice ---- */
@@ -235,18 +276,34 @@ static bool find_own_folder(char folder[static FOLDER_SIZE]) {
   return true;
 }
 
+/* A target has one name: skylake_avx512 to archspec, skylake.avx512 in the wheel's version. */
+static bool same_name(const char *one, const char *other) {
+  for (;; ++one, ++other) {
+    const bool between = *one != '\0' && *other != '\0' && strchr("_.-", *one) != NULL &&
+                         strchr("_.-", *other) != NULL;
+    if (*one != *other && !between) return false;
+    if (*one == '\0') return true;
+  }
+}
+
 /* The first target of the table that fits, and the handle of its library; NULL with the reasons. */
 static void *choose(const char *wanted, const char *folder, const struct tw_target **chosen) {
   bool known = false;
   for (size_t i = 0; i < COUNT(tw_targets); ++i) {
     *chosen = &tw_targets[i];
-    if (wanted != NULL && strcmp(wanted, (*chosen)->name) != 0) continue;
+    if (wanted != NULL && !same_name(wanted, (*chosen)->name)) continue;
     known = true;
-    if (reason.used != 0) because("; ");
+    const size_t before = reason.used;
+    if (before != 0) because("; ");
     void *library = cpu_runs(*chosen) ? open_library(folder, *chosen) : NULL;
-    if (library != NULL) return library;
+    if (library == NULL) continue;
+    reason.bytes[reason.used = before] = '\0';
+    return library;
   }
-  if (!known) because("this wheel has no kernels for TENSORWRIGHT_TARGET=%s", wanted);
+  if (known) return NULL;
+  because("this wheel has no kernels for TENSORWRIGHT_TARGET=%.64s, only for", wanted);
+  for (size_t i = 0; i < COUNT(tw_targets); ++i)
+    because("%s %s", i == 0 ? "" : ",", tw_targets[i].name);
   return NULL;
 }
 
@@ -273,6 +330,7 @@ static void say_loaded(void *library) {
       "tensorwright: %s built for %s replace the stock ones; TensorFlow's own line about "
       "rebuilding speaks of the rest\n",
       kernels, loaded);
+  if (damaged) say(1, "tensorwright: better ones are in the wheel, but %s\n", reason.bytes);
 }
 
 __attribute__((constructor)) static void dispatch(void) {
@@ -291,7 +349,7 @@ __attribute__((constructor)) static void dispatch(void) {
     library = choose(wanted, folder, &chosen);
   if (library != NULL) {
     loaded = chosen->name;
-    reason.bytes[0] = '\0';
+    if (!damaged) reason.bytes[0] = '\0'; /* a lesser CPU is nothing to report */
     say_loaded(library);
   } else {
     say(1, "tensorwright: TensorFlow runs with its stock kernels: %s\n", reason.bytes);

@@ -1,0 +1,94 @@
+"""TENSORWRIGHT_REQUIRE=1 makes an `import tensorflow` that would run with stock kernels fail.
+
+Without that variable nothing of this is ever imported. TENSORWRIGHT_INDEX, the index's base URL,
+goes into the message.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+DISPATCHER = FOLDER / "core" / "kernels" / "libtfkernel_tensorwright.so"
+
+
+def require() -> None:
+    """Raises ImportError, which says what is missing, when the stock kernels run."""
+    fault = why_stock(DISPATCHER)
+    if fault:
+        raise ImportError(
+            f"TENSORWRIGHT_REQUIRE is set, and TensorFlow runs with its stock kernels: {fault}. "
+            f"{where(os.environ.get('TENSORWRIGHT_INDEX', ''))}",
+            name="tensorflow",
+        )
+
+
+def why_stock(path: Path) -> str:
+    """The dispatcher's own reason; empty when kernels of the wheel are loaded."""
+    if not path.exists():
+        return f"{path} is missing"
+    try:
+        dispatcher = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
+    except OSError:
+        return f"it did not load {path}, as it only does in a site-packages folder"
+    dispatcher.tensorwright_loaded.restype = ctypes.c_char_p
+    dispatcher.tensorwright_reason.restype = ctypes.c_char_p
+    if dispatcher.tensorwright_loaded():
+        return ""
+    return str(dispatcher.tensorwright_reason().decode(errors="replace"))
+
+
+def where(index: str) -> str:
+    """The page that has the wheels for this CPU."""
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        known = json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
+        target = target_of(cpuinfo, known)
+    except (OSError, ValueError, LookupError, TypeError):
+        return "What this CPU is could not be read; `archspec cpu` names its page of your index"
+    # A login in the address is nobody else's business.
+    base = re.sub(r"//[^/]*@", "//", index).rstrip("/")
+    page = f"{base}/simple/{target}/" if base else f"the page simple/{target}/ of your index"
+    return f"Wheels for this CPU, {target}: {page}"
+
+
+def target_of(cpuinfo: str, known: Mapping[str, Any]) -> str:
+    """What `archspec cpu` prints on a machine with this /proc/cpuinfo.
+
+    `known` is _tensorwright.json. Raises ValueError or KeyError for a text that shows no CPU of its
+    family.
+    """
+    vendor, part, features = read_cpuinfo(cpuinfo, known)
+    fitting = [
+        each
+        for each in known["targets"]
+        if each["vendor"] in (vendor, "generic") and features.issuperset(each["features"])
+    ]
+    generic = max((each for each in fitting if each["vendor"] == "generic"), key=depth)
+    same_part = [each for each in fitting if part and each["part"] == part]
+    below = [each for each in same_part or fitting if generic["name"] in each["ancestors"]]
+    return str(max(below, key=depth, default=generic)["name"])
+
+
+def depth(target: Mapping[str, Any]) -> tuple[int, int]:
+    return len(target["ancestors"]), len(target["features"])
+
+
+def read_cpuinfo(text: str, known: Mapping[str, Any]) -> tuple[str, str, set[str]]:
+    """Vendor, part number (aarch64) and the features that all processors have, archspec's names."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    rows = [(key.strip(), value.strip()) for key, _, value in pairs]
+    first = dict(reversed(rows))
+    vendor = first.get("vendor_id") or first["CPU implementer"]
+    flags = [set(value.split()) for key, value in rows if key in {"flags", "Features"}]
+    if not flags:
+        raise ValueError("no processor shows its features")
+    names = known["features"]
+    features = {name for flag in set.intersection(*flags) for name in names.get(flag, ())}
+    return known["vendors"].get(vendor, vendor), first.get("CPU part", ""), features

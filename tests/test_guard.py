@@ -1,0 +1,272 @@
+"""What a wheel carries to make a fallback an error: alone, and in a package that stands in for
+TensorFlow's."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import archspec.cpu
+import pytest
+from archspec.cpu import TARGETS
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.recorded import WHOLE, cpu_of, text_of
+from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
+
+from tfbuild.cpu import parse_cpuinfo
+from tfbuild.dispatcher import LIBRARY, DispatchTarget
+from tfbuild.errors import WheelError
+from tfbuild.features import ARCHITECTURES
+from tfbuild.guard import INIT, amended, files
+from tfbuild.run import Completed, run
+from tfbuild.shipped._tensorwright import target_of, where
+from tfbuild.targets import match
+
+DATA = "tensorflow/_tensorwright.json"
+
+
+@functools.cache
+def known(family: str) -> dict[str, Any]:
+    return dict(json.loads(files(family)[DATA]))
+
+
+# ---- the page ----
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_recorded_cpu_is_what_archspec_takes_it_for(name: str) -> None:
+    cpu = cpu_of(name)
+    assert target_of(text_of(name), known(cpu.architecture)) == match(cpu).best.name
+
+
+@on_x86_64
+def test_this_machine_is_what_archspec_takes_it_for() -> None:
+    cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    assert target_of(cpuinfo, known("x86_64")) == archspec.cpu.host().name
+
+
+@given(st.data())
+def test_any_cpu_is_what_archspec_takes_it_for(data: st.DataObject) -> None:
+    """A real CPU with a few of its flags hidden, perhaps of another maker."""
+    name = data.draw(st.sampled_from([name for name in WHOLE if "vendor_id" in text_of(name)]))
+    flags = parse_cpuinfo(text_of(name)).features
+    hidden = data.draw(st.frozensets(st.sampled_from(sorted(flags - {"sse2"})), max_size=4))
+    vendor = data.draw(st.sampled_from(["GenuineIntel", "AuthenticAMD", "CentaurHauls"]))
+    text = "processor : 0\nvendor_id : {}\ncpu family : 6\nmodel : 1\nflags : {}\nbogomips : 1\n"
+    text = text.format(vendor, " ".join(sorted(flags - hidden)))
+    cpu = parse_cpuinfo(text)
+    assert dataclasses.replace(cpu, vendor=vendor) == cpu
+    assert target_of(text, known("x86_64")) == match(cpu).best.name
+
+
+def test_every_target_has_its_data() -> None:
+    for family in ARCHITECTURES:
+        names = {each["name"] for each in known(family)["targets"]}
+        assert family in names
+        assert names <= set(TARGETS)
+    assert {"haswell", "zen4", "x86_64_v3"} <= {each["name"] for each in known("x86_64")["targets"]}
+
+
+@pytest.mark.parametrize("text", ["", "vendor_id : GenuineIntel\n", "flags : sse2\n", "\0"])
+def test_a_text_without_a_cpu_is_an_error(text: str) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        target_of(text, known("x86_64"))
+
+
+# ---- TensorFlow's __init__.py ----
+
+# The lines of TensorFlow 2.14.1 that matter here; loading is done by ctypes.
+STAND_IN = b"""\
+import os as _os
+import sys as _sys
+
+class _ll:
+  @staticmethod
+  def load_library(folder):
+    import importlib
+    ctypes = importlib.import_module("ctypes")
+    for name in sorted(_os.listdir(folder)):
+      if name.endswith(".so"):
+        ctypes.CDLL(_os.path.join(folder, name))
+
+if "unloaded" not in _sys.argv:
+  _kernel_dir = _os.path.join(_os.path.dirname(__file__), "core", "kernels")
+  if _os.path.exists(_kernel_dir):
+    _ll.load_library(_kernel_dir)
+
+__all__ = [_s for _s in dir() if not _s.startswith('_')]
+"""
+
+
+def test_the_check_stands_at_the_end_and_nothing_else_changes() -> None:
+    text = amended(STAND_IN)
+    assert text.startswith(STAND_IN)
+    assert text.endswith(b"  _tensorwright.require()\n")
+    assert amended(STAND_IN.rstrip(b"\n")) == text
+
+
+@pytest.mark.parametrize(
+    ("init", "seen"),
+    [
+        (b"", "import os as _os"),
+        (STAND_IN.replace(b"import os as _os", b"import os"), "import os as _os"),
+        (STAND_IN.replace(b"_kernel_dir)", b"_dir)"), "load_library"),
+        (STAND_IN + b"__all__.extend([", "not whole"),
+        (STAND_IN + b"\0", "not whole"),
+        (STAND_IN + b"'\xff'", "not whole"),
+    ],
+)
+def test_an_init_that_is_not_tensorflows_is_refused(init: bytes, seen: str) -> None:
+    with pytest.raises(WheelError, match=seen):
+        amended(init)
+
+
+# ---- in a package ----
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """A folder with a `tensorflow` that is guarded as a wheel's is."""
+
+    folder: Path
+
+    @property
+    def dispatcher(self) -> Path:
+        return self.folder / "tensorflow" / "core" / "kernels" / LIBRARY
+
+    def import_it(self, *words: str, **env: str) -> Completed:
+        code = "import sys, tensorflow; print(*sorted(sys.modules))"
+        # -S keeps out what a virtual environment's own start-up files import.
+        argv = [sys.executable, "-S", "-c", code, *words]
+        return run(argv, env={"PYTHONPATH": str(self.folder), **env}, cwd=self.folder, check=False)
+
+
+def guarded(folder: Path, *targets: DispatchTarget) -> Package:
+    install(folder, *targets)
+    members = {INIT: amended(STAND_IN), **files("x86_64")}
+    for name, content in members.items():
+        (folder / name).write_bytes(content)
+    return Package(folder=folder)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    return guarded(tmp_path_factory.mktemp("tuned"), target("zen4", *PRESENT))
+
+
+@pytest.fixture(scope="module")
+def fallen(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    return guarded(tmp_path_factory.mktemp("fallen"), target("zen4", *PRESENT, *ABSENT[:2]))
+
+
+REQUIRED: Mapping[str, str] = {"TENSORWRIGHT_REQUIRE": "1"}
+FELL_BACK = (
+    "ImportError: TENSORWRIGHT_REQUIRE is set, and TensorFlow runs with its stock kernels:"
+    " zen4 needs reserved_bit, no_leaf, which this CPU lacks."
+)
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_tuned_kernels_satisfy_the_requirement(tuned: Package) -> None:
+    assert tuned.import_it(**REQUIRED).returncode == 0
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize("env", [{}, {"TENSORWRIGHT_REQUIRE": ""}, {"TENSORWRIGHT_REQUIRE": "0"}])
+def test_without_the_requirement_nothing_is_imported(
+    fallen: Package, env: Mapping[str, str]
+) -> None:
+    """`unloaded` leaves out the stand-in's own loading, which needs ctypes."""
+    done = fallen.import_it("unloaded", **env)
+    assert done.returncode == 0
+    modules = set(done.output.split())
+    assert "tensorflow" in modules
+    assert not {"ctypes", "json", "tensorflow._tensorwright"} & modules
+    assert fallen.import_it(**env).returncode == 0
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_a_fallback_names_the_features_and_the_page(fallen: Package) -> None:
+    done = fallen.import_it(**REQUIRED)
+    host = archspec.cpu.host().name
+    page = f"Wheels for this CPU, {host}: the page simple/{host}/ of your index"
+    assert done.output.splitlines()[-1] == f"{FELL_BACK} {page}"
+    assert done.returncode == 1
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("index", "shown"),
+    [
+        ("https://wheels.example", "https://wheels.example/simple"),
+        ("https://wheels.example/tf/", "https://wheels.example/tf/simple"),
+        ("https://me:s3cr%40t@wheels.example:8443/", "https://wheels.example:8443/simple"),
+        ("file:///srv/index", "file:///srv/index/simple"),
+    ],
+)
+def test_the_page_is_on_the_index_that_is_named_without_its_login(
+    fallen: Package, index: str, shown: str
+) -> None:
+    done = fallen.import_it(**REQUIRED, TENSORWRIGHT_INDEX=index)
+    assert done.output.splitlines()[-1].endswith(f": {shown}/{archspec.cpu.host().name}/")
+    assert "s3cr" not in done.output
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        ({"TENSORWRIGHT_TARGET": "off"}, "TENSORWRIGHT_TARGET=off"),
+        ({"TENSORWRIGHT_TARGET": "zen9"}, "no kernels for TENSORWRIGHT_TARGET=zen9"),
+        ({"TENSORWRIGHT_MASK": "sse2"}, "zen4 needs sse2, which this CPU lacks"),
+    ],
+)
+def test_the_reason_is_the_dispatchers(tuned: Package, env: dict[str, str], reason: str) -> None:
+    done = tuned.import_it(**REQUIRED, **env)
+    assert done.returncode == 1
+    assert reason in done.output.splitlines()[-1]
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_a_dispatcher_that_was_not_loaded_is_no_tuned_kernel(tuned: Package) -> None:
+    done = tuned.import_it("unloaded", **REQUIRED)
+    assert done.returncode == 1
+    assert f"it did not load {tuned.dispatcher}" in done.output
+    assert "tensorwright: " not in done.output, "asking must not load it"
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_a_dispatcher_that_is_gone_is_no_tuned_kernel(tmp_path: Path) -> None:
+    package = guarded(tmp_path, target("zen4"))
+    package.dispatcher.unlink()
+    done = package.import_it(**REQUIRED)
+    assert done.returncode == 1
+    assert f"{package.dispatcher} is missing" in done.output
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b"{", b"\xff"])
+def test_damaged_data_costs_the_page_and_not_the_message(tmp_path: Path, damage: bytes) -> None:
+    package = guarded(tmp_path, target("zen4", ABSENT[0]))
+    (tmp_path / DATA).write_bytes(damage)
+    last = package.import_it(**REQUIRED).output.splitlines()[-1]
+    assert "zen4 needs reserved_bit, which this CPU lacks. What this CPU is could not" in last
+
+
+def test_without_data_the_page_is_archspecs_to_name() -> None:
+    assert "`archspec cpu`" in where("https://wheels.example")
