@@ -15,18 +15,27 @@ from tfbuild.settings import ROOT
 TFBUILD = (
     *("errors", "records", "talk", "run", "settings"),
     *("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
-    *("releases", "kernels", "jobs", "download", "source", "dispatcher"),
+    *("releases", "kernels", "jobs", "download", "source", "dispatcher", "guard"),
     *("plan", "fleet", "request", "render"),
-    *("elf", "wheel", "repack", "tuned", "requirement", "environment", "bazel", "doctor"),
+    *("elf", "instructions", "census", "wheel", "repack", "libraries", "manylinux"),
+    *("tuned", "claims", "audit", "notices", "sbom"),
+    *("requirement", "environment", "bazel", "doctor"),
     *("admission", "workspace", "assemble", "build"),
     *("listing", "checks", "front"),
 )
+TFWHEELS = (
+    *("layout", "entry", "choosing", "pages", "gate", "folder", "bucket", "store", "catalog"),
+    *("publish", "remote", "upload", "dependencies", "snippet", "serve", "variants", "front"),
+)
 PROBE = ("registry", "cases", "agreement", "smoke", "__main__")
 TFBENCH = {
-    "inside": ("meters", "parameters", "twins", "augmentation", "workloads", "profiling", "worker"),
+    "inside": (
+        *("meters", "parameters", "twins", "augmentation", "workloads", "profiling", "worker"),
+        "importing",
+    ),
     "arms": ("arm", "levers", "lineup", "installs"),
     "measuring": (
-        *("host", "statistics", "schedule", "results", "samples", "gates", "agreement"),
+        *("host", "statistics", "schedule", "results", "journal", "samples", "gates", "agreement"),
         *("observations", "sessions", "measurement", "summary", "comparison", "selfcheck"),
         *("matching", "merging"),
     ),
@@ -36,6 +45,7 @@ TFBENCH = {
         *("spending", "canvas", "charts", "plots", "pyperf", "tabular", "report", "page"),
         *("evidence", "reporting"),
     ),
+    "startup": ("launches", "library", "overhead", "text", "command"),
 }
 # A package imports only those before it. What stands beside them comes last.
 PACKAGES = (*TFBENCH, "front")
@@ -43,6 +53,7 @@ PACKAGES = (*TFBENCH, "front")
 WORKERS = {
     "benchmarks/tfbench/inside": TFBENCH["inside"],
     "build/tfbuild/probe": PROBE,
+    "build/tfbuild/shipped": ("_tensorwright",),
 }
 IN_AN_ARM = {"numpy", "tensorflow", "google", "ml_dtypes"}
 
@@ -80,6 +91,7 @@ def modules(folder: str) -> list[Path]:
     [
         ("build/tfbuild", "tfbuild", TFBUILD),
         ("build/tfbuild/probe", "tfbuild.probe", PROBE),
+        ("wheels/tfwheels", "tfwheels", TFWHEELS),
         *((f"benchmarks/tfbench/{each}", f"tfbench.{each}", TFBENCH[each]) for each in TFBENCH),
     ],
 )

@@ -5,12 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbuild import admission, dispatcher, elf, environment, repack, settings, tuned
+from tfbuild import (
+    admission,
+    census,
+    dispatcher,
+    elf,
+    environment,
+    guard,
+    notices,
+    repack,
+    sbom,
+    settings,
+    tuned,
+)
 from tfbuild.admission import Verdict
 from tfbuild.cpu import Cpu
 from tfbuild.download import sha256_of
@@ -22,6 +34,7 @@ from tfbuild.records import load, read, save
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tuned import KernelLibrary, Tuned
+from tfbuild.wheel import opened
 
 MANIFEST_SCHEMA = 2
 _TRY_S = 600.0
@@ -65,10 +78,8 @@ def assemble(
     source_sha256: str,
     places: Places,
 ) -> Path:
-    """The stock wheel with the libraries and their dispatcher inside, in the fleet's work folder.
-
-    `bazel` is the version that compiled them.
-    """
+    """The stock wheel with the libraries, their dispatcher and what says so inside, in the fleet's
+    work folder. `bazel` is the version that compiled them."""
     recipe = fleet.first.kernel_recipe
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     folder = recipe.load_folder
@@ -81,15 +92,47 @@ def assemble(
         source_sha256=source_sha256,
         stock_sha256=need_stock(fleet.first).sha256,
     )
-    libraries = zip(facts.libraries, made, strict=True)
+    add: dict[str, Path | bytes] = {f"{folder}/{dispatcher.LIBRARY}": dispatching}
+    add |= {said.file: each.library for said, each in zip(facts.libraries, made, strict=True)}
+    add |= guard.files(fleet.first.target.family)
     return repack.repack(
         stock,
         local=fleet.local,
-        add={f"{folder}/{dispatcher.LIBRARY}": dispatching}
-        | {said.file: each.library for said, each in libraries},
+        add=add,
+        edit={guard.INIT: guard.amended},
         out_dir=places.work / fleet.key[:16] / "wheel",
-        dist_info_files={tuned.FILE: facts.to_bytes()},
+        dist_info_files=_papers(facts, fleet, stock, added=add),
     )
+
+
+def _papers(facts: Tuned, fleet: Fleet, stock: Path, *, added: Iterable[str]) -> dict[str, bytes]:
+    """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
+    with opened(stock) as archive:
+        notices.need_licence(archive.namelist())
+    compiled = notices.compiled_in(stock)
+    sources = (pin.file for pin in fleet.first.sources)
+    source = next((file.name for file in sources if file.sha256 == facts.source_sha256), "")
+    ours = (f"*.dist-info/{name}" for name in (tuned.FILE, sbom.FILE, notices.FILE))
+    return {
+        tuned.FILE: facts.to_bytes(),
+        sbom.FILE: sbom.document(
+            facts,
+            package=fleet.first.package,
+            version=fleet.version,
+            stock_file=stock.name,
+            source_file=source,
+            compiled=compiled,
+        ),
+        notices.FILE: notices.statement(
+            facts,
+            version=fleet.version,
+            stock_file=stock.name,
+            source_file=source,
+            changed={guard.INIT: "a check at its end, for TENSORWRIGHT_REQUIRE"},
+            added=[*added, *ours],
+            compiled=compiled,
+        ),
+    }
 
 
 def _facts(made: Made, folder: str) -> KernelLibrary:
@@ -107,7 +150,7 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
         registrations=sum(verdict.kernels for verdict in verdicts),
         stay_stock={each.unit: each.reason for each in verdicts if not each.admitted},
         floors=elf.floors(made.library),
-        census={},
+        census=census.census(made.library),
     )
 
 

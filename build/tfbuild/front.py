@@ -5,20 +5,28 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from tfbuild import audit, cpu, doctor, jobs, kernels, releases, render, settings, talk
 from tfbuild import build as builder
-from tfbuild import cpu, doctor, jobs, kernels, releases, render, settings, talk
 from tfbuild import plan as plans
 from tfbuild.admission import Verdict
 from tfbuild.assemble import Built
+from tfbuild.audit import Audit
 from tfbuild.compilers import Compiler
-from tfbuild.errors import CompilerError, UsageError
+from tfbuild.errors import CompilerError, UsageError, WheelError
 from tfbuild.fleet import Fleet
 from tfbuild.jobs import Jobs
 from tfbuild.plan import Estimate, Plan, Scope
 from tfbuild.records import plain, pretty
 from tfbuild.request import Request, fleet_for
 
-__all__ = ["Request", "build_wheel", "describe_built", "describe_plan", "render_plan"]
+__all__ = [
+    "Request",
+    "audit_wheel",
+    "build_wheel",
+    "describe_built",
+    "describe_plan",
+    "render_plan",
+]
 
 
 def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
@@ -165,6 +173,15 @@ def _check_possible(plan: Plan, compiler: Compiler) -> None:
             f"{plan.compiler}@{plan.compiler_version} is declared, not installed",
             hint="Name a compiler that is here, such as --compiler clang-16",
         )
+
+
+def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:
+    """What a wheel contains, as a record and as text. Raises WheelError."""
+    path = Path(wheel).expanduser()
+    if not path.is_file():
+        raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
+    found = audit.audit(path, places=settings.places(), stock=_path(stock))
+    return found, pretty(found) if as_json else audit.describe(found)
 
 
 def describe_built(built: Built, *, as_json: bool) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import dispatcher, flags, kernels, releases, settings
+from tfbuild import dispatcher, flags, guard, kernels, releases, settings
 from tfbuild.compilers import Compiler
 from tfbuild.download import Pin
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
@@ -28,8 +28,6 @@ from tfbuild.targets import Target
 
 SCHEMA = 1
 NATIVE = Path(__file__).with_name("native")
-SHIPPED = Path(__file__).with_name("shipped")
-"""Our own Python inside the wheel."""
 KERNEL_LIBRARY = "libtensorwright_kernels.so"
 """What Bazel calls it; in the wheel each target's has a name of its own."""
 # The first release whose Bazel build can be told a local version.
@@ -211,19 +209,21 @@ def kernel_recipe(release: Release, compiler: Compiler) -> KernelRecipe:
         include_roots=facts.include_roots,
         libraries=facts.libraries,
         load_folder=facts.load_folder,
-        recipe_sha256=_recipe_sha256(),
+        recipe_sha256=_recipe_sha256(compiler.architecture),
     )
 
 
 @functools.cache
-def _recipe_sha256() -> str:
-    """The hash of our own sources that end up in a wheel: another header is another wheel."""
-    digest = hashlib.sha256()
+def _recipe_sha256(family: str) -> str:
+    """The hash of our own part of a wheel: another registration header is another wheel."""
     templates = settings.ROOT / "templates"
     header = templates / f"{dispatcher.HEADER}.j2"
-    own = [*sorted(NATIVE.iterdir()), *sorted(SHIPPED.glob("*.py"))]
-    for path in (*own, *sorted((templates / "kernels").iterdir()), header):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    paths = (*sorted(NATIVE.iterdir()), *sorted((templates / "kernels").iterdir()), header)
+    parts = {path.name: path.read_bytes() for path in paths}
+    parts |= guard.files(family) | {guard.INIT: guard.CHECK}
+    digest = hashlib.sha256()
+    for name, content in parts.items():
+        digest.update(name.encode() + b"\0" + content + b"\0")
     return digest.hexdigest()
 
 

@@ -137,8 +137,7 @@ def find_control(wheel: Path, pool: Path) -> Path:
     if tuned is None:
         raise WheelError(f"{wheel.name} is not a tuned wheel, so it has no control")
     own = read_identity(wheel)
-    _, machine = _python_and_machine(own)
-    target = releases.stock_target(releases.find_release(tuned.release), machine)
+    target = releases.stock_target(releases.find_release(tuned.release), own.machine)
     seen = ""
     for path in _namesakes(own, f"{tuned.release}+{target.local}", pool):
         control = read_tuned(path)
@@ -154,13 +153,12 @@ def find_control(wheel: Path, pool: Path) -> Path:
 
 def _command_for(own: WheelIdentity, tuned: Tuned) -> str:
     """What builds the control of a wheel."""
-    python, _ = _python_and_machine(own)
     family, _, version = tuned.compiler.partition(" ")
     options = {
         "arch": "stock",
         "release": tuned.release,
         "package": own.name,
-        "python": python,
+        "python": own.python,
         "kernels": kernels.choice_of(tuned.kernels),
         "compiler": f"{'g++' if family == 'gcc' else family}-{version.partition('.')[0]}",
     }
@@ -170,15 +168,9 @@ def _command_for(own: WheelIdentity, tuned: Tuned) -> str:
 def _namesakes(own: WheelIdentity, version: str, pool: Path) -> list[Path]:
     """The wheels of the pool with this version, and the name, Python and machine of `own`."""
     found = pool.glob(f"{own.name.replace('-', '_')}-{version}-*.whl")
-    wanted = _python_and_machine(own)
-    return [path for path in sorted(found) if _python_and_machine(read_identity(path)) == wanted]
-
-
-def _python_and_machine(identity: WheelIdentity) -> tuple[str, str]:
-    """3.11 and x86_64 of cp311-cp311-manylinux_2_17_x86_64."""
-    interpreter, _, platform = identity.tags[0].split("-")
-    machine = "aarch64" if platform.endswith("aarch64") else "x86_64"
-    return f"{interpreter[2]}.{interpreter[3:]}", machine
+    wheels = {path: read_identity(path) for path in sorted(found)}
+    alike = (own.python, own.machine)
+    return [path for path, each in wheels.items() if (each.python, each.machine) == alike]
 
 
 def _difference(control: Tuned, tuned: Tuned, target: Target) -> str:

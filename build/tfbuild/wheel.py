@@ -51,6 +51,17 @@ class WheelIdentity:
     version: str
     tags: tuple[str, ...]
 
+    @property
+    def python(self) -> str:
+        """3.11 of cp311-cp311-manylinux_2_17_x86_64."""
+        interpreter = self.tags[0].partition("-")[0]
+        return f"{interpreter[2]}.{interpreter[3:]}"
+
+    @property
+    def machine(self) -> str:
+        """x86_64 of cp311-cp311-manylinux_2_17_x86_64."""
+        return "aarch64" if self.tags[0].endswith("aarch64") else "x86_64"
+
 
 class RecordLine(NamedTuple):
     """A line of RECORD: `digest` is `sha256=` and the hash in URL-safe base 64 without padding."""

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from tests.published import tuned_for
+
+from tfbuild.environment import Environment
+from tfbuild.errors import WheelError
+from tfbuild.notices import APACHE, MPL, Compiled, compiled_in, need_licence, statement
+from tfbuild.tuned import Tuned
+from tfbuild.wheel import opened
+
+EIGEN = "tensorflow/include/Eigen/src/Core/util/Macros.h"
+ABSEIL = "tensorflow/include/absl/base/config.h"
+HEADERS = {
+    EIGEN: "#define EIGEN_WORLD_VERSION 3\n#define EIGEN_MAJOR_VERSION 4\n"
+    "#define EIGEN_MINOR_VERSION 90\n",
+    ABSEIL: "// ABSL_LTS_RELEASE_VERSION == 20300401 && ABSL_LTS_RELEASE_PATCH_LEVEL == 2\n"
+    "#define ABSL_LTS_RELEASE_VERSION 20230125\n#define ABSL_LTS_RELEASE_PATCH_LEVEL 2\n",
+}
+COMPILED = (
+    Compiled(
+        name="Eigen",
+        version="3.4.90",
+        purl="pkg:generic/eigen@3.4.90",
+        licence=MPL,
+        folders=("tensorflow/include/Eigen", "tensorflow/include/unsupported/Eigen"),
+    ),
+    Compiled(
+        name="Abseil",
+        version="20230125.2",
+        purl="pkg:github/abseil/abseil-cpp@20230125.2",
+        licence=APACHE,
+        folders=("tensorflow/include/absl",),
+    ),
+)
+NAMES = (
+    EIGEN,
+    "tensorflow/THIRD_PARTY_NOTICES.txt",
+    "tensorflow/include/external/com_google_absl/LICENSE",
+    "tensorflow_cpu-2.14.1.dist-info/LICENSE",
+)
+
+
+def wheel_with(folder: Path, headers: dict[str, str]) -> Path:
+    path = folder / "tensorflow_cpu-2.14.1-cp311-cp311-manylinux_2_17_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in headers.items():
+            archive.writestr(name, text)
+    return path
+
+
+def text_for(tuned: Tuned) -> str:
+    added = [*(library.file for library in tuned.libraries), "tensorflow/core/kernels/first.so"]
+    return statement(
+        tuned,
+        version="2.14.1+haswell",
+        stock_file="stock.whl",
+        source_file="sources.tar.xz",
+        changed={"tensorflow/__init__.py": "a line at its end"},
+        added=added,
+        compiled=COMPILED,
+    ).decode()
+
+
+def test_headers_say_what_is_compiled_in(tmp_path: Path) -> None:
+    assert compiled_in(wheel_with(tmp_path, HEADERS)) == COMPILED
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_version_that_no_header_states_is_not_guessed(tmp_path: Path, header: str) -> None:
+    stock = wheel_with(tmp_path, {**HEADERS, header: "// #define EIGEN_WORLD_VERSION 3\n"})
+    name = header.removeprefix("tensorflow/include/")
+    with pytest.raises(WheelError, match=f"{name} does not state its version"):
+        compiled_in(stock)
+
+
+def test_a_wheel_with_all_licences_may_be_passed_on() -> None:
+    need_licence(NAMES)
+    moved = [name.replace("dist-info/", "dist-info/licenses/") for name in NAMES]
+    need_licence(moved)
+
+
+@pytest.mark.parametrize("lost", NAMES)
+def test_a_wheel_that_lost_one_may_not(lost: str) -> None:
+    with pytest.raises(WheelError, match=r"the wheel does not hold .*must not be passed on"):
+        need_licence([name for name in NAMES if name != lost])
+
+
+def test_a_licence_of_something_else_does_not_count() -> None:
+    names = [name.replace("2.14.1.dist-info/", "2.14.1/") for name in NAMES]
+    with pytest.raises(WheelError, match="does not hold TensorFlow's LICENSE"):
+        need_licence(names)
+
+
+def test_the_statement_names_what_was_changed_and_from_what() -> None:
+    tuned = tuned_for(("haswell", "zen4"))
+    text = text_for(tuned)
+    assert text.startswith("This is a modified TensorFlow. It was not published by the TensorFlow")
+    for what in (
+        "Tensorwright made version 2.14.1+haswell of\n  stock.whl\n  sha256 " + tuned.stock_sha256,
+        "sources.tar.xz\n  sha256 " + tuned.source_sha256,
+        "  tensorflow/__init__.py\n    a line at its end\n",
+        "  *.dist-info/METADATA\n    the version\n",
+        "  tensorflow/core/kernels/first.so\n",
+        f"{tuned.compiler} compiled them",
+    ):
+        assert what in text
+    changed, added = text.index("Changed files:"), text.index("Added files:")
+    assert changed < text.index("tensorflow/__init__.py") < added
+    for library in tuned.libraries:
+        assert added < text.index(f"  {library.file}\n")
+        assert f"  {library.file}\n    {library.target} {' '.join(library.flags)}\n" in text
+
+
+def test_the_statement_says_where_eigens_sources_are() -> None:
+    text = text_for(tuned_for(("haswell",)))
+    assert "  Eigen 3.4.90, tensorflow/include/Eigen and tensorflow/include/unsupported/" in text
+    assert "under the Mozilla Public License, Version 2.0 (https://mozilla.org/MPL/2.0/)\n" in text
+
+
+def test_equal_facts_give_equal_bytes() -> None:
+    tuned = tuned_for(("haswell", "zen4"))
+    assert text_for(tuned) == text_for(tuned)
+    assert text_for(tuned) != text_for(tuned_for(("haswell",)))
+
+
+@pytest.mark.toolchain
+def test_the_stock_wheel_has_what_it_must(stock_arm: Environment) -> None:
+    with opened(stock_arm.wheel) as archive:
+        need_licence(archive.namelist())
+    assert compiled_in(stock_arm.wheel) == COMPILED
