@@ -1,0 +1,229 @@
+"""Real installers and a published tree: each takes the page's wheel, and none takes another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.published import stand_in
+from tests.served import running
+
+from tfbuild.errors import CommandError, PublishError, WheelError
+from tfbuild.records import write_atomic
+from tfbuild.run import end_group, run
+from tfwheels.publish import publish
+from tfwheels.serve import HOST, Server
+from tfwheels.store import open_store
+from tfwheels.upload import State, upload
+
+pytestmark = pytest.mark.toolchain
+
+NOW = "2026-11-21T12:00:00+00:00"
+WANTED = ("tensorflow-cpu==2.14.1", "tensorflow-cpu", "tensorflow-cpu>=2.14")
+RELEASES = ("2.13.1", "2.14.1")
+TUNED = ("haswell", "x86_64_v3", "skylake_avx512", "zen4")
+CHOSEN = {
+    "nehalem": "2.14.1",
+    "zen2": "2.14.1+x86.64.v3",
+    "cascadelake": "2.14.1+skylake.avx512",
+    "zen5": "2.14.1+zen4",
+}
+# 19.2 is the oldest that starts on Python 3.11; 19.3 is the first that knows manylinux2014, which
+# TensorFlow's own wheels are tagged with.
+PIPS = {
+    "pip 19.3": "pip==19.3 "
+    "--hash=sha256:e100a7eccf085f0720b4478d3bb838e1c179b1e128ec01c0403f84e86e0e2dfb",
+    "pip 26.3": "pip==26.3 "
+    "--hash=sha256:f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd0f4a797777940fad13",
+}
+INSTALLERS = (*PIPS, "uv")
+# Neither the user's index nor the user's cache: only the tree that is served.
+ENV = {
+    name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))
+} | {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+
+Commands = dict[str, tuple[str | Path, ...]]
+
+
+@pytest.fixture(scope="module")
+def installers(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """How each begins to install into a folder; every pip in an environment of its own."""
+    uv = Path(sys.executable).with_name("uv")
+    found: Commands = {
+        "uv": (uv, "pip", "install", "--no-cache", "--python", sys.executable, "--default-index")
+    }
+    for name, locked in PIPS.items():
+        folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
+        run([sys.executable, "-m", "venv", "--without-pip", folder])
+        lock = folder / "pip.txt"
+        write_atomic(lock, f"{locked}\n")
+        pip = (sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet")
+        run([*pip, "--require-hashes", "--only-binary=:all:", "--requirement", lock], timeout_s=300)
+        quiet = ("--no-cache-dir", "--disable-pip-version-check")
+        found[name] = (folder / "bin" / "python", "-m", "pip", "install", *quiet, "--index-url")
+    return found
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two releases with a tuned wheel for each target, published."""
+    made = tmp_path_factory.mktemp("made")
+    wheels = [stand_in(made, version) for version in RELEASES]
+    for target in TUNED:
+        local = target.replace("_", ".")
+        wheels += [stand_in(made, f"{version}+{local}", targets=(target,)) for version in RELEASES]
+    root = tmp_path_factory.mktemp("index") / "tree"
+    publish(wheels, open_store(str(root)), judgements={}, now=NOW)
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(tree: Path) -> Iterator[Server]:
+    with running(Server(tree, 0)) as server:
+        yield server
+
+
+def install(command: tuple[str | Path, ...], index: str, wanted: str, folder: Path) -> str:
+    """Install what is `wanted` from an index; the version that came. Raises CommandError."""
+    run([*command, index, "--target", folder, wanted], env=ENV, timeout_s=120)
+    (info,) = folder.glob("tensorflow_cpu-*.dist-info")
+    return info.name.removeprefix("tensorflow_cpu-").removesuffix(".dist-info")
+
+
+@pytest.mark.parametrize("target", CHOSEN)
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_every_installer_takes_the_wheel_of_the_targets_page(
+    installers: Commands, served: Server, tmp_path: Path, installer: str, target: str
+) -> None:
+    index = f"{served.url}/simple/{target}/"
+    seen = [
+        install(installers[installer], index, wanted, tmp_path / str(number))
+        for number, wanted in enumerate(WANTED)
+    ]
+    assert seen == [CHOSEN[target]] * len(WANTED)
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_an_older_release_comes_from_the_same_page(
+    installers: Commands, served: Server, tmp_path: Path, installer: str
+) -> None:
+    index = f"{served.url}/simple/zen4/"
+    wanted = "tensorflow-cpu==2.13.1"
+    assert install(installers[installer], index, wanted, tmp_path / "in") == "2.13.1+zen4"
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_what_the_page_does_not_list_cannot_be_had_from_it(
+    installers: Commands, served: Server, tmp_path: Path, installer: str
+) -> None:
+    index = f"{served.url}/simple/nehalem/"
+    with pytest.raises(CommandError, match=r"2\.14\.1\+zen4"):
+        install(installers[installer], index, "tensorflow-cpu==2.14.1+zen4", tmp_path / "in")
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_a_wheel_that_was_tampered_with_is_refused(
+    installers: Commands, tree: Path, tmp_path: Path, installer: str
+) -> None:
+    """A byte that no archive reader looks at (a member's time), so nothing but the hash tells."""
+    other = shutil.copytree(tree, tmp_path / "tree")
+    (wheel,) = other.glob("pool/*/tensorflow_cpu-2.14.1+zen4-*.whl")
+    content = bytearray(wheel.read_bytes())
+    content[10] ^= 1
+    wheel.write_bytes(content)
+    with (
+        running(Server(other, 0)) as server,
+        pytest.raises(CommandError, match=r"DO NOT MATCH THE HASHES|Hash mismatch"),
+    ):
+        install(installers[installer], f"{server.url}/simple/zen4/", WANTED[0], tmp_path / "in")
+    assert not (tmp_path / "in" / "tensorflow_cpu").exists()
+
+
+# ---- an index with an upload API ----
+
+
+@contextlib.contextmanager
+def pypiserver(folder: Path) -> Iterator[str]:
+    """A pypiserver process that lets everybody upload; its address."""
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    words = ("-m", "pypiserver", "run", "--interface", HOST, "--port", str(port))
+    folder.mkdir()
+    with subprocess.Popen(
+        [sys.executable, *words, "--passwords", ".", "--authenticate", ".", folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(OSError), socket.create_connection((HOST, port)):
+                    break
+                time.sleep(0.05)
+            yield f"http://{HOST}:{port}/"
+        finally:
+            end_group(process)
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_a_pypiserver_takes_an_upload_and_gives_it_back(
+    installers: Commands, tmp_path: Path, installer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINE_USERNAME", "nobody")
+    monkeypatch.setenv("TWINE_PASSWORD", "nothing")
+    wheel = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
+    with pypiserver(tmp_path / "taken") as url:
+        assert [each.state for each in upload([wheel], url)] == [State.SENT]
+        assert [each.state for each in upload([wheel], url)] == [State.THERE]
+        index = f"{url}simple/"
+        came = install(installers[installer], index, WANTED[0], tmp_path / "in")
+    assert came == "2.14.1+zen4"
+    assert (tmp_path / "taken" / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+# ---- names that try to leave the pool ----
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..\\..\\evil-1.0-py3-none-any.whl",
+        "C:evil-1.0-py3-none-any.whl",
+        "evil-1.0-py3-none-any.whl\n",
+        "..-1.0-py3-none-any.whl",
+        "evil%2F..-1.0-py3-none-any.whl",
+        "evil-..-py3-none-any.whl",
+    ],
+)
+def test_a_name_that_could_leave_the_pool_is_refused(tmp_path: Path, name: str) -> None:
+    wheel = stand_in(tmp_path / "made", "1.0", name="evil", python="py3")
+    renamed = wheel.rename(wheel.with_name(name))
+    index = tmp_path / "tree"
+    with pytest.raises((PublishError, WheelError)):
+        publish([renamed], open_store(str(index)), judgements={}, now=NOW)
+    assert not list(tmp_path.rglob("*.metadata"))
+
+
+def test_a_link_is_not_published_and_not_published_through(tmp_path: Path) -> None:
+    wheel = stand_in(tmp_path / "made", "2.14.1")
+    link = tmp_path / wheel.name
+    link.symlink_to(wheel)
+    index = tmp_path / "tree"
+    with pytest.raises(PublishError, match="is a link"):
+        publish([link], open_store(str(index)), judgements={}, now=NOW)
+    (tmp_path / "elsewhere").mkdir()
+    index.mkdir(exist_ok=True)
+    (index / "pool").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PublishError, match="is a link"):
+        publish([wheel], open_store(str(index)), judgements={}, now=NOW)
+    assert not list((tmp_path / "elsewhere").iterdir())

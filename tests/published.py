@@ -1,0 +1,152 @@
+"""Small wheels that stand in for real ones in an index, whole and installable; their entries."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.utils import parse_wheel_filename
+
+from tfbuild.features import computing
+from tfbuild.targets import Target, parse_target
+from tfbuild.tuned import KernelLibrary, Tuned
+from tfbuild.wheel import encode_digest
+from tfwheels.entry import STOCK_PACKAGES, Entry, Kind
+
+MANYLINUX = {
+    "x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64",
+    "aarch64": "manylinux_2_17_aarch64.manylinux2014_aarch64",
+}
+
+
+def stand_in(
+    folder: Path,
+    version: str,
+    *,
+    targets: tuple[str, ...] = (),
+    name: str = "tensorflow_cpu",
+    python: str = "cp311",
+    content: bytes = b"",
+    machine: str = "x86_64",
+) -> Path:
+    """The wheel `name`-`version` in `folder`; the same arguments give the same bytes.
+
+    With `targets` it is a tuned wheel with a kernel library for each. `python` "py3" makes it a
+    wheel of plain Python for every machine. `content` makes wheels differ in bytes and size.
+    """
+    tag = _tag(python, machine)
+    info = f"{name}-{version}.dist-info"
+    members = {
+        f"{name}/__init__.py": f'VERSION = "{version}"\n'.encode(),
+        f"{name}/content": content,
+        f"{info}/METADATA": _metadata(name, version),
+        f"{info}/WHEEL": _wheel(tag),
+    }
+    if targets:
+        members[f"{info}/tuned.json"] = tuned_for(targets, release=version).to_bytes()
+    members[f"{info}/RECORD"] = _record(members, f"{info}/RECORD")
+    return written(folder / f"{name}-{version}-{tag}.whl", members)
+
+
+def entry_of(
+    version: str,
+    *,
+    targets: tuple[str, ...] = (),
+    name: str = "tensorflow_cpu",
+    python: str = "cp311",
+    machine: str = "x86_64",
+    size: int = 1000,
+) -> Entry:
+    """The entry of such a wheel, without the wheel."""
+    file = f"{name}-{version}-{_tag(python, machine)}.whl"
+    project, parsed, _, tags = parse_wheel_filename(file)
+    stock = Kind.STOCK if project in STOCK_PACKAGES else Kind.PLAIN
+    return Entry(
+        file=file,
+        name=project,
+        version=str(parsed),
+        tags=tuple(sorted(map(str, tags))),
+        requires_python=">=3.9",
+        size=size,
+        sha256=hashlib.sha256(f"{file} {size}".encode()).hexdigest(),
+        metadata_sha256=hashlib.sha256(file.encode()).hexdigest(),
+        published="2026-11-21T12:00:00Z",
+        kind=Kind.TUNED if targets else stock,
+        targets=targets,
+    )
+
+
+def tuned_for(targets: tuple[str, ...], *, release: str = "2.14.1") -> Tuned:
+    """What a wheel with a library for each of these specs says of itself."""
+    return Tuned(
+        key="0" * 64,
+        release=release.partition("+")[0],
+        compiler="clang 16.0.6",
+        bazel="4.2.3",
+        libraries=tuple(_library(parse_target(spec)) for spec in targets),
+        source_sha256="1" * 64,
+        stock_sha256="2" * 64,
+    )
+
+
+def written(path: Path, members: Mapping[str, bytes]) -> Path:
+    """An archive with these members and no time of day in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in members.items():
+            archive.writestr(zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0)), content)
+    return path
+
+
+def _tag(python: str, machine: str) -> str:
+    return "py3-none-any" if python == "py3" else f"{python}-{python}-{MANYLINUX[machine]}"
+
+
+def _library(target: Target) -> KernelLibrary:
+    return KernelLibrary(
+        name=target.local,
+        target=target.spec,
+        file=f"tensorflow/core/kernels/tensorwright/{target.local}.so",
+        size=1000,
+        sha256="3" * 64,
+        plan_key="4" * 64,
+        required_features=tuple(sorted(computing(target.features, target.family))),
+        flags=(f"-march={target.name}",),
+        kernels=("cwise_op_tanh",),
+        registrations=12,
+        stay_stock={},
+        floors={"GLIBC": "2.14"},
+        census={"AVX2": 1000},
+    )
+
+
+def _metadata(name: str, version: str) -> bytes:
+    lines = (
+        "Metadata-Version: 2.1",
+        f"Name: {name.replace('_', '-')}",
+        f"Version: {version}",
+        "Requires-Python: >=3.9",
+    )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _wheel(tag: str) -> bytes:
+    python, abi, platforms = tag.split("-")
+    pure = "true" if platforms == "any" else "false"
+    head = f"Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: {pure}\n"
+    tags = (f"Tag: {python}-{abi}-{platform}\n" for platform in platforms.split("."))
+    return (head + "".join(tags)).encode()
+
+
+def _record(members: Mapping[str, bytes], own: str) -> bytes:
+    text = io.StringIO(newline="")
+    lines = csv.writer(text, lineterminator="\n")
+    for member, content in members.items():
+        digest = encode_digest("sha256", hashlib.sha256(content).digest())
+        lines.writerow((member, digest, len(content)))
+    lines.writerow((own, "", ""))
+    return text.getvalue().encode()

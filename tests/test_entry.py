@@ -1,0 +1,158 @@
+"""What is read of a wheel that is to be published, and which wheels are not."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.published import stand_in, written
+
+from tfbuild.errors import PublishError, WheelError
+from tfbuild.targets import STOCK_FLAGS
+from tfbuild.wheel import WheelIdentity, verify_record
+from tfwheels.entry import Entry, Kind, _requires_python, read_entry
+
+NOW = "2026-11-21T12:00:00Z"
+
+
+def entry(path: Path) -> Entry:
+    return read_entry(path, published=NOW)[0]
+
+
+def changed(path: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    """The wheel with other members; None leaves one out."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: change(name, archive.read(name)) for name in archive.namelist()}
+    return written(path, {name: text for name, text in members.items() if text is not None})
+
+
+def test_a_tuned_wheel_says_its_targets_in_the_dispatchers_order(tmp_path: Path) -> None:
+    path = stand_in(tmp_path, "2.14.1+fleet.of0a", targets=("zen4", "haswell"))
+    found, metadata = read_entry(path, published=NOW)
+    assert (found.kind, found.targets) == (Kind.TUNED, ("zen4", "haswell"))
+    assert "avx2" in found.required
+    assert not any(feature.startswith("avx512") for feature in found.required)
+    assert (found.file, found.name) == (path.name, "tensorflow-cpu")
+    assert (found.version, found.public) == ("2.14.1+fleet.of0a", "2.14.1")
+    assert found.requires_python == ">=3.9"
+    assert found.published == NOW
+    assert found.size == path.stat().st_size
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert b"Version: 2.14.1+fleet.of0a\n" in metadata
+    assert found.metadata_sha256 == hashlib.sha256(metadata).hexdigest()
+    assert found.tags == (
+        "cp311-cp311-manylinux2014_x86_64",
+        "cp311-cp311-manylinux_2_17_x86_64",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tensorflow_cpu", Kind.STOCK),
+        ("tensorflow", Kind.STOCK),
+        ("tensorflow_estimator", Kind.PLAIN),
+        ("numpy", Kind.PLAIN),
+    ],
+)
+def test_any_other_wheel_is_stock_or_plain_by_its_name(
+    name: str, kind: Kind, tmp_path: Path
+) -> None:
+    assert entry(stand_in(tmp_path, "2.14.1", name=name)).kind is kind
+
+
+def test_a_plain_wheel_may_have_a_local_version(tmp_path: Path) -> None:
+    assert entry(stand_in(tmp_path, "1.0+ours", name="numpy")).kind is Kind.PLAIN
+
+
+def test_stand_ins_are_whole_and_always_the_same(tmp_path: Path) -> None:
+    first, second = (stand_in(tmp_path / each, "1+a", targets=("zen4",)) for each in "ab")
+    assert first.read_bytes() == second.read_bytes()
+    assert len(verify_record(first)) == 5
+
+
+def test_a_control_wheel_is_for_comparing_only(tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match="for comparing only"):
+        entry(stand_in(tmp_path, "2.14.1+stock.flags", targets=(STOCK_FLAGS,)))
+
+
+def test_a_tensorflow_that_is_neither_stock_nor_tuned_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match=r"has no tuned\.json"):
+        entry(stand_in(tmp_path, "2.14.1+mine"))
+
+
+def test_a_tuned_wheel_that_calls_itself_stock_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match="its version does not say so"):
+        entry(stand_in(tmp_path, "2.14.1", targets=("zen4",)))
+
+
+def test_a_target_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    path = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
+    changed(path, lambda _, text: text.replace(b'"target": "zen4"', b'"target": "zen44"'))
+    with pytest.raises(PublishError, match="is built for 'zen44': there is no target"):
+        entry(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"Version: 2.14.1+zen4", b"Version: 2.14.1+zen3"),
+        (b"Version: 2.14.1+zen4", b"Version: 2.14.1"),
+        (b"Version: 2.14.1+zen4", b"Version: many"),
+        (b"Version: 2.14.1+zen4\n", b""),
+        (b"Name: tensorflow-cpu", b"Name: tensorflow"),
+        (b"Name: tensorflow-cpu", b"Name: ../tensorflow-cpu"),
+        (b"Name: tensorflow-cpu", b"Name: tensorflow-cpu\nName: other"),
+        (b"Metadata-Version", b"\n\xff"),
+    ],
+)
+def test_metadata_of_another_wheel_is_refused(old: bytes, new: bytes, tmp_path: Path) -> None:
+    path = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
+    changed(path, lambda name, text: text.replace(old, new) if "METADATA" in name else text)
+    with pytest.raises(PublishError, match="holds the METADATA of"):
+        entry(path)
+
+
+@given(st.binary(max_size=200))
+def test_no_metadata_gets_through_that_does_not_name_the_wheel(noise: bytes) -> None:
+    identity = WheelIdentity(name="a", version="1", tags=())
+    with pytest.raises(PublishError) as caught:
+        _requires_python(Path("a-1-py3-none-any.whl"), identity, noise)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("member", ["METADATA", "RECORD"])
+def test_a_wheel_without_metadata_or_record_is_refused(member: str, tmp_path: Path) -> None:
+    path = stand_in(tmp_path, "2.14.1")
+    changed(path, lambda name, text: None if name.endswith(member) else text)
+    with pytest.raises(WheelError, match=member):
+        entry(path)
+
+
+def test_a_truncated_wheel_is_refused(tmp_path: Path) -> None:
+    path = stand_in(tmp_path, "2.14.1")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(WheelError, match="not a whole wheel"):
+        entry(path)
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    path = stand_in(tmp_path / "real", "2.14.1")
+    link = tmp_path / path.name
+    link.symlink_to(path)
+    with pytest.raises(PublishError, match="is a link"):
+        entry(link)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b-1-py3-none-any.whl", "..\\a-1-py3-none-any.whl", "ä-1-py3-none-any.whl", "a.whl"]
+)
+def test_a_file_name_that_is_no_wheels_is_refused(name: str, tmp_path: Path) -> None:
+    path = stand_in(tmp_path, "1", name="a", python="py3").rename(tmp_path / name)
+    with pytest.raises((PublishError, WheelError), match="is not"):
+        entry(path)

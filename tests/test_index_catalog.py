@@ -1,0 +1,146 @@
+"""tfwheels.catalog; tests/test_catalog.py is about price catalogues."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.judged import compared
+from tests.published import stand_in
+
+from tfbuild.download import sha256_of
+from tfbuild.errors import PublishError, RecordError, WheelError
+from tfwheels import catalog
+from tfwheels.catalog import Catalog
+from tfwheels.entry import Entry, Kind, Verdict, read_entry
+from tfwheels.folder import Folder
+from tfwheels.publish import publish
+
+NOW = "2020-02-29T00:00:00+00:00"
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+verdicts = st.builds(Verdict, speedup=numbers, low=numbers, high=numbers)
+entries = st.builds(Entry, targets=..., required=..., verdicts=st.tuples() | st.tuples(verdicts))
+
+
+def entry(file: str, sha256: str = "0" * 64, published: str = NOW) -> Entry:
+    return Entry(
+        file=file,
+        name="a",
+        version="1",
+        tags=("py3-none-any",),
+        requires_python="",
+        size=1,
+        sha256=sha256,
+        metadata_sha256="1" * 64,
+        published=published,
+        kind=Kind.PLAIN,
+    )
+
+
+def verdict(file: str) -> Verdict:
+    return Verdict(
+        target="zen4",
+        verdict="faster",
+        speedup=1.3,
+        low=1.2,
+        high=1.4,
+        cpu="a CPU",
+        file=file,
+        sha256="2" * 64,
+    )
+
+
+@given(st.integers(0), st.lists(entries, max_size=3).map(tuple))
+def test_a_catalog_is_read_as_it_was_written(revision: int, found: tuple[Entry, ...]) -> None:
+    whole = Catalog(revision=revision, entries=found)
+    assert catalog.parse(whole.to_bytes(), "here") == whole
+
+
+def test_an_index_without_a_catalog_is_empty() -> None:
+    assert catalog.parse(None, "here") == Catalog(revision=0, entries=())
+
+
+def test_a_torn_catalog_says_how_to_mend_it() -> None:
+    whole = Catalog(entries=(entry("a-1-py3-none-any.whl"),)).to_bytes()
+    for end in range(len(whole) - 2):
+        with pytest.raises(RecordError, match=r"catalog.json of here .*--rebuild"):
+            catalog.parse(whole[:end], "here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"schema": 2}', "{}", "[]", "null", '"schema"', "\xff", "[" * 100_000),
+        *('{"schema": 1, "entries": [{}]}', '{"schema": 1, "entries": 1}'),
+        '{"schema": 1, "revision": "1", "entries": []}',
+        '{"schema": 1, "revision": 1, "entries": [], "more": 1}',
+    ],
+)
+def test_a_foreign_catalog_says_how_to_mend_it(text: str) -> None:
+    with pytest.raises(RecordError, match="--rebuild"):
+        catalog.parse(text.encode("latin-1"), "here")
+
+
+def test_merging_gives_one_order() -> None:
+    one, two, three = (entry(f"{letter}-1-py3-none-any.whl") for letter in "abc")
+    assert catalog.merged((three, one), (two,)) == catalog.merged((two,), (one, three))
+    assert catalog.merged((), (three, two, one)) == (one, two, three)
+
+
+def test_a_wheel_that_comes_again_keeps_its_time_and_its_verdicts() -> None:
+    first = dataclasses.replace(entry("a.whl"), verdicts=(verdict("x"),))
+    again = entry("a.whl", published="2021-01-01T00:00:00+00:00")
+    assert catalog.merged((first,), (again,)) == (first,)
+    measured = dataclasses.replace(again, verdicts=(verdict("y"), verdict("x")))
+    (found,) = catalog.merged((first,), (measured,))
+    assert [each.file for each in found.verdicts] == ["x", "y"]
+    assert found.published == NOW
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_name_keeps_its_bytes(*, known: bool) -> None:
+    one, other = entry("a.whl", "3" * 64), entry("a.whl", "4" * 64)
+    with pytest.raises(PublishError, match=f"{'3' * 64}, not {'4' * 64}"):
+        catalog.merged((one,) if known else (), (other,) if known else (one, other))
+
+
+def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
+    tuned = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
+    wheels = [stand_in(tmp_path, "2.14.1"), tuned]
+    wheels.append(stand_in(tmp_path, "1.0", name="six", python="py3"))
+    store = Folder(root=tmp_path / "index")
+    judgements = {sha256_of(tuned): compared(tmp_path / "report", tuned)}
+    publish(wheels, store, judgements=judgements, now=NOW, family="x86_64")
+    known = catalog.parse(store.read(catalog.KEY), store.where).entries
+    assert sum(len(each.verdicts) for each in known) == 1
+    found = catalog.rebuilt(store).entries
+    assert tuple(dataclasses.replace(each, published=NOW) for each in found) == known
+
+
+def test_a_damaged_wheel_in_the_pool_is_named(tmp_path: Path) -> None:
+    store = Folder(root=tmp_path / "index")
+    wheel = stand_in(tmp_path, "1.0", name="six", python="py3")
+    publish([wheel], store, judgements={}, now=NOW, family="x86_64")
+    (store.root / "pool/six" / wheel.name).write_bytes(wheel.read_bytes()[:-30])
+    with pytest.raises(WheelError, match=wheel.name):
+        catalog.rebuilt(store)
+
+
+def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    wheel = stand_in(tmp_path, "1.0", name="six", python="py3")
+    store = Folder(root=tmp_path / "index")
+    store.put_new(f"pool/seven/{wheel.name}", wheel, sha256_of(wheel))
+    with pytest.raises(PublishError, match="no place for a wheel of six"):
+        catalog.rebuilt(store)
+
+
+def test_entries_of_wheels_survive(tmp_path: Path) -> None:
+    found, _ = read_entry(stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)), published=NOW)
+    whole = Catalog(revision=3, entries=(found,))
+    assert json.loads(whole.to_bytes())["entries"][0]["kind"] == "tuned"
+    assert catalog.parse(whole.to_bytes(), "here") == whole

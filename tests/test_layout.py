@@ -1,0 +1,145 @@
+"""Keys of the published tree, and the names that try to leave it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbuild.errors import PublishError
+from tfbuild.targets import all_targets
+from tfwheels.layout import (
+    digest_of,
+    folder_key,
+    link,
+    manifest,
+    metadata_key,
+    place,
+    pool_key,
+)
+
+WHEEL = "tensorflow_cpu-2.14.1+zen4-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+KEY = f"pool/tensorflow-cpu/{WHEEL}"
+LEAVING = [
+    "../a-1-py3-none-any.whl",
+    "/a-1-py3-none-any.whl",
+    "..\\a-1-py3-none-any.whl",
+    "C:a-1-py3-none-any.whl",
+    "a\n-1-py3-none-any.whl",
+    "a-1-py3-none-any.whl\n",
+    "a-1-py3-none-any.whl\0",
+    "a-1?-py3-none-any.whl",
+    "a-1%2e-py3-none-any.whl",
+    "-a-1-py3-none-any.whl",
+    "..whl",
+    "a-1.tar.gz",
+    "",
+]
+
+
+def test_what_belongs_to_a_wheel_stands_beside_it() -> None:
+    assert pool_key("tensorflow-cpu", WHEEL) == KEY
+    assert metadata_key("tensorflow-cpu", WHEEL) == f"{KEY}.metadata"
+
+
+@pytest.mark.parametrize("file", LEAVING)
+def test_a_file_that_could_leave_its_folder_has_no_key(file: str) -> None:
+    with pytest.raises(PublishError, match="is not a plain file name"):
+        pool_key("tensorflow-cpu", file)
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "a\\b", "A", "a.b", "a_b", "-a", "a\n", "C:", ""])
+def test_a_project_that_is_not_normalized_has_no_key(name: str) -> None:
+    with pytest.raises(PublishError, match="is not the normalized name"):
+        pool_key(name, WHEEL)
+
+
+@given(st.text(), st.text())
+def test_whatever_has_a_key_has_a_plain_one(project: str, file: str) -> None:
+    try:
+        key = pool_key(project, file)
+    except PublishError:
+        return
+    assert re.fullmatch(r"pool/[a-z0-9-]+/[A-Za-z0-9._+!-]+\.whl", key)
+
+
+def test_folders_of_pages_end_with_a_slash() -> None:
+    assert folder_key() == "simple/"
+    assert folder_key("zen4") == "simple/zen4/"
+    assert folder_key("x86_64_v4", "tensorflow-cpu") == "simple/x86_64_v4/tensorflow-cpu/"
+    assert {folder_key(target.name) for target in all_targets()} >= {"simple/armv8.1a/"}
+
+
+@pytest.mark.parametrize("target", ["..", "../zen4", "zen4/..", ".", "zen4\n", "Zen4"])
+def test_a_target_that_is_none_has_no_folder(target: str) -> None:
+    with pytest.raises(PublishError, match="is not the name of a target"):
+        folder_key(target)
+
+
+def test_a_link_is_relative_and_quotes_the_plus() -> None:
+    folder = folder_key("zen4", "tensorflow-cpu")
+    found = link(KEY, folder=folder)
+    assert found == f"../../../pool/tensorflow-cpu/{WHEEL.replace('+', '%2B')}"
+    assert posixpath.normpath(folder + unquote(found)) == KEY
+
+
+def test_a_place_is_under_the_root(tmp_path: Path) -> None:
+    assert place(tmp_path, KEY) == tmp_path / "pool" / "tensorflow-cpu" / WHEEL
+
+
+@pytest.mark.parametrize("key", ["../a", "/a", "a/../b", "a//b", "a\\b", "C:/a", "a/", "", "a\r"])
+def test_a_key_that_leaves_the_root_has_no_place(key: str, tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match="is no name for a file"):
+        place(tmp_path, key)
+
+
+def test_a_link_in_the_tree_is_refused_wherever_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    root = tmp_path / "root"
+    (root / "pool").mkdir(parents=True)
+    (root / "pool" / "tensorflow-cpu").symlink_to(tmp_path / "elsewhere")
+    (root / "simple").symlink_to(tmp_path / "missing")
+    for key in (KEY, "simple", "simple/index.html"):
+        with pytest.raises(PublishError, match="is a link"):
+            place(root, key)
+
+
+FILES = (
+    "simple/index.html",
+    "simple/zen4/index.html",
+    "simple/zen4/index.json",
+    "simple/zen4/tensorflow-cpu/index.html",
+    "simple/zen4/tensorflow-cpu/index.json",
+    KEY,
+    f"{KEY}.metadata",
+    f"{KEY}.comparison.json",
+)
+
+
+def test_an_object_store_gets_every_file_with_its_type_and_the_folders_too() -> None:
+    found = {each.key: each for each in manifest({file: digest_of(b"a") for file in FILES})}
+    folders = {"simple/", "simple/zen4/", "simple/zen4/tensorflow-cpu/"}
+    assert found.keys() == {*FILES, *folders}
+    for folder in folders:
+        assert found[folder].file == f"{folder}index.html"
+        assert found[folder].content_type == "text/html; charset=utf-8"
+    assert found["simple/zen4/index.json"].content_type == "application/vnd.pypi.simple.v1+json"
+    assert found[KEY].content_type == "application/octet-stream"
+    assert found[f"{KEY}.metadata"].content_type == "application/octet-stream"
+    assert found[f"{KEY}.comparison.json"].content_type == "application/json"
+    for key, each in found.items():
+        assert ("immutable" in each.cache_control) == key.startswith("pool/")
+        assert (each.sha256, each.size) == digest_of(b"a")
+
+
+def test_an_object_store_gets_what_others_point_to_first() -> None:
+    keys = [each.key for each in manifest({file: digest_of(b"a") for file in sorted(FILES)})]
+    assert keys.index(KEY) < keys.index(f"{KEY}.metadata")
+    assert keys.index(f"{KEY}.metadata") < keys.index("simple/zen4/tensorflow-cpu/index.html")
+    assert keys.index("simple/zen4/tensorflow-cpu/") < keys.index("simple/zen4/")
+    assert keys.index("simple/zen4/") < keys.index("simple/")

@@ -1,0 +1,532 @@
+"""Publishing into a real folder and a real S3 API: also killed, full, and two at once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from posixpath import join, normpath
+from urllib.parse import unquote
+
+import pytest
+from tests.buckets import NAME, Served, serving_s3
+from tests.crowd import crowd
+from tests.judged import compared
+from tests.published import stand_in
+
+from tfbuild.download import sha256_of
+from tfbuild.errors import BusyError, DiskError, PublishError, RecordError
+from tfbuild.run import run
+from tfbuild.targets import all_targets, parse_target
+from tfwheels import catalog
+from tfwheels.bucket import Bucket, open_bucket
+from tfwheels.catalog import Catalog
+from tfwheels.folder import Folder
+from tfwheels.gate import Judgement
+from tfwheels.publish import MANIFEST, Published, publish
+from tfwheels.store import Store
+
+NOW = "2020-02-29T00:00:00+00:00"
+PROJECT = "tensorflow-cpu"
+ALL = {target.name for target in all_targets("x86_64")}
+FEW = {"nehalem", "haswell", "zen4"}
+ZEN4 = parse_target("zen4").features
+# Where an index shows a wheel for zen4.
+TOUCHED = ("pool", "simple/zen4")
+FORK = multiprocessing.get_context("fork")
+
+Files = Mapping[str, bytes]
+
+
+def put(
+    store: Store,
+    *wheels: Path,
+    judged: Mapping[str, Judgement] | None = None,
+    rebuild: bool = False,
+) -> Published:
+    return publish(
+        wheels, store, judgements=judged or {}, now=NOW, family="x86_64", rebuild=rebuild
+    )
+
+
+def files(store: Store, *folders: str) -> dict[str, bytes]:
+    """All that is there, or in these folders, but for what begins with a dot, which no server
+    shows."""
+    keys = (key for each in folders or ("",) for key in store.sizes(each))
+    found = {key: store.read(key) for key in keys if not key.startswith(".")}
+    return {key: data for key, data in found.items() if data is not None}
+
+
+def stamps(folder: Folder) -> dict[str, tuple[int, int]]:
+    """What changes when a file is written, even with the same bytes."""
+    paths = {key: folder.root / key for key in folder.sizes("") if not key.startswith(".")}
+    return {key: (path.stat().st_ino, path.stat().st_mtime_ns) for key, path in paths.items()}
+
+
+def listed(found: Files, target: str, project: str = PROJECT) -> set[str]:
+    """The wheels on the target's page."""
+    page = json.loads(found[f"simple/{target}/{project}/index.json"])
+    return {each["filename"] for each in page["files"]}
+
+
+def need_consistent(found: Files) -> None:
+    """Every file that a page names is there, with the hashes that the page gives."""
+    shown = [key for key in found if re.fullmatch(r"simple/[^/]+/[^/]+/index\.\w+", key)]
+    assert shown
+    for key in shown:
+        if key.endswith(".json"):
+            for each in json.loads(found[key])["files"]:
+                wheel = normpath(join(key, "..", unquote(each["url"])))
+                assert sha256(found[wheel]) == each["hashes"]["sha256"]
+                assert len(found[wheel]) == each["size"]
+                metadata = found[f"{wheel}.metadata"]
+                assert sha256(metadata) == each["core-metadata"]["sha256"]
+        else:
+            links = re.findall(r'href="([^"#]+)#sha256=(\w+)"', found[key].decode())
+            assert links
+            for url, digest in links:
+                assert sha256(found[normpath(join(key, "..", unquote(url)))]) == digest
+
+
+def need_agreement(found: Files, names: set[str]) -> None:
+    """These targets have their pages, and both forms of each list the same."""
+    for name in names:
+        assert {f"simple/{name}/index.html", f"simple/{name}/index.json"} <= set(found)
+        html = found[f"simple/{name}/{PROJECT}/index.html"].decode()
+        assert set(re.findall(r">([^<]+\.whl)<", html)) == listed(found, name)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("wheels")
+    tuned = {
+        target: stand_in(folder, f"2.14.1+{target}", targets=(target,), content=b"x" * 10_000)
+        for target in ("haswell", "zen4", "sapphirerapids")
+    }
+    return tuned | {"stock": stand_in(folder, "2.14.1")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(root=tmp_path / "index")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(
+    served: Served, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Bucket:
+    """A part of the bucket for each test, with pages for a few targets: each is a request."""
+    for name, value in served.env.items():
+        monkeypatch.setenv(name, value)
+    few = [parse_target(name) for name in FEW]
+    monkeypatch.setattr("tfwheels.pages.targets_for", lambda *_: few)
+    return open_bucket(NAME, f"{sha256(request.node.nodeid.encode())[:12]}/")
+
+
+def test_each_target_gets_one_wheel_and_the_summary_says_which(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    done = put(folder, wheels["stock"], wheels["haswell"], wheels["zen4"])
+    found = files(folder)
+    need_consistent(found)
+    need_agreement(found, ALL)
+    wanted = {"zen4": "zen4", "zen5": "zen4", "skylake": "haswell", "nehalem": "stock"}
+    for target, wheel in wanted.items():
+        assert listed(found, target) == {wheels[wheel].name}
+        assert [each.entry.file for each in done.choices[target]] == [wheels[wheel].name]
+    assert set(done.choices) == ALL
+    assert set(done.added) == {wheels[name].name for name in ("stock", "haswell", "zen4")}
+    assert set(done.pages) == {key for key in found if key.startswith("simple/")}
+
+
+def test_the_same_again_writes_nothing(folder: Folder, wheels: dict[str, Path]) -> None:
+    put(folder, wheels["stock"], wheels["zen4"])
+    before = stamps(folder)
+    done = put(folder, wheels["zen4"])
+    assert stamps(folder) == before
+    assert (done.added, done.present, done.pages) == ((), (wheels["zen4"].name,), ())
+
+
+def test_a_wheel_more_touches_only_its_own_pages(folder: Folder, tmp_path: Path) -> None:
+    put(folder, *crowd(tmp_path / "crowd", 24))
+    before, old = stamps(folder), files(folder)
+    wheel = stand_in(tmp_path, "2.99.0+zen4", targets=("zen4",))
+    done = put(folder, wheel)
+    after = stamps(folder)
+    changed = {key for key in after if after[key] != before.get(key)}
+    pool = f"pool/{PROJECT}/{wheel.name}"
+    assert changed == {*done.pages, pool, f"{pool}.metadata", MANIFEST, catalog.KEY}
+    takers = {name for name, choices in done.choices.items() if choices}
+    assert takers >= {"zen4", "zen5"}
+    assert all(target.features >= ZEN4 for target in all_targets("x86_64") if target.name in takers)
+    assert set(done.pages) == {
+        f"simple/{target}/{PROJECT}/index.{form}" for target in takers for form in ("html", "json")
+    }
+    assert all(old[key] == files(folder)[key] for key in old if key not in changed)
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    would = publish(
+        [wheels["stock"]], folder, judgements={}, now=NOW, family="x86_64", dry_run=True
+    )
+    assert not folder.root.exists()
+    assert would == put(folder, wheels["stock"])
+
+
+def test_the_manifest_has_every_file_that_an_object_store_needs(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    put(folder, wheels["stock"], wheels["zen4"])
+    found = files(folder)
+    objects = json.loads(found[MANIFEST])["objects"]
+    assert {each["file"] for each in objects} == set(found) - {MANIFEST, catalog.KEY}
+    for each in objects:
+        assert sha256(found[each["file"]]) == each["sha256"]
+        assert len(found[each["file"]]) == each["size"]
+    assert f"simple/zen4/{PROJECT}/" in {each["key"] for each in objects}
+
+
+def test_a_verdict_is_published_beside_its_wheel(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    judgement = compared(tmp_path, wheels["zen4"])
+    put(folder, wheels["zen4"])
+    put(folder, wheels["zen4"], judged={sha256_of(wheels["zen4"]): judgement})
+    (verdict,) = catalog.parse(folder.read(catalog.KEY), "").entries[0].verdicts
+    shown = folder.read(f"pool/{PROJECT}/{verdict.file}")
+    assert shown is not None
+    assert sha256(shown) == verdict.sha256
+    put(folder, wheels["zen4"])
+    assert catalog.parse(folder.read(catalog.KEY), "").entries[0].verdicts == (verdict,)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_other_bytes_under_a_published_name_are_refused(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path, *, known: bool
+) -> None:
+    """Also when the catalog does not know them, as after a run that was killed."""
+    put(folder, wheels["stock"], wheels["zen4"])
+    if not known:
+        folder.put(catalog.KEY, Catalog().to_bytes())
+    before = stamps(folder)
+    other = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",), content=b"other")
+    with pytest.raises(PublishError) as caught:
+        put(folder, other)
+    assert sha256_of(other) in caught.value.message
+    assert sha256_of(wheels["zen4"]) in caught.value.message
+    assert stamps(folder) == before
+
+
+def test_an_index_that_has_lost_a_wheel_says_so_and_writes_no_page(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    put(folder, wheels["stock"], wheels["zen4"])
+    lost = folder.root / "pool" / PROJECT / wheels["zen4"].name
+    lost.unlink()
+    shown = {key: data for key, data in files(folder).items() if key.startswith("simple/")}
+    with pytest.raises(PublishError, match=f"has lost pool/{PROJECT}/.*zen4"):
+        put(folder, wheels["haswell"])
+    assert {key: files(folder)[key] for key in shown} == shown
+    put(folder, wheels["haswell"], wheels["zen4"])
+    need_consistent(files(folder))
+
+
+def test_a_torn_catalog_is_made_again_from_the_pool(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    put(folder, *wheels.values())
+    whole = files(folder)
+    (folder.root / catalog.KEY).write_bytes(whole[catalog.KEY][:-100])
+    with pytest.raises(RecordError, match="--rebuild"):
+        put(folder, wheels["stock"])
+    put(folder, rebuild=True)
+    found = files(folder)
+    need_consistent(found)
+    for target in all_targets("x86_64"):
+        assert listed(found, target.name) == listed(whole, target.name)
+    put(folder, wheels["stock"])
+
+
+def test_a_lost_catalog_is_noticed(folder: Folder, wheels: dict[str, Path]) -> None:
+    """Else the pages would be made of the new wheel alone."""
+    put(folder, wheels["stock"])
+    (folder.root / catalog.KEY).unlink()
+    before = stamps(folder)
+    with pytest.raises(RecordError, match=r"has wheels, but no catalog.json.*--rebuild"):
+        put(folder, wheels["zen4"])
+    assert stamps(folder) == before
+    put(folder, wheels["zen4"], rebuild=True)
+    assert listed(files(folder), "haswell") == {wheels["stock"].name}
+
+
+@pytest.mark.parametrize("moment", [1, 2, 5, 8, 11, 14, 100])
+def test_a_first_publish_that_was_killed_is_finished_by_the_next(
+    folder: Folder, wheels: dict[str, Path], moment: int
+) -> None:
+    assert killed(functools.partial(die_at_write, moment), folder, wheels["stock"])
+    found = files(folder)
+    if any(key.startswith(f"simple/nehalem/{PROJECT}") for key in found):
+        need_consistent(found)
+    put(folder, wheels["stock"])
+    need_agreement(files(folder), ALL)
+    need_consistent(files(folder))
+
+
+def test_a_full_disk_leaves_the_old_index_whole(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    put(folder, wheels["stock"], wheels["haswell"])
+    before = stamps(folder)
+    large = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",), content=os.urandom(200_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(DiskError, match=rf"cannot write .*{re.escape(large.name)}: File too"):
+            put(folder, large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert stamps(folder) == before
+    put(folder, large)
+    assert listed(files(folder), "zen4") == {large.name}
+
+
+# ---- killed at any moment ----
+
+
+def test_a_publish_killed_at_any_write_leaves_an_index_that_works(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    """SIGKILL at every folder made, file opened for writing and rename, in turn."""
+    put(folder, wheels["stock"], wheels["haswell"])
+    shown = {key for key in files(folder) if key.startswith("simple")}
+    for moment in itertools.count(1):
+        wheel = stand_in(tmp_path, f"2.15.{moment}+zen4", targets=("zen4",))
+        old = listed(files(folder), "zen4")
+        if not killed(functools.partial(die_at_write, moment), folder, wheel):
+            break
+        left = files(folder)
+        need_consistent(left)
+        assert {key for key in left if key.startswith("simple")} >= shown
+        assert listed(left, "haswell") == {wheels["haswell"].name}
+        assert listed(left, "zen4") - {wheel.name} == old
+        put(folder, wheel)
+        need_agreement(files(folder), ALL)
+        assert listed(files(folder), "zen4") == {*old, wheel.name}
+    assert moment > 20, "wheel, METADATA, pages, manifest, catalog: each is opened and renamed"
+    need_consistent(files(folder))
+
+
+@pytest.mark.parametrize("moment", [1, 6, 9, 14])
+def test_what_a_killed_publish_began_another_one_leaves_out(
+    folder: Folder, wheels: dict[str, Path], moment: int
+) -> None:
+    """The next publisher brings another wheel: its pages are those of its own catalog."""
+    put(folder, wheels["stock"])
+    assert killed(functools.partial(die_at_write, moment), folder, wheels["zen4"])
+    put(folder, wheels["haswell"])
+    need_consistent(files(folder))
+    assert listed(files(folder), "haswell") == {wheels["haswell"].name}
+    assert listed(files(folder), "zen4") == {wheels["stock"].name}
+    put(folder, wheels["zen4"])
+    assert listed(files(folder), "zen4") == {wheels["zen4"].name}
+
+
+@pytest.mark.toolchain
+def test_a_publish_killed_at_any_request_leaves_a_bucket_that_works(
+    bucket: Bucket, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    put(bucket, wheels["stock"], wheels["haswell"])
+    for moment in itertools.count(1):
+        wheel = stand_in(tmp_path, f"2.15.{moment}+zen4", targets=("zen4",))
+        old = listed(files(bucket, *TOUCHED), "zen4")
+        doomed = again(bucket)
+        if not killed(functools.partial(die_at_request, doomed, moment), doomed, wheel):
+            break
+        left = files(bucket, *TOUCHED)
+        need_consistent(left)
+        assert listed(left, "zen4") - {wheel.name} == old
+        put(bucket, wheel)
+        assert listed(files(bucket, *TOUCHED), "zen4") == {*old, wheel.name}
+    assert moment > 7, "wheel, METADATA, pages, manifest, catalog: each is a request"
+    need_consistent(files(bucket, *TOUCHED))
+
+
+def again(bucket: Bucket) -> Bucket:
+    """The same with connections of its own, for another process."""
+    return open_bucket(bucket.name, bucket.prefix)
+
+
+def killed(trap: Callable[[], None], store: Store, wheel: Path) -> bool:
+    """Whether the trap killed the process that published; it must not fail otherwise."""
+    process = FORK.Process(target=_trapped, args=(trap, store, wheel))
+    process.start()
+    process.join()
+    assert process.exitcode in {0, -signal.SIGKILL}
+    return process.exitcode != 0
+
+
+def _trapped(trap: Callable[[], None], store: Store, wheel: Path) -> None:
+    trap()
+    put(store, wheel)
+
+
+def die_at_write(moment: int) -> None:
+    """Let the kernel kill this process at its n-th write, before anything has happened."""
+    count = itertools.count(1)
+
+    def hook(event: str, words: tuple[object, ...]) -> None:
+        named = event in {"os.rename", "os.mkdir"}
+        opened = event == "open" and not {*str(words[1])}.isdisjoint("wa")
+        if (named or opened) and next(count) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def die_at_request(bucket: Bucket, moment: int) -> None:
+    """The same before the n-th request that writes."""
+    count = itertools.count(1)
+
+    def hook(**_: object) -> None:
+        if next(count) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    bucket.client.meta.events.register("before-send.s3.PutObject", hook)
+
+
+# ---- two at once ----
+
+
+def test_two_processes_publish_to_one_folder(folder: Folder, wheels: dict[str, Path]) -> None:
+    """Who finds it taken is told, and comes again."""
+    put(folder, wheels["stock"])
+    late = Late(folder)
+    process = FORK.Process(target=put, args=(late, wheels["haswell"]))
+    process.start()
+    assert late.ready.wait(30)
+    with pytest.raises(BusyError, match=f"process {process.pid} is using"):
+        put(folder, wheels["zen4"])
+    late.go.set()
+    process.join()
+    assert process.exitcode == 0
+    put(folder, wheels["zen4"])
+    need_consistent(files(folder))
+    assert listed(files(folder), "haswell") == {wheels["haswell"].name}
+    assert listed(files(folder), "zen4") == {wheels["zen4"].name}
+
+
+@pytest.mark.toolchain
+def test_two_processes_publish_to_one_bucket(bucket: Bucket, wheels: dict[str, Path]) -> None:
+    """The second begins and ends while the first is about to write the catalog."""
+    put(bucket, wheels["stock"])
+    late = Late(again(bucket))
+    process = FORK.Process(target=put, args=(late, wheels["haswell"]))
+    process.start()
+    assert late.ready.wait(30)
+    put(bucket, wheels["zen4"])
+    late.go.set()
+    process.join()
+    assert process.exitcode == 0
+    found = files(bucket)
+    need_consistent(found)
+    need_agreement(found, FEW)
+    assert listed(found, "haswell") == {wheels["haswell"].name}
+    assert listed(found, "zen4") == {wheels["zen4"].name}
+    names = {entry.file for entry in catalog.parse(found[catalog.KEY], "").entries}
+    assert names == {wheels[name].name for name in ("stock", "haswell", "zen4")}
+
+
+@pytest.mark.toolchain
+def test_a_publisher_that_only_mends_pages_is_noticed_by_another(
+    bucket: Bucket, wheels: dict[str, Path]
+) -> None:
+    """It takes the pages of one that is not ready for those of one that was killed."""
+    put(bucket, wheels["stock"])
+    late = Late(again(bucket))
+    process = FORK.Process(target=put, args=(late, wheels["zen4"]))
+    process.start()
+    assert late.ready.wait(30)
+    assert put(bucket, wheels["stock"]).pages
+    assert listed(files(bucket, *TOUCHED), "zen4") == {wheels["stock"].name}
+    late.go.set()
+    process.join()
+    assert process.exitcode == 0
+    assert listed(files(bucket, *TOUCHED), "zen4") == {wheels["zen4"].name}
+
+
+def test_a_publisher_that_always_loses_gives_up(folder: Folder, wheels: dict[str, Path]) -> None:
+    put(folder, wheels["stock"])
+    with pytest.raises(BusyError, match="others published"):
+        put(Loser(folder), wheels["zen4"])
+
+
+class Other:
+    """A store that is another but for what a subclass changes."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.where = store.where
+        self.exclusive = store.exclusive
+        self.read = store.read
+        self.sizes = store.sizes
+        self.local = store.local
+        self.differing = store.differing
+        self.put_new = store.put_new
+        self.put = store.put
+
+
+class Late(Other):
+    """Waits before it writes the catalog."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.ready, self.go = FORK.Event(), FORK.Event()
+
+    def swap(self, key: str, data: bytes, seen: bytes | None) -> bool:
+        self.ready.set()
+        assert self.go.wait(30)
+        return self.store.swap(key, data, seen)
+
+
+class Loser(Other):
+    def swap(self, *_: object, **__: object) -> bool:
+        return False
+
+
+# ---- installed from ----
+
+
+@pytest.mark.toolchain
+def test_pip_finds_the_wheel_in_a_bucket(
+    served: Served, bucket: Bucket, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    """pip asks for the key with a slash at its end, and for the plus as %2B."""
+    put(bucket, wheels["stock"], wheels["haswell"], wheels["zen4"])
+    index = f"{served.url}/{NAME}/{bucket.prefix}simple/zen4/"
+    options = ["--isolated", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--quiet"]
+    argv = [sys.executable, "-m", "pip", "download", *options, "--index-url", index]
+    run([*argv, "--dest", tmp_path / "got", f"{PROJECT}==2.14.1"])
+    assert sha256_of(tmp_path / "got" / wheels["zen4"].name) == sha256_of(wheels["zen4"])

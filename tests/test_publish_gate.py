@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import compared
+from tests.published import tuned_for
+
+from tfbench.arms.arm import TOLERANCE
+from tfbench.measuring import results
+from tfbench.measuring.results import Comparison
+from tfbench.measuring.statistics import Interval, Verdict
+from tfbuild.download import sha256_of
+from tfbuild.errors import GateError, RecordError
+from tfbuild.records import plain
+from tfbuild.targets import parse_target
+from tfwheels import gate
+from tfwheels.gate import examine, find_comparisons, judge, publishable, published_name
+
+FILE = "tensorflow_cpu-2.14.1+skylake-cp311-cp311-manylinux_2_17_x86_64.whl"
+SHA256 = "ab" * 32
+TUNED = tuned_for(("skylake",))
+FLEET = tuned_for(("skylake_avx512", "skylake"))
+SKYLAKE = parse_target("skylake").features
+FASTER = compared.about(1.2, 0.01)
+NO_DIFFERENCE = compared.about(1.001, 0.004)
+UNKNOWN = compared.about(1.0, 0.08)
+LOSS = compared.about(0.9, 0.01)
+
+
+def of_the_wheel(given: Comparison, **tuned: object) -> Comparison:
+    """The comparison as if its arms were the stock wheel and ours, on a Skylake."""
+    own = {"wheel_sha256": SHA256, "raised_kernels": 404} | tuned
+    arms = tuple(
+        dataclasses.replace(arm, wheel_sha256=TUNED.stock_sha256)
+        if arm.name == "stock"
+        else dataclasses.replace(arm, **own)  # type: ignore[arg-type]
+        if arm.name == "tuned"
+        else arm
+        for arm in given.arms
+    )
+    cpu = dataclasses.replace(given.host.cpu, features=SKYLAKE)
+    return dataclasses.replace(given, arms=arms, host=dataclasses.replace(given.host, cpu=cpu))
+
+
+def saved(folder: Path, comparison: Comparison, name: str = "one") -> Path:
+    path = folder / name / gate.COMPARISON
+    results.save(path, comparison)
+    return path
+
+
+def single(
+    folder: Path,
+    interval: Interval,
+    name: str = "one",
+    **tuned: Any,  # noqa: ANN401
+) -> Path:
+    return saved(folder, of_the_wheel(compared.single(interval), **tuned), name)
+
+
+def test_the_words_and_figures_of_the_benchmarks_are_ours() -> None:
+    assert set(gate.VERDICTS) == {each.value for each in Verdict}
+    assert gate.SCHEMA == results.SCHEMA
+    assert gate.PARITY == TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("interval", "word"), [(FASTER, "faster"), (NO_DIFFERENCE, "within noise")]
+)
+def test_a_wheel_that_is_as_fast_passes(tmp_path: Path, interval: Interval, word: str) -> None:
+    seen = judge(FILE, SHA256, TUNED, [single(tmp_path, interval)])
+    (verdict,) = seen.verdicts
+    assert (verdict.verdict, verdict.cpu) == (word, "Example CPU @ 2.00GHz")
+    assert verdict.speedup == pytest.approx(interval.value)
+    assert verdict.low < verdict.speedup < verdict.high
+    assert seen.silent == ()
+
+
+def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path: Path) -> None:
+    seen = judge(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
+    (verdict,) = seen.verdicts
+    (name, content) = next(iter(seen.published.items()))
+    assert verdict.file == name == published_name(FILE, verdict.sha256)
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert sha256_of(path) == verdict.sha256
+    again = results.load(path)  # the benchmarks still read it
+    assert again.overall[0].speedup.interval.value == verdict.speedup
+
+
+def test_without_a_comparison_there_is_no_verdict(tmp_path: Path) -> None:
+    with pytest.raises(GateError, match="has no verdict: no comparison is about it") as caught:
+        judge(FILE, SHA256, TUNED, [])
+    assert "invoke compare --thorough --candidate PATH, on a CPU that runs skylake" in str(
+        caught.value
+    )
+
+
+def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
+    with pytest.raises(GateError, match=r"no verdict: .*inconclusive on 2 vCPUs \(0\.9") as caught:
+        judge(FILE, SHA256, TUNED, [single(tmp_path, UNKNOWN)])
+    assert len(str(caught.value).splitlines()) == 1
+    assert "--thorough" in caught.value.hint
+
+
+def test_a_longer_comparison_gives_the_answer_that_a_short_one_had_not(tmp_path: Path) -> None:
+    paths = [single(tmp_path, UNKNOWN), single(tmp_path, FASTER, "long")]
+    seen = judge(FILE, SHA256, TUNED, paths)
+    assert [each.verdict for each in seen.verdicts] == ["faster"]
+    assert len(seen.gaps) == 1
+
+
+def test_a_loss_cannot_be_measured_away(tmp_path: Path) -> None:
+    paths = [single(tmp_path, FASTER), single(tmp_path, LOSS, "old")]
+    with pytest.raises(GateError, match=r"slower over all workloads on 2 vCPUs \(0\.900x\)"):
+        judge(FILE, SHA256, TUNED, paths)
+
+
+def test_a_loss_in_one_workload_refuses_a_gain_in_the_mean(tmp_path: Path) -> None:
+    cells = [
+        compared.cell("mnist_mlp", 2, {"tuned": 0.9}),
+        compared.cell("lstm_text", 2, {"tuned": 1.9}),
+    ]
+    arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
+    path = saved(tmp_path, of_the_wheel(compared.comparison(*cells, arms=arms)))
+    with pytest.raises(GateError, match="slower in mnist_mlp on 2 vCPUs") as caught:
+        judge(FILE, SHA256, TUNED, [path])
+    assert "over all workloads" not in str(caught.value)
+    assert "--no-gate" in caught.value.hint
+    seen = examine(FILE, SHA256, TUNED, [path])  # what --no-gate publishes
+    assert [each.verdict for each in seen.verdicts] == ["faster"]
+
+
+def test_the_least_of_several_figures_is_the_one_that_is_published(tmp_path: Path) -> None:
+    cells = [
+        compared.cell("mnist_mlp", vcpus, {"tuned": gain}) for vcpus, gain in ((1, 1.4), (2, 1.2))
+    ]
+    arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
+    comparison = of_the_wheel(compared.comparison(*cells, arms=arms))
+    (verdict,) = judge(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
+    rows = [each.speedup.interval.value for each in comparison.overall]
+    assert verdict.speedup == min(rows) < max(rows)
+
+
+def test_other_arms_do_not_speak_for_the_wheel(tmp_path: Path) -> None:
+    comparison = of_the_wheel(compared.sound())
+    worse = [
+        each.verdict
+        for cell in comparison.cells
+        for each in cell.speedups
+        if each.arm == "control" and each.verdict is Verdict.SLOWER
+    ]
+    assert worse
+    assert judge(FILE, SHA256, TUNED, [saved(tmp_path, comparison)]).verdicts
+
+
+@pytest.mark.parametrize("predictions", [None, 0.5])
+def test_a_wheel_that_computes_something_else_is_refused(
+    tmp_path: Path, predictions: float | None
+) -> None:
+    comparison = of_the_wheel(compared.single(FASTER))
+    wrong = compared.disagreeing(comparison.cells[0], "tuned", predictions)
+    path = saved(tmp_path, dataclasses.replace(comparison, cells=(wrong,)))
+    with pytest.raises(GateError, match="computes something else than stock in mnist_mlp"):
+        judge(FILE, SHA256, TUNED, [path])
+
+
+def test_a_tolerance_that_was_set_wide_does_not_open_the_gate(tmp_path: Path) -> None:
+    comparison = of_the_wheel(compared.single(FASTER))
+    (agreement,) = comparison.cells[0].agreements
+    wide = dataclasses.replace(agreement, predictions=0.4, tolerance=0.5)
+    assert wide.agrees
+    cell = dataclasses.replace(comparison.cells[0], agreements=(wide,))
+    path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)))
+    with pytest.raises(GateError, match="computes something else"):
+        judge(FILE, SHA256, TUNED, [path])
+
+
+def test_a_comparison_without_agreement_shows_no_parity(tmp_path: Path) -> None:
+    comparison = of_the_wheel(compared.single(FASTER))
+    cell = dataclasses.replace(comparison.cells[0], agreements=())
+    path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)))
+    with pytest.raises(GateError, match="nothing shows that it computes the same"):
+        judge(FILE, SHA256, TUNED, [path])
+
+
+def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
+    comparison = of_the_wheel(compared.sound())
+    for arm, refused in (("control", False), ("tuned", True)):
+        first = compared.failed(comparison.cells[0], arm, "killed (signal 4)")
+        cells = (first, *comparison.cells[1:])
+        path = saved(tmp_path, dataclasses.replace(comparison, cells=cells), arm)
+        faults = examine(FILE, SHA256, TUNED, [path]).faults
+        assert bool(faults) is refused
+        assert all("its worker failed in mnist_mlp on 1 vCPUs" in each for each in faults)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"kernel_library": None}, "loaded none of its kernels"),
+        ({"kernel_library": "/arms/tuned/kernels/haswell.so"}, "loaded none of its kernels"),
+        ({"raised_kernels": 20}, "loaded none of its kernels"),
+        ({"env": (("TF_ENABLE_ONEDNN_OPTS", "1"),)}, "have other settings"),
+        ({"wheel_sha256": "cd" * 32}, "is not about it"),
+    ],
+)
+def test_what_is_not_about_the_wheels_kernels_is_no_verdict(
+    tmp_path: Path, changed: dict[str, Any], why: str
+) -> None:
+    for interval in (FASTER, LOSS):
+        with pytest.raises(GateError, match=f"has no verdict: .*{why}"):
+            judge(FILE, SHA256, TUNED, [single(tmp_path, interval, **changed)])
+
+
+def test_a_baseline_that_is_not_the_stock_wheel_is_no_verdict(tmp_path: Path) -> None:
+    path = single(tmp_path, FASTER)
+    other = dataclasses.replace(TUNED, stock_sha256="5" * 64)
+    with pytest.raises(GateError, match="baseline stock is not the stock wheel"):
+        judge(FILE, SHA256, other, [path])
+
+
+def test_a_cpu_that_cannot_run_the_library_is_no_verdict(tmp_path: Path) -> None:
+    comparison = of_the_wheel(compared.single(FASTER))
+    cpu = dataclasses.replace(comparison.host.cpu, features=SKYLAKE - {"avx2"})
+    host = dataclasses.replace(comparison.host, cpu=cpu)
+    path = saved(tmp_path, dataclasses.replace(comparison, host=host))
+    with pytest.raises(GateError, match="its CPU lacks avx2 of skylake"):
+        judge(FILE, SHA256, TUNED, [path])
+
+
+def test_a_run_that_was_stopped_is_no_verdict(tmp_path: Path) -> None:
+    stopped = dataclasses.replace(of_the_wheel(compared.single(FASTER)), complete=False)
+    with pytest.raises(GateError, match="it is not finished"):
+        judge(FILE, SHA256, TUNED, [saved(tmp_path, stopped)])
+
+
+def test_a_fleet_needs_one_verdict_and_says_which_targets_have_none(tmp_path: Path) -> None:
+    seen = judge(FILE, SHA256, FLEET, [single(tmp_path, FASTER)])
+    assert len(seen.verdicts) == 1
+    assert seen.silent == ("skylake_avx512",)
+
+
+def test_a_library_that_was_forced_in_a_fleet_is_judged_too(tmp_path: Path) -> None:
+    forced = (("TENSORWRIGHT_TARGET", "skylake"),)
+    assert judge(FILE, SHA256, FLEET, [single(tmp_path, FASTER, env=forced)]).verdicts
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"schema": 1}', '{"schema": 2}', '{"schema": 2, "arms": 3}']
+)
+def test_a_file_that_is_no_comparison_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "comparison.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(RecordError, match=r"comparison\.json"):
+        judge(FILE, SHA256, TUNED, [path])
+
+
+def test_a_word_that_benchmarks_do_not_say_is_no_verdict(tmp_path: Path) -> None:
+    path = single(tmp_path, FASTER)
+    path.write_text(path.read_text("utf-8").replace('"faster"', '"splendid"'), "utf-8")
+    with pytest.raises(RecordError, match="is not a comparison"):
+        judge(FILE, SHA256, TUNED, [path])
+
+
+def test_comparisons_of_the_wheel_are_found_the_newest_first(tmp_path: Path) -> None:
+    comparison = of_the_wheel(compared.single(FASTER))
+    for name, made in (("b", "2026-01-02T00:00:00+00:00"), ("a", "2026-03-01T00:00:00+00:00")):
+        saved(tmp_path, dataclasses.replace(comparison, made=made), name)
+    single(tmp_path, FASTER, "other", wheel_sha256="cd" * 32)
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / gate.COMPARISON).write_text("{", "utf-8")
+    found = find_comparisons(tmp_path, SHA256)
+    assert [path.parent.name for path in found] == ["a", "b"]
+    assert find_comparisons(tmp_path / "nowhere", SHA256) == ()
+
+
+def test_what_is_published_names_no_folder_and_no_user() -> None:
+    comparison = of_the_wheel(compared.troubled(), kernel_library="/home/Ann Lee/arms/skylake.so")
+    cell = compared.failed(
+        comparison.cells[0], "mkl", "no such file: '/home/ann/data/x.npz'\n  in /home/ann/run.py"
+    )
+    arm = dataclasses.replace(
+        cell.arms[0], environment=(("LD_PRELOAD", "/usr/lib/a.so:/usr/lib/libjemalloc.so.2"),)
+    )
+    cell = dataclasses.replace(cell, arms=(arm, *cell.arms[1:]))
+    comparison = dataclasses.replace(
+        comparison, cells=(cell, *comparison.cells[1:]), parts=("/home/ann/reports/one",)
+    )
+    text = publishable(plain(comparison)).decode()
+    leaks = ("/home", "/arms", "/usr", "/ann", "Ann", "run.py")
+    assert [each for each in leaks if each in text] == []
+    assert "a.so:libjemalloc.so.2" in text
+    assert "no such file: 'x.npz'" in text
+    assert '"parts":["one"]' in text
+
+
+def test_the_published_form_is_one_text_for_one_comparison() -> None:
+    fields = {"b": 1.5, "a": [{"y": None, "x": "icelake+avx512_bf16/zen4"}]}
+    assert publishable(fields) == (b'{"a":[{"x":"icelake+avx512_bf16/zen4","y":null}],"b":1.5}\n')
+
+
+def test_what_is_published_gives_the_same_verdict_again(tmp_path: Path) -> None:
+    """So an index can be rebuilt from what it holds."""
+    first = judge(FILE, SHA256, TUNED, [single(tmp_path, FASTER)])
+    ((name, content),) = first.published.items()
+    path = tmp_path / name
+    path.write_bytes(content)
+    again = judge(FILE, SHA256, TUNED, [path])
+    assert again.verdicts == first.verdicts
+    assert again.published == first.published
+
+
+@given(
+    st.lists(st.from_regex(r"[a-z0-9_. ]{1,8}", fullmatch=True), min_size=2, max_size=4),
+    st.sampled_from(
+        ["{}", "see {}", "'{}'", "a={}:2", "({})", "file://{}", "cannot read ~{}\nmore"]
+    ),
+)
+def test_no_path_stays_in_a_text(parts: list[str], sentence: str) -> None:
+    path = "/" + "/".join(part.strip(". ") or "x" for part in parts)
+    if " " in path and sentence != "{}":
+        path = path.replace(" ", "_")
+    published = publishable({"text": sentence.format(path)})
+    shown = json.loads(published)["text"]
+    assert publishable({"text": shown}) == published
+    assert "/" not in shown.replace(f"file:{path.rpartition('/')[2]}", "")

@@ -1,0 +1,423 @@
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from tests.published import stand_in
+
+from tfbuild.cpu import read_cpu
+from tfbuild.download import sha256_of
+from tfbuild.errors import PublishError, TargetError, UsageError
+from tfbuild.records import pretty
+from tfbuild.requirement import Exact
+from tfbuild.targets import match
+from tfwheels.dependencies import Pinned
+from tfwheels.publish import publish
+from tfwheels.serve import Server
+from tfwheels.snippet import (
+    Listed,
+    Snippet,
+    Wanted,
+    _on_disk,
+    describe,
+    install_snippet,
+    make_snippet,
+)
+from tfwheels.store import open_store
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+TAG = f"cp{PYTHON.replace('.', '')}"
+NOW = "2026-01-02T03:04:05+00:00"
+WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
+ALONE = "PIP_CONFIG_FILE=/dev/null pip --isolated install"
+PAGE = (Listed(file=WHEEL, sha256="a" * 64),)
+WANTED = Wanted(
+    base="https://example.org/tf",
+    target="icelake",
+    package="tensorflow-cpu",
+    version="2.14.1",
+    python="3.11",
+)
+NEEDS = (
+    Pinned(exact=Exact(name="one", version="1.0"), sha256s=frozenset({"b" * 64, "c" * 64})),
+    Pinned(exact=Exact(name="two", version="2.5"), sha256s=frozenset({"d" * 64})),
+)
+CARRIED: dict[str, tuple[Listed, ...]] = {
+    "tensorflow-cpu": PAGE,
+    "one": (
+        Listed(file="one-1.0-py3-none-any.whl", sha256="b" * 64),
+        Listed(file="one-9.0-py3-none-any.whl", sha256="e" * 64),
+    ),
+    "two": (Listed(file="two-2.5-py3-none-any.whl", sha256="d" * 64),),
+}
+on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheels are for x86-64")
+
+
+def test_an_index_that_carries_everything_is_the_only_one_that_is_asked() -> None:
+    made = make_snippet(WANTED, CARRIED, NEEDS, "lock.txt")
+    page = "https://example.org/tf/simple/icelake/"
+    assert list(made.pip) == [f"{ALONE} --index-url {page} 'tensorflow-cpu==2.14.1+haswell'"]
+    assert made.requirements.splitlines() == [
+        "--index-url https://example.org/tf/simple/icelake/",
+        "--only-binary :all:",
+        f"tensorflow-cpu==2.14.1+haswell --hash=sha256:{'a' * 64}",
+        f"one==1.0 --hash=sha256:{'b' * 64}",
+        f"two==2.5 --hash=sha256:{'d' * 64}",
+    ]
+    page = '"https://example.org/tf/simple/$(archspec cpu)/"'
+    assert list(made.fleet) == [f"{ALONE} --index-url {page} 'tensorflow-cpu==2.14.1'"]
+    assert (made.lock, made.notes) == ("", ())
+    assert (made.file, made.sha256) == (WHEEL, "a" * 64)
+
+
+@pytest.mark.parametrize("lost", ["one", "two"])
+def test_what_the_index_does_not_carry_is_installed_first_by_hash(lost: str) -> None:
+    made = make_snippet(WANTED, CARRIED | {lost: ()}, NEEDS, "lock.txt")
+    assert made.lock == "lock.txt"
+    for lines in (made.pip, made.fleet, made.uv):
+        assert lines[0].endswith("pip install --require-hashes --no-deps -r lock.txt")
+        assert "--no-deps" in lines[1]
+    assert made.requirements.count("--hash") == 1
+    assert f"does not carry {lost}==" in made.notes[0]
+
+
+def test_other_bytes_of_a_dependency_are_not_carried() -> None:
+    other = Listed(file="two-2.5-py3-none-any.whl", sha256="f" * 64)
+    made = make_snippet(WANTED, CARRIED | {"two": (other,)}, NEEDS, "lock.txt")
+    assert made.lock == "lock.txt"
+    assert "f" * 64 not in pretty(made)
+
+
+def test_without_a_lock_nothing_is_installed_beside_the_wheel() -> None:
+    made = make_snippet(WANTED, CARRIED, (), "")
+    assert len(made.pip) == 1
+    assert "--no-deps" in made.pip[0]
+    assert "locked for no such release" in made.notes[0]
+
+
+def test_uv_takes_from_the_index_only_what_is_pinned_to_it() -> None:
+    made = tomllib.loads(make_snippet(WANTED, CARRIED, NEEDS).pyproject)
+    assert made["project"]["dependencies"] == ["tensorflow-cpu==2.14.1+haswell"]
+    (index,) = made["tool"]["uv"]["index"]
+    assert index["url"] == "https://example.org/tf/simple/icelake/"
+    assert index["explicit"] is True
+    assert made["tool"]["uv"]["sources"] == {"tensorflow-cpu": {"index": index["name"]}}
+
+
+@given(st.sets(st.sampled_from(["one", "two"])), st.booleans())
+def test_no_line_names_an_extra_index_or_leaves_a_version_open(
+    lost: set[str], locked: bool
+) -> None:
+    listed = CARRIED | dict.fromkeys(lost, ())
+    made = make_snippet(WANTED, listed, NEEDS if locked else (), "lock.txt" if locked else "")
+    text = describe(made)
+    assert not {"--extra-index-url", "--find-links", "UV_INDEX"} & {*text.split()}
+    for line in (*made.pip, *made.uv, *made.fleet):
+        by_hash = "--require-hashes" in line and "--no-deps" in line
+        alone = "PIP_CONFIG_FILE=/dev/null" in line and "--isolated" in line
+        assert by_hash or (alone and line.count("--index-url") == 1)
+    for line in made.requirements.splitlines()[2:]:
+        requirement, *hashes = line.split()
+        assert str(Requirement(requirement).specifier).startswith("==")
+        assert hashes
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"version": "2.13.1"}, r"no wheels of tensorflow-cpu 2\.13\.1 for Python 3\.11"),
+        ({"python": "3.9"}, r"no wheels of tensorflow-cpu 2\.14\.1 for Python 3\.9"),
+        ({"target": "neoverse_v1"}, "no wheels"),
+        ({"package": "tensorflow"}, r"no wheels of tensorflow 2\.14\.1"),
+        ({"version": "2.14.1+zen4"}, "no wheels"),
+        ({"version": "latest"}, "'latest' is no version"),
+    ],
+)
+def test_what_the_page_does_not_list_is_said(changed: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        make_snippet(replace(WANTED, **changed), CARRIED, NEEDS)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_local_version_may_be_given() -> None:
+    made = make_snippet(replace(WANTED, version="2.14.1+haswell"), CARRIED, NEEDS)
+    assert made.requirement == "tensorflow-cpu==2.14.1+haswell"
+
+
+def test_a_page_with_a_choice_is_refused() -> None:
+    rival = Listed(file=WHEEL.replace("haswell", "zen4"), sha256="9" * 64)
+    with pytest.raises(UsageError, match="has 2 wheels"):
+        make_snippet(WANTED, CARRIED | {"tensorflow-cpu": (*PAGE, rival)}, NEEDS)
+
+
+def test_http_to_another_machine_is_noted() -> None:
+    for base, noted in (
+        ("http://example.org", True),
+        ("http://127.0.0.1:80", False),
+        ("https://example.org", False),
+        ("file:///srv/index", False),
+    ):
+        made = make_snippet(replace(WANTED, base=base), CARRIED, NEEDS)
+        assert any("https://" in note for note in made.notes) is noted
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "https://ann:hunter2@example.org/",
+        "https://example.org/?token=hunter2",
+        "https://example.org/$(hunter2)",
+        'https://example.org/"hunter2',
+        "https://example.org/hunter2 x",
+        "https://example.org/`hunter2`",
+        "ftp://example.org/hunter2",
+    ],
+)
+def test_an_address_that_is_none_or_holds_a_password_is_refused_and_not_repeated(at: str) -> None:
+    with pytest.raises(UsageError, match="--at") as caught:
+        install_snippet(at, version="2.14.1", target="icelake", python=PYTHON)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_folder_without_a_tree_and_an_unknown_target_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no published tree"):
+        install_snippet(str(tmp_path), version="2.14.1", target="icelake", python=PYTHON)
+    with pytest.raises(TargetError, match="no target called pentium"):
+        install_snippet(str(tmp_path), version="2.14.1", target="pentium", python=PYTHON)
+
+
+# --- the printed lines, with real installers ------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """An index with TensorFlow, stock and tuned, and two other packages."""
+    folder = tmp_path / "pool"
+    wheels = [
+        stand_in(folder, "2.14.1", python=TAG),
+        stand_in(folder, "2.14.1+haswell", targets=("haswell",), python=TAG),
+        stand_in(folder, "2.14.1+x86.64.v2", targets=("x86_64_v2",), python=TAG),
+        stand_in(folder, "1.0", name="one", python="py3"),
+        stand_in(folder, "2.5", name="two", python=TAG),
+    ]
+    store = open_store(str(tmp_path / "tree"))
+    publish(wheels, store, judgements={}, now=NOW, family=platform.machine())
+    return tmp_path / "tree"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> dict[str, str]:
+    """Settings of a person whose pip and uv also ask an index that somebody else fills."""
+    folder = tmp_path / "hostile"
+    for version in ("2.14.1+zzz", "99.0"):
+        stand_in(folder, version, python=TAG, content=b"hostile")
+    for name, version in (("one", "1.0"), ("two", "2.5"), ("one", "99.0")):
+        stand_in(folder, version, name=name, python="py3", content=b"hostile")
+    settings = tmp_path / "pip.conf"
+    settings.write_text(f"[global]\nfind-links = {folder}\n", "utf-8")
+    flat = {"PIP_FIND_LINKS": str(folder), "UV_FIND_LINKS": str(folder)}
+    return flat | {"PIP_CONFIG_FILE": str(settings)}
+
+
+@pytest.fixture
+def shell(tmp_path: Path, hostile: dict[str, str]) -> dict[str, str]:
+    """The environment of a shell with pip, uv and archspec, in a virtual environment."""
+    venv = tmp_path / "venv"
+    uv = [sys.executable, "-m", "uv", "venv", "--quiet", "--offline", "--python", sys.executable]
+    subprocess.run([*uv, venv], check=True)
+    pip = tmp_path / "bin" / "pip"
+    pip.parent.mkdir()
+    pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {venv}/bin/python "$@"\n')
+    pip.chmod(0o755)
+    path = f"{pip.parent}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    own = {"PATH": path, "VIRTUAL_ENV": str(venv), "UV_CACHE_DIR": str(tmp_path / "uv")}
+    return inherited | hostile | own | {"UV_OFFLINE": "1"}
+
+
+def installed(tmp_path: Path) -> dict[str, bytes]:
+    """What the virtual environment has: the version of each package and what makes it ours."""
+    site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
+    found = {}
+    for folder in site.glob("*.dist-info"):
+        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
+        found[f"{name} {version}"] = (site / name / "content").read_bytes()
+    return found
+
+
+def lines(made: Snippet, shell: dict[str, str], folder: Path, commands: tuple[str, ...]) -> None:
+    (folder / "requirements.txt").write_text(made.requirements, "utf-8")
+    for command in commands:
+        subprocess.run(["bash", "-c", command], check=True, env=shell, cwd=folder)
+
+
+@pytest.fixture
+def needs(tmp_path: Path, tree: Path) -> tuple[Pinned, ...]:
+    found = []
+    for path in sorted((tmp_path / "pool").glob("[ot][nw]*.whl")):
+        name, version, _ = path.name.split("-", 2)
+        exact = Exact(name=name, version=version)
+        found.append(Pinned(exact=exact, sha256s=frozenset({sha256_of(path), "0" * 64})))
+    return tuple(found)
+
+
+def snippet_for(tree: Path, target: str, needs: tuple[Pinned, ...]) -> Snippet:
+    listed = _on_disk(tree, target, ["tensorflow-cpu", *(each.exact.name for each in needs)])
+    wanted = Wanted(
+        base=tree.as_uri(),
+        target=target,
+        package="tensorflow-cpu",
+        version="2.14.1",
+        python=PYTHON,
+    )
+    return make_snippet(wanted, listed, needs)
+
+
+OURS = {"one 1.0": b"", "two 2.5": b"", "tensorflow_cpu 2.14.1+haswell": b""}
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_pip_installs_what_is_pinned_whatever_its_settings_say(
+    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+) -> None:
+    made = snippet_for(tree, "skylake", needs)
+    lines(made, shell, tmp_path, (f"{made.uv[-1].removeprefix('uv ')}",))
+    assert installed(tmp_path) == OURS
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_uv_installs_what_is_pinned_whatever_its_settings_say(
+    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+) -> None:
+    made = snippet_for(tree, "skylake", needs)
+    lines(made, shell, tmp_path, made.uv)
+    assert installed(tmp_path) == OURS
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_the_line_for_pip_asks_one_index_only(
+    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+) -> None:
+    made = snippet_for(tree, "skylake", needs)
+    unpinned = made.pip[0].replace("'tensorflow-cpu==2.14.1+haswell'", "tensorflow-cpu one two")
+    assert unpinned != made.pip[0]
+    lines(made, shell, tmp_path, (unpinned,))  # even then
+    assert installed(tmp_path) == OURS
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_the_settings_would_have_let_the_other_index_win(
+    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+) -> None:
+    """Else the tests beside this one show nothing."""
+    made = snippet_for(tree, "skylake", needs)
+    open_line = made.pip[0].replace("PIP_CONFIG_FILE=/dev/null pip --isolated", "pip")
+    lines(made, shell, tmp_path, (open_line.replace("==2.14.1+haswell", ""),))
+    assert installed(tmp_path) == {"tensorflow_cpu 99.0": b"hostile"}
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_the_line_for_a_fleet_installs_this_hosts_own_wheel(
+    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+) -> None:
+    host = match(read_cpu()).best.name
+    made = snippet_for(tree, host, needs)
+    lines(made, shell, tmp_path, made.fleet)
+    name, version = made.requirement.split("==")
+    assert installed(tmp_path) == {f"{name.replace('-', '_')} {version}": b""}
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_a_project_of_uv_locks_what_the_snippet_says(
+    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+) -> None:
+    made = snippet_for(tree, "skylake", needs)
+    project = tmp_path / "project"
+    project.mkdir()
+    head = f'name = "x"\nversion = "0"\nrequires-python = "=={PYTHON}.*"\n'
+    text = made.pyproject.replace("[project]\n", f"[project]\n{head}")
+    (project / "pyproject.toml").write_text(text, "utf-8")
+    subprocess.run(["uv", "lock", "--quiet"], check=True, env=shell, cwd=project)
+    locked = {
+        row["name"]: row for row in tomllib.loads((project / "uv.lock").read_text())["package"]
+    }
+    assert locked["tensorflow-cpu"]["version"] == "2.14.1+haswell"
+    assert "hostile" not in (project / "uv.lock").read_text("utf-8")
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_a_wheel_that_was_tampered_with_is_not_installed(
+    tmp_path: Path, tree: Path, needs: tuple[Pinned, ...], shell: dict[str, str]
+) -> None:
+    made = snippet_for(tree, "skylake", needs)
+    (wheel,) = tree.rglob(made.file)
+    wheel.write_bytes(stand_in(tmp_path / "b", "2.14.1+haswell", content=b"x").read_bytes())
+    for commands in (made.uv, (made.uv[0].removeprefix("uv "),)):
+        with pytest.raises(subprocess.CalledProcessError):
+            lines(made, shell, tmp_path, commands)
+    assert installed(tmp_path) == {}
+
+
+# --- an index on a server -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(tree: Path) -> Iterator[str]:
+    with Server(tree, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@on_x86_64
+def test_a_folder_and_a_server_give_the_same(
+    tree: Path, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINE_PASSWORD", "not for this host")
+    one = install_snippet(str(tree), version="2.14.1", target="skylake", python="3.11")
+    other = install_snippet(f"{served}/", version="2.14.1", target="skylake", python="3.11")
+    assert one.sha256 == other.sha256
+    assert describe(one).replace(tree.as_uri(), served) == describe(other)
+    assert other.page == f"{served}/simple/skylake/"
+
+
+@on_x86_64
+def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) -> None:
+    made = install_snippet(str(tree), version="2.14.1", target="skylake", python="3.11")
+    assert made.lock == "tensorflow-cpu-2.14.1-cp311.txt"
+    assert "absl-py" in made.notes[0]
+    assert "/build/tfbuild/locks" not in made.pip[0]
+
+
+@on_x86_64
+def test_the_target_is_this_hosts_own_unless_another_is_asked_for(tree: Path) -> None:
+    made = install_snippet(str(tree), version="2.14.1", python=PYTHON)
+    assert made.target == match(read_cpu()).best.name
+
+
+def test_a_page_on_disk_that_is_none_is_said(tree: Path) -> None:
+    (tree / "simple/skylake/tensorflow-cpu/index.json").write_text("{", "utf-8")
+    with pytest.raises(PublishError, match="is no page of an index"):
+        install_snippet(str(tree), version="2.14.1", target="skylake", python=PYTHON)

@@ -1,0 +1,270 @@
+"""x86-64 levels as wheel variants, with variantlib and uv to say whether they are any."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from archspec.cpu import TARGETS
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.published import stand_in, tuned_for
+from tests.served import running
+
+from tfbuild.cpu import read_cpu, x86_64_level
+from tfbuild.download import sha256_of
+from tfbuild.errors import PublishError
+from tfbuild.features import table
+from tfbuild.run import run
+from tfbuild.wheel import verify_record
+from tfwheels.serve import Server
+from tfwheels.variants import (
+    FILE,
+    LEVELS,
+    SCHEMA,
+    index_json,
+    index_name,
+    label_of,
+    level_of,
+    make_variant,
+    make_variants,
+    variant_name,
+)
+
+TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
+V3, V4 = (f"tensorflow_cpu-2.14.1-{TAGS}-x86_64_{level}.whl" for level in ("v3", "v4"))
+FEATURES = sorted(table("x86_64"))
+
+
+def tuned(folder: Path, *targets: str, version: str = "2.14.1+x86.64.v3") -> Path:
+    return stand_in(folder, version, targets=targets)
+
+
+@pytest.fixture
+def v3(tmp_path: Path) -> Path:
+    return tuned(tmp_path / "pool", "x86_64_v3")
+
+
+@pytest.fixture
+def v4(tmp_path: Path) -> Path:
+    return tuned(tmp_path / "pool", "x86_64_v4", version="2.14.1+x86.64.v4")
+
+
+# ---- levels ----
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+def test_the_features_of_a_level_are_that_level(level: str) -> None:
+    assert level_of(TARGETS[f"x86_64_{level}"].features) == level
+
+
+def test_each_level_holds_the_one_below() -> None:
+    assert LEVELS["v1"] < LEVELS["v2"] < LEVELS["v3"] < LEVELS["v4"]
+
+
+@pytest.mark.parametrize("target", ["haswell", "skylake", "skylake_avx512", "zen4"])
+def test_a_real_cpu_is_no_level(target: str) -> None:
+    assert level_of(TARGETS[target].features) is None
+
+
+@given(st.sets(st.sampled_from(FEATURES)))
+def test_a_level_has_every_feature_and_the_one_below_has_not(features: set[str]) -> None:
+    level = level_of(features)
+    fitting = [name for name, has in LEVELS.items() if features <= has]
+    assert level == (fitting[0] if fitting else None)
+    for name in FEATURES:
+        if level is not None and name not in LEVELS[level]:
+            assert level_of({*features, name}) != level
+
+
+def test_a_wheel_is_never_below_the_stock_code_in_it() -> None:
+    assert label_of(tuned_for(("x86_64_v2",)), "a.whl") == "x86_64_v3"  # it needs AVX
+    assert label_of(tuned_for(("x86_64_v4",)), "a.whl") == "x86_64_v4"
+
+
+def test_a_wheel_for_several_levels_is_the_highest() -> None:
+    assert label_of(tuned_for(("x86_64_v4", "x86_64_v3")), "a.whl") == "x86_64_v4"
+
+
+def test_what_is_beyond_every_level_is_named() -> None:
+    with pytest.raises(PublishError, match="no x86-64 level has aes, pclmulqdq"):
+        label_of(tuned_for(("haswell",)), "a.whl")
+
+
+def test_a_library_that_was_not_counted_proves_nothing() -> None:
+    whole = tuned_for(("x86_64_v3",))
+    library = dataclasses.replace(whole.libraries[0], census={})
+    with pytest.raises(PublishError, match=r"nobody counted the instructions of x86\.64\.v3"):
+        label_of(dataclasses.replace(whole, libraries=(library,)), "a.whl")
+
+
+# ---- names ----
+
+
+def test_a_variant_is_of_the_public_version() -> None:
+    file = f"tensorflow_cpu-2.14.1+x86.64.v3-{TAGS}.whl"
+    assert variant_name(file, "x86_64_v3") == V3
+    assert variant_name("a-1.0-2b-py3-none-any.whl", "x86_64_v4") == (
+        "a-1.0-2b-py3-none-any-x86_64_v4.whl"
+    )
+
+
+@pytest.mark.parametrize("file", ["", "a.whl", "a-1.0.whl", "a-x-py3-none-any.whl"])
+def test_a_variant_needs_the_name_of_a_wheel(file: str) -> None:
+    with pytest.raises(PublishError, match="is not the name of a wheel"):
+        variant_name(file, "x86_64_v3")
+
+
+# ---- the wheel ----
+
+
+def test_a_variant_says_what_its_label_means(v3: Path, tmp_path: Path) -> None:
+    made = make_variant(v3, tmp_path / "out")
+    assert made.name == V3 == variant_name(v3.name, "x86_64_v3")
+    with zipfile.ZipFile(made) as archive:
+        said = json.loads(archive.read(f"tensorflow_cpu-2.14.1.dist-info/{FILE}"))
+        metadata = archive.read("tensorflow_cpu-2.14.1.dist-info/METADATA")
+    assert said["$schema"] == SCHEMA
+    assert said["variants"] == {"x86_64_v3": {"x86_64": {"level": ["v3"]}}}
+    assert b"\nVersion: 2.14.1\n" in metadata
+
+
+def test_a_variant_holds_what_the_wheel_holds(v3: Path, tmp_path: Path) -> None:
+    made = make_variant(v3, tmp_path / "out")
+    before = {line.name.split("/")[-1]: line.digest for line in verify_record(v3)}
+    after = {line.name.split("/")[-1]: line.digest for line in verify_record(made)}
+    assert after.keys() - before.keys() == {FILE}
+    assert [name for name in before if before[name] != after[name]] == ["METADATA"]
+
+
+def test_the_same_wheel_gives_the_same_variant(v3: Path, tmp_path: Path) -> None:
+    first, again = (make_variant(v3, tmp_path / place).read_bytes() for place in ("a", "b"))
+    assert first == again
+
+
+def test_a_wheel_that_is_not_tuned_is_no_variant(tmp_path: Path) -> None:
+    plain = stand_in(tmp_path, "2.14.1")
+    with pytest.raises(PublishError, match="is not a tuned wheel"):
+        make_variant(plain, tmp_path / "out")
+
+
+def test_two_wheels_of_one_level_are_refused_and_nothing_is_written(
+    v3: Path, v4: Path, tmp_path: Path
+) -> None:
+    other = tuned(tmp_path / "pool", "x86_64_v3/zen2", version="2.14.1+x86.64.v3.plus123abc")
+    with pytest.raises(PublishError, match="would both be x86_64_v3"):
+        make_variants([v4, v3, other], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_wheels_for_two_pythons_may_be_of_one_level(v3: Path, tmp_path: Path) -> None:
+    older = stand_in(tmp_path, "2.14.1+x86.64.v3", targets=("x86_64_v3",), python="cp310")
+    made = make_variants([v3, older], tmp_path / "out")
+    assert [path.name for path in made] == [V3, V3.replace("cp311", "cp310")]
+
+
+# ---- the file of the index ----
+
+
+def test_the_index_says_what_every_label_means() -> None:
+    said = json.loads(index_json([V4, V3]))
+    assert said["variants"] == {
+        "x86_64_v3": {"x86_64": {"level": ["v3"]}},
+        "x86_64_v4": {"x86_64": {"level": ["v4"]}},
+    }
+    assert index_name(V3) == "tensorflow_cpu-2.14.1-variants.json"
+
+
+def test_the_order_of_variants_does_not_matter() -> None:
+    assert index_json([V3, V4]) == index_json([V4, V3])
+
+
+@pytest.mark.parametrize(
+    ("variants", "what"),
+    [
+        ([], "variants of 0 releases"),
+        ([V3, V3], "there twice"),
+        ([V3, V4.replace("2.14.1", "2.15.0")], "variants of 2 releases"),
+        ([V3.replace("-x86_64_v3", "")], "is not the name of a variant"),
+        ([V3.replace("v3", "v5")], "is not the name of a variant"),
+        ([V3.replace("-x86_64_v3", "-v3")], "is not the name of a variant"),
+    ],
+)
+def test_variants_that_do_not_belong_together_are_refused(variants: list[str], what: str) -> None:
+    with pytest.raises(PublishError, match=what):
+        index_json(variants)
+
+
+# ---- the real tools ----
+
+
+@pytest.fixture(scope="module")
+def variantlib(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """variantlib's command, in an environment that holds nothing else."""
+    folder = tmp_path_factory.mktemp("variantlib")
+    run([sys.executable, "-m", "venv", "--without-pip", folder])
+    lock = Path(__file__).parent / "data" / "variantlib.txt"
+    pip = (sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", "--no-deps")
+    run([*pip, "--require-hashes", "--only-binary=:all:", "--requirement", lock], timeout_s=300)
+    return folder / "bin" / "variantlib"
+
+
+@pytest.mark.toolchain
+def test_variantlib_reads_our_wheels_and_makes_the_same_index(
+    v3: Path, v4: Path, tmp_path: Path, variantlib: Path
+) -> None:
+    made = make_variants([v3, v4], tmp_path / "out")
+    read = run([variantlib, "analyze-wheel", "-i", made[0]], cwd=tmp_path).output
+    assert "Label: `x86_64_v3`" in read
+    assert "x86_64 :: level :: v3" in read
+    log = run([variantlib, "generate-index-json", "-d", tmp_path / "out"], cwd=tmp_path).output
+    assert "ERROR" not in log
+    theirs = json.loads((tmp_path / "out" / index_name(made[0].name)).read_text(encoding="utf-8"))
+    ours = json.loads(index_json([path.name for path in made]))
+    # variantlib writes the draft's address in its own form, and reads any.
+    assert (theirs.pop("$schema"), ours.pop("$schema")) == (
+        "https://variants-schema.wheelnext.dev/v0.2.0.json",
+        SCHEMA,
+    )
+    assert theirs == ours
+
+
+def chosen(index: str, folder: Path, *options: str) -> str:
+    """What uv installed from an index: its variant's label, or "plain"."""
+    uv = (Path(sys.executable).with_name("uv"), "pip", "install", "--no-config", "--no-cache")
+    where = ("--python", sys.executable, "--target", folder, "--default-index", index)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    run([*uv, *options, *where, "tensorflow-cpu==2.14.1"], env=env, timeout_s=120)
+    said = folder / "tensorflow_cpu-2.14.1.dist-info" / FILE
+    if not said.exists():
+        return "plain"
+    (label,) = json.loads(said.read_text(encoding="utf-8"))["variants"]
+    return str(label)
+
+
+@pytest.mark.toolchain
+def test_uv_takes_the_best_level_that_this_cpu_has_or_the_plain_wheel(
+    v3: Path, v4: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "tree" / "simple" / "tensorflow-cpu"
+    made = [path.name for path in make_variants([v3, v4], page)]
+    stand_in(page, "2.14.1")
+    (page / index_name(made[0])).write_bytes(index_json(made))
+    links = [
+        f'<a href="{path.name}#sha256={sha256_of(path)}">{path.name}</a>'
+        for path in sorted(page.iterdir())
+    ]
+    (page / "index.html").write_text("".join(links), encoding="utf-8")
+    best = f"x86_64_v{x86_64_level(read_cpu().features)}"
+    with running(Server(tmp_path / "tree", 0)) as server:
+        index = f"{server.url}/simple/"
+        wanted = "--preview-features=wheel-variants"
+        assert chosen(index, tmp_path / "with", wanted) == (
+            best if best in "".join(made) else "plain"
+        )
+        assert chosen(index, tmp_path / "without") == "plain"

@@ -1,0 +1,1 @@
+"""Finished wheels: which one is right for which CPU, and the private index that says so."""

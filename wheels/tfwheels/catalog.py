@@ -1,0 +1,122 @@
+"""The index's own state: what stands in the pool, so that no wheel is read twice.
+
+Pages are made from it. It is written last, so what it names is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.errors import PublishError, RecordError
+from tfbuild.records import pretty, read
+from tfbuild.tuned import read_tuned
+from tfwheels import gate
+from tfwheels.entry import Entry, Verdict, read_entry
+from tfwheels.layout import pool_key
+from tfwheels.store import Store
+
+SCHEMA = 1
+KEY = "catalog.json"
+POOL = "pool"
+MEND = "Make it anew from the wheels that are there: add --rebuild"
+_MEASURED = ".comparison"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Catalog:
+    """`revision` grows with every publishing that changed something, if only a page."""
+
+    schema: int = SCHEMA
+    revision: int = 0
+    entries: tuple[Entry, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        return pretty(self).encode()
+
+
+def parse(data: bytes | None, where: str) -> Catalog:
+    """The catalog of an index; an empty one before the first wheel is published.
+
+    Raises RecordError for a torn or foreign one.
+    """
+    if data is None:
+        return Catalog()
+    try:
+        fields = json.loads(data)
+        seen = fields["schema"]
+        if seen == SCHEMA:
+            return read(Catalog, fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=MEND) from error
+    raise RecordError(f"{KEY} of {where} has schema {seen}, this version reads {SCHEMA}", hint=MEND)
+
+
+def merged(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
+    """What is known and what is new, in one order. A wheel that comes again keeps its time and its
+    verdicts. Raises PublishError for one that comes again with other bytes."""
+    found = {entry.file: entry for entry in known}
+    for entry in fresh:
+        old = found.get(entry.file)
+        found[entry.file] = entry if old is None else _renewed(old, entry)
+    return tuple(sorted(found.values(), key=_place))
+
+
+def rebuilt(store: Store) -> Catalog:
+    """A catalog of all wheels in the pool, also of one that a killed run has brought there, read
+    again with the comparisons beside them; the time of each is when it was stored.
+
+    Raises WheelError, PublishError, RecordError.
+    """
+    files = tuple(store.sizes(POOL))
+    wheels = [key for key in files if key.endswith(".whl")]
+    entries = []
+    with talk.counting("wheels", len(wheels)) as count:
+        for done, key in enumerate(wheels, 1):
+            beside = [each for each in files if _MEASURED in each.partition(key)[2]]
+            entries.append(_read_again(store, key, beside))
+            count.advance(done, detail=entries[-1].file)
+    return Catalog(entries=tuple(sorted(entries, key=_place)))
+
+
+def _read_again(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
+    with store.local(key) as wheel:
+        stored = datetime.fromtimestamp(wheel.stat().st_mtime, UTC)
+        entry, _ = read_entry(wheel, published=stored.isoformat(timespec="seconds"))
+        verdicts = _verdicts(store, wheel, entry, comparisons)
+    if pool_key(entry.name, entry.file) != key:
+        raise PublishError(
+            f"{store.where} has {key}, which is no place for a wheel of {entry.name}"
+        )
+    return dataclasses.replace(entry, verdicts=verdicts)
+
+
+def _verdicts(
+    store: Store, wheel: Path, entry: Entry, comparisons: Sequence[str]
+) -> tuple[Verdict, ...]:
+    tuned = read_tuned(wheel) if comparisons else None
+    if tuned is None:
+        return ()
+    with contextlib.ExitStack() as stack:
+        paths = [stack.enter_context(store.local(key)) for key in comparisons]
+        return gate.examine(entry.file, entry.sha256, tuned, paths).verdicts
+
+
+def _renewed(old: Entry, new: Entry) -> Entry:
+    if old.sha256 != new.sha256:
+        raise PublishError(
+            f"{new.file} is published with other bytes: sha256 {old.sha256}, not {new.sha256}",
+            hint="A published file never changes: give the wheel a version of its own",
+        )
+    verdicts = {each.file: each for each in (*old.verdicts, *new.verdicts)}
+    return dataclasses.replace(new, published=old.published, verdicts=tuple(verdicts.values()))
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    return entry.name, entry.file

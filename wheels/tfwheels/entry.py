@@ -1,0 +1,162 @@
+"""A wheel of the index: what its pages and the choice for a CPU need to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from packaging.metadata import parse_email
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from tfbuild.download import sha256_of
+from tfbuild.errors import PublishError, TargetError
+from tfbuild.targets import parse_target
+from tfbuild.tuned import Tuned, is_control, read_tuned
+from tfbuild.wheel import WheelIdentity, opened, read_identity, read_member, record_name
+from tfwheels.layout import digest_of, pool_key
+
+STOCK_PACKAGES = ("tensorflow", "tensorflow-cpu")
+
+
+class Kind(StrEnum):
+    TUNED = "tuned"
+    STOCK = "stock"
+    """TensorFlow as it was published: what a CPU gets that no tuned wheel fits."""
+    PLAIN = "plain"
+    """Any other package: what TensorFlow depends on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What a comparison said of the wheel's library for `target`: `verdict` as benchmarks say it
+    ("faster", …), for the mean over workloads; `file` is the name of the comparison beside the
+    wheel, `sha256` its hash."""
+
+    target: str
+    verdict: str
+    speedup: float
+    low: float
+    high: float
+    cpu: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A file of the pool. `name` is normalized. Hashes are hex; `published` is ISO 8601 in UTC;
+    `targets` are the specs of the kernel libraries in it, in the order in which the dispatcher
+    tries them (none but in a tuned wheel)."""
+
+    file: str
+    name: str
+    version: str
+    tags: tuple[str, ...]
+    requires_python: str
+    size: int
+    sha256: str
+    metadata_sha256: str
+    published: str
+    kind: Kind
+    targets: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    """Features that its least demanding library needs."""
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def public(self) -> str:
+        """The version without its local part."""
+        return Version(self.version).public
+
+
+def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
+    """What a wheel says of itself, and the bytes of its METADATA.
+
+    Raises PublishError for a wheel that no index should hold, WheelError for one that is damaged.
+    """
+    if path.is_symlink():
+        raise PublishError(f"{path} is a link", hint="Name the wheel itself")
+    identity = read_identity(path)
+    pool_key(identity.name, path.name)
+    metadata = _read_metadata(path)
+    tuned = read_tuned(path)
+    if tuned is not None:
+        _need_publishable(path, tuned)
+    kind = _kind(path, identity, tuned)
+    requires_python = _requires_python(path, identity, metadata)
+    entry = Entry(
+        file=path.name,
+        name=identity.name,
+        version=identity.version,
+        tags=identity.tags,
+        requires_python=requires_python,
+        size=path.stat().st_size,
+        sha256=sha256_of(path),
+        metadata_sha256=digest_of(metadata).sha256,
+        published=published,
+        kind=kind,
+        targets=tuned.targets if tuned else (),
+        required=_least_required(tuned) if tuned else (),
+    )
+    return entry, metadata
+
+
+def _read_metadata(path: Path) -> bytes:
+    with opened(path) as archive:
+        folder = record_name(archive).rpartition("/")[0]
+    return read_member(path, f"{folder}/METADATA")
+
+
+def _requires_python(path: Path, identity: WheelIdentity, metadata: bytes) -> str:
+    """What METADATA says, once it has shown that it speaks of the same wheel as the file's name."""
+    said, _ = parse_email(metadata)
+    name, version = said.get("name", ""), said.get("version", "")
+    if canonicalize_name(name) != identity.name or not _is_version(version, identity.version):
+        raise PublishError(
+            f"{path.name} holds the METADATA of {name!r} {version!r}",
+            hint="A wheel is renamed by building it under that name",
+        )
+    return said.get("requires_python", "")
+
+
+def _is_version(text: str, version: str) -> bool:
+    try:
+        return str(Version(text)) == version
+    except InvalidVersion:
+        return False
+
+
+def _need_publishable(path: Path, tuned: Tuned) -> None:
+    if is_control(tuned):
+        raise PublishError(
+            f"{path.name} has the stock wheel's own flags: it is for comparing only",
+            hint="Leave it out",
+        )
+    for spec in tuned.targets:
+        try:
+            parse_target(spec)
+        except TargetError as error:
+            raise PublishError(f"{path.name} is built for {spec!r}: {error.message}") from error
+
+
+def _kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> Kind:
+    """Raises PublishError for a wheel that stands in for TensorFlow and does not say where it runs,
+    and for a tuned one that an installer would take for the stock wheel."""
+    local = Version(identity.version).local is not None
+    if tuned is not None:
+        if not local:
+            raise PublishError(f"{path.name} is tuned, and its version does not say so")
+        return Kind.TUNED
+    if identity.name not in STOCK_PACKAGES:
+        return Kind.PLAIN
+    if local:
+        raise PublishError(
+            f"{path.name} is not the stock wheel, and has no tuned.json that says where it runs"
+        )
+    return Kind.STOCK
+
+
+def _least_required(tuned: Tuned) -> tuple[str, ...]:
+    return min((library.required_features for library in tuned.libraries), key=len)

@@ -1,0 +1,277 @@
+"""The gate: a tuned wheel is published only with a comparison that speaks for it.
+
+The interface to the benchmarks is the file `comparison.json` of schema 2, never their code.
+
+What counts as a verdict on a wheel is a finished comparison of exactly its bytes with the stock
+wheel that it was made from, with the same settings, in which its own kernels were loaded. Of that
+
+- "faster" and "within noise" let it through. The second says that it is surely as fast, and a
+  wheel of optimizer kernels may well show nothing in models that spend their time elsewhere.
+- "inconclusive" is no verdict: the interval leaves room for a loss that anyone would mind.
+- "slower" refuses it, over all workloads and in any single one, as `invoke compare --gate` does:
+  the mean over workloads is nobody's model. A cell is called slower only beyond the noise that the
+  baseline shows against itself.
+- Losses or predictions that differ, and a worker that died, refuse it.
+
+Every comparison given counts, so that a loss cannot be measured away by asking again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tfbuild.errors import GateError, RecordError
+from tfbuild.records import canonical, load
+from tfbuild.tuned import KernelLibrary, Tuned
+from tfwheels.entry import Verdict
+
+SCHEMA = 2
+"""Of comparison.json."""
+COMPARISON = "comparison.json"
+SLOWER, INCONCLUSIVE, WITHIN_NOISE, FASTER = VERDICTS = (
+    *("slower", "inconclusive", "within noise", "faster"),
+)
+"""What benchmarks say, the worst first."""
+PARITY = 1e-3
+"""Largest difference that is let pass, however wide an arm's own tolerance was set."""
+
+_FORCED = "TENSORWRIGHT_TARGET"
+# A path begins where no name does; icelake+avx512_bf16/zen4 and GNU/Linux are none.
+_PATH = re.compile(r"(?<![\w.~+/-])[.~]{0,2}/[^\s:;,'\"()<>|]*")
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What comparisons say of a wheel. `verdicts` are one per target and CPU, of the first
+    comparison that has an answer.
+
+    `faults` are reasons to refuse it, `gaps` say why a comparison is no verdict on it. `silent` are
+    the targets of the wheel that no verdict is about. `published` holds the file of each verdict.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    faults: tuple[str, ...]
+    gaps: tuple[str, ...]
+    silent: tuple[str, ...]
+    published: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Finding:
+    """What one arm of a comparison says. Without a verdict `gap` says why."""
+
+    target: str = ""
+    verdict: Verdict | None = None
+    published: bytes = b""
+    faults: tuple[str, ...] = ()
+    gap: str = ""
+
+
+def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
+    """The comparisons of a wheel among the reports, the newest first.
+
+    Those that are torn or of another schema are passed over.
+    """
+    found: list[tuple[str, Path]] = []
+    for path in reports.rglob(COMPARISON):
+        try:
+            fields = load(path, schema=SCHEMA)
+            if any(arm["wheel_sha256"] == sha256 for arm in fields["arms"]):
+                found.append((fields["made"], path))
+        except (RecordError, KeyError, TypeError):
+            continue
+    return tuple(path for _, path in sorted(found, reverse=True))
+
+
+def judge(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
+    """What they say of the wheel `file` of that SHA-256, if they let it through.
+
+    Raises GateError for a wheel without a verdict, that is slower, or that computes something else,
+    and RecordError.
+    """
+    seen = examine(file, sha256, tuned, comparisons)
+    if seen.faults:
+        raise GateError(
+            f"{file} is refused: {'; '.join(seen.faults)}",
+            hint="--no-gate publishes it with this verdict beside it",
+        )
+    if not seen.verdicts:
+        raise GateError(
+            f"{file} has no verdict: {'; '.join(seen.gaps) or 'no comparison is about it'}",
+            hint="Measure it, and longer: invoke compare --thorough --candidate PATH, on a CPU "
+            f"that runs {' or '.join(tuned.targets)}",
+        )
+    return seen
+
+
+def examine(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
+    """What the comparisons say of the wheel, whatever it is. Raises RecordError."""
+    found = [each for path in comparisons for each in _read(path, file, sha256, tuned)]
+    kept: dict[tuple[str, str], _Finding] = {}
+    for each in found:
+        if each.verdict is not None:
+            kept.setdefault((each.target, each.verdict.cpu), each)
+    spoken = {target for target, _ in kept}
+    return Judgement(
+        verdicts=tuple(each.verdict for each in kept.values() if each.verdict is not None),
+        faults=tuple(dict.fromkeys(fault for each in found for fault in each.faults)),
+        gaps=tuple(each.gap for each in found if each.gap),
+        silent=tuple(target for target in tuned.targets if target not in spoken),
+        published={
+            each.verdict.file: each.published for each in kept.values() if each.verdict is not None
+        },
+    )
+
+
+def publishable(fields: Fields) -> bytes:
+    """A comparison without what names the machine's folders or its user, in canonical form.
+
+    Of every path the last part is left, `stock` of /home/ann/arms/stock, and of every text the
+    first line: below it stands what a worker printed. It is still a comparison.
+    """
+    return (canonical(_without_paths(fields)) + "\n").encode()
+
+
+def published_name(file: str, sha256: str) -> str:
+    """Of the comparison with that SHA-256 beside the wheel `file`."""
+    return f"{file}.comparison-{sha256[:12]}.json"
+
+
+def _without_paths(value: Any) -> Any:  # noqa: ANN401  (JSON)
+    if isinstance(value, str):
+        return _text_without_paths(value)
+    if isinstance(value, dict):
+        return {name: _without_paths(member) for name, member in value.items()}
+    return [_without_paths(member) for member in value] if isinstance(value, list) else value
+
+
+def _text_without_paths(text: str) -> str:
+    line = (text.splitlines() or [""])[0]
+    if line.startswith("/") and ":" not in line:  # a path, perhaps with spaces
+        return PurePosixPath(line).name
+    return _PATH.sub(lambda found: PurePosixPath(found[0]).name, line)
+
+
+def _read(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
+    """One finding per arm that is the wheel."""
+    fields = load(path, schema=SCHEMA)
+    try:
+        baseline, *others = fields["arms"]
+        own = [arm for arm in others if arm["wheel_sha256"] == sha256]
+        if not own:
+            return [_Finding(gap=f"{path} is not about it")]
+        return [_finding(path, fields, baseline, arm, file, tuned) for arm in own]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordError(f"{path} is not a comparison ({error!r})") from error
+
+
+def _finding(
+    path: Path, fields: Fields, baseline: Fields, arm: Fields, file: str, tuned: Tuned
+) -> _Finding:
+    name, cpu = arm["name"], fields["host"]["cpu"]
+    library = _loaded(arm, tuned)
+    gap = _unlike(fields, baseline, arm, library, tuned)
+    if gap or library is None:
+        return _Finding(gap=f"{path}: {gap}")
+    target = library.target
+    faults = tuple(f"{each} (on {cpu['name']}, {target})" for each in _faults(fields, name))
+    rows = [each for each in fields["overall"] if each["speedup"]["arm"] == name]
+    worst = min(rows, key=_promise, default=None)
+    gap = _open(fields, worst)
+    if gap or worst is None:
+        return _Finding(target=target, faults=faults, gap=f"{path}: {gap}")
+    content = publishable(fields)
+    digest = hashlib.sha256(content).hexdigest()
+    speedup = worst["speedup"]
+    verdict = Verdict(
+        target=target,
+        verdict=speedup["verdict"],
+        speedup=float(speedup["interval"]["value"]),
+        low=float(speedup["interval"]["low"]),
+        high=float(speedup["interval"]["high"]),
+        cpu=str(cpu["name"]),
+        file=published_name(file, digest),
+        sha256=digest,
+    )
+    return _Finding(target=target, verdict=verdict, published=content, faults=faults)
+
+
+def _loaded(arm: Fields, tuned: Tuned) -> KernelLibrary | None:
+    """The wheel's library that was in the worker's memory."""
+    seen = PurePosixPath(arm["kernel_library"] or "").name
+    named = (each for each in tuned.libraries if PurePosixPath(each.file).name == seen)
+    return next(named, None)
+
+
+def _unlike(
+    fields: Fields, baseline: Fields, arm: Fields, library: KernelLibrary | None, tuned: Tuned
+) -> str:
+    """What keeps the comparison from being one of this wheel's kernels with stock ones."""
+    if baseline["wheel_sha256"] != tuned.stock_sha256 or baseline["kernel_library"] is not None:
+        return f"its baseline {baseline['name']} is not the stock wheel that it is made from"
+    if _settings(arm) != _settings(baseline):
+        return f"{arm['name']} and {baseline['name']} have other settings"
+    if library is None or arm["raised_kernels"] <= baseline["raised_kernels"]:
+        return f"{arm['name']} loaded none of its kernels"
+    absent = sorted(set(library.required_features) - set(fields["host"]["cpu"]["features"]))
+    if absent:
+        return f"its CPU lacks {', '.join(absent)} of {library.target}"
+    return ""
+
+
+def _settings(arm: Fields) -> dict[str, str]:
+    """Without the one that chooses a library of a wheel for a fleet."""
+    return {name: value for name, value in arm["env"] if name != _FORCED}
+
+
+def _faults(fields: Fields, name: str) -> Iterator[str]:
+    for cell in fields["cells"]:
+        where = f"{cell['workload']} on {cell['vcpus']} vCPUs"
+        if any(each["arm"] == name for each in cell["failures"]):
+            yield f"its worker failed in {where}"
+        shown = [each for each in cell["agreements"] if each["arm"] == name]
+        if not all(map(_agrees, shown)):
+            yield f"it computes something else than stock in {where}"
+        if not shown and not cell["failures"]:
+            yield f"nothing shows that it computes the same as stock in {where}"
+        for each in cell["speedups"]:
+            if each["arm"] == name and each["verdict"] == SLOWER:
+                yield f"it is slower in {where} ({each['interval']['value']:.3f}x)"
+    for row in fields["overall"]:
+        each = row["speedup"]
+        if each["arm"] == name and each["verdict"] == SLOWER:
+            mean = f"{each['interval']['value']:.3f}x"
+            yield f"it is slower over all workloads on {row['vcpus']} vCPUs ({mean})"
+
+
+def _agrees(agreement: Fields) -> bool:
+    """None stands for what is no finite number."""
+    both = (agreement["losses"], agreement["predictions"])
+    limit = min(agreement["tolerance"], PARITY)
+    return all(each is not None and each <= limit for each in both)
+
+
+def _promise(row: Fields) -> tuple[int, float]:
+    """Orders the figures for several numbers of vCPUs; the least is what is published."""
+    speedup = row["speedup"]
+    return VERDICTS.index(speedup["verdict"]), speedup["interval"]["low"]
+
+
+def _open(fields: Fields, worst: Fields | None) -> str:
+    """Why the comparison gives no answer; empty where it does."""
+    if not fields["complete"]:
+        return "it is not finished"
+    if worst is None:
+        return "nothing was timed"
+    if worst["speedup"]["verdict"] != INCONCLUSIVE:
+        return ""
+    interval = worst["speedup"]["interval"]
+    low, high = interval["low"], interval["high"]
+    return f"it is inconclusive on {worst['vcpus']} vCPUs ({low:.3f} to {high:.3f})"

@@ -1,0 +1,205 @@
+"""Wheels into an index, so that whoever uses it meanwhile sees the old one or the new one.
+
+An index begins with an empty catalog. Then the order is wheel, METADATA, comparisons, pages,
+manifest, catalog. A page names only what is in the pool, nothing in the pool changes or goes away,
+and each file is there whole or not at all: so a run may be killed anywhere, and the next one
+finishes the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.errors import BusyError, PublishError, RecordError
+from tfbuild.records import pretty
+from tfwheels import catalog
+from tfwheels.catalog import Catalog
+from tfwheels.choosing import Choice, choose, targets_for
+from tfwheels.entry import Entry, read_entry
+from tfwheels.gate import Judgement
+from tfwheels.layout import Digest, digest_of, manifest, metadata_key, pool_key
+from tfwheels.pages import render
+from tfwheels.store import Store
+
+MANIFEST = "manifest.json"
+# Each time that a publisher loses, another one has won.
+_TRIES = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """What came of it, or would. `added` and `present` are files, `pages` keys of those that
+    changed. `choices` are what each target's pages list of the versions that were given."""
+
+    added: tuple[str, ...]
+    present: tuple[str, ...]
+    pages: tuple[str, ...]
+    choices: Mapping[str, tuple[Choice, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Offer:
+    """A wheel to publish; `beside` are the small files that go with it, by key."""
+
+    path: Path
+    entry: Entry
+    beside: Mapping[str, bytes]
+
+
+def publish(
+    wheels: Sequence[Path],
+    store: Store,
+    *,
+    judgements: Mapping[str, Judgement],
+    now: str,
+    family: str | None = None,
+    rebuild: bool = False,
+    dry_run: bool = False,
+) -> Published:
+    """Add wheels to the index and make its pages again, those of one family or of all that there
+    are wheels for.
+
+    `judgements` are by the wheel's SHA-256, `now` is ISO 8601 in UTC. `rebuild` reads the pool
+    instead of the catalog, and may go without a wheel. Raises PublishError, WheelError,
+    RecordError, BusyError, DiskError.
+    """
+    offers = [_offer(path, judgements, now) for path in wheels]
+    with contextlib.nullcontext() if dry_run else store.exclusive():
+        for attempt in range(_TRIES):
+            seen = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
+            old = catalog.rebuilt(store) if rebuild else catalog.parse(seen, store.where)
+            entries = catalog.merged(old.entries, (offer.entry for offer in offers))
+            pages = render(entries, family)
+            changed = store.differing(pages)
+            outcome = _published(offers, old.entries, entries, changed, family)
+            if dry_run:
+                return outcome
+            if attempt == 0:
+                _store(offers, old.entries, store)
+            _show(entries, pages, changed, store)
+            if _settled(entries, old, changed, seen, store):
+                return outcome
+    raise BusyError(
+        f"others published to {store.where} {_TRIES} times meanwhile",
+        hint="Run the same command again: nothing is lost",
+    )
+
+
+def _begun(store: Store, *, dry_run: bool) -> bytes | None:
+    """The catalog. An index begins with an empty one, before there is a wheel, so that it is
+    noticed when it was lost. Raises RecordError."""
+    seen = store.read(catalog.KEY)
+    if seen is None and store.sizes(catalog.POOL):
+        seen = store.read(catalog.KEY)  # unless another publisher has begun just now
+        if seen is None:
+            raise RecordError(f"{store.where} has wheels, but no {catalog.KEY}", hint=catalog.MEND)
+    if seen is None and not dry_run:
+        store.swap(catalog.KEY, Catalog().to_bytes(), None)
+        seen = store.read(catalog.KEY)
+    return seen
+
+
+def _offer(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Offer:
+    entry, metadata = read_entry(path, published=now)
+    beside = {metadata_key(entry.name, entry.file): metadata}
+    judgement = judgements.get(entry.sha256)
+    if judgement is not None:
+        entry = dataclasses.replace(entry, verdicts=judgement.verdicts)
+        files = judgement.published
+        beside |= {_comparison_key(entry, file): data for file, data in files.items()}
+    return _Offer(path=path, entry=entry, beside=beside)
+
+
+def _store(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) -> None:
+    """Bring into the pool what it has not. A wheel that the catalog knows is not read again."""
+    sizes = store.sizes(catalog.POOL)
+    complete = {entry.sha256 for entry in known if sizes.get(_key(entry)) == entry.size}
+    for offer in offers:
+        if offer.entry.sha256 not in complete:
+            store.put_new(_key(offer.entry), offer.path, offer.entry.sha256)
+        for key, data in offer.beside.items():
+            store.put_new(key, data, digest_of(data).sha256)
+
+
+def _show(
+    entries: Sequence[Entry], pages: Mapping[str, bytes], changed: Sequence[str], store: Store
+) -> None:
+    """Write the pages that changed, those first that others lead to, and then the manifest."""
+    files = _pooled(entries, store) | {key: digest_of(data) for key, data in pages.items()}
+    objects = manifest(files)
+    order = [each.file for each in objects if each.key == each.file and each.file in set(changed)]
+    with talk.counting("pages", len(order)) as count:
+        for done, key in enumerate(order, 1):
+            store.put(key, pages[key])
+            count.advance(done, detail=key)
+    record = pretty({"schema": 1, "objects": objects}).encode()
+    if store.differing({MANIFEST: record}):
+        store.put(MANIFEST, record)
+
+
+def _pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
+    """The files of the pool that the entries name. Raises PublishError when one is not there."""
+    sizes = store.sizes(catalog.POOL)
+    found: dict[str, Digest] = {}
+    for entry in entries:
+        hashes = {_key(entry): entry.sha256}
+        hashes[metadata_key(entry.name, entry.file)] = entry.metadata_sha256
+        hashes |= {_comparison_key(entry, each.file): each.sha256 for each in entry.verdicts}
+        for key, sha256 in hashes.items():
+            if key not in sizes or (key == _key(entry) and sizes[key] != entry.size):
+                raise PublishError(
+                    f"{store.where} has lost {key}, of {sizes.get(key, 'no')} bytes",
+                    hint=f"Remove what is left of it and publish {entry.file} again",
+                )
+            found[key] = Digest(sha256, sizes[key])
+    return found
+
+
+def _settled(
+    entries: tuple[Entry, ...],
+    old: Catalog,
+    changed: Sequence[str],
+    seen: bytes | None,
+    store: Store,
+) -> bool:
+    """Write the catalog, unless there was nothing to do; False when another publisher was faster.
+
+    Whoever wrote a page makes a new revision, even of the same entries: another publisher that has
+    looked at the pages before sees by it that it must look again.
+    """
+    if seen is not None and entries == old.entries and not changed and old.to_bytes() == seen:
+        return True
+    new = Catalog(revision=old.revision + 1, entries=entries)
+    return store.swap(catalog.KEY, new.to_bytes(), seen)
+
+
+def _published(
+    offers: Sequence[_Offer],
+    known: Iterable[Entry],
+    entries: Sequence[Entry],
+    changed: tuple[str, ...],
+    family: str | None,
+) -> Published:
+    there = {entry.file for entry in known}
+    given = {offer.entry.file: offer.entry for offer in offers}
+    versions = {(entry.name, entry.public) for entry in given.values()}
+    rivals = [entry for entry in entries if (entry.name, entry.public) in versions]
+    return Published(
+        added=tuple(file for file in given if file not in there),
+        present=tuple(file for file in given if file in there),
+        pages=changed,
+        choices={each.name: choose(rivals, each) for each in targets_for(entries, family)},
+    )
+
+
+def _key(entry: Entry) -> str:
+    return pool_key(entry.name, entry.file)
+
+
+def _comparison_key(entry: Entry, file: str) -> str:
+    return f"{_key(entry).removesuffix(entry.file)}{file}"

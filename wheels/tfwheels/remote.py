@@ -1,0 +1,209 @@
+"""An index on a server: its address, the password for it, and what its pages list.
+
+A password never stands in an address, a command line or a message. It is looked for in this order:
+TWINE_USERNAME and TWINE_PASSWORD; keyring, under the address of the upload; netrc, under its host;
+else there is none. ~/.pypirc is not read. Certificates are those of REQUESTS_CA_BUNDLE, if set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.auth import HTTPBasicAuth
+from requests.utils import get_netrc_auth
+from simple_repository.model import File
+from simple_repository.parser import parse_html_project_page, parse_json_project_page
+from twine.auth import CredentialInput, Resolver
+from twine.exceptions import NonInteractive
+from twine.repository import Repository
+
+from tfbuild.errors import PublishError, UsageError
+
+REFUSALS = (requests.codes.unauthorized, requests.codes.forbidden)
+
+_JSON = "application/vnd.pypi.simple.v1+json"
+_ACCEPT = f"{_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
+_PLACES = ("simple/", "+simple/")
+"""Where indexes have their pages below the address for uploads; the second is devpi's."""
+_PATIENCE_S = (15.0, 900.0)
+"""For a connection, and between two signs of life: a server hashes a large wheel before it answers.
+twine itself would wait for ever."""
+_MOST_REDIRECTS = 5
+_LONGEST_REASON = 200
+_HOW = (
+    "Set TWINE_USERNAME and TWINE_PASSWORD, or keep them with: keyring set URL NAME, or in ~/.netrc"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credentials:
+    """`origin` says where they are from; empty where there are none."""
+
+    name: str = ""
+    password: str = field(default="", repr=False)
+    origin: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Index:
+    """An index that can be asked. `pages` is the address of its pages, with a slash at its end."""
+
+    pages: str
+    credentials: Credentials
+    repository: Repository
+
+    def read(self, project: str) -> Mapping[str, File]:
+        """What the project's page lists, by file name; nothing where there is no page."""
+        address = f"{self.pages}{project}/"
+        answer = self.get(address)
+        if answer is None:
+            return {}
+        try:
+            if answer.headers.get("Content-Type", "").startswith(_JSON):
+                files = parse_json_project_page(answer.text).files
+            else:
+                files = parse_html_project_page(answer.text, project).files
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PublishError(f"{address} is no page of an index ({error!r})") from error
+        return {unquote(file.filename).strip(): file for file in files}
+
+    def get(self, address: str, redirects: int = _MOST_REDIRECTS) -> requests.Response | None:
+        """A page of this index. None where it has none, or names another index for it: some send
+        a client that asks for what they have not to PyPI."""
+        headers = {"Accept": _ACCEPT, "Cache-Control": "no-cache"}
+        answer = self.repository.session.get(address, headers=headers, allow_redirects=False)
+        if answer.is_redirect and redirects:
+            onward = urljoin(address, answer.headers["Location"])
+            same = urlsplit(onward).netloc == urlsplit(address).netloc
+            return self.get(onward, redirects - 1) if same else None
+        if answer.status_code == requests.codes.not_found:
+            return None
+        if answer.is_redirect or not answer.ok:
+            raise self.refused(address, answer)
+        return answer
+
+    def refused(self, what: str, answer: requests.Response) -> PublishError:
+        """What a refusal means to a person. Of the answer one line is shown, at most."""
+        if answer.is_redirect:
+            onward = self._shown(answer.headers["Location"])
+            return PublishError(f"{what}: the index sends elsewhere, to {onward}", hint="Name that")
+        said = f"{answer.status_code} {self._shown(answer.reason)}".rstrip()
+        if answer.status_code in REFUSALS:
+            origin = self.credentials.origin
+            given = f"the name and password from {origin}" if origin else "who gives no password"
+            return PublishError(f"{what}: the index refuses {given} ({said})", hint=_HOW)
+        return PublishError(f"{what}: the index answers {said}")
+
+    def _shown(self, text: str | None) -> str:
+        """A server's words, as a terminal and a log can take them."""
+        line = "".join(letter for letter in text or "" if letter.isprintable())[:_LONGEST_REASON]
+        password = self.credentials.password
+        return line.replace(password, "***") if password else line
+
+
+@contextlib.contextmanager
+def open_index(url: str, pages: str, credentials: Credentials) -> Iterator[Index]:
+    """The index that takes uploads at `url`. `pages` is where its pages are; empty where they are
+    at the usual place below. Raises PublishError."""
+    repository = Repository(url, None, None, disable_progress_bar=not sys.stderr.isatty())
+    if credentials.origin:
+        name, password = credentials.name.encode(), credentials.password.encode()
+        repository.session.auth = HTTPBasicAuth(name, password)
+    for scheme in ("http://", "https://"):
+        repository.session.mount(scheme, _Patient())
+    with _told(urlsplit(url).netloc), contextlib.closing(repository):
+        index = Index(pages=pages, credentials=credentials, repository=repository)
+        found = pages or _find_pages(index, url)
+        yield replace(index, pages=f"{found.rstrip('/')}/")
+
+
+def check_url(url: str, option: str) -> SplitResult:
+    """Raises UsageError; the message does not repeat the address, for it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise UsageError(f"{option} has an address that is none") from None
+    if "@" in url or parts.query or parts.fragment:
+        raise UsageError(
+            f"{option} takes an address without name, password and parameters",
+            hint=f"An address is seen by all and kept in logs. {_HOW}",
+        )
+    if not whole:
+        raise UsageError(f"{option} takes an address that begins with https:// or http://")
+    return parts
+
+
+def is_here(parts: SplitResult) -> bool:
+    """Whether the address is one of this machine's own."""
+    host = parts.hostname or ""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def find_credentials(url: str, env: Mapping[str, str]) -> Credentials:
+    """Raises UsageError for half of a pair."""
+    name, password = env.get("TWINE_USERNAME") or None, env.get("TWINE_PASSWORD") or None
+    config = {"repository": url, "username": None, "password": None}
+    resolver = Resolver.choose(interactive=False)(config, CredentialInput(name, password))
+    try:
+        origin = "the environment" if password else "keyring"
+        return Credentials(
+            name=resolver.username or "", password=resolver.password or "", origin=origin
+        )
+    except NonInteractive:
+        if name or password:
+            half = "TWINE_USERNAME" if name else "TWINE_PASSWORD"
+            raise UsageError(f"{half} is set without the other half", hint=_HOW) from None
+    pair = get_netrc_auth(url)
+    return Credentials(name=pair[0], password=pair[1], origin="netrc") if pair else Credentials()
+
+
+class _Patient(HTTPAdapter):
+    """With a limit to waiting where none was asked for."""
+
+    def send(self, *args: Any, **options: Any) -> requests.Response:  # noqa: ANN401
+        options["timeout"] = options.get("timeout") or _PATIENCE_S
+        return super().send(*args, **options)
+
+
+def _find_pages(index: Index, url: str) -> str:
+    places = [f"{url.rstrip('/')}/{place}" for place in _PLACES]
+    found = next((place for place in places if index.get(place) is not None), None)
+    if found is None:
+        raise PublishError(
+            f"no pages of an index at {' or '.join(places)}",
+            hint="Check the address, or say where its pages are: --simple URL",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _told(host: str) -> Iterator[None]:
+    """What the network does as an error of ours. The library's own text is long and says less."""
+    try:
+        yield
+    except requests.RequestException as error:
+        raise PublishError(
+            f"{host} does not answer as an index does ({_cause(error)})",
+            hint="Check the address and the network. The same command goes on where it was",
+        ) from error
+
+
+def _cause(error: BaseException) -> str:
+    """The operating system's words where there are some, else the kind of the error."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror
+        seen = seen.__cause__ or seen.__context__
+    return type(error).__name__

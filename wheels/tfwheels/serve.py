@@ -1,0 +1,246 @@
+"""A try of a published tree on this machine: what an object store would answer, on 127.0.0.1 only.
+
+One thing is more than a store can do: a page is JSON for a client that prefers it (PEP 691).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote, unquote, urlsplit
+
+from simple_repository.content_negotiation import Format, select_response_format
+from simple_repository.errors import UnsupportedSerialization
+
+from tfbuild.cpu import read_cpu
+from tfbuild.errors import HostError, PublishError, UsageError
+from tfbuild.talk import note, say
+from tfbuild.targets import match
+from tfbuild.wheel import BLOCK
+from tfwheels.entry import STOCK_PACKAGES
+from tfwheels.layout import HTML, JSON, Digest, folder_key, manifest, place
+
+HOST = "127.0.0.1"
+PORT = 8000
+_PORTS = range(1, 1 << 16)
+_SILENCE_S = 60
+
+
+# ---- what is asked for ----
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A file of the tree, another place, or neither. `key` is the file's place in the tree."""
+
+    status: HTTPStatus
+    key: str = ""
+    location: str = ""
+    negotiated: bool = False
+
+
+def answer(root: Path, url: str, accept: str) -> Answer:
+    """What a request for `url` (path and query) gets from the tree in `root`.
+
+    Only plain files in `root` are ever named, no links, and nothing that begins with a dot: such
+    is not yet whole.
+    """
+    key = _key_of(url)
+    if key is None:
+        return Answer(status=HTTPStatus.NOT_FOUND)
+    if not key or key.endswith("/"):
+        return _page(root, key, accept)
+    if _is_file(root, key):
+        return Answer(status=HTTPStatus.OK, key=key)
+    if any(_is_file(root, f"{key}/{page}") for page in (HTML, JSON)):
+        return Answer(status=HTTPStatus.MOVED_PERMANENTLY, location=f"/{quote(key)}/")
+    return Answer(status=HTTPStatus.NOT_FOUND)
+
+
+def _key_of(url: str) -> str | None:
+    """The key, or None for what can be none. A plus may be quoted or not, but is never a space."""
+    try:
+        path = unquote(urlsplit(f"//{HOST}{url}").path)
+    except ValueError:
+        return None
+    key = path.removeprefix("/")
+    hidden = any(name.startswith(".") for name in key.split("/"))
+    return key if url.startswith("/") and not hidden else None
+
+
+def _page(root: Path, folder: str, accept: str) -> Answer:
+    try:
+        wanted = select_response_format(accept)
+    except (UnsupportedSerialization, ValueError):
+        return Answer(status=HTTPStatus.NOT_ACCEPTABLE)
+    for page in (JSON, HTML) if wanted is Format.JSON_V1 else (HTML,):
+        if _is_file(root, folder + page):
+            return Answer(status=HTTPStatus.OK, key=folder + page, negotiated=True)
+    return Answer(status=HTTPStatus.NOT_FOUND)
+
+
+def _is_file(root: Path, key: str) -> bool:
+    """Whether a plain file is there, and no link on the way to it."""
+    try:
+        return place(root, key).is_file()
+    except (OSError, PublishError):  # a name may be longer than the file system has them
+        return False
+
+
+def part_of(size: int, wanted: str) -> range | None:
+    """The bytes that a Range header asks for, of `size`; None where it asks for no single range.
+
+    An empty range is one that the file has not. RFC 9110, 14.1.2.
+    """
+    asked = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.replace(" ", ""), re.ASCII)
+    if asked is None or asked[0] == "bytes=-":
+        return None
+    first, last = asked.groups()
+    if not first:
+        return range(max(0, size - int(last)), size)
+    if last and int(last) < int(first):
+        return None
+    return range(int(first), min(size, int(last) + 1) if last else size)
+
+
+# ---- serving ----
+
+
+class Server(ThreadingHTTPServer):
+    """A tree on a port of 127.0.0.1; port 0 is any that is free."""
+
+    daemon_threads = True  # Ctrl-C does not wait for a client that downloads
+
+    def __init__(self, root: Path, port: int) -> None:
+        self.root = root
+        super().__init__((HOST, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server_port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client may hang up when it likes: installers do, once they have read what they need."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "tensorwright", ""
+    timeout = _SILENCE_S
+
+    def do_GET(self) -> None:
+        self._reply(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._reply(with_body=False)
+
+    def _reply(self, *, with_body: bool) -> None:
+        found = answer(self.server.root, self.path, self.headers.get("Accept", ""))
+        if found.location:
+            self.send_response(found.status)
+            self.send_header("Location", found.location)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif found.status is HTTPStatus.OK:
+            with contextlib.ExitStack() as stack:
+                try:
+                    file = stack.enter_context((self.server.root / found.key).open("rb"))
+                except OSError:
+                    self.send_error(HTTPStatus.NOT_FOUND)
+                    return
+                self._send(file, found, with_body=with_body)
+        else:
+            self.send_error(found.status)
+
+    def _send(self, file: IO[bytes], found: Answer, *, with_body: bool) -> None:
+        size = file.seek(0, 2)
+        part = (
+            None if self.headers.get("If-Range") else part_of(size, self.headers.get("Range", ""))
+        )
+        if part is not None and not part:
+            self.send_response(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
+            self.send_header("Content-Range", f"bytes */{size}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT)
+        stored = manifest({found.key: Digest("", size)})[0]
+        self.send_header("Content-Type", stored.content_type)
+        self.send_header("Cache-Control", stored.cache_control)
+        self.send_header("Accept-Ranges", "bytes")
+        if found.negotiated:
+            self.send_header("Vary", "Accept")
+        if part is not None:
+            self.send_header("Content-Range", f"bytes {part.start}-{part.stop - 1}/{size}")
+        part = range(size) if part is None else part
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        if with_body:
+            self._copy(file, part)
+
+    def _copy(self, file: IO[bytes], part: range) -> None:
+        file.seek(part.start)
+        left = len(part)
+        while left and (block := file.read(min(left, BLOCK))):
+            self.wfile.write(block)
+            left -= len(block)
+        self.close_connection = self.close_connection or bool(left)  # the file has shrunk
+
+    def log_request(self, code: int | str = "-", *_: object, **__: object) -> None:
+        note(f"{int(code)} {ascii(self.requestline)[1:-1]}")
+
+    def log_message(self, *_: object) -> None:
+        """Errors are requests too, and have their line."""
+
+
+# ---- the task ----
+
+
+def serve(at: str, port: str) -> None:
+    """Serve the tree in the folder `at` until Ctrl-C. Without a port it is 8000, or any other that
+    is free. Raises UsageError, or HostError where the port is taken."""
+    root = Path(at)
+    if not (root / "simple").is_dir():
+        raise UsageError(
+            f"{at} holds no published tree: it has no simple/",
+            hint="Make one: invoke publish --to DIR",
+        )
+    with opened(root, port) as server, contextlib.suppress(KeyboardInterrupt):
+        say(f"{root} is at {server.url}/simple/ for this machine, until Ctrl-C")
+        say(pip_line(root, server.url, match(read_cpu()).best.name))
+        server.serve_forever()
+    say("stopped")
+
+
+def pip_line(root: Path, url: str, target: str) -> str:
+    """The command that installs TensorFlow from the target's page, or that there is none."""
+    try:
+        page = json.loads(place(root, folder_key(target) + JSON).read_bytes())
+        listed = [project["name"] for project in page["projects"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"it has no page for {target}, the target of this CPU"
+    package = next((name for name in STOCK_PACKAGES if name in listed), "PACKAGE")
+    return f"pip install --index-url {url}/{folder_key(target)} {package}"
+
+
+def opened(root: Path, port: str) -> Server:
+    """The server, listening. Raises UsageError, HostError."""
+    if port and not (re.fullmatch(r"\d{1,5}", port, re.ASCII) and int(port) in _PORTS):
+        raise UsageError(f"--port is a number from 1 to 65535, not {port!r}")
+    for wanted in (int(port),) if port else (PORT, 0):
+        with contextlib.suppress(OSError):
+            return Server(root, wanted)
+    raise HostError(
+        f"port {port or 'any'} of {HOST} cannot be had",
+        hint="Leave --port out: a free one is taken",
+    )

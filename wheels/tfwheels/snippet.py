@@ -1,0 +1,267 @@
+"""Lines that install what a target's page lists, for pip and uv, pinned by version and hash.
+
+None of them is open to dependency confusion. pip merges all indexes that it knows, also those of
+its own settings, and takes the highest version (pip's "pip install", --extra-index-url). So a line
+either pins every file by its hash, or names one index and shuts the settings out. uv takes a
+package from the first index that has it; the one here is explicit: it gives what is pinned to it
+and nothing else (uv's "Package indexes").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+from simple_repository.model import File
+from simple_repository.parser import parse_json_project_page
+
+from tfbuild import releases
+from tfbuild.cpu import read_cpu
+from tfbuild.errors import PublishError, UsageError, WheelError
+from tfbuild.requirement import Exact
+from tfbuild.targets import match, parse_target
+from tfwheels.dependencies import Pinned, read_lock
+from tfwheels.layout import JSON, folder_key
+from tfwheels.remote import Credentials, check_url, is_here, open_index
+
+_ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated install"
+"""pip without its settings: they may name other indexes, which it would ask too."""
+_BY_HASH = "pip install --require-hashes --no-deps"
+_PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
+_NAME = "tensorwright"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """A wheel on a page."""
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """`base` is the address of the index's tree, `target` names a page, `version` may leave the
+    local part to the page, `python` is as 3.11."""
+
+    base: str
+    target: str
+    package: str
+    version: str
+    python: str
+
+    @property
+    def page(self) -> str:
+        return f"{self.base}/{folder_key(self.target)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snippet:
+    """`file` is the wheel that all of it installs, by `sha256`. `requirements` and `pyproject` are
+    texts of files, `pip`, `uv` and `fleet` lines of a shell. `lock` names the file of tfbuild/locks
+    that is installed first where the index does not carry what TensorFlow depends on."""
+
+    target: str
+    page: str
+    requirement: str
+    file: str
+    sha256: str
+    lock: str
+    pip: tuple[str, ...]
+    requirements: str
+    uv: tuple[str, ...]
+    pyproject: str
+    fleet: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def install_snippet(
+    at: str, *, version: str, target: str = "", package: str = "tensorflow-cpu", python: str
+) -> Snippet:
+    """What installs the version from the index `at`, a folder or an address; the target is this
+    host's by default. Raises UsageError, TargetError, PublishError."""
+    name = parse_target(target).name if target else match(read_cpu()).best.name
+    folder = Path(at) if "://" not in at else None
+    wanted = Wanted(
+        base=_base(at, folder),
+        target=name,
+        package=canonicalize_name(package),
+        version=version,
+        python=python,
+    )
+    lock, needs = _locked(wanted)
+    projects = [wanted.package, *(each.exact.name for each in needs)]
+    listed = _on_disk(folder, name, projects) if folder else _on_server(wanted, projects)
+    return make_snippet(wanted, listed, needs, lock)
+
+
+def make_snippet(
+    wanted: Wanted, listed: Mapping[str, Sequence[Listed]], needs: Sequence[Pinned], lock: str = ""
+) -> Snippet:
+    """The snippet for what the pages of the projects list; `needs` is what `lock` pins. Raises
+    UsageError when the page has no such wheel."""
+    wheel = _pick(wanted, listed.get(wanted.package, ()))
+    version = parse_wheel_filename(wheel.file)[1]
+    requirement = f"{wanted.package}=={version}"
+    carried = [_carried(each, listed.get(each.exact.name, ())) for each in needs]
+    whole = bool(needs) and all(each.sha256s for each in carried)
+    own = Pinned(
+        exact=Exact(name=wanted.package, version=str(version)), sha256s=frozenset((wheel.sha256,))
+    )
+    before = () if whole or not lock else (f"{_BY_HASH} -r {shlex.quote(lock)}",)
+    alone = "" if whole else "--no-deps "
+    pages = f"{wanted.base}/{folder_key()}$(archspec cpu)/"
+    fleet = f"{_ONE_INDEX} {alone}--index-url \"{pages}\" '{wanted.package}=={version.public}'"
+    return Snippet(
+        target=wanted.target,
+        page=wanted.page,
+        requirement=requirement,
+        file=wheel.file,
+        sha256=wheel.sha256,
+        lock="" if whole else lock,
+        pip=(*before, f"{_ONE_INDEX} {alone}--index-url {wanted.page} '{requirement}'"),
+        requirements=_requirements(wanted.page, [own, *(carried if whole else ())]),
+        uv=tuple(f"uv {each}" for each in (*before, f"{_BY_HASH} -r requirements.txt")),
+        pyproject=_pyproject(wanted, requirement),
+        fleet=(*before, fleet),
+        notes=tuple(_notes(wanted, carried, whole=whole, lock=lock)),
+    )
+
+
+def describe(snippet: Snippet) -> str:
+    """All of it, as a person copies it."""
+    parts = {
+        "pip, without its settings: they may name other indexes": "\n".join(snippet.pip),
+        f"requirements.txt, for {_BY_HASH} -r requirements.txt": snippet.requirements,
+        "uv, with the same requirements.txt": "\n".join(snippet.uv),
+        "pyproject.toml of a uv project": snippet.pyproject,
+        "every host of a fleet, each with its own wheel": "\n".join(snippet.fleet),
+    }
+    texts = [f"# {title}\n{text.strip()}\n" for title, text in parts.items()]
+    return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
+
+
+def _pick(wanted: Wanted, listed: Iterable[Listed]) -> Listed:
+    """The wheel of the version for the Python and the target's machine."""
+    try:
+        version = Version(wanted.version)
+    except InvalidVersion:
+        raise UsageError(f"{wanted.version!r} is no version") from None
+    tag, family = f"cp{wanted.python.replace('.', '')}", parse_target(wanted.target).family
+    found, versions = [], set()
+    for each in listed:
+        _, seen, _, tags = parse_wheel_filename(each.file)
+        fits = any(t.interpreter == tag and t.platform.endswith(f"_{family}") for t in tags)
+        versions.add(f"{seen} ({', '.join(sorted({t.interpreter for t in tags}))})")
+        if fits and version in {seen, Version(seen.public)}:
+            found.append(each)
+    if len(found) != 1:
+        others = ", ".join(sorted(versions)) or "nothing"
+        raise UsageError(
+            f"{wanted.page} has {len(found) or 'no'} wheels of {wanted.package} {wanted.version} "
+            f"for Python {wanted.python}",
+            hint=f"It lists {others} of it",
+        )
+    return found[0]
+
+
+def _carried(need: Pinned, listed: Iterable[Listed]) -> Pinned:
+    """The need with the hashes of those of its files that the index has."""
+    there = frozenset(each.sha256 for each in listed)
+    return Pinned(exact=need.exact, sha256s=need.sha256s & there)
+
+
+def _requirements(page: str, pinned: Iterable[Pinned]) -> str:
+    lines = [
+        f"{each.exact}" + "".join(f" --hash=sha256:{sha256}" for sha256 in sorted(each.sha256s))
+        for each in pinned
+    ]
+    return "\n".join((f"--index-url {page}", "--only-binary :all:", *lines)) + "\n"
+
+
+def _pyproject(wanted: Wanted, requirement: str) -> str:
+    return (
+        "[project]\n"
+        f"dependencies = [{json.dumps(requirement)}]\n\n"
+        "[tool.uv.sources]\n"
+        f'{wanted.package} = {{ index = "{_NAME}" }}\n\n'
+        "[[tool.uv.index]]\n"
+        f'name = "{_NAME}"\n'
+        f"url = {json.dumps(wanted.page)}\n"
+        "explicit = true\n"
+    )
+
+
+def _notes(wanted: Wanted, carried: Iterable[Pinned], *, whole: bool, lock: str) -> Iterator[str]:
+    absent = [str(each.exact) for each in carried if not each.sha256s]
+    if not whole and not lock:
+        yield "what TensorFlow depends on is locked for no such release: install it yourself, first"
+    elif absent:
+        shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3} more" if absent[3:] else "")
+        yield f"the index does not carry {shown}: they come from your own, by the hashes of {lock}"
+        yield f"{lock} is in build/tfbuild/locks: take it along"
+    parts = check_url(wanted.base, "--at") if wanted.base.startswith("http") else None
+    if parts and parts.scheme == "http" and not is_here(parts):
+        yield "pip takes nothing from http:// on another machine: serve the index with https://"
+
+
+def _base(at: str, folder: Path | None) -> str:
+    """The address without a slash at its end. Raises UsageError for what a shell would change."""
+    if folder is not None:
+        if not (folder / folder_key()).is_dir():
+            raise UsageError(f"{at} holds no published tree: it has no {folder_key()}")
+        return folder.resolve().as_uri()
+    check_url(at, "--at")
+    if not _PLAIN_URL.fullmatch(at):
+        raise UsageError("--at has an address with characters that a shell would change")
+    return at.rstrip("/")
+
+
+def _locked(wanted: Wanted) -> tuple[str, tuple[Pinned, ...]]:
+    """The lock that is shipped for the release, and what it pins; nothing where there is none."""
+    tag, machine = f"cp{wanted.python.replace('.', '')}", parse_target(wanted.target).family
+    try:
+        version = Version(wanted.version).public
+        stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
+        if stock is not None:
+            path = releases.dependency_lock(stock)
+            return path.name, read_lock(path.read_text(encoding="utf-8"))
+    except (InvalidVersion, WheelError):
+        pass
+    return "", ()
+
+
+def _on_disk(folder: Path, target: str, projects: Iterable[str]) -> dict[str, tuple[Listed, ...]]:
+    found = {}
+    for project in projects:
+        path = folder / folder_key(target, project) / JSON
+        if path.is_file():
+            try:
+                files = parse_json_project_page(path.read_text(encoding="utf-8")).files
+            except (ValueError, KeyError, TypeError) as error:
+                raise PublishError(f"{path} is no page of an index ({error!r})") from error
+            found[project] = tuple(_listed(files))
+    return found
+
+
+def _on_server(wanted: Wanted, projects: Iterable[str]) -> dict[str, tuple[Listed, ...]]:
+    """Without the password for uploads: what netrc has for the host is taken by itself."""
+    with open_index(wanted.base, wanted.page, Credentials()) as index:
+        return {project: tuple(_listed(index.read(project).values())) for project in projects}
+
+
+def _listed(files: Iterable[File]) -> Iterator[Listed]:
+    """The wheels that an installer may take by their hash."""
+    for file in files:
+        try:
+            parse_wheel_filename(file.filename)
+        except InvalidWheelFilename:
+            continue
+        if "sha256" in file.hashes and not file.yanked:
+            yield Listed(file=file.filename, sha256=file.hashes["sha256"])

@@ -1,0 +1,158 @@
+"""Experimental: a tuned wheel as a variant of the plain one, for an x86-64 level.
+
+PEP 825 gives a wheel's file name a label and the wheel a `variant.json`, which says what the label
+means; PEP 850 says who can tell whether a host has it. Both are drafts. An installer that does not
+know them passes such a file over, and takes the plain wheel of the same version beside it.
+
+Levels are all that installers can tell of a CPU today (uv 0.13 knows x86_64 :: level :: v1 to v4),
+so a wheel may only be a variant when everything in it is within a level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from archspec.cpu import TARGETS
+from packaging.version import InvalidVersion, Version
+
+from tfbuild.errors import PublishError
+from tfbuild.features import STOCK_BASELINE
+from tfbuild.records import pretty
+from tfbuild.repack import repack
+from tfbuild.tuned import Tuned, read_tuned
+
+SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
+FILE = "variant.json"
+
+_NAMESPACE = "x86_64"
+_FEATURE = "level"
+_PROVIDER = "x86-64-variant-provider"
+"""Who knows the levels. uv has its own code for this name; no package of it needs to exist."""
+
+LEVELS = MappingProxyType(
+    {
+        # archspec lists nothing for x86_64; these are the psABI's.
+        "v1": frozenset({"mmx", "sse", "sse2"}),
+        "v2": TARGETS["x86_64_v2"].features,
+        "v3": TARGETS["x86_64_v3"].features,
+        "v4": TARGETS["x86_64_v4"].features,
+    }
+)
+
+
+_LABELS = MappingProxyType({f"x86_64_{level}": level for level in LEVELS})
+
+
+def level_of(features: Iterable[str]) -> str | None:
+    """The lowest x86-64 level that has all of these; None where no level has (aes of haswell)."""
+    wanted = frozenset(features)
+    return next((level for level, has in LEVELS.items() if wanted <= has), None)
+
+
+def label_of(tuned: Tuned, file: str) -> str:
+    """The label of a tuned wheel: x86_64_v3 or x86_64_v4, as the stock code in it needs AVX.
+
+    Raises PublishError where a library needs what no level has, or was not looked into.
+    """
+    unproven = sorted(library.name for library in tuned.libraries if not library.census)
+    if unproven:
+        raise PublishError(
+            f"{file} can be no variant: nobody counted the instructions of {', '.join(unproven)}",
+            hint="Build it anew, then run: invoke audit",
+        )
+    needed = {name for library in tuned.libraries for name in library.required_features}
+    level = level_of(needed | STOCK_BASELINE)
+    if level is None:
+        beyond = ", ".join(sorted(needed - LEVELS["v4"]))
+        raise PublishError(
+            f"{file} can be no variant: no x86-64 level has {beyond}",
+            hint="Build one for a level: --arch x86_64_v3, or x86_64_v4",
+        )
+    return f"x86_64_{level}"
+
+
+def variant_name(file: str, label: str) -> str:
+    """A wheel's file name as a variant: of the public version, the label at the end.
+
+    Raises PublishError when the file name is not a wheel's.
+    """
+    try:
+        name, version, tags = file.removesuffix(".whl").split("-", 2)
+        return f"{name}-{Version(version).public}-{tags}-{label}.whl"
+    except (ValueError, InvalidVersion) as error:
+        raise PublishError(f"{file} is not the name of a wheel") from error
+
+
+def make_variants(wheels: Sequence[Path], out_dir: Path) -> tuple[Path, ...]:
+    """Write each tuned wheel as a variant. Raises PublishError before anything is written when a
+    wheel is not tuned, is in no level, or another one is of the same level."""
+    labels = {wheel: _label(wheel) for wheel in wheels}
+    taken: dict[str, Path] = {}
+    for wheel, label in labels.items():
+        first = taken.setdefault(variant_name(wheel.name, label), wheel)
+        if first != wheel:
+            raise PublishError(
+                f"{first.name} and {wheel.name} would both be {label}",
+                hint="An installer cannot tell them apart: name one of them",
+            )
+    return tuple(_write(wheel, label, out_dir) for wheel, label in labels.items())
+
+
+def make_variant(wheel: Path, out_dir: Path) -> Path:
+    """Write a tuned wheel as a variant of the plain wheel of its public version.
+
+    The same wheel gives the same bytes. Raises PublishError, WheelError, DiskError or BusyError.
+    """
+    return _write(wheel, _label(wheel), out_dir)
+
+
+def _label(wheel: Path) -> str:
+    tuned = read_tuned(wheel)
+    if tuned is None:
+        raise PublishError(f"{wheel.name} is not a tuned wheel, so it is the plain one")
+    return label_of(tuned, wheel.name)
+
+
+def _write(wheel: Path, label: str, out_dir: Path) -> Path:
+    content = {FILE: _json([label])}
+    return repack(wheel, local=None, label=label, add={}, out_dir=out_dir, dist_info_files=content)
+
+
+def index_name(variant: str) -> str:
+    """Name of the file that an index serves beside a release's variants, for one of their names."""
+    name, version, _ = variant.split("-", 2)
+    return f"{name}-{version}-variants.json"
+
+
+def index_json(variants: Iterable[str]) -> bytes:
+    """What the variants of one release mean, by their file names.
+
+    Raises PublishError when a name is no variant's or there twice, or they are of several releases.
+    """
+    files = sorted(variants)
+    if len({*files}) < len(files):
+        raise PublishError(f"a variant is there twice: {', '.join(files)}")
+    releases = sorted({index_name(file) for file in files})
+    if len(releases) != 1:
+        raise PublishError(f"variants of {len(releases)} releases: {', '.join(releases)}")
+    return _json(sorted({_label_in(file) for file in files}))
+
+
+def _label_in(file: str) -> str:
+    label = file.removesuffix(".whl").rpartition("-")[2]
+    if label not in _LABELS:
+        raise PublishError(f"{file} is not the name of a variant")
+    return label
+
+
+def _json(labels: Sequence[str]) -> bytes:
+    """The same form serves in the wheel, for its label, and in the index, for all."""
+    content = {
+        "$schema": SCHEMA,
+        "default-priorities": {"namespace": [_NAMESPACE]},
+        "providers": {_NAMESPACE: {"requires": [_PROVIDER]}},
+        "variants": {label: {_NAMESPACE: {_FEATURE: [_LABELS[label]]}} for label in labels},
+    }
+    return pretty(content).encode()
