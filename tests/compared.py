@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from tests.invented import host
 
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import Bill, Build, bill, bill_of_totals
 from tfbench.costs.prices import LineItem, Mode, Price
-from tfbench.measuring.host import Host
 from tfbench.measuring.results import (
     SCHEMA,
     Agreement,
@@ -31,7 +31,6 @@ from tfbench.measuring.results import (
 from tfbench.measuring.samples import TRAIN, Sample
 from tfbench.measuring.schedule import Effort, Stop
 from tfbench.measuring.statistics import Bar, Interval, Verdict, verdict
-from tfbuild.cpu import Cpu, Vcpus
 
 THRESHOLD = 0.01
 NOISE = 0.006
@@ -50,29 +49,6 @@ RUNGS = {"compiled": 1.0, "gemm": 1.21, "onednn": 1.79}
 def about(value: float, share: float) -> Interval:
     """An interval that reaches `share` to either side."""
     return Interval(value=value, low=value / (1 + share), high=value * (1 + share))
-
-
-def host() -> Host:
-    return Host(
-        cpu=Cpu(
-            architecture="x86_64",
-            vendor="GenuineIntel",
-            name="Example CPU @ 2.00GHz",
-            family=6,
-            model=85,
-            stepping=4,
-            microcode="0x1",
-            hypervisor=True,
-            features=frozenset({"avx2", "avx512f", "fma"}),
-        ),
-        vcpus=Vcpus(machine=2, affinity=2, quota=None, usable=2),
-        affinity=(0, 1),
-        kernel="6.1.0",
-        memory_bytes=8_000_000_000,
-        hugepages="madvise",
-        clocksource="kvm-clock",
-        governor="",
-    )
 
 
 def arm(name: str, *, library: str | None = None, env: Mapping[str, str] | None = None) -> ArmFacts:
@@ -191,7 +167,7 @@ def comparison(*cells: Cell, arms: tuple[ArmFacts, ...] = ()) -> Comparison:
         margin=0.02,
         threshold=THRESHOLD,
         level=0.95,
-        host=host(),
+        host=host(clocksource="kvm-clock"),
         arms=arms or (arm("stock"), arm("control", library=LIBRARY), arm("tuned", library=LIBRARY)),
         cells=cells,
         overall=overall(cells),

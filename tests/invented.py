@@ -43,7 +43,7 @@ def host(size: int = 2, **fields: Any) -> Host:  # noqa: ANN401
             stepping=4,
             microcode="0x1",
             hypervisor=True,
-            features=frozenset({"avx2", "fma"}),
+            features=frozenset({"avx2", "avx512f", "fma"}),
         ),
         "vcpus": Vcpus(machine=size, affinity=size, quota=None, usable=size),
         "affinity": tuple(range(size)),

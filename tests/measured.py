@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.invented import host
 
 from tfbench.arms.arm import TOLERANCE, Arm
-from tfbench.measuring.host import Host
 from tfbench.measuring.observations import Measured, failures_of, launches_of, starts_of
 from tfbench.measuring.results import SCHEMA, Comparison
 from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, End, Entry, Fault, Sample, Start
 from tfbench.measuring.schedule import Effort, block_order, chance_of
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
-from tfbuild.cpu import Cpu, Vcpus
+from tfbuild.cpu import Vcpus
 
 WORKLOAD, VCPUS = "mnist_mlp", 2
 STOCK = Arm(name="stock", python=Path("/arms/stock/bin/python"), label="tensorflow-cpu 2.14.1")
@@ -35,26 +35,7 @@ PREDICTIONS = (0.1, 0.2, 0.7)
 STEPS = 10
 SHARES = {TRAIN: 1.0, VALIDATE: 0.4, AUGMENT: 0.1}
 """A phase's time by that of training."""
-HOST = Host(
-    cpu=Cpu(
-        architecture="x86_64",
-        vendor="GenuineIntel",
-        name="Example CPU",
-        family=6,
-        model=85,
-        stepping=4,
-        microcode="0x1",
-        hypervisor=True,
-        features=frozenset({"avx2", "fma"}),
-    ),
-    vcpus=Vcpus(machine=4, affinity=4, quota=2.0, usable=2),
-    affinity=(0, 1, 2, 3),
-    kernel="6.1.0",
-    memory_bytes=8_000_000_000,
-    hugepages="madvise",
-    clocksource="tsc",
-    governor="",
-)
+HOST = host(4, vcpus=Vcpus(machine=4, affinity=4, quota=2.0, usable=2))
 
 
 def start(

@@ -6,16 +6,25 @@ from pathlib import Path
 import pytest
 from tests.measured import STOCK, TUNED
 
-from tfbench.arms.arm import Arm, check_arms, environment
-from tfbench.measuring.measurement import twin_of
+from tfbench.arms.arm import Arm, check_arms, environment, twin_of
 from tfbuild.errors import UsageError
 
 
-@pytest.mark.parametrize("arms", [(), (STOCK,), (STOCK, STOCK), (STOCK, TUNED, STOCK)])
-def test_a_comparison_needs_arms_with_different_names(arms: tuple[Arm, ...]) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize("arms", [(), (STOCK,)])
+def test_a_comparison_needs_two_arms(arms: tuple[Arm, ...]) -> None:
+    with pytest.raises(UsageError, match=f"needs two arms, got {len(arms)}"):
         check_arms(arms)
     check_arms((STOCK, TUNED))
+
+
+@pytest.mark.parametrize(
+    "arms", [(STOCK, STOCK), (STOCK, TUNED, STOCK), (STOCK, TUNED, twin_of(STOCK))]
+)
+def test_arms_have_names_of_their_own(arms: tuple[Arm, ...]) -> None:
+    """The baseline's second worker has one, too."""
+    with pytest.raises(UsageError, match="two arms have the same name"):
+        check_arms(arms)
+    check_arms((STOCK, twin_of(TUNED)))
 
 
 def test_a_twin_is_the_same_but_for_its_name() -> None:

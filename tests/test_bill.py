@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -336,6 +337,11 @@ def test_what_has_no_run_is_left_out_and_told() -> None:
 def test_without_runs_there_is_no_bill(cells: Sequence[Cell]) -> None:
     with pytest.raises(SampleError, match="no cell has a training run to price"):
         billed(comparison(*cells))
+
+
+def test_a_comparison_in_which_nothing_started_has_no_bill() -> None:
+    with pytest.raises(SampleError, match="no cell has a training run to price"):
+        billed(dataclasses.replace(comparison(), arms=()))
 
 
 def test_a_baseline_that_was_not_measured_is_told() -> None:

@@ -6,14 +6,14 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.test_tuned import SOME, wheel
+from tests.test_tuned import wheel, with_library
 
 from tfbench.front import Wanted, describe_comparison
 from tfbuild.errors import HostError, UsageError, WheelError
 
 # Every CPU that runs the tests has these; none has the other.
-RUNS = dataclasses.replace(SOME, required_features=())
-FOREIGN = dataclasses.replace(SOME, target="tomorrow", required_features=("avx99",))
+RUNS = with_library(required_features=())
+FOREIGN = with_library(target="tomorrow", required_features=("avx99",))
 
 
 def test_a_wheel_that_this_cpu_cannot_run_is_refused_by_name_and_feature(tmp_path: Path) -> None:

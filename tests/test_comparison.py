@@ -27,8 +27,10 @@ from tests.measured import (
 from tfbench.arms.arm import Arm
 from tfbench.measuring.comparison import (
     COMPARISON,
+    QUICK,
     SAMPLES,
     SETTING,
+    THOROUGH,
     Setting,
     check_cells,
     compare,
@@ -118,6 +120,13 @@ def test_what_cannot_be_measured_is_refused(
     with pytest.raises(UsageError, match=words):
         check_cells(workloads, vcpus, usable=2)
     check_cells(("mnist_mlp",), (1, 2), usable=2)
+
+
+def test_a_thorough_run_has_more_launches_that_are_hardly_longer() -> None:
+    assert all(more > few for few, more in zip(QUICK.looks, THOROUGH.looks, strict=True))
+    assert QUICK.blocks <= THOROUGH.blocks <= 3
+    assert THOROUGH.phase_blocks
+    assert THOROUGH.precision < QUICK.precision
 
 
 def made(arms: Sequence[Arm] = (STOCK, TUNED), vcpus: Sequence[int] = (1, 1)) -> Setting:
@@ -407,6 +416,16 @@ def test_a_regression_is_told_before_what_is_unclear() -> None:
     unclear = [dataclasses.replace(each, vcpus=1) for each in UNCLEAR]
     with pytest.raises(RegressionError, match=r"^slower than stock: tuned in mnist_mlp on 2 vCPUs"):
         judge(journalled(unclear, SLOWER), gate=True)
+
+
+def test_one_vcpu_is_told_as_one() -> None:
+    slower = [dataclasses.replace(each, vcpus=1) for each in SLOWER]
+    with pytest.raises(RegressionError, match=r"in mnist_mlp on 1 vCPU \(.*workloads on 1 vCPU \("):
+        judge(journalled(slower), gate=True)
+    failed = [*FASTER, fault(TUNED.name, 3)]
+    broken = [dataclasses.replace(each, vcpus=1) for each in failed]
+    with pytest.raises(WorkerError, match=r"^1 arm failed: mnist_mlp on 1 vCPU: "):
+        judge(journalled(broken), gate=False)
 
 
 def test_a_gate_without_a_figure_is_not_passed() -> None:

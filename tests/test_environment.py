@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import environment
+from tfbuild import environment, releases
 from tfbuild.download import Pin, sha256_of
 from tfbuild.environment import (
     Environment,
@@ -32,7 +32,7 @@ from tfbuild.errors import (
 from tfbuild.settings import ROOT, Places
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TAG = f"cp{HERE.replace('.', '')}"
+TAG = releases.python_tag(HERE)
 
 
 def wheel(

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import tfbuild
-from tfbuild.errors import FailedTests, TensorwrightError, TimeLimitError, UsageError
+from tfbuild.errors import CommandError, FailedTests, TensorwrightError, TimeLimitError, UsageError
 
 USED_BY_THE_FRONT_DOOR = {0, 1, 130}
 
@@ -53,6 +53,11 @@ def test_a_hint_follows_the_message(message: str, hint: str, said: str) -> None:
     error = UsageError(message, hint=hint)
     assert str(error) == said
     assert (error.message, error.hint) == (message, hint)
+
+
+@pytest.mark.parametrize("message", ["x exited with 1:\n  no such file \n\n", "no such file"])
+def test_a_failed_commands_reason_is_its_last_line(message: str) -> None:
+    assert CommandError(message).last_line == "no such file"
 
 
 def test_a_time_limit_is_a_failed_command_of_its_own_code() -> None:

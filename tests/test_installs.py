@@ -21,7 +21,6 @@ from tfbench.arms.installs import (
     exact_of,
     install,
     newest_runnable,
-    python_of,
 )
 from tfbench.arms.levers import BFLOAT16_TOLERANCE
 from tfbench.arms.lineup import read_lineup
@@ -34,9 +33,9 @@ from tfbuild.targets import STOCK_FLAGS
 from tfbuild.tuned import Tuned
 
 # Every CPU that runs the tests has these; none has the other.
-RUNS = dataclasses.replace(test_tuned.SOME, required_features=())
-FOREIGN = dataclasses.replace(RUNS, target="tomorrow", required_features=("avx99",))
-CONTROL = dataclasses.replace(RUNS, target=STOCK_FLAGS)
+RUNS = test_tuned.with_library(required_features=())
+FOREIGN = test_tuned.with_library(target="tomorrow", required_features=("avx99",))
+CONTROL = test_tuned.with_library(target=STOCK_FLAGS, required_features=())
 
 
 @pytest.fixture(name="here")
@@ -175,25 +174,6 @@ def test_a_dry_run_names_wheels_and_environment(here: Places) -> None:
     assert stock.split() == ["stock", "tensorflow-cpu==2.14.1"]
     assert off == f"off    {tuned}  TF_ENABLE_ONEDNN_OPTS=0 TF_DISABLE_MKL=1 'TF_X=a b'"
     assert not here.cache.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "python"),
-    [
-        ("tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl", "3.11"),
-        ("intel_tensorflow_avx512-2.14.0-cp39-cp39-manylinux2014_x86_64.whl", "3.9"),
-        ("tensorflow-2.14.1-cp310-cp310-manylinux_2_17_aarch64.manylinux2014_aarch64.whl", "3.10"),
-    ],
-)
-def test_a_wheels_name_says_its_python(name: str, python: str) -> None:
-    assert python_of(Path(name)) == python
-
-
-def test_a_wheel_of_no_cpython_is_refused() -> None:
-    with pytest.raises(WheelError, match="py3-none-any"):
-        python_of(Path("tensorflow-2.14.1-py3-none-any.whl"))
-    with pytest.raises(WheelError, match="not the name of a wheel"):
-        python_of(Path("tensorflow.whl"))
 
 
 def test_the_published_version_has_no_local_part() -> None:

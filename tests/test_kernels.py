@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import UsageError
-from tfbuild.kernels import FOLDER, KernelUnit, _table, closest, cost, select
+from tfbuild.kernels import FOLDER, KernelUnit, _table, cost, select
 
 SETS: dict[str, list[str]] = _table()["set"]
 UNITS: dict[str, list[str]] = _table()["unit"]
@@ -121,9 +121,3 @@ def test_a_source_of_two_units_is_compiled_once() -> None:
 def test_nothing_costs_nothing() -> None:
     found = cost(())
     assert (found.seconds, found.megabytes, found.sources) == (0, 0, 0)
-
-
-def test_close_names_are_named() -> None:
-    present = ["cwise_op_tanh", "cwise_op_tan", "relu_op", "xent_op"]
-    assert closest("cwise_op_tanhh", present).startswith("Close names: cwise_op_tanh")
-    assert closest("zzzzzz", present) == ""

@@ -28,6 +28,12 @@ def test_a_rung_may_lack_a_wheel() -> None:
     assert found.arm("c", "tuned") == ""
 
 
+def test_other_arms_may_stand_beside_a_ladder() -> None:
+    found = find_ladder(["stock-a", "stock-b", "mkl-a", "mkl-b", "old-2.13"])
+    assert found is not None
+    assert (found.wheels, found.rungs) == (("stock",), ("a", "b"))
+
+
 @pytest.mark.parametrize(
     "names",
     [
@@ -36,7 +42,8 @@ def test_a_rung_may_lack_a_wheel() -> None:
         ["stock", "control", "tuned"],
         ["stock-2.13", "tuned-2.14"],
         ["stock-a", "stock-b", "tuned-a"],
-        ["-a", "-b", "a-", "b-"],
+        ["-a", "-b", "stock-", "tuned-"],
+        ["tensorflow-2.13", "tensorflow-2.14", "intel-2.13", "intel-2.14"],
     ],
 )
 def test_other_arms_are_no_ladder(names: list[str]) -> None:

@@ -18,13 +18,18 @@ from tfwheels.layout import (
     folder_key,
     link,
     manifest,
+    meaning_key,
     metadata_key,
     place,
     pool_key,
+    variant_key,
+    variants_folder,
 )
 
 WHEEL = "tensorflow_cpu-2.14.1+zen4-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 KEY = f"pool/tensorflow-cpu/{WHEEL}"
+VARIANT = variant_key("tensorflow-cpu", WHEEL.replace(".whl", "-x86_64_v3.whl"))
+MEANING = meaning_key("tensorflow-cpu", "tensorflow_cpu-2.14.1-variants.json", "0123" * 16)
 LEAVING = [
     "../a-1-py3-none-any.whl",
     "/a-1-py3-none-any.whl",
@@ -118,12 +123,16 @@ FILES = (
     KEY,
     f"{KEY}.metadata",
     f"{KEY}.comparison.json",
+    "variants/simple/tensorflow-cpu/index.html",
+    VARIANT,
+    MEANING,
 )
 
 
 def test_an_object_store_gets_every_file_with_its_type_and_the_folders_too() -> None:
     found = {each.key: each for each in manifest({file: digest_of(b"a") for file in FILES})}
     folders = {"simple/", "simple/zen4/", "simple/zen4/tensorflow-cpu/"}
+    folders.add(variants_folder("tensorflow-cpu"))
     assert found.keys() == {*FILES, *folders}
     for folder in folders:
         assert found[folder].file == f"{folder}index.html"
@@ -132,8 +141,10 @@ def test_an_object_store_gets_every_file_with_its_type_and_the_folders_too() -> 
     assert found[KEY].content_type == "application/octet-stream"
     assert found[f"{KEY}.metadata"].content_type == "application/octet-stream"
     assert found[f"{KEY}.comparison.json"].content_type == "application/json"
+    assert found[VARIANT].content_type == "application/octet-stream"
+    assert found[MEANING].content_type == "application/json"
     for key, each in found.items():
-        assert ("immutable" in each.cache_control) == key.startswith("pool/")
+        assert ("immutable" in each.cache_control) == ("pool" in key.split("/"))
         assert (each.sha256, each.size) == digest_of(b"a")
 
 
@@ -143,3 +154,18 @@ def test_an_object_store_gets_what_others_point_to_first() -> None:
     assert keys.index(f"{KEY}.metadata") < keys.index("simple/zen4/tensorflow-cpu/index.html")
     assert keys.index("simple/zen4/tensorflow-cpu/") < keys.index("simple/zen4/")
     assert keys.index("simple/zen4/") < keys.index("simple/")
+    page = keys.index("variants/simple/tensorflow-cpu/")
+    assert max(keys.index(VARIANT), keys.index(MEANING)) < page
+
+
+def test_variants_stand_in_a_tree_of_their_own() -> None:
+    assert variant_key("tensorflow-cpu", WHEEL) == f"variants/{KEY}"
+    assert MEANING.startswith("variants/pool/tensorflow-cpu/0123012301230123/")
+    assert variants_folder() == "variants/simple/"
+    for name in ("", "../up", "a/b", "Upper", "a_b"):
+        with pytest.raises(PublishError, match="is not the normalized name"):
+            variant_key(name, WHEEL)
+        with pytest.raises(PublishError, match="is not the normalized name"):
+            meaning_key(name, "a-1-variants.json", "0" * 64)
+    with pytest.raises(PublishError, match="is not the normalized name"):
+        variants_folder("../up")

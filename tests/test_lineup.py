@@ -19,7 +19,6 @@ from tfbench.arms.lineup import (
     preset_names,
     read_lineup,
     read_toml,
-    text_of,
 )
 from tfbench.reports.ladder import find_ladder
 from tfbuild.errors import UsageError
@@ -192,6 +191,23 @@ settings = st.fixed_dictionaries({}, optional=values)
 variable_names = st.from_regex(r"[A-OQ-Z_][A-Z0-9_]{0,6}X", fullmatch=True)  # (no PYTHON…)
 free = st.dictionaries(variable_names, printable)
 widths = st.none() | st.floats(1e-9, 0.999).map(repr)
+
+
+def text_of(spec: ArmSpec) -> str:
+    """The arm as `parse_arm` reads it."""
+    settings = (*spec.settings, ("tolerance", repr(spec.tolerance)))
+    words = [quoted(spec.wheel), *(f"{name}={quoted(value)}" for name, value in settings)]
+    return f"{spec.name}={':'.join(words)}"
+
+
+def quoted(text: str) -> str:
+    """In quotes where it needs them; a single quote stands in double ones, as in a shell.
+
+    NAME== would begin a version, so a path does not begin with the sign bare.
+    """
+    if text == text.strip() and not re.search(r"^=|[,:'\"]", text):
+        return text
+    return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 @given(

@@ -109,23 +109,57 @@ def test_a_process_that_works_makes_its_cpu_busy() -> None:
 # --- throttling -----------------------------------------------------------------------------------
 
 
+def grouped(root: Path, said: str, stats: dict[str, str]) -> Path:
+    """A root in which /proc/self/cgroup says that, and these folders have a cpu.stat."""
+    (root / "proc/self").mkdir(parents=True)
+    written(root / "proc/self/cgroup", said)
+    for folder, text in stats.items():
+        place = root / "sys/fs/cgroup" / folder
+        place.mkdir(parents=True, exist_ok=True)
+        written(place / "cpu.stat", text)
+    return root
+
+
 @pytest.mark.parametrize(
-    ("text", "seconds"), [(V2, 2.5), (V1, 1.5), (ROOT_V2, 0.0), ("", 0.0), ("one two three\n", 0.0)]
+    ("text", "seconds"),
+    [
+        (V2, 2.5),
+        (V1, 1.5),
+        (ROOT_V2, 0.0),
+        ("", 0.0),
+        ("one two three\n", 0.0),
+        ("throttled_usec\n", 0.0),
+    ],
 )
 def test_both_versions_of_cgroups_are_read(text: str, seconds: float, tmp_path: Path) -> None:
-    assert throttled_s([written(tmp_path / "cpu.stat", text)]) == pytest.approx(seconds)
+    root = grouped(tmp_path, "0::/a\n", {"a": text})
+    assert throttled_s(root) == pytest.approx(seconds)
 
 
-def test_the_first_file_that_knows_of_throttling_counts(tmp_path: Path) -> None:
-    places = [
-        tmp_path / "none",
-        written(tmp_path / "root", ROOT_V2),
-        written(tmp_path / "torn", "throttled_usec\n"),
-        written(tmp_path / "v1", V1),
-        written(tmp_path / "v2", V2),
-    ]
-    assert throttled_s(places) == pytest.approx(1.5)
-    assert throttled_s(places[:3]) == 0
+def test_quotas_of_this_process_and_above_it_count_and_no_others(tmp_path: Path) -> None:
+    stats = {"": ROOT_V2, "a": V2, "a/b": V2, "a/b/below": V2, "beside": V2}
+    assert throttled_s(grouped(tmp_path, "0::/a/b\n", stats)) == pytest.approx(5.0)
+
+
+def test_a_container_that_cannot_see_its_folder_reads_the_root_it_has(tmp_path: Path) -> None:
+    assert throttled_s(grouped(tmp_path, "0::/docker/0123\n", {"": V2})) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("mount", ["cpu,cpuacct", "cpu"])
+def test_version_1_is_followed_in_the_hierarchy_of_the_cpu(mount: str, tmp_path: Path) -> None:
+    said = "5:memory:/x\n4:cpu,cpuacct:/x\n0::/\n"
+    stats = {mount: "", f"{mount}/x": V1, "memory/x": V1, "unified": ROOT_V2}
+    assert throttled_s(grouped(tmp_path, said, stats)) == pytest.approx(1.5)
+
+
+def test_a_mount_with_two_names_counts_once(tmp_path: Path) -> None:
+    root = grouped(tmp_path, "4:cpu,cpuacct:/x\n", {"cpu,cpuacct/x": V1})
+    (root / "sys/fs/cgroup/cpu").symlink_to("cpu,cpuacct")
+    assert throttled_s(root) == pytest.approx(1.5)
+
+
+def test_a_kernel_without_cgroups_throttles_nobody(tmp_path: Path) -> None:
+    assert throttled_s(tmp_path) == 0
 
 
 def test_this_process_is_not_throttled_by_less_than_nothing() -> None:

@@ -5,22 +5,11 @@ import math
 from typing import Any
 
 import pytest
+from tests.priced import price
 
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind, combine, merge
 from tfbuild.errors import UsageError
 from tfbuild.records import canonical
-
-
-def price(name: str = "m8", usd_hour: float = 0.5, **fields: Any) -> Price:  # noqa: ANN401
-    whole: dict[str, Any] = {
-        "name": name,
-        "provider": "cloud",
-        "mode": Mode.ON_DEMAND,
-        "items": (LineItem(name=name, usd_hour=usd_hour),),
-        "as_of": "2020-02-29",
-        "source": "a test",
-    }
-    return Price(**whole | fields)
 
 
 def monthly(usd_month: float) -> Price:

@@ -16,7 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import DiskError, RecordError
-from tfbuild.records import canonical, key_of, load, plain, pretty, save, write_atomic
+from tfbuild.records import (
+    canonical,
+    differences,
+    key_of,
+    load,
+    plain,
+    pretty,
+    save,
+    write_atomic,
+)
 
 BUILD = Path(__file__).parents[1] / "build"
 
@@ -109,6 +118,23 @@ def test_no_number_is_refused(value: object) -> None:
     for write in (canonical, pretty):
         with pytest.raises(ValueError, match="Out of range float"):
             write(value)
+
+
+@given(outers, outers)
+def test_differences_are_there_when_records_differ(one: Outer, other: Outer) -> None:
+    saved = json.loads(canonical(one))
+    assert differences(saved, one) == []
+    assert bool(differences(saved, other)) == (saved != plain(other))
+
+
+def test_differences_are_named_by_their_place() -> None:
+    assert differences({"a": {"b": 1, "c": [1]}, "d": None}, {"a": {"b": 2, "c": [1]}, "e": 0}) == [
+        "a.b (1, now 2)",
+        "d (null, now nothing)",
+        "e (nothing, now 0)",
+    ]
+    (long,) = differences({"a": "x"}, {"a": "y" * 100})
+    assert long == f'a ("x", now "{"y" * 56}…)'
 
 
 def test_a_saved_record_is_loaded_again(tmp_path: Path) -> None:

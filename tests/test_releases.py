@@ -23,6 +23,7 @@ from tfbuild.releases import (
     load_bazels,
     load_releases,
     pinned_bazel,
+    python_tag,
     stock_wheel,
 )
 from tfbuild.settings import ROOT
@@ -65,9 +66,13 @@ def test_hashes_are_whole_and_none_is_used_twice(release: Release) -> None:
     assert len(hashes) == len(set(hashes))
 
 
+def test_a_pythons_tag_is_that_of_wheels() -> None:
+    assert [python_tag(each) for each in ("3.9", "3.11")] == ["cp39", "cp311"]
+
+
 @EVERY_RELEASE
 def test_wheels_belong_to_the_release_and_to_its_pythons(release: Release) -> None:
-    tags = {"cp" + python.replace(".", "") for python in release.pythons}
+    tags = set(map(python_tag, release.pythons))
     for wheel in release.wheels:
         assert wheel.version == release.version
         assert wheel.python_tag in tags
@@ -77,7 +82,7 @@ def test_wheels_belong_to_the_release_and_to_its_pythons(release: Release) -> No
 
 @EVERY_RELEASE
 def test_the_newest_python_of_a_release_has_a_cpu_wheel(release: Release) -> None:
-    tag = "cp" + release.pythons[-1].replace(".", "")
+    tag = python_tag(release.pythons[-1])
     assert stock_wheel(release, "tensorflow-cpu", tag, "x86_64").python_tag == tag
 
 

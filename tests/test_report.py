@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from tests import compared
+from tests.printed import PRINTED
 
 from tfbench.measuring.statistics import Interval
 from tfbench.reports import spending as costs
@@ -267,40 +268,6 @@ def test_hostile_names_stay_names_in_markdown() -> None:
 
 # --- the 2017 article ---------------------------------------------------------------------------
 
-# As printed: vCPUs, seconds of pip and compiled, speedup, and time and cost of both over the GPU's.
-PRINTED = {
-    "mnist_mlp": """
-         8  138.5   87.8 1.58 2.13 1.35  .18  .12
-        16   95.2   70.0 1.36 1.46 1.08  .25  .18
-        32   91.4   97.3 0.94 1.40 1.50  .48  .51
-        64   91.8   85.3 1.08 1.41 1.31  .96  .90""",
-    "mnist_cnn": """
-         8 1116.2  634.1 1.76 6.46 3.67  .55  .31
-        16  616.0  426.5 1.44 3.57 2.47  .61  .42
-        32  408.2  397.6 1.03 2.36 2.30  .81  .79
-        64  497.4  504.9 0.99 2.88 2.92 1.97 2.00""",
-    "cifar10_cnn": """
-         8 3151.5 2088.4 1.51 4.13 2.74  .35  .23
-        16 1971.3 1357.6 1.45 2.58 1.78  .44  .30
-        32 1373.5 1163.6 1.18 1.80 1.52  .61  .52
-        64 1449.1 1279.4 1.13 1.90 1.68 1.30 1.15""",
-    "imdb_fasttext": """
-         8 1756.3 1325.2 1.33 5.30 4.00  .45  .34
-        16 1043.3 1035.6 1.01 3.15 3.12  .54  .53
-        32 1021.3 1130.5 0.90 3.08 3.41 1.05 1.17
-        64 1269.1 1219.2 1.04 3.83 3.68 2.62 2.51""",
-    "imdb_bidirectional_lstm": """
-         8  627.1  577.3 1.09  .51  .47  .04  .04
-        16  560.5  516.3 1.09  .46  .42  .08  .07
-        32  509.7  549.2 0.93  .41  .45  .14  .15
-        64  545.1  565.8 0.96  .44  .46  .30  .31""",
-    "lstm_text_generation": """
-         8 1877.9 1325.5 1.42 1.96 1.38  .17  .12
-        16 1776.2 1245.2 1.43 1.86 1.30  .32  .22
-        32 1273.0 1414.4 0.90 1.33 1.48  .45  .50
-        64 1421.1 1346.5 1.06 1.48 1.41 1.01  .96""",
-}
-
 
 def test_the_articles_geometric_means_are_its_answers() -> None:
     page = costs.totals_document(ARTICLE, shipped=True)
@@ -320,9 +287,9 @@ def test_the_articles_geometric_means_are_its_answers() -> None:
 def test_every_cell_of_the_article_comes_out() -> None:
     shown = tables(costs.totals_document(ARTICLE, shipped=True))["Both builds, model by model"]
     printed: dict[tuple[str, ...], list[float]] = {
-        (model, line.split()[0]): [float(each) for each in line.split()[1:]]
+        (model, f"{vcpus:.0f}"): figures
         for model, lines in PRINTED.items()
-        for line in lines.split("\n")[1:]
+        for vcpus, *figures in lines
     }
     rows = {row[:2]: [float(cell.rstrip("x")) for cell in row[2:]] for row in shown.rows}
     assert rows.keys() == printed.keys()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tfbuild import requirement
 from tfbuild.environment import find_python
 from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
+from tfbuild.releases import python_tag
 from tfbuild.requirement import (
     Exact,
     Lock,
@@ -190,7 +191,7 @@ def test_what_the_index_has_is_written_down_once(
 ) -> None:
     lock = pluggy_lock(places)
     (path,) = (places.cache / "locks").iterdir()
-    assert path.name.startswith(f"pluggy-1.7.0-cp{HERE.replace('.', '')}-")
+    assert path.name.startswith(f"pluggy-1.7.0-{python_tag(HERE)}-")
     assert lock.needs == ()
     assert f"--hash=sha256:{lock.own.sha256}" in (ROOT / "requirements.txt").read_text("utf-8")
     said = capfd.readouterr().err

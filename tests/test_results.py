@@ -111,5 +111,11 @@ def test_both_losses_and_predictions_must_agree(
 
 def test_the_baseline_is_the_first_arm() -> None:
     found = comparison(WHOLE)
-    assert found.baseline.name == STOCK.name
+    assert found.baseline == STOCK.name
     assert found.cells[0].arms[0].losses == LOSSES
+
+
+def test_a_comparison_in_which_nothing_started_has_no_name_for_its_baseline() -> None:
+    found = comparison(measured([fault(STOCK.name)]))
+    assert found.arms == ()
+    assert found.baseline == "the baseline"

@@ -1,22 +1,20 @@
-"""The journal: what goes in comes out, whatever ended the run that wrote it."""
+"""The journal of a measurement: what its entries are, there and back; see also test_journal."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import resource
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.measured import end, entries, paces, sample, start
+from tests.measured import end, sample, start
 
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start, journal, read_journal
-from tfbuild.errors import DiskError, RecordError, SampleError
+from tfbuild.errors import RecordError, SampleError
 
 texts = st.text(max_size=8)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -61,17 +59,6 @@ def write(path: Path, found: Sequence[Entry]) -> None:
             keep(entry)
 
 
-@contextlib.contextmanager
-def limited(most_bytes: int) -> Iterator[None]:
-    """No file of this process can grow beyond; Python ignores the signal, so writes fail."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 # --- there and back -------------------------------------------------------------------------------
 
 
@@ -85,38 +72,6 @@ def test_entries_come_back_as_they_were_written(found: list[Entry], more: list[E
         write(path, more)
         assert read_journal(path) == (*found, *more)
         assert path.read_bytes().count(b"\n") == len(found) + len(more)
-
-
-@given(found=st.lists(kinds, min_size=1, max_size=5), data=st.data())
-@settings(max_examples=60)
-def test_a_journal_that_was_cut_anywhere_loses_one_entry_at_most(
-    found: list[Entry], data: st.DataObject
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "samples.jsonl"
-        write(path, found)
-        whole = path.read_bytes()
-        cut = data.draw(st.integers(0, len(whole)))
-        path.write_bytes(whole[:cut])
-        kept = whole[:cut].count(b"\n")
-        assert read_journal(path) == tuple(found[:kept])
-        write(path, found[kept:])
-        assert read_journal(path) == tuple(found)
-        assert path.read_bytes() == whole
-
-
-def test_each_entry_is_on_disk_before_the_next_is_taken(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    with journal(path) as keep:
-        for count, entry in enumerate(entries(paces(), launches=1, blocks=1), start=1):
-            keep(entry)
-            assert len(read_journal(path)) == count
-            assert path.read_bytes().endswith(b"}\n")
-
-
-def test_an_empty_journal_has_no_entries(tmp_path: Path) -> None:
-    write(tmp_path / "samples.jsonl", [])
-    assert read_journal(tmp_path / "samples.jsonl") == ()
 
 
 # --- what is no entry -----------------------------------------------------------------------------
@@ -169,63 +124,8 @@ def test_a_sample_with_a_time_that_is_none_is_an_error(seconds: str, tmp_path: P
         read_journal(path)
 
 
-def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    path.write_bytes(b"\x80\x81\n")
-    with pytest.raises(RecordError, match="it is not text"):
-        read_journal(path)
-
-
-def test_a_missing_journal_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="No such file"):
-        read_journal(tmp_path / "samples.jsonl")
-
-
 @pytest.mark.parametrize("name", ["wall_s", "elapsed_s", "canary_s"])
 @pytest.mark.parametrize("seconds", [0.0, -0.25, math.nan, math.inf, -math.inf])
 def test_a_time_that_is_no_positive_number_is_refused(name: str, seconds: float) -> None:
     with pytest.raises(SampleError, match=rf"tuned: {name} of a sample is .* not a time"):
         sample("tuned", **{"wall_s": 0.25, "elapsed_s": 0.25, name: seconds})
-
-
-# --- disks ----------------------------------------------------------------------------------------
-
-
-def test_a_full_disk_is_an_error() -> None:
-    with (
-        journal(Path("/dev/full")) as keep,
-        pytest.raises(DiskError, match=r"cannot write /dev/full: No space left"),
-    ):
-        keep(sample())
-
-
-def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path) -> None:
-    """And once there is room again, the run goes on behind them."""
-    path = tmp_path / "samples.jsonl"
-    write(path, [start("stock"), sample()])
-    room = path.stat().st_size + 40
-    with (
-        journal(path) as keep,
-        limited(room),
-        pytest.raises(DiskError, match=r"the disk took 40 of \d+ bytes"),
-    ):
-        keep(end())
-    assert path.stat().st_size == room
-    assert read_journal(path) == (start("stock"), sample())
-    with (
-        limited(path.stat().st_size),
-        pytest.raises(DiskError, match="cannot write"),
-        journal(path) as keep,
-    ):
-        keep(end())
-    write(path, [end()])
-    assert [type(entry) for entry in read_journal(path)] == [Start, Sample, End]
-
-
-def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with (
-        pytest.raises(DiskError, match=r"cannot write .*samples"),
-        journal(tmp_path / "file" / "samples.jsonl"),
-    ):
-        pass

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
 import os
 import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,19 +23,27 @@ from tests.invented import host
 
 from tfbench.arms.arm import Arm
 from tfbench.measuring import selfcheck
+from tfbench.measuring.host import read_host
+from tfbench.measuring.journal import appending
 from tfbench.measuring.selfcheck import (
+    TRIALS,
     Finding,
+    Part,
+    Progress,
     SelfCheck,
+    Task,
     Trial,
     competing,
     rate,
     read_trials,
     rows,
+    run_trials,
     widths,
 )
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.reports import evidence
-from tfbuild.errors import DiskError, RecordError, UsageError
+from tfbuild.errors import RecordError, UsageError, WorkerError
+from tfbuild.settings import ROOT
 
 
 def interval(low: float, high: float) -> Interval:
@@ -134,11 +150,23 @@ def test_table_and_page_show_each_row() -> None:
         assert "1.0 min: 5.50%" in text
 
 
-def test_trials_are_read_back(tmp_path: Path) -> None:
+# --- the file of trials ---------------------------------------------------------------------------
+
+
+def write(path: Path, *trials: Trial) -> None:
+    with appending(path) as append:
+        for each in trials:
+            append(each)
+
+
+def test_trials_are_read_back_but_not_half_of_one(tmp_path: Path) -> None:
     path = tmp_path / "out" / "trials.jsonl"
     made = [trial(0, finding(0.9, 1.1)), trial(1, finding(0.8, 0.9, truth=0.97))]
-    for each in made:
-        selfcheck.append(path, each)
+    write(path, *made)
+    assert read_trials(path) == made
+    path.write_bytes(path.read_bytes()[:-9])
+    assert read_trials(path) == made[:1]
+    write(path, made[1])
     assert read_trials(path) == made
     assert read_trials(tmp_path / "none") == []
 
@@ -147,33 +175,219 @@ def test_trials_are_read_back(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trials.jsonl"
     path.write_text(text + "\n", encoding="utf-8")
-    with pytest.raises(RecordError, match="not a file of trials"):
+    with pytest.raises(RecordError, match="line 1 is not a trial") as caught:
         read_trials(path)
+    assert "--out" in caught.value.hint
 
 
-def test_trials_of_another_machine_or_seed_are_not_mixed(tmp_path: Path) -> None:
-    arm = Arm(name="stock", python=Path("/none/bin/python"), label="stock.whl")
-
-    def trials(size: int, seed: int) -> object:
-        return selfcheck.run_trials(
-            arm, host(size), (), seed=seed, out=tmp_path, on_progress=lambda *_: None
-        )
-
-    selfcheck.append(tmp_path / "trials.jsonl", trial(0, finding(0.9, 1.1)))
-    assert trials(2, 1) == ()
-    assert trials(2, 1) == ()
-    for size, seed in ((2, 2), (4, 1)):
-        with pytest.raises(UsageError, match="another machine, wheel or seed"):
-            trials(size, seed)
+# --- going on -------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told() -> None:
-    with pytest.raises(DiskError, match="No space left"):
-        selfcheck.append(Path("/dev/full"), trial(0, finding(0.9, 1.1)))
+def fake_arm() -> Arm:
+    return Arm(name="stock", python=Path("/none/bin/python"), label="stock.whl")
 
 
-def test_the_competing_process_is_busy_and_ends() -> None:
+def ran(
+    out: Path, *parts: Part, size: int = 2, seed: int = 1, told: Progress = lambda *_: None
+) -> tuple[Trial, ...]:
+    return run_trials(fake_arm(), host(size), parts, seed=seed, out=out, on_progress=told)
+
+
+@pytest.mark.parametrize(
+    ("size", "seed", "named"),
+    [
+        (2, 2, r"differs in seed \(1, now 2\)"),
+        (4, 1, r"differs in host\.vcpus\.machine \(2, now 4"),
+    ],
+)
+def test_trials_of_another_machine_or_seed_are_not_mixed(
+    size: int, seed: int, named: str, tmp_path: Path
+) -> None:
+    write(tmp_path / TRIALS, trial(0, finding(0.9, 1.1)))
+    assert ran(tmp_path) == ()
+    assert ran(tmp_path) == ()
+    with pytest.raises(UsageError, match=named):
+        ran(tmp_path, size=size, seed=seed)
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+    there = [trial(number, finding(0.9, 1.1)) for number in range(3)]
+    write(tmp_path / TRIALS, *there, trial(0, finding(0.9, 1.1), part="slowed"))
+    assert list(ran(tmp_path, Part(name="same", trials=2))) == there
+
+
+def test_only_trials_that_were_asked_for_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger check went before: its trials count in the answer, not in the progress."""
+
+    def made(tasks: Sequence[Task], cpus: Sequence[int]) -> Iterator[Trial]:
+        yield from (trial(task.number, finding(0.9, 1.1)) for task in tasks)
+
+    monkeypatch.setattr(selfcheck, "_all", made)
+    write(tmp_path / TRIALS, *(trial(number, finding(0.9, 1.1)) for number in (0, 5, 6)))
+    said: list[tuple[int, int]] = []
+    found = ran(
+        tmp_path,
+        Part(name="same", trials=3),
+        told=lambda done, total, _: said.append((done, total)),
+    )
+    assert said == [(2, 3), (3, 3)]
+    assert [each.number for each in found] == [0, 5, 6, 1, 2]
+
+
+# --- its processes --------------------------------------------------------------------------------
+
+# A worker that never answers, with its output open, and ends with its input.
+STAND_IN = """\
+#!/bin/sh
+exec cat 3>&1 >&2
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def children(pid: int) -> set[int]:
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # (it has ended meanwhile)
+        for each in Path(f"/proc/{pid}/task").glob("*/children"):
+            found |= set(map(int, each.read_text(encoding="ascii").split()))
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    return children(pid).union(*map(descendants, children(pid)))
+
+
+def named(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def wait_until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
+    until = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.01)
+
+
+def test_the_competing_process_keeps_one_cpu_busy_and_ends() -> None:
     cpu = random.choice(sorted(os.sched_getaffinity(0)))  # noqa: S311
     with competing(cpu) as pid:
-        assert Path(f"/proc/{pid}").exists()
+        wait_until(lambda: os.sched_getaffinity(pid) == {cpu})
+        wait_until(lambda: ticks(pid) > 5)
     assert not Path(f"/proc/{pid}").exists()
+
+
+def ticks(pid: int) -> int:
+    """The CPU time of a process in user mode."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    return int(stat.rpartition(")")[2].split()[11])
+
+
+CHECK = """
+import os, sys
+from pathlib import Path
+from tfbench.arms.arm import Arm
+from tfbench.measuring.host import read_host
+from tfbench.measuring.selfcheck import Part, run_trials
+
+if __name__ == "__main__":
+    python, out = map(Path, sys.argv[1:])
+    arm = Arm(name="stock", python=python, label="stock.whl")
+    part = Part(name="same, loaded", trials=8, loaded=True)
+    try:
+        run_trials(arm, read_host(), [part], seed=1, out=out, on_progress=print)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@contextlib.contextmanager
+def checking(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A self-check in a group of its own, whose workers never answer."""
+    python = folder / "arm" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(STAND_IN, encoding="utf-8")
+    python.chmod(0o755)
+    script = folder / "check.py"
+    script.write_text(CHECK, encoding="utf-8")
+    roots = os.pathsep.join(str(ROOT / name) for name in ("build", "benchmarks"))
+    with subprocess.Popen(
+        [sys.executable, script, python, folder / "out"],
+        env=os.environ | {"PYTHONPATH": roots},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def busy(pid: int) -> bool:
+    """Whether every CPU has its competing process and a worker."""
+    words = [named(each) for each in descendants(pid)]
+    cpus = len(os.sched_getaffinity(0))
+    return min(sum(kind in word for word in words) for kind in ("select", "cat")) >= cpus
+
+
+def starting(pid: int) -> bool:
+    """Whether it has begun to start its pool, and listens again."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    ignored = int(re.findall(r"SigIgn:\t(\w+)", status)[0], 16)
+    listens = not ignored & 1 << (signal.SIGINT - 1)
+    return listens and any("spawn_main" in named(each) for each in descendants(pid))
+
+
+@pytest.mark.parametrize("moment", [starting, busy])
+def test_ctrl_c_ends_every_process_without_a_word(
+    moment: Callable[[int], bool], tmp_path: Path
+) -> None:
+    """The terminal sends it to the whole group, whatever it is doing then."""
+    with checking(tmp_path) as process:
+        wait_until(lambda: moment(process.pid))
+        there = descendants(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        assert (process.returncode, said) == (130, "")
+        wait_until(lambda: not any(map(alive, there)))
+
+
+def test_an_interrupt_of_the_check_alone_ends_its_processes_too(tmp_path: Path) -> None:
+    with checking(tmp_path) as process:
+        wait_until(lambda: busy(process.pid))
+        there = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        assert (process.returncode, said) == (130, "")
+        wait_until(lambda: not any(map(alive, there)))
+
+
+def test_each_process_has_a_cpu_for_itself(tmp_path: Path) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    with checking(tmp_path) as process:
+        wait_until(lambda: busy(process.pid))
+        pool = [pid for pid in children(process.pid) if "spawn_main" in named(pid)]
+        assert sorted(map(os.sched_getaffinity, pool), key=min) == [{cpu} for cpu in cpus]
+
+
+def test_a_trial_that_fails_ends_the_others(tmp_path: Path) -> None:
+    """The arm has no Python at all."""
+    parts = [Part(name="same", trials=4)]
+    with pytest.raises(WorkerError, match="did not start"):
+        run_trials(
+            fake_arm(), read_host(), parts, seed=1, out=tmp_path, on_progress=lambda *_: None
+        )
+    assert multiprocessing.active_children() == []

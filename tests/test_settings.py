@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,13 @@ def test_every_folder_lies_in_the_checkout_or_in_the_cache() -> None:
     cached = [found.downloads, found.sources, found.stock, found.work, found.arms, found.tools]
     assert len(set(cached)) == len(cached)
     assert all(folder.parent == Path("/mine") for folder in cached)
+
+
+def test_reports_have_folders_that_sort_by_time() -> None:
+    found = places({"HOME": "/home/me"})
+    assert found.new_report().parent == found.reports
+    assert re.fullmatch(r"\d{8}-\d{6}", found.new_report().name)
+    assert re.fullmatch(r"merged-\d{8}-\d{6}", found.new_report("merged").name)
 
 
 def holder(folder: Path) -> subprocess.Popen[str]:

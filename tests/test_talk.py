@@ -58,6 +58,26 @@ def test_sizes_keep_to_their_unit(count: int) -> None:
     assert talk.size(count).endswith("TB") or float(number) < 1000
 
 
+def test_one_and_many() -> None:
+    assert talk.count(1, "launch", "launches") == "1 launch"
+    assert talk.count(2, "launch", "launches") == "2 launches"
+    assert talk.count(0, "arm") == "0 arms"
+    assert (talk.vcpus(1), talk.vcpus(2)) == ("1 vCPU", "2 vCPUs")
+
+
+def test_what_is_probably_meant_is_asked() -> None:
+    known = ["skylake", "skylake_avx512", "zen4"]
+    assert talk.did_you_mean("skylak", known) == "Did you mean skylake or skylake_avx512?"
+    assert talk.did_you_mean("ZEN5", known) == "Did you mean zen4?"
+    assert talk.near("x", known) == []
+    assert talk.did_you_mean("x", known) == ""
+
+
+@given(st.text(), st.lists(st.text(), max_size=5))
+def test_only_what_there_is_is_proposed(word: str, known: list[str]) -> None:
+    assert set(talk.near(word, known)) <= set(known)
+
+
 def test_everything_is_said_on_stderr_and_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     talk.say("[bold]brackets[/bold] stay " + "x" * 300)
     talk.note("a note")

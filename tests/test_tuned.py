@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.published import tuned_for
 from tests.recorded import cpu_of
 
 from tfbuild.errors import HostError, TargetError, WheelError
@@ -17,6 +18,7 @@ from tfbuild.targets import STOCK_FLAGS
 from tfbuild.tuned import (
     FILE,
     Tuned,
+    chosen,
     find_control,
     is_control,
     lacking,
@@ -24,21 +26,22 @@ from tfbuild.tuned import (
     read_tuned,
 )
 
-SOME = Tuned(
-    plan_key="0" * 64,
-    release="2.14.1",
-    target="haswell",
-    required_features=("avx", "avx2"),
-    flags=("-march=haswell",),
-    compiler="clang 16.0.6",
-    bazel="4.2.3",
-    kernels=("cwise_op_tanh",),
-    registrations=12,
-    stay_stock={},
-    floors={"GLIBC": "2.14"},
-    source_sha256="1" * 64,
-    stock_sha256="2" * 64,
-)
+SOME = tuned_for(("haswell",))
+(LIBRARY,) = SOME.libraries
+
+
+def with_library(
+    *,
+    target: str = LIBRARY.target,
+    required_features: tuple[str, ...] = LIBRARY.required_features,
+    kernels: tuple[str, ...] = LIBRARY.kernels,
+    compiler: str = SOME.compiler,
+) -> Tuned:
+    """SOME with another library, from another compiler."""
+    library = dataclasses.replace(
+        LIBRARY, target=target, required_features=required_features, kernels=kernels
+    )
+    return dataclasses.replace(SOME, compiler=compiler, libraries=(library,))
 
 
 TAGS = "cp311-cp311-manylinux_2_17_x86_64"
@@ -75,6 +78,7 @@ def test_a_stock_wheel_says_nothing(tmp_path: Path) -> None:
         b"[]",
         b"{}",
         json.dumps({"schema": 99}).encode(),
+        dataclasses.replace(SOME, libraries=()).to_bytes(),
         SOME.to_bytes().replace(b'"flags"', b'"flagz"'),
         b"\xff\xfe",
     ],
@@ -89,13 +93,32 @@ def test_a_cpu_that_lacks_a_feature_is_told_which(tmp_path: Path) -> None:
     cpu = cpu_of("haswell")
     assert lacking(SOME, cpu) == ()
     need_runnable(tmp_path / "a.whl", SOME, cpu)
-    newer = dataclasses.replace(SOME, required_features=("avx", "avx512f", "avx512bw"))
+    newer = with_library(required_features=("avx", "avx512f", "avx512bw"))
     with pytest.raises(HostError, match="lacks avx512bw, avx512f") as caught:
         need_runnable(tmp_path / "a.whl", newer, cpu)
     assert "--arch native" in caught.value.hint
 
 
-CONTROL = dataclasses.replace(SOME, target=STOCK_FLAGS, flags=("-mavx",))
+FLEET = tuned_for(("skylake_avx512", "haswell"))
+OLD = dataclasses.replace(cpu_of("haswell"), features=cpu_of("haswell").features - {"avx2"})
+
+
+def test_the_first_library_that_a_cpu_can_run_is_the_one_it_gets() -> None:
+    newest, oldest = FLEET.libraries
+    assert chosen(FLEET, cpu_of("skylake_avx512")) == newest
+    assert chosen(FLEET, cpu_of("haswell")) == oldest
+    assert chosen(FLEET, OLD) is None
+
+
+def test_a_cpu_that_runs_no_library_is_told_what_the_nearest_one_needs(tmp_path: Path) -> None:
+    assert lacking(FLEET, cpu_of("haswell")) == ()
+    assert lacking(FLEET, OLD) == ("avx2",)
+    told = "built for skylake_avx512, haswell, and this CPU lacks avx2"
+    with pytest.raises(HostError, match=told):
+        need_runnable(tmp_path / "a.whl", FLEET, OLD)
+
+
+CONTROL = with_library(target=STOCK_FLAGS)
 CONTROL_STEM = "tensorflow_cpu-2.14.1+stock.flags"
 
 
@@ -139,7 +162,8 @@ def test_the_control_in_the_pool_is_found(own: Path, pool: Path) -> None:
 def test_a_control_that_does_not_fit_is_refused_and_said_why(
     changes: dict[str, Any], said: str, own: Path, pool: Path
 ) -> None:
-    wheel(pool, dataclasses.replace(CONTROL, **changes).to_bytes(), stem=CONTROL_STEM)
+    control = with_library(**{"target": STOCK_FLAGS, **changes})
+    wheel(pool, control.to_bytes(), stem=CONTROL_STEM)
     with pytest.raises(WheelError, match=said):
         find_control(own, pool)
 
@@ -162,7 +186,7 @@ def test_without_a_control_the_command_that_makes_it_is_said(own: Path, pool: Pa
 
 def test_the_command_names_a_set_and_g_plus_plus(tmp_path: Path, pool: Path) -> None:
     hot = tuple(unit.name for unit in select("hot"))
-    facts = dataclasses.replace(SOME, kernels=hot, compiler="gcc 12.2.0")
+    facts = with_library(kernels=hot, compiler="gcc 12.2.0")
     tags = "cp39-cp39-manylinux_2_17_x86_64.manylinux2014_x86_64"
     own = wheel(tmp_path, facts.to_bytes(), stem="tensorflow-2.14.1+zen4", tags=tags)
     with pytest.raises(WheelError) as caught:

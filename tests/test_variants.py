@@ -1,10 +1,9 @@
-"""x86-64 levels as wheel variants, with variantlib and uv to say whether they are any."""
+"""x86-64 levels as wheel variants, with variantlib to say whether they are any."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 import zipfile
 from pathlib import Path
@@ -14,15 +13,13 @@ from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import stand_in, tuned_for
-from tests.served import running
 
-from tfbuild.cpu import read_cpu, x86_64_level
-from tfbuild.download import sha256_of
 from tfbuild.errors import PublishError
 from tfbuild.features import table
+from tfbuild.instructions import UNDECODED
 from tfbuild.run import run
+from tfbuild.tuned import Tuned
 from tfbuild.wheel import verify_record
-from tfwheels.serve import Server
 from tfwheels.variants import (
     FILE,
     LEVELS,
@@ -32,7 +29,6 @@ from tfwheels.variants import (
     label_of,
     level_of,
     make_variant,
-    make_variants,
     variant_name,
 )
 
@@ -92,15 +88,46 @@ def test_a_wheel_for_several_levels_is_the_highest() -> None:
 
 
 def test_what_is_beyond_every_level_is_named() -> None:
-    with pytest.raises(PublishError, match="no x86-64 level has aes, pclmulqdq"):
+    with pytest.raises(PublishError, match="no x86-64 level is known to have aes, pclmulqdq"):
         label_of(tuned_for(("haswell",)), "a.whl")
 
 
+def counted(spec: str, **census: int) -> Tuned:
+    """A wheel whose library is for `spec`, with these instructions."""
+    whole = tuned_for((spec,))
+    library = dataclasses.replace(whole.libraries[0], census=census)
+    return dataclasses.replace(whole, libraries=(library,))
+
+
 def test_a_library_that_was_not_counted_proves_nothing() -> None:
-    whole = tuned_for(("x86_64_v3",))
-    library = dataclasses.replace(whole.libraries[0], census={})
     with pytest.raises(PublishError, match=r"nobody counted the instructions of x86\.64\.v3"):
-        label_of(dataclasses.replace(whole, libraries=(library,)), "a.whl")
+        label_of(counted("x86_64_v3"), "a.whl")
+
+
+def test_an_instruction_that_is_not_asked_for_counts_too() -> None:
+    assert label_of(counted("x86_64_v3", x86_64=9, avx2=1), "a.whl") == "x86_64_v3"
+    assert label_of(counted("x86_64_v3", x86_64=9, avx512vl=1), "a.whl") == "x86_64_v4"
+
+
+def test_a_feature_that_is_asked_for_and_not_used_counts_too() -> None:
+    assert label_of(counted("x86_64_v4", x86_64=9), "a.whl") == "x86_64_v4"
+
+
+@pytest.mark.parametrize("name", ["aes", "3dnowprefetch", "cet_ss", "aarch64", UNDECODED])
+def test_one_instruction_that_no_level_is_known_to_have_forbids(name: str) -> None:
+    with pytest.raises(PublishError, match=f"no x86-64 level is known to have {name}\\."):
+        label_of(counted("x86_64_v3", **{"x86_64": 9, name: 1}), "a.whl")
+
+
+@given(st.sets(st.sampled_from(FEATURES)), st.sampled_from(["x86_64_v3", "x86_64_v4"]))
+def test_a_label_is_of_a_level_that_has_every_instruction(features: set[str], spec: str) -> None:
+    wheel = counted(spec, **dict.fromkeys(("x86_64", *features), 1))
+    if features <= LEVELS["v4"]:
+        level = LEVELS[label_of(wheel, "a.whl").removeprefix("x86_64_")]
+        assert features | {*wheel.libraries[0].required_features} <= level
+    else:
+        with pytest.raises(PublishError, match="can be no variant"):
+            label_of(wheel, "a.whl")
 
 
 # ---- names ----
@@ -153,21 +180,6 @@ def test_a_wheel_that_is_not_tuned_is_no_variant(tmp_path: Path) -> None:
         make_variant(plain, tmp_path / "out")
 
 
-def test_two_wheels_of_one_level_are_refused_and_nothing_is_written(
-    v3: Path, v4: Path, tmp_path: Path
-) -> None:
-    other = tuned(tmp_path / "pool", "x86_64_v3/zen2", version="2.14.1+x86.64.v3.plus123abc")
-    with pytest.raises(PublishError, match="would both be x86_64_v3"):
-        make_variants([v4, v3, other], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_wheels_for_two_pythons_may_be_of_one_level(v3: Path, tmp_path: Path) -> None:
-    older = stand_in(tmp_path, "2.14.1+x86.64.v3", targets=("x86_64_v3",), python="cp310")
-    made = make_variants([v3, older], tmp_path / "out")
-    assert [path.name for path in made] == [V3, V3.replace("cp311", "cp310")]
-
-
 # ---- the file of the index ----
 
 
@@ -218,7 +230,7 @@ def variantlib(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_variantlib_reads_our_wheels_and_makes_the_same_index(
     v3: Path, v4: Path, tmp_path: Path, variantlib: Path
 ) -> None:
-    made = make_variants([v3, v4], tmp_path / "out")
+    made = [make_variant(wheel, tmp_path / "out") for wheel in (v3, v4)]
     read = run([variantlib, "analyze-wheel", "-i", made[0]], cwd=tmp_path).output
     assert "Label: `x86_64_v3`" in read
     assert "x86_64 :: level :: v3" in read
@@ -232,39 +244,3 @@ def test_variantlib_reads_our_wheels_and_makes_the_same_index(
         SCHEMA,
     )
     assert theirs == ours
-
-
-def chosen(index: str, folder: Path, *options: str) -> str:
-    """What uv installed from an index: its variant's label, or "plain"."""
-    uv = (Path(sys.executable).with_name("uv"), "pip", "install", "--no-config", "--no-cache")
-    where = ("--python", sys.executable, "--target", folder, "--default-index", index)
-    env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
-    run([*uv, *options, *where, "tensorflow-cpu==2.14.1"], env=env, timeout_s=120)
-    said = folder / "tensorflow_cpu-2.14.1.dist-info" / FILE
-    if not said.exists():
-        return "plain"
-    (label,) = json.loads(said.read_text(encoding="utf-8"))["variants"]
-    return str(label)
-
-
-@pytest.mark.toolchain
-def test_uv_takes_the_best_level_that_this_cpu_has_or_the_plain_wheel(
-    v3: Path, v4: Path, tmp_path: Path
-) -> None:
-    page = tmp_path / "tree" / "simple" / "tensorflow-cpu"
-    made = [path.name for path in make_variants([v3, v4], page)]
-    stand_in(page, "2.14.1")
-    (page / index_name(made[0])).write_bytes(index_json(made))
-    links = [
-        f'<a href="{path.name}#sha256={sha256_of(path)}">{path.name}</a>'
-        for path in sorted(page.iterdir())
-    ]
-    (page / "index.html").write_text("".join(links), encoding="utf-8")
-    best = f"x86_64_v{x86_64_level(read_cpu().features)}"
-    with running(Server(tmp_path / "tree", 0)) as server:
-        index = f"{server.url}/simple/"
-        wanted = "--preview-features=wheel-variants"
-        assert chosen(index, tmp_path / "with", wanted) == (
-            best if best in "".join(made) else "plain"
-        )
-        assert chosen(index, tmp_path / "without") == "plain"

@@ -705,3 +705,22 @@ def test_pip_installs_it_and_finds_no_conflict(stock: Path, tmp_path: Path) -> N
     asked = "import demo_pkg.fast, importlib.metadata as m; print(m.version('demo-pkg'))"
     assert run([python, "-c", asked]).output == "1.0+skylake\n"
     assert (tmp_path / "venv" / "share" / "demo.txt").read_bytes() == b"from the data folder\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "python"),
+    [
+        ("tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl", "3.11"),
+        ("intel_tensorflow_avx512-2.14.0-cp39-cp39-manylinux2014_x86_64.whl", "3.9"),
+        ("tensorflow-2.14.1-cp310-cp310-manylinux_2_17_aarch64.manylinux2014_aarch64.whl", "3.10"),
+    ],
+)
+def test_a_wheels_name_says_its_python(name: str, python: str) -> None:
+    assert read_identity(Path(name)).python == python
+
+
+def test_a_wheel_of_no_cpython_is_refused() -> None:
+    with pytest.raises(WheelError, match="py3-none-any"):
+        assert not read_identity(Path("tensorflow-2.14.1-py3-none-any.whl")).python
+    with pytest.raises(WheelError, match="not the name of a wheel"):
+        read_identity(Path("tensorflow.whl"))

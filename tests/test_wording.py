@@ -45,7 +45,7 @@ def test_what_was_seen_once_has_fewer_digits_than_what_has_an_interval() -> None
 
 def test_one_and_many() -> None:
     assert wording.place("lstm_text", 1) == "lstm_text on 1 vCPU"
-    assert wording.vcpus(0) == "0 vCPUs"
+    assert wording.place("lstm_text", 2) == "lstm_text on 2 vCPUs"
     assert wording.listed(["a"]) == "a"
     assert wording.listed(["a", "b"]) == "a and b"
     assert wording.listed(["a", "b", "c"]) == "a, b and c"

@@ -102,7 +102,7 @@ def describe_comparison(wanted: Wanted) -> str:
         f"workloads  {', '.join(asked.workloads)}\n"
         f"vCPUs      {', '.join(map(str, asked.vcpus))}\n"
         f"per cell   until ±{asked.effort.precision:.1%} or {budget}\n"
-        f"out        {wanted.out or places.reports / _stamp('')}\n"
+        f"out        {wanted.out or places.new_report()}\n"
     )
 
 
@@ -141,11 +141,7 @@ def _folder(text: str, setting: Setting, places: Places) -> Path:
     if stopped is not None:
         talk.say(f"going on with the run that was stopped: {stopped}")
         return stopped
-    return places.reports / _stamp("")
-
-
-def _stamp(prefix: str) -> str:
-    return prefix + datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return places.new_report()
 
 
 def _workloads(text: str) -> tuple[str, ...]:
@@ -180,7 +176,7 @@ def _positive(text: str, option: str, least: float = 1e-9) -> float:
 def check_harness(*, quick: bool, out: str, seed: str, as_json: bool) -> tuple[SelfCheck, str]:
     """The check and what to print of it."""
     places = settings.places()
-    folder = Path(out) if out else places.reports / _stamp("selfcheck-")
+    folder = Path(out) if out else places.new_report("selfcheck")
     parts = selfcheck.QUICK if quick else selfcheck.FULL
     (number,) = _numbers(seed, "--seed")[:1] or (1,)
     host = read_host()

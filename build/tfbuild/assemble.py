@@ -111,7 +111,7 @@ def _papers(facts: Tuned, fleet: Fleet, stock: Path, *, added: Iterable[str]) ->
         notices.need_licence(archive.namelist())
     compiled = notices.compiled_in(stock)
     sources = (pin.file for pin in fleet.first.sources)
-    source = next((file.name for file in sources if file.sha256 == facts.source_sha256), "")
+    source = next(file.name for file in sources if file.sha256 == facts.source_sha256)
     ours = (f"*.dist-info/{name}" for name in (tuned.FILE, sbom.FILE, notices.FILE))
     return {
         tuned.FILE: facts.to_bytes(),

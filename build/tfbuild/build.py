@@ -16,9 +16,10 @@ from tfbuild.environment import Environment
 from tfbuild.errors import KernelError
 from tfbuild.fleet import Fleet
 from tfbuild.jobs import Jobs
-from tfbuild.kernels import FOLDER, closest
+from tfbuild.kernels import FOLDER
 from tfbuild.plan import KernelRecipe, Plan, need_stock
 from tfbuild.settings import Places
+from tfbuild.talk import did_you_mean
 from tfbuild.workspace import Workspace
 
 _DISK_BYTES = 4_500_000_000
@@ -115,7 +116,7 @@ def _ground(
 def lock_of(plan: Plan) -> str:
     """The name of the locked dependencies for the plan's stock wheel."""
     release = releases.find_release(plan.release)
-    tag = f"cp{plan.python.replace('.', '')}"
+    tag = releases.python_tag(plan.python)
     stock = releases.stock_wheel(release, plan.package, tag, plan.target.family)
     return releases.dependency_lock(stock).name
 
@@ -136,7 +137,7 @@ def _need_sources(plan: Plan, staged: Path) -> None:
                 file = name.removeprefix(f"{FOLDER}/")
                 raise KernelError(
                     f"TensorFlow {plan.release} has no kernel source {file}",
-                    hint=closest(unit.name, present),
+                    hint=did_you_mean(unit.name, present),
                 )
 
 

@@ -16,7 +16,7 @@ from tfbuild.download import Pin, kept, sha256_of, verified
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.releases import StockWheel
-from tfbuild.requirement import FOLDER, Locked, lock_for, parse_exact
+from tfbuild.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
 from tfbuild.run import run
 from tfbuild.settings import Places, need_disk
 
@@ -72,7 +72,7 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
         _pip_download(locked, places.downloads, choice=words)
     except CommandError as error:
         raise DownloadError(
-            f"pip could not fetch {requirement} ({_last(error)})",
+            f"pip could not fetch {requirement} ({error.last_line})",
             hint="Check the network and pip's index settings, or pass --stock-wheel PATH",
         ) from error
     return verified(target, pin)
@@ -127,11 +127,11 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
     try:
         run([*pip, "install", *quiet, "--no-index", wheel], log=log, timeout_s=1800)
     except CommandError as error:
-        raise WheelError(f"pip refuses {wheel.name} ({_last(error)})") from error
+        raise WheelError(f"pip refuses {wheel.name} ({error.last_line})") from error
     try:
         run([*pip, "check"], log=log, timeout_s=300)
     except CommandError as error:
-        raise WheelError(f"pip check: {_last(error)}") from error
+        raise WheelError(f"pip check: {error.last_line}") from error
     write_atomic(folder / _MARK, f"{sha256}\n")
     return environment
 
@@ -144,24 +144,43 @@ def create_required(requirement: str, *, python: str, places: Places) -> Environ
     """
     exact = parse_exact(requirement)
     interpreter = find_python(python)
-    tag = f"cp{python.replace('.', '')}"
-    stock = releases.find_stock_wheel(exact.name, exact.version, tag, platform.machine())
+    stock = _published(exact, python)
     if stock is not None and (shipped := _shipped_lock(stock)):
         pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
         wheel = fetch_wheel(str(exact), pin, places)
-        return create(wheel, python=python, lock=shipped, places=places)
-    pinned = None if stock is None else stock.sha256
-    lock = lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)
+        return create_locked(wheel, python=python, requirements=shipped, places=places)
+    lock = _kept_lock(exact, stock, python, places)
     wheel = _fetch_locked(lock.own, interpreter, places)
     return create_locked(wheel, python=python, requirements=lock.requirements, places=places)
 
 
+def needs_of(exact: Exact, *, python: str, places: Places) -> str:
+    """The locked requirements of a package, from the same locks as create_required's.
+
+    Raises PythonError, DownloadError, ChecksumError.
+    """
+    stock = _published(exact, python)
+    shipped = _shipped_lock(stock) if stock is not None else ""
+    return shipped or _kept_lock(exact, stock, python, places).requirements
+
+
+def _published(exact: Exact, python: str) -> StockWheel | None:
+    tag = releases.python_tag(python)
+    return releases.find_stock_wheel(exact.name, exact.version, tag, platform.machine())
+
+
 def _shipped_lock(stock: StockWheel) -> str:
-    """The name of the file in tfbuild/locks; empty when there is none."""
+    """The text of the lock in tfbuild/locks; empty when there is none."""
     try:
-        return releases.dependency_lock(stock).name
+        return releases.dependency_lock(stock).read_text(encoding="utf-8")
     except WheelError:
         return ""
+
+
+def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, places: Places) -> Lock:
+    interpreter = find_python(python)
+    pinned = None if stock is None else stock.sha256
+    return lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)
 
 
 def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
@@ -176,11 +195,11 @@ def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
     except CommandError as error:
         if _OTHER_BYTES in error.message:
             raise ChecksumError(
-                f"the index has another file of {locked.exact} than its lock ({_last(error)})",
+                f"the index has another file of {locked.exact} than its lock ({error.last_line})",
                 hint=f"Find out why before you delete its lock in {places.cache / FOLDER}",
             ) from error
         raise DownloadError(
-            f"pip could not fetch {locked.exact} ({_last(error)})",
+            f"pip could not fetch {locked.exact} ({error.last_line})",
             hint="Check the network and pip's index settings",
         ) from error
     found = _only_wheel(folder, locked)
@@ -199,7 +218,3 @@ def discard(wheel_sha256: str, places: Places) -> None:
     for mark in places.arms.glob(f"*/{_MARK}"):
         if mark.read_text(encoding="utf-8").strip() == wheel_sha256:
             shutil.rmtree(mark.parent, ignore_errors=True)
-
-
-def _last(error: CommandError) -> str:
-    return error.message.strip().splitlines()[-1].strip()

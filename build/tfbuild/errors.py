@@ -91,6 +91,11 @@ class CommandError(TensorwrightError):
 
     exit_code = 19
 
+    @property
+    def last_line(self) -> str:
+        """Of what the program said: most of them give their reason there."""
+        return self.message.strip().splitlines()[-1].strip()
+
 
 class KernelError(TensorwrightError):
     """A kernel did not compile, or none was admitted."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import statistics
@@ -85,12 +84,6 @@ def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
         )
     files = units.get(name, [f"{name}.cc"])
     return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{file}" for file in files))
-
-
-def closest(name: str, present: list[str]) -> str:
-    """A hint that names the sources most like `name`."""
-    near = difflib.get_close_matches(name, present, n=3, cutoff=0.5)
-    return f"Close names: {', '.join(near)}" if near else ""
 
 
 def cost(units: tuple[KernelUnit, ...]) -> Cost:

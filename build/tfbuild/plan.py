@@ -286,7 +286,7 @@ def source_pins(release: Release) -> tuple[SourcePin, ...]:
 
 def _stock(release: Release, package: str, python: str, machine: str) -> Pin | None:
     try:
-        wheel = releases.stock_wheel(release, package, _tag(python), machine)
+        wheel = releases.stock_wheel(release, package, releases.python_tag(python), machine)
     except (PythonError, WheelError):
         return None
     return Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)
@@ -296,13 +296,11 @@ def need_stock(plan: Plan) -> Pin:
     """The stock wheel. Raises PythonError or WheelError that says what exists instead."""
     if plan.stock is None:
         release = releases.find_release(plan.release)
-        releases.stock_wheel(release, plan.package, _tag(plan.python), plan.target.family)
+        releases.stock_wheel(
+            release, plan.package, releases.python_tag(plan.python), plan.target.family
+        )
         raise WheelError(f"{plan.package} {plan.release} has no wheel for Python {plan.python}")
     return plan.stock
-
-
-def _tag(python: str) -> str:
-    return f"cp{python.replace('.', '')}"
 
 
 def declared_compiler(text: str, architecture: str) -> Compiler:

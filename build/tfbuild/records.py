@@ -10,13 +10,16 @@ import os
 import tempfile
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from tfbuild.errors import DiskError, RecordError
 
 Record = TypeVar("Record")
+_SHORT = 60
+"""Characters of a value in a message: a line of a terminal."""
+_ABSENT = object()
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  (the border between records and JSON)
@@ -92,6 +95,26 @@ def load(path: Path, *, schema: int) -> dict[str, Any]:
         seen = fields.get("schema") if isinstance(fields, dict) else None
         raise RecordError(f"{path} has schema {seen}, this version reads {schema}")
     return fields
+
+
+def differences(fields: Mapping[str, Any], value: object) -> list[str]:
+    """`name (old, now new)` for every leaf in which a record's fields, as they were loaded, are not
+    those of `value`; a name inside a record has its place before it, as in host.cpu.model."""
+    return list(_differences(fields, plain(value), ""))
+
+
+def _differences(old: Any, new: Any, place: str) -> Iterator[str]:  # noqa: ANN401  (JSON)
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            inner = f"{place}.{name}" if place else name
+            yield from _differences(old.get(name, _ABSENT), new.get(name, _ABSENT), inner)
+    elif old != new:
+        yield f"{place} ({_short(old)}, now {_short(new)})"
+
+
+def _short(value: object) -> str:
+    text = "nothing" if value is _ABSENT else json.dumps(value)
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}…"
 
 
 def read(kind: type[Record], fields: Mapping[str, Any]) -> Record:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from tfbuild import talk
 from tfbuild.errors import PythonError, ReleaseError, TargetError, WheelError
 from tfbuild.targets import Target, parse_target
 
@@ -154,12 +154,17 @@ def find_release(version: str) -> Release:
     if wanted in by_series:
         return by_series[wanted]
     near = by_series.get(_series(wanted))
-    close = [near.version] if near else difflib.get_close_matches(wanted, releases, n=1)
+    close = [near.version] if near else talk.near(wanted, releases)
     nearest = f"the closest is {close[0]}, " if close else ""
     raise ReleaseError(
         f"TensorFlow {version} is not in the release table",
         hint=f"Take --release from this list ({nearest}all: {', '.join(releases)})",
     )
+
+
+def python_tag(python: str) -> str:
+    """cp311 of 3.11, as it stands in the names of wheels (PEP 425)."""
+    return f"cp{python.replace('.', '')}"
 
 
 def stock_wheel(release: Release, package: str, python_tag: str, platform: str) -> StockWheel:

@@ -53,7 +53,8 @@ Edit = Callable[[bytes], bytes]
 def repack(
     stock: Path,
     *,
-    local: str,
+    local: str | None,
+    label: str = "",
     add: Mapping[str, Path | bytes],
     out_dir: Path,
     dist_info_files: Mapping[str, bytes],
@@ -65,8 +66,11 @@ def repack(
     RECORD and dist-info alike; the members in `edit` are changed. The stock wheel is verified
     first. The same input gives the same bytes, and the wheel appears in `out_dir` when it is whole.
     Raises WheelError, DiskError, or BusyError when another process is writing the same wheel.
+
+    Without a `local` the version loses the one that it has; `label` is a variant's (PEP 825), at
+    the end of the file name.
     """
-    renaming = _renaming(stock, local)
+    renaming = _renaming(stock, local, label)
     edits = dict(edit or {})
     added = {name: add[name] for name in sorted(add)}
     for name in sorted(dist_info_files):
@@ -125,19 +129,19 @@ class _Renaming:
         return name
 
 
-def _renaming(stock: Path, local: str) -> _Renaming:
-    public = read_identity(stock).version
+def _renaming(stock: Path, local: str | None, label: str) -> _Renaming:
+    seen = read_identity(stock).version
     try:
-        version = str(Version(f"{public}+{local}"))
+        version = Version(seen).public if local is None else str(Version(f"{seen}+{local}"))
     except InvalidVersion as error:
-        raise WheelError(f"{public} cannot get the local version {local!r}") from error
+        raise WheelError(f"{seen} cannot get the local version {local!r}") from error
     dist, stock_version, rest = stock.name.split("-", 2)
     with opened(stock) as archive:
         record = record_name(archive)
     if record != f"{dist}-{stock_version}.dist-info/RECORD":
         raise WheelError(f"{stock.name} was renamed: inside is {record}")
     return _Renaming(
-        file_name=f"{dist}-{version}-{rest}",
+        file_name=f"{dist}-{version}-{rest.removesuffix('.whl')}{label and f'-{label}'}.whl",
         stock_stem=f"{dist}-{stock_version}",
         stem=f"{dist}-{version}",
         version=version,

@@ -18,6 +18,7 @@ from packaging.version import Version
 from tfbuild import talk
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError, UsageError
 from tfbuild.records import write_atomic
+from tfbuild.releases import python_tag
 from tfbuild.run import run
 from tfbuild.settings import Places
 
@@ -111,7 +112,7 @@ def lock_for(
 
 
 def _path(exact: Exact, python: str, places: Places) -> Path:
-    tag = f"cp{python.replace('.', '')}-{platform.machine()}"
+    tag = f"{python_tag(python)}-{platform.machine()}"
     return places.cache / FOLDER / f"{exact.name}-{exact.version}-{tag}.txt"
 
 
@@ -149,9 +150,8 @@ def _resolve(exact: Exact, interpreter: Path) -> Lock:
         try:
             run(words, timeout_s=_RESOLVE_S)
         except CommandError as error:
-            last = error.message.strip().splitlines()[-1].strip()
             raise DownloadError(
-                f"pip finds no wheels for {exact} and what it needs ({last})",
+                f"pip finds no wheels for {exact} and what it needs ({error.last_line})",
                 hint="Check the name, the version, the network and pip's index settings",
             ) from error
         return parse_report(report.read_text(encoding="utf-8"), exact)

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbuild.errors import BusyError, DiskError
@@ -65,6 +66,11 @@ class Places:
     @property
     def tools(self) -> Path:
         return self.cache / "tools"
+
+    def new_report(self, kind: str = "") -> Path:
+        """A folder for a report, named by its kind and the time (UTC). It is not made here."""
+        words = (kind, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
+        return self.reports / "-".join(filter(None, words))
 
 
 def places(env: Mapping[str, str] | None = None) -> Places:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich.console import Console
 
@@ -94,3 +95,25 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 launch`, `2 launches`; `many` is `one` with an s where none is given."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def vcpus(number: int) -> str:
+    return count(number, "vCPU")
+
+
+def near(word: str, known: Collection[str]) -> list[str]:
+    """The few that are spelled most like `word`, best first; capitals do not count."""
+    folded = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(word.casefold(), folded)
+    return [folded[name] for name in found]
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """A hint that names what is probably meant; empty when nothing is near."""
+    found = near(word, known)
+    return f"Did you mean {' or '.join(found)}?" if found else ""

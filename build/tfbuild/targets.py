@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from tfbuild.cpu import Cpu
 from tfbuild.errors import TargetError
 from tfbuild.features import ARCHITECTURES, STOCK_BASELINE, computing, table
 from tfbuild.models import model_of
+from tfbuild.talk import did_you_mean
 
 STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
 """The target that the published x86-64 wheels are compiled for."""
@@ -146,8 +146,7 @@ def _names() -> tuple[str, ...]:
 def _known(name: str) -> Microarchitecture:
     if name in _names():
         return TARGETS[name]
-    close = difflib.get_close_matches(name, _names(), n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(close)}?" if close else "invoke targets lists all"
+    hint = did_you_mean(name, _names()) or "invoke targets lists all"
     raise TargetError(f"there is no target called {name or '(nothing)'}", hint=hint)
 
 
@@ -155,10 +154,9 @@ def _check_extra(extra: str, family: str) -> None:
     feature = table(family).get(extra)
     if feature is None or not feature.flag:
         usable = [row.name for row in table(family).values() if row.flag and not row.banned]
-        close = difflib.get_close_matches(extra, usable, n=3, cutoff=0.5)
         raise TargetError(
             f"{extra or '(nothing)'} is not a feature that can be added on {family}",
-            hint=f"Did you mean {' or '.join(close)}?" if close else "",
+            hint=did_you_mean(extra, usable),
         )
     if feature.banned:
         raise TargetError(f"{extra} cannot be used: {feature.banned}")

@@ -53,9 +53,12 @@ class WheelIdentity:
 
     @property
     def python(self) -> str:
-        """3.11 of cp311-cp311-manylinux_2_17_x86_64."""
-        interpreter = self.tags[0].partition("-")[0]
-        return f"{interpreter[2]}.{interpreter[3:]}"
+        """3.11 of cp311-cp311-manylinux_2_17_x86_64. Raises WheelError for a wheel that is not for
+        one CPython, as TensorFlow's are."""
+        found = re.match(r"cp([0-9])([0-9]+)-", self.tags[0])
+        if not found:
+            raise WheelError(f"{self.name} {self.version} is for {self.tags[0]}, not one CPython")
+        return f"{found[1]}.{found[2]}"
 
     @property
     def machine(self) -> str:

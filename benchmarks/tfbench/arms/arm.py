@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,11 @@ class Arm:
         return self.python.absolute().parent.parent
 
 
+def twin_of(arm: Arm) -> Arm:
+    """The same arm once more: what differs between the two is noise."""
+    return dataclasses.replace(arm, name=f"{arm.name} again")
+
+
 def environment(
     arm: Arm, *, vcpus: int, home: Path, padding: int, inherited: Mapping[str, str]
 ) -> dict[str, str]:
@@ -62,9 +68,10 @@ def environment(
 
 
 def check_arms(arms: Sequence[Arm]) -> None:
-    """Raises UsageError unless there are two or more arms with different names."""
-    names = [arm.name for arm in arms]
-    if len(names) < 2:  # noqa: PLR2004  (a pair)
-        raise UsageError(f"a comparison needs two arms, got {len(names)}")
+    """Raises UsageError unless there are two or more arms with different names, none of which is
+    called like the twin of the first."""
+    if len(arms) < 2:  # noqa: PLR2004  (a pair)
+        raise UsageError(f"a comparison needs two arms, got {len(arms)}")
+    names = [arm.name for arm in (*arms, twin_of(arms[0]))]
     if len(set(names)) < len(names):
         raise UsageError(f"two arms have the same name ({', '.join(names)})")

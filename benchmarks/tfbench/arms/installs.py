@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import platform
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -24,7 +21,7 @@ from tfbuild.cpu import read_cpu
 from tfbuild.environment import Environment
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.request import Request, default_python
-from tfbuild.requirement import Exact, lock_for, parse_exact
+from tfbuild.requirement import Exact, parse_exact
 from tfbuild.run import run
 from tfbuild.settings import Places
 
@@ -112,7 +109,11 @@ def newest_runnable(places: Places) -> Path:
     cpu = read_cpu()
     found = sorted(places.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in found:
-        facts = tuned.read_tuned(path)
+        try:
+            facts = tuned.read_tuned(path)
+        except WheelError as error:
+            talk.warn(f"passed over: {error}")
+            continue
         if facts and not tuned.is_control(facts) and not tuned.lacking(facts, cpu):
             return path
     if found:
@@ -170,7 +171,7 @@ class _Finder:
 
 def _published(path: Path) -> Source:
     """What was published under the wheel's name and public version, for its Python."""
-    return Source(requirement=str(exact_of(path)), python=python_of(path))
+    return Source(requirement=str(exact_of(path)), python=wheel.read_identity(path).python)
 
 
 def _default_stock() -> Source:
@@ -183,22 +184,13 @@ def _default_stock() -> Source:
 
 
 def _source(path: Path) -> Source:
-    return Source(path=path, python=python_of(path))
+    return Source(path=path, python=wheel.read_identity(path).python)
 
 
 def exact_of(path: Path) -> Exact:
     """The package of a wheel and its version without the local part. Raises WheelError."""
     identity = wheel.read_identity(path)
     return Exact(name=identity.name, version=Version(identity.version).public)
-
-
-def python_of(path: Path) -> str:
-    """3.11 of cp311. Raises WheelError for a wheel that is not of one CPython."""
-    tag = wheel.read_identity(path).tags[0]
-    found = re.match(r"cp([0-9])([0-9]+)-", tag)
-    if not found:
-        raise WheelError(f"{path.name} is for {tag}, a wheel of TensorFlow is for one CPython")
-    return f"{found[1]}.{found[2]}"
 
 
 def _existing(text: str) -> Path:
@@ -216,22 +208,8 @@ def _create(source: Source, places: Places) -> Environment:
     python = source.python
     if source.path is None:
         return environment.create_required(source.requirement, python=python, places=places)
-    needs = _needs(exact_of(source.path), python, places)
+    needs = environment.needs_of(exact_of(source.path), python=python, places=places)
     return environment.create_locked(source.path, python=python, requirements=needs, places=places)
-
-
-def _needs(exact: Exact, python: str, places: Places) -> str:
-    """The locked requirements of a wheel that is here: those of the one published under its name,
-    from the lock that is shipped, else from the one that lock_for keeps."""
-    tag = f"cp{python.replace('.', '')}"
-    stock = releases.find_stock_wheel(exact.name, exact.version, tag, platform.machine())
-    if stock is not None:
-        with contextlib.suppress(WheelError):
-            return releases.dependency_lock(stock).read_text(encoding="utf-8")
-    interpreter = environment.find_python(python)
-    pinned = None if stock is None else stock.sha256
-    lock = lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)
-    return lock.requirements
 
 
 def _arm(choice: Choice, made: Environment) -> Arm:

@@ -6,7 +6,6 @@ Pure but for `find_malloc`, which asks the machine's dynamic linker.
 
 from __future__ import annotations
 
-import difflib
 import os
 import platform
 import re
@@ -19,6 +18,7 @@ from typing import TypeAlias
 
 from tfbuild.errors import UsageError
 from tfbuild.run import run
+from tfbuild.talk import did_you_mean
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values: of levers, or of environment variables."""
@@ -161,7 +161,8 @@ def check_lever(name: str, value: str) -> None:
     if not fits:
         taken = (*lever.words, *(() if lever.takes == Takes.WORD else (lever.takes,)))
         raise UsageError(
-            f"{name} is {value!r}, it takes {', '.join(taken)}", hint=nearest(value, lever.words)
+            f"{name} is {value!r}, it takes {', '.join(taken)}",
+            hint=did_you_mean(value, lever.words),
         )
 
 
@@ -205,14 +206,7 @@ def tolerance(levers: Iterable[str], otherwise: float) -> float:
 
 def suggestion(word: str, known: Collection[str]) -> str:
     """A hint that names what is probably meant, or all that there is."""
-    return nearest(word, known) or f"There are {', '.join(known)}"
-
-
-def nearest(word: str, known: Collection[str]) -> str:
-    """A hint that names what is probably meant; empty when nothing is near."""
-    folded = {name.casefold(): name for name in known}
-    close = difflib.get_close_matches(word.casefold(), folded, n=2)
-    return f"Did you mean {' or '.join(folded[name] for name in close)}?" if close else ""
+    return did_you_mean(word, known) or f"There are {', '.join(known)}"
 
 
 def _is_preloadable(text: str) -> bool:

@@ -36,13 +36,13 @@ from tfbench.arms.levers import (
     Pairs,
     check_lever,
     check_variable,
-    nearest,
     suggestion,
     tolerance,
     variables,
 )
 from tfbuild.errors import UsageError
 from tfbuild.requirement import parse_exact
+from tfbuild.talk import did_you_mean
 
 STOCK = "stock"
 TUNED = "tuned"
@@ -140,15 +140,6 @@ def parse_arm(text: str) -> ArmSpec:
         )
 
 
-def text_of(spec: ArmSpec) -> str:
-    """The arm as `parse_arm` reads it."""
-    settings = spec.settings
-    if spec.tolerance != tolerance((name for name, _ in spec.levers), TOLERANCE):
-        settings = (*settings, (_TOLERANCE, repr(spec.tolerance)))
-    words = [_quoted(spec.wheel), *(f"{name}={_quoted(value)}" for name, value in settings)]
-    return f"{spec.name}={':'.join(words)}"
-
-
 def make_spec(
     *,
     name: str,
@@ -195,7 +186,7 @@ def check_wheel(wheel: str) -> None:
     every = f"There are {', '.join(WHEELS)}, paths of .whl files, and versions (NAME==VERSION)"
     raise UsageError(
         f"{wheel!r} is no wheel" if wheel else "the wheel is missing",
-        hint=nearest(wheel, WHEELS) or every,
+        hint=did_you_mean(wheel, WHEELS) or every,
     )
 
 
@@ -298,16 +289,6 @@ def _split(text: str, separator: str) -> list[str]:
 
 def _unquoted(text: str) -> str:
     return _QUOTED.sub(lambda found: found[1] or found[2] or "", text.strip())
-
-
-def _quoted(text: str) -> str:
-    """As `_unquoted` reads it back; a single quote stands in double ones, as in a shell.
-
-    NAME== would begin a version, so a path does not begin with the sign bare.
-    """
-    if text == text.strip() and not re.search(r"^=|[,:'\"]", text):
-        return text
-    return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def _setting(field: str) -> tuple[str, str]:

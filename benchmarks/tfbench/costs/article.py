@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import csv
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.costs.cost import Offer, Relative, offer, relative
 from tfbench.costs.prices import Mode, PriceBook
+from tfbuild import talk
 from tfbuild.errors import SampleError, UsageError
 
 TOTALS = Path(__file__).parent / "data" / "cloud_cpu_2017_totals.csv"
@@ -158,14 +158,6 @@ def table(totals: Sequence[Total], book: PriceBook) -> tuple[Row, ...]:
     )
 
 
-def geometric_means(rows: Iterable[Row]) -> dict[int, float]:
-    """The speedup of compiling over all models, by vCPUs."""
-    speedups: dict[int, list[float]] = {}
-    for row in rows:
-        speedups.setdefault(row.vcpus, []).append(row.speedup)
-    return {vcpus: statistics.geometric_mean(speedups[vcpus]) for vcpus in sorted(speedups)}
-
-
 def _vcpus(platform: str, book: PriceBook, region: str, mode: Mode | None) -> int:
     price = book.price(platform, region=region, mode=mode)
     if price.vcpus is None or not price.vcpus.is_integer():
@@ -207,7 +199,7 @@ def _row(total: Total, cells: Mapping[_Key, Total], book: PriceBook) -> Row:
 def _cell(cells: Mapping[_Key, Total], key: _Key) -> Total:
     if key not in cells:
         model, build, vcpus = key
-        where = "" if vcpus is None else f" at {vcpus} vCPUs"
+        where = "" if vcpus is None else f" at {talk.vcpus(vcpus)}"
         raise SampleError(f"{model} has no run of {build}{where} to compare with")
     return cells[key]
 

@@ -89,7 +89,7 @@ def bill(
     comparison's baseline. Raises UsageError for a baseline that has no run, SampleError for a
     comparison without runs.
     """
-    runs = gather(_composed(comparison, machines), comparison.baseline.name)
+    runs = gather(_composed(comparison, machines), comparison.baseline)
     skipped = tuple(line for cell in comparison.cells for line in _without_run(cell))
     if not runs.all:
         raise SampleError(
@@ -166,9 +166,9 @@ def _without_run(cell: Cell) -> Iterator[str]:
 
 def _built(comparison: Comparison) -> frozenset[str]:
     """All arms but those that are the baseline's very wheel with other settings."""
-    wheel = comparison.baseline.wheel_sha256
-    others = comparison.arms[1:]
-    return frozenset(arm.name for arm in others if not wheel or arm.wheel_sha256 != wheel)
+    base, others = comparison.arms[:1], comparison.arms[1:]
+    wheels = {arm.wheel_sha256 for arm in base if arm.wheel_sha256}
+    return frozenset(arm.name for arm in others if arm.wheel_sha256 not in wheels)
 
 
 def _bill(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from tfbench.costs.prices import Mode, Price, PriceBook
 from tfbuild.errors import UsageError
+from tfbuild.talk import vcpus
 
 _SHOWN = 5
 _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
@@ -22,7 +23,7 @@ def parse_machines(text: str) -> dict[int, str]:
         if not (equals and name and count.isdecimal() and int(count) > 0):
             raise UsageError(f"{part.strip()!r} does not name a machine", hint=_HINT)
         if int(count) in names:
-            raise UsageError(f"two machines are named for {_vcpus(int(count))}", hint=_HINT)
+            raise UsageError(f"two machines are named for {vcpus(int(count))}", hint=_HINT)
         names[int(count)] = name
     return names
 
@@ -46,7 +47,7 @@ def find_machines(
         if count not in wanted:
             measured = ", ".join(map(str, wanted))
             raise UsageError(
-                f"{names[count]} is named for {_vcpus(count)}, and {measured} were measured"
+                f"{names[count]} is named for {vcpus(count)}, and {measured} were measured"
             )
     return {
         count: _named(book, count, names[count], region, mode)
@@ -71,10 +72,6 @@ def _only(book: PriceBook, count: int, region: str, mode: Mode | None) -> Price:
     known = found or fitting
     shown = ", ".join(map(str, known[:_SHOWN])) + (", …" if len(known) > _SHOWN else "")
     raise UsageError(
-        f"the price book {book.name} has {len(found) or 'no'} machines with {_vcpus(count)}",
+        f"the price book {book.name} has {len(found) or 'no'} machines with {vcpus(count)}",
         hint=f"Name one, as in {count}=NAME, of {shown or ', '.join(book.names[:_SHOWN])}",
     )
-
-
-def _vcpus(count: int) -> str:
-    return f"{count} vCPU{'' if count == 1 else 's'}"

@@ -6,9 +6,10 @@ silent a meter says 0: nothing was seen.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 CANARY_LOOPS = 8000
@@ -17,9 +18,6 @@ _BUSY, _STEAL = (1, 2, 3, 6, 7), (8,)
 """Columns of ticks in /proc/stat, see proc(5): user, nice, system, irq and softirq; stolen."""
 _THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 """Names and units in cpu.stat of cgroups v2 and v1."""
-_CPU_STATS = tuple(
-    Path("/sys/fs/cgroup") / folder / "cpu.stat" for folder in ("", "cpu", "cpu,cpuacct")
-)
 
 
 def run_delay_s() -> float:
@@ -54,17 +52,49 @@ def machine_s(cpus: Collection[int], stat: Path = Path("/proc/stat")) -> tuple[f
     return busy, steal
 
 
-def throttled_s(places: Collection[Path] = _CPU_STATS) -> float:
-    """Seconds for which the quota of this process's cgroup stopped it, seen from inside of it."""
-    for place in places:
-        try:
-            rows = dict(line.split() for line in place.read_text(encoding="ascii").splitlines())
-        except (OSError, ValueError):
-            continue
-        for name, unit in _THROTTLED.items():
-            if name in rows:
-                return int(rows[name]) * unit
-    return 0.0
+def throttled_s(root: Path = Path("/")) -> float:
+    """Seconds for which a quota of this process's cgroup, or of one above it, stopped it."""
+    return sum(map(_throttled_s, _cpu_stats(root)))
+
+
+def _throttled_s(stat: Path) -> float:
+    try:
+        rows = dict(line.split() for line in stat.read_text(encoding="ascii").splitlines())
+    except (OSError, ValueError):
+        return 0.0
+    return next((int(rows[name]) * unit for name, unit in _THROTTLED.items() if name in rows), 0.0)
+
+
+@functools.cache
+def _cpu_stats(root: Path) -> tuple[Path, ...]:
+    """The cpu.stat of this process's cgroup and of those above it: each counts its own quota only.
+
+    See cgroups(7): version 2 has a line without controllers, version 1 one for each hierarchy. In a
+    container the path may name folders that only the host can see; what is there is read.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return ()
+    base = root / "sys/fs/cgroup"
+    found: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found += (*_upwards(base, path), *_upwards(base / "unified", path))
+        elif "cpu" in controllers.split(","):
+            found += (*_upwards(base / controllers, path), *_upwards(base / "cpu", path))
+    # One of the two names of a mount is a link to the other.
+    return tuple(dict.fromkeys(stat.resolve() for stat in found if stat.is_file()))
+
+
+def _upwards(mount: Path, path: str) -> Iterator[Path]:
+    """The cpu.stat of a cgroup and of each one above it, up to where the hierarchy is mounted."""
+    folder = mount / path.strip("/")
+    for level in (folder, *folder.parents):
+        yield level / "cpu.stat"
+        if level == mount:
+            return
 
 
 def canary_s() -> float:

@@ -111,7 +111,7 @@ def numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
-    """Import TensorFlow on the asked CPUs, build the workload and run its first step."""
+    """Import TensorFlow on the asked CPUs, build the workload. No step is taken yet."""
     os.sched_setaffinity(0, request["vcpus"])
     started = time.perf_counter()
     tf = importlib.import_module("tensorflow")

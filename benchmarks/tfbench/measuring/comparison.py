@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from tfbench.arms.arm import Arm, check_arms
+from tfbench.arms.arm import Arm, check_arms, twin_of
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.host import Host, read_host
-from tfbench.measuring.measurement import Question, measure_cell, twin_of
+from tfbench.measuring.measurement import Question, measure_cell
 from tfbench.measuring.observations import Measured
 from tfbench.measuring.results import SCHEMA, Cell, Comparison, load, save
 from tfbench.measuring.samples import Entry, journal, read_journal
 from tfbench.measuring.schedule import Effort
 from tfbench.measuring.statistics import LEVEL, MARGIN, Verdict
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
-from tfbuild import records
+from tfbuild import records, talk
 from tfbuild.errors import (
     AgreementError,
     HostError,
@@ -34,7 +34,8 @@ from tfbuild.errors import (
 )
 
 QUICK = Effort(precision=0.015, budget_s=120.0)
-THOROUGH = Effort(blocks=8, phase_blocks=2, precision=0.005, budget_s=300.0)
+THOROUGH = Effort(looks=(10, 20, 40), blocks=3, phase_blocks=2, precision=0.005, budget_s=300.0)
+"""More launches, not longer ones: they are what narrows an interval."""
 SETTING, SAMPLES, COMPARISON = "run.json", "samples.jsonl", "comparison.json"
 
 Progress = Callable[[int, int, str], None]
@@ -102,7 +103,6 @@ def make_setting(
     """Raises UsageError for arms, workloads or vCPUs that cannot be measured here."""
     host = read_host()
     check_arms(arms)
-    check_arms((*arms, twin_of(arms[0])))
     check_cells(workloads, vcpus, host.vcpus.usable)
     return Setting(
         host=host,
@@ -125,7 +125,7 @@ def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> 
     wrong = [count for count in vcpus if not 1 <= count <= usable]
     if wrong:
         raise UsageError(
-            f"{wrong[0]} vCPUs cannot be measured here, {usable} are usable",
+            f"{talk.vcpus(wrong[0])} cannot be measured here, {usable} are usable",
             hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
         )
 
@@ -133,7 +133,7 @@ def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> 
 def unfinished(setting: Setting, folders: Sequence[Path]) -> Path | None:
     """The newest of the folders whose run asked the same and was stopped."""
     there = (each for each in folders if (each / SETTING).is_file())
-    asked = json.loads(records.canonical(setting))
+    asked = records.plain(setting)
     for folder in sorted(there, key=lambda each: (each / SETTING).stat().st_mtime, reverse=True):
         with contextlib.suppress(RecordError):  # a damaged or an older run is another one
             if _saved(folder) == asked and not _complete(folder):
@@ -147,7 +147,7 @@ def resumed(setting: Setting, out: Path) -> tuple[Entry, ...]:
         if (out / SAMPLES).exists():
             raise UsageError(f"{out} holds samples of an unknown run", hint="Give another --out")
         return ()
-    differing = list(_differences(_saved(out), json.loads(records.canonical(setting)), ""))
+    differing = records.differences(_saved(out), setting)
     if differing:
         host = all(each.startswith("host.") for each in differing)
         raise (HostError if host else UsageError)(
@@ -171,9 +171,9 @@ def judge(comparison: Comparison, *, gate: bool) -> None:
         )
     failed = [(each, one) for each in comparison.cells for one in each.failures]
     if failed:
-        where = "; ".join(f"{c.workload} on {c.vcpus} vCPUs: {_first(f.reason)}" for c, f in failed)
+        where = "; ".join(f"{_place(each)}: {_first(one.reason)}" for each, one in failed)
         raise WorkerError(
-            f"{len(failed)} arm{'s' if len(failed) > 1 else ''} failed: {where}",
+            f"{talk.count(len(failed), 'arm')} failed: {where}",
             hint="The rest was measured and is in the report",
         )
     if gate:
@@ -182,13 +182,13 @@ def judge(comparison: Comparison, *, gate: bool) -> None:
 
 def _gate(comparison: Comparison) -> None:
     slower = [
-        f"{each.arm} in {cell.workload} on {cell.vcpus} vCPUs ({each.interval.value:.3f}x)"
+        f"{each.arm} in {_place(cell)} ({each.interval.value:.3f}x)"
         for cell in comparison.cells
         for each in cell.speedups
         if each.verdict is Verdict.SLOWER
     ] + _overall(comparison, Verdict.SLOWER)
     if slower:
-        raise RegressionError(f"slower than {comparison.baseline.name}: {', '.join(slower)}")
+        raise RegressionError(f"slower than {comparison.baseline}: {', '.join(slower)}")
     unknown = _overall(comparison, Verdict.INCONCLUSIVE)
     if unknown or not comparison.overall:
         raise InconclusiveError(
@@ -198,11 +198,15 @@ def _gate(comparison: Comparison) -> None:
 
 def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
     return [
-        f"{each.speedup.arm} over all workloads on {each.vcpus} vCPUs "
+        f"{each.speedup.arm} over all workloads on {talk.vcpus(each.vcpus)} "
         f"({each.speedup.interval.value:.3f}x)"
         for each in comparison.overall
         if each.speedup.verdict is verdict
     ]
+
+
+def _place(each: Cell) -> str:
+    return f"{each.workload} on {talk.vcpus(each.vcpus)}"
 
 
 def _first(text: str) -> str:
@@ -239,21 +243,6 @@ def _complete(out: Path) -> bool:
     return (out / COMPARISON).exists() and load(out / COMPARISON).complete
 
 
-def _differences(old: Any, new: Any, place: str) -> Iterator[str]:  # noqa: ANN401  (JSON)
-    """`name (old, new)` for every leaf that differs."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in dict.fromkeys([*old, *new]):
-            inner = f"{place}.{name}" if place else name
-            yield from _differences(old.get(name), new.get(name), inner)
-    elif old != new:
-        yield f"{place} ({_short(old)}, now {_short(new)})"
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"  # noqa: PLR2004  (a line of a terminal)
-
-
 def _silent(done: int, total: int, detail: str) -> None:
     """Nobody listens."""
 
@@ -270,23 +259,17 @@ class Run:
     def measure(self, known: Sequence[Entry]) -> None:
         """Write all cells; what is finished is on disk before the next begins."""
         done: list[Measured] = []
-        questions = self.setting.questions
         with journal(self.out / SAMPLES) as keep:
-            for question in questions:
-
-                def listen(measured: Measured, question: Question = question) -> None:
-                    self._say(question, done, measured)
-
-                done.append(
-                    measure_cell(
-                        question,
-                        self.setting.effort,
-                        known,
-                        logs=self.out / "logs",
-                        keep=keep,
-                        listen=listen,
-                    )
+            for question in self.setting.questions:
+                measured = measure_cell(
+                    question,
+                    self.setting.effort,
+                    known,
+                    logs=self.out / "logs",
+                    keep=keep,
+                    listen=functools.partial(self._say, question, done),
                 )
+                done.append(measured)
                 save(self.out / COMPARISON, self._comparison(done))
 
     def _say(self, question: Question, done: Sequence[Measured], now: Measured) -> None:
@@ -294,9 +277,9 @@ class Run:
         launches = len(now.launches)
         expected = max(launches, self._expected(now))
         rest = (len(self.setting.questions) - len(done) - 1) * expected
-        vcpus = f"{len(question.vcpus)} vCPU{'s' if len(question.vcpus) > 1 else ''}"
-        detail = f"{question.workload} on {vcpus}, launch {launches + 1}"
-        self.on_progress(finished + launches, finished + expected + rest, detail)
+        where = f"{question.workload} on {talk.vcpus(len(question.vcpus))}"
+        total = finished + expected + rest
+        self.on_progress(finished + launches, total, f"{where}, launch {launches + 1}")
 
     def _expected(self, now: Measured) -> int:
         """Launches of a cell, as far as its first ones tell."""

@@ -31,7 +31,7 @@ from tfbench.measuring.schedule import (
 )
 from tfbench.measuring.sessions import Session, session
 from tfbench.measuring.statistics import has_trend
-from tfbuild.errors import DiskError, SampleError, WorkerError
+from tfbuild.errors import DiskError, WorkerError
 
 CHECKED_STEPS = 5
 PROFILED_STEPS = 5
@@ -67,11 +67,6 @@ class Question:
         return dataclasses.replace(
             self, arms=tuple(arm for arm in self.arms if arm.name not in names)
         )
-
-
-def twin_of(arm: Arm) -> Arm:
-    """The same arm once more: what differs between the two is noise."""
-    return dataclasses.replace(arm, name=f"{arm.name} again")
 
 
 def phases_of(workload: str, effort: Effort) -> dict[str, int]:
@@ -234,21 +229,18 @@ class _Launch:
 
     def _sample(self, opened: Session, phase: str, steps: int, place: tuple[int, int]) -> Sample:
         taken = opened.sample(phase, steps)
-        try:
-            return Sample(
-                workload=self.question.workload,
-                vcpus=len(self.question.vcpus),
-                launch=self.number,
-                phase=phase,
-                block=place[0],
-                position=place[1],
-                arm=opened.arm.name,
-                steps=steps,
-                at_s=time.monotonic() - self.began,
-                **taken,
-            )
-        except SampleError as error:
-            raise WorkerError(error.message, arm=opened.arm.name) from error
+        return Sample(
+            workload=self.question.workload,
+            vcpus=len(self.question.vcpus),
+            launch=self.number,
+            phase=phase,
+            block=place[0],
+            position=place[1],
+            arm=opened.arm.name,
+            steps=steps,
+            at_s=time.monotonic() - self.began,
+            **taken,
+        )
 
 
 @contextlib.contextmanager

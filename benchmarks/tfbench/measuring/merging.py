@@ -11,6 +11,7 @@ from tfbench.measuring.host import Host
 from tfbench.measuring.matching import arm_differences, differences
 from tfbench.measuring.results import Comparison
 from tfbench.measuring.schedule import Effort
+from tfbuild import talk
 from tfbuild.errors import HostError, UsageError
 
 Part: TypeAlias = tuple[str, Comparison]
@@ -117,6 +118,6 @@ def _check_cells(parts: Sequence[Part]) -> None:
             other = seen.setdefault((cell.workload, cell.vcpus), name)
             if other != name:
                 raise UsageError(
-                    f"{cell.workload} at {cell.vcpus} vCPUs is in {other} and in {name}",
+                    f"{cell.workload} at {talk.vcpus(cell.vcpus)} is in {other} and in {name}",
                     hint="Leave one of them out",
                 )

@@ -221,8 +221,9 @@ class Comparison:
     parts: tuple[str, ...] = ()
 
     @property
-    def baseline(self) -> ArmFacts:
-        return self.arms[0]
+    def baseline(self) -> str:
+        """Its name. Where not even the baseline started, nothing is known of it."""
+        return self.arms[0].name if self.arms else "the baseline"
 
 
 def save(path: Path, comparison: Comparison) -> None:

@@ -7,16 +7,15 @@ sample, and the end of the launch, or whose worker ended it.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tfbuild.errors import DiskError, RecordError, SampleError
-from tfbuild.records import canonical, plain, write_atomic
+from tfbench.measuring.journal import appending, read_lines
+from tfbuild.errors import SampleError
+from tfbuild.records import plain
 
 TRAIN, VALIDATE, AUGMENT = "train", "validate", "augment"
 
@@ -120,56 +119,18 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 @contextlib.contextmanager
 def journal(path: Path) -> Iterator[Callable[[Entry], None]]:
-    """Open the file at its end and give a function that appends one entry.
-
-    A line is one write, so whoever reads, or kills the run, meets whole lines. Half a line that an
-    earlier run left is cut off. Raises DiskError.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _cut_half_line(path)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    except OSError as error:
-        raise DiskError(f"cannot write {path}: {error.strerror}") from error
-
-    def append(entry: Entry) -> None:
-        line = (canonical({"is": _NAMES[type(entry)], **plain(entry)}) + "\n").encode()
-        try:
-            written = os.write(handle, line)
-        except OSError as error:
-            raise DiskError(f"cannot write {path}: {error.strerror}") from error
-        if written < len(line):
-            raise DiskError(f"cannot write {path}: the disk took {written} of {len(line)} bytes")
-
-    try:
-        yield append
-    finally:
-        os.close(handle)
-
-
-def _cut_half_line(path: Path) -> None:
-    if path.is_file() and (content := path.read_bytes()) and not content.endswith(b"\n"):
-        write_atomic(path, content[: content.rfind(b"\n") + 1])
+    """Open the file at its end and give a function that appends one entry. Raises DiskError."""
+    with appending(path) as append:
+        yield lambda entry: append({"is": _NAMES[type(entry)], **plain(entry)})
 
 
 def read_journal(path: Path) -> tuple[Entry, ...]:
-    """All whole lines; a last line without its end is what a full disk leaves, and is dropped.
+    """All whole lines; half a line at the end is dropped. Raises RecordError."""
+    return read_lines(path, _entry, "an entry")
 
-    Raises RecordError.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise RecordError(f"cannot read {path}: {reason}") from error
-    entries = []
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            fields = json.loads(line)
-            entries.append(_KINDS[fields.pop("is")](**_tuples(fields)))
-        except (ValueError, TypeError, KeyError, AttributeError, SampleError) as error:
-            raise RecordError(f"{path}, line {number} is not an entry ({error})") from error
-    return tuple(entries)
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    return _KINDS[fields.pop("is")](**_tuples(fields))
 
 
 def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:

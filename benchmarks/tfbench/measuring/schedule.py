@@ -16,8 +16,9 @@ from random import Random
 from tfbuild.errors import SampleError, UsageError
 
 TARGET_S = 0.25
-"""Aim for the slower arm's sample: between the bounds, so that whole steps fit."""
-SHORTEST_S, LONGEST_S = 0.2, 0.5
+"""Aim for the slower arm's sample; whole steps may make it a third longer or shorter."""
+SHORTEST_S = 0.2
+"""Less is too short to calibrate with."""
 PADDING_BYTES = 4096
 FEWEST_LAUNCHES = 3
 """Measured even past the budget: fewer give an interval that says nothing."""
@@ -94,7 +95,8 @@ def padding(chance: Random) -> int:
 
 
 def steps_per_sample(seconds_per_step: Sequence[float]) -> int:
-    """The one step count for all arms with which the slowest takes SHORTEST_S to LONGEST_S.
+    """The one step count for all arms with which the slowest takes TARGET_S, as nearly as whole
+    steps can.
 
     A step that is longer than that is a sample by itself. Raises SampleError.
     """

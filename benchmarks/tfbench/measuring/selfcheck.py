@@ -9,29 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from queue import Queue
 
 import numpy as np
 from scipy import stats
 
-from tfbench.arms.arm import Arm
+from tfbench.arms.arm import Arm, twin_of
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.measuring.host import Host
-from tfbench.measuring.measurement import Question, measure_cell, twin_of
+from tfbench.measuring.journal import appending, read_lines
+from tfbench.measuring.measurement import Question, measure_cell
 from tfbench.measuring.observations import Measured, best_ratios, half_width
 from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort
 from tfbench.measuring.statistics import LEVEL, Bar, Interval, Verdict, bootstrap, estimate, verdict
 from tfbuild import records
-from tfbuild.errors import DiskError, RecordError, UsageError, WorkerError
+from tfbuild.errors import UsageError, WorkerError
 
 SCHEMA = 1
 WORKLOAD = "mnist_mlp"
@@ -40,7 +42,14 @@ TRIAL = Effort(looks=(FEWEST_LAUNCHES,), blocks=2)
 LONG = Effort(looks=(12,), blocks=2)
 MOST_FALSE = 0.08
 """The observed share of false positives that is let pass, at a nominal 5 %."""
-_LOAD = "while True: pass"
+# Looks at its input now and then, so that it ends with whoever started it, however that ends.
+_LOAD = """
+import os, select
+os.sched_setaffinity(0, [{cpu}])
+while not select.select([0], [], [], 0)[0]:
+    for _ in range(1_000_000):
+        pass
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,10 +184,13 @@ def run_trials(
         for part, number in wanted
         if (part.name, number) not in have
     ]
-    for trial in _all(tasks, host.affinity[: host.vcpus.usable]):
-        append(out / TRIALS, trial)
-        done.append(trial)
-        on_progress(len(done), len(wanted), f"{trial.part} {trial.number + 1}")
+    there = len(wanted) - len(tasks)
+    made = _all(tasks, host.affinity[: host.vcpus.usable])
+    with appending(out / TRIALS) as append, contextlib.closing(made):
+        for count, trial in enumerate(made, start=there + 1):
+            append(trial)
+            done.append(trial)
+            on_progress(count, len(wanted), f"{trial.part} {trial.number + 1}")
     names = {part.name for part in parts}
     return tuple(trial for trial in done if trial.part in names)
 
@@ -194,10 +206,12 @@ class Setting:
 
 
 def _keep_setting(path: Path, setting: Setting) -> None:
-    asked = json.loads(records.canonical(setting))
-    if path.exists() and records.load(path, schema=SCHEMA) != asked:
+    there = path.exists()
+    differing = records.differences(records.load(path, schema=SCHEMA), setting) if there else []
+    if differing:
         raise UsageError(
-            f"{path.parent} holds trials of another machine, wheel or seed",
+            f"{path.parent} holds trials of another check, which differs in "
+            f"{'; '.join(differing[:3])}",
             hint="Give another --out",
         )
     records.save(path, setting)
@@ -214,38 +228,54 @@ class Task:
     logs: Path
 
 
-def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Iterator[Trial]:
+def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:
     """The trials as they come, one at a time on each CPU: each is the others' noisy neighbour.
 
-    They run in processes of their own, so Ctrl-C reaches and ends every one of them.
+    Whatever ends this ends the processes that make them, too; what they have started reads the end
+    of its input then, and ends.
     """
     context = multiprocessing.get_context("spawn")
-    free = context.Manager().Queue()
+    free: SimpleQueue[int] = context.SimpleQueue()
     for cpu in cpus:
         free.put(cpu)
-    with ProcessPoolExecutor(len(cpus), mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        len(cpus), mp_context=context, initializer=_settle, initargs=(free,)
+    ) as pool:
         try:
-            for future in as_completed([pool.submit(trial_of, task, free) for task in tasks]):
+            for future in as_completed(_submitted(pool, tasks)):
                 yield future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
 
-def trial_of(task: Task, free: Queue[int]) -> Trial:
-    """One trial on a CPU that is free."""
-    cpu = free.get()
+def _submitted(pool: ProcessPoolExecutor, tasks: Sequence[Task]) -> list[Future[Trial]]:
+    """The pool's processes start here, and stay deaf to Ctrl-C: it is for us to end them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with competing(cpu) if task.part.loaded else contextlib.nullcontext():
-            return _trial(task, cpu)
+        return [pool.submit(trial_of, task) for task in tasks]
     finally:
-        free.put(cpu)
+        signal.signal(signal.SIGINT, before)
+
+
+def _settle(free: SimpleQueue[int]) -> None:
+    """A process of the pool takes a CPU for itself."""
+    os.sched_setaffinity(0, {free.get()})
+
+
+def trial_of(task: Task) -> Trial:
+    """One trial on the CPU that this process has."""
+    (cpu,) = os.sched_getaffinity(0)
+    with competing(cpu) if task.part.loaded else contextlib.nullcontext():
+        return _trial(task, cpu)
 
 
 @contextlib.contextmanager
 def competing(cpu: int) -> Iterator[int]:
-    """A process that keeps one CPU busy; its number."""
-    code = f"import os\nos.sched_setaffinity(0, [{cpu}])\n{_LOAD}"
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
+    """A process that keeps one CPU busy until we end; its number."""
+    busy = [sys.executable, "-S", "-c", _LOAD.format(cpu=cpu)]
+    with subprocess.Popen(busy, stdin=subprocess.PIPE) as process:
         try:
             yield process.pid
         finally:
@@ -362,29 +392,9 @@ def _holds(interval: Interval, truth: float) -> bool:
     return interval.low <= truth <= interval.high
 
 
-# --- the file of trials ---------------------------------------------------------------------------
-
-
-def append(path: Path, trial: Trial) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as sink:
-            sink.write(records.canonical(trial) + "\n")
-    except OSError as error:
-        raise DiskError(f"cannot write {path}: {error.strerror}") from error
-
-
 def read_trials(path: Path) -> list[Trial]:
     """Those of a check that was stopped; none where there is no file. Raises RecordError."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    try:
-        return [_read(json.loads(line)) for line in lines]
-    except (ValueError, TypeError, KeyError) as error:
-        raise RecordError(
-            f"{path} is not a file of trials ({error})", hint="Remove it, or give another --out"
-        ) from error
+    return [*read_lines(path, _read, "a trial")] if path.exists() else []
 
 
 def _read(fields: dict[str, object]) -> Trial:

@@ -75,12 +75,16 @@ class Session:
         return self.answer("check", STEPS_LIMIT_S)
 
     def sample(self, phase: str, steps: int) -> dict[str, Any]:
-        """The worker's times and meters, and `elapsed_s` by our own clock."""
+        """The worker's times and meters, and `elapsed_s` by our own clock.
+
+        Raises WorkerError for a time that is no positive number.
+        """
         began = time.monotonic()
         answer = self.request("sample", STEPS_LIMIT_S, phase=phase, steps=steps)
-        wall_s = answer["wall_s"]
-        if not (math.isfinite(wall_s) and wall_s > 0):
-            raise self._failed(f"says that a sample took {wall_s} s, which is not a time")
+        for what, name in (("a sample", "wall_s"), ("its canary", "canary_s")):
+            seconds = answer[name]
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise self._failed(f"says that {what} took {seconds} s, which is not a time")
         return answer | {"elapsed_s": time.monotonic() - began}
 
     def profile(self, steps: int) -> dict[str, Any]:

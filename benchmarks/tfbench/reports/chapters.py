@@ -10,7 +10,7 @@ from tfbench.measuring.statistics import Interval
 from tfbench.reports import findings, method, particulars, wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
 from tfbench.reports.ladder import Ladder, find_ladder
-from tfbuild.talk import duration
+from tfbuild import talk
 
 SPEEDUPS, SCALING, TIMES, COST = "speedups", "scaling", "times", "cost"
 LADDER, COVERAGE = "ladder", "coverage"
@@ -49,21 +49,21 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
 def _subject(comparison: Comparison) -> str:
     vcpus = dict.fromkeys(str(cell.vcpus) for cell in comparison.cells)
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
-    models = wording.count(len(workloads), "model", "models")
+    models = talk.count(len(workloads), "model")
     return (
         f"{models} on {wording.listed(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
-        f"{wording.moment(comparison.made)} in {duration(comparison.seconds)}"
+        f"{wording.moment(comparison.made)} in {talk.duration(comparison.seconds)}"
     )
 
 
 def _answer(comparison: Comparison, each: Overall) -> Answer:
     interval = each.speedup.interval
     return Answer(
-        label=f"{each.speedup.arm}, {wording.vcpus(each.vcpus)}",
+        label=f"{each.speedup.arm}, {talk.vcpus(each.vcpus)}",
         figure=wording.factor(interval.value),
         detail=(
             f"{wording.span(interval)}, geometric mean of "
-            f"{wording.count(each.workloads, 'model', 'models')}; A/A {wording.span(each.noise)}"
+            f"{talk.count(each.workloads, 'model')}; A/A {wording.span(each.noise)}"
         ),
         verdict=findings.outcome(comparison, each),
         sentence=findings.headline(comparison, each),
@@ -74,7 +74,7 @@ def _answer(comparison: Comparison, each: Overall) -> Answer:
 
 
 def _speedups(comparison: Comparison) -> Section:
-    base, level = findings.baseline(comparison), f"{comparison.level:.0%}"
+    base, level = comparison.baseline, f"{comparison.level:.0%}"
     rows = tuple(findings.rows(comparison))
     table = Table(
         caption="Every arm in every cell",
@@ -122,7 +122,7 @@ def _scaling(comparison: Comparison) -> Section:
         caption="Geometric means",
         columns=columns(
             *("arm", "#vCPUs", "!verdict", f"#geometric mean ({comparison.level:.0%} interval)"),
-            *(f"#{findings.baseline(comparison)} again", "#workloads"),
+            *(f"#{comparison.baseline} again", "#workloads"),
         ),
         rows=rows,
     )
@@ -138,7 +138,7 @@ def _ladder(comparison: Comparison, found: Ladder) -> Section:
     means = {(each.vcpus, each.speedup.arm): each.speedup.interval for each in comparison.overall}
 
     def shown(vcpus: int, arm: str) -> str:
-        if arm == findings.baseline(comparison):
+        if arm == comparison.baseline:
             return "1, the baseline"
         interval = means.get((vcpus, arm))
         return wording.factor_span(interval) if interval else ""
@@ -159,7 +159,7 @@ def _ladder(comparison: Comparison, found: Ladder) -> Section:
             (
                 "Each rung adds one thing to the one above it, for every wheel. Between rungs "
                 "stands what was added, between wheels on one rung what compiling gives there. "
-                f"All figures are speedups over {findings.baseline(comparison)}."
+                f"All figures are speedups over {comparison.baseline}."
             ),
             table,
         ),
@@ -167,7 +167,7 @@ def _ladder(comparison: Comparison, found: Ladder) -> Section:
 
 
 def _times(comparison: Comparison) -> Section:
-    base = findings.baseline(comparison)
+    base = comparison.baseline
     rows = tuple(
         (
             cell.workload,

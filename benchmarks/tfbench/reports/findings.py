@@ -13,7 +13,7 @@ from tfbench.measuring.results import ArmFacts, Cell, Comparison, Coverage, Over
 from tfbench.measuring.schedule import Stop
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.reports import wording
-from tfbuild.talk import duration
+from tfbuild import talk
 
 FAILED = "failed"
 DIFFERENT = "computes something else"
@@ -56,14 +56,9 @@ class Row:
         return f"{wording.place(self.workload, int(self.vcpus))}, {self.arm}"
 
 
-def baseline(comparison: Comparison) -> str:
-    """Its name. Where not even the baseline started, nothing is known of it."""
-    return comparison.arms[0].name if comparison.arms else "the baseline"
-
-
 def candidates(comparison: Comparison) -> tuple[str, ...]:
     """The other arms, with those that never started; neither the baseline nor its twin."""
-    base = baseline(comparison)
+    base = comparison.baseline
     failed = (each.arm for cell in comparison.cells for each in cell.failures)
     names = dict.fromkeys([*(arm.name for arm in comparison.arms[1:]), *failed])
     return tuple(name for name in names if name not in {base, f"{base} again"})
@@ -74,7 +69,7 @@ def title(comparison: Comparison) -> str:
     if not comparison.arms:
         return f"Nothing started on {cpu}"
     others = wording.listed(candidates(comparison)) or "nothing"
-    return f"{others} against {baseline(comparison)} on {cpu}"
+    return f"{others} against {comparison.baseline} on {cpu}"
 
 
 def rows(comparison: Comparison) -> Iterator[Row]:
@@ -113,7 +108,7 @@ def _row(
         workload=cell.workload,
         vcpus=str(cell.vcpus),
         arm=arm,
-        baseline_ms=steps.get(baseline(comparison), ""),
+        baseline_ms=steps.get(comparison.baseline, ""),
         arm_ms=steps.get(arm, ""),
         speedup=wording.factor(speedup.interval.value) if speedup else "",
         interval=wording.span(speedup.interval) if speedup else "",
@@ -191,12 +186,12 @@ def outcome(comparison: Comparison, each: Overall) -> str:
 
 
 def headline(comparison: Comparison, each: Overall) -> str:
-    speedup, base = each.speedup, baseline(comparison)
+    speedup, base = each.speedup, comparison.baseline
     arm, known = speedup.arm, wording.factor(speedup.interval.value)
-    workloads = wording.count(each.workloads, "workload", "workloads")
+    workloads = talk.count(each.workloads, "workload")
     span = (
         f"{wording.span(speedup.interval)}; geometric mean of {workloads} on "
-        f"{wording.vcpus(each.vcpus)}; A/A {wording.span(each.noise)}"
+        f"{talk.vcpus(each.vcpus)}; A/A {wording.span(each.noise)}"
     )
     match outcome(comparison, each):
         case Verdict.FASTER:
@@ -229,10 +224,10 @@ def reached(comparison: Comparison) -> Iterator[str]:
 
 def ended_by(cell: Cell) -> str:
     """What was measured, what of it counts, and what ended it."""
-    launches = wording.count(cell.launches, "launch", "launches")
+    launches = talk.count(cell.launches, "launch", "launches")
     width = f", half-width {cell.looks[-1].half_width:.1%}" if cell.looks else ""
     return (
-        f"{launches}, {_dropped(cell)}{width}; after {duration(cell.seconds)} "
+        f"{launches}, {_dropped(cell)}{width}; after {talk.duration(cell.seconds)} "
         f"{STOPS[Stop(cell.stopped_by)]}"
     )
 
@@ -285,7 +280,7 @@ def _disagreements(comparison: Comparison) -> Iterator[str]:
             if not each.agrees:
                 yield (
                     f"{wording.place(cell.workload, cell.vcpus)}: {each.arm} does not compute what "
-                    f"{baseline(comparison)} computes. Do not use it."
+                    f"{comparison.baseline} computes. Do not use it."
                 )
 
 
@@ -315,7 +310,7 @@ def _doubts(cell: Cell) -> Iterator[str]:
             "answer."
         )
     if cell.unsteady:
-        launches = wording.count(cell.launches, "launch", "launches")
+        launches = talk.count(cell.launches, "launch", "launches")
         yield f"in {cell.unsteady} of {launches} the warm-up had not become steady in its time."
     yield from _unexplained(cell)
 
@@ -336,7 +331,7 @@ def _few_launches(comparison: Comparison) -> Iterator[str]:
     fewest = min((cell.launches for cell in comparison.cells if cell.stopped_by), default=None)
     if fewest is not None and fewest < FEW_LAUNCHES:
         yield (
-            f"A quick look: {wording.count(fewest, 'launch', 'launches')} of a model hardly show "
+            f"A quick look: {talk.count(fewest, 'launch', 'launches')} of a model hardly show "
             f"how two starts of it differ. {FEW_LAUNCHES} or more do."
         )
 

@@ -1,6 +1,7 @@
 """A ladder among the arms: the same wheels on rungs, each of which adds one thing. Pure.
 
-Arms named WHEEL-RUNG form one: `stock-gemm`, `tuned-gemm`, `stock-onednn`, `tuned-onednn`. A
+Arms named WHEEL-RUNG form one: `stock-gemm`, `tuned-gemm`, `stock-onednn`, `tuned-onednn`, where
+WHEEL is a word of line-ups; other arms may stand beside it. A
 difference between rungs is what the rung adds; one between wheels is what compiling gives there.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tfbench.arms.lineup import WHEELS
 
 FEWEST = 2
 """Rungs."""
@@ -30,7 +33,7 @@ class Ladder:
 def find_ladder(names: Sequence[str]) -> Ladder | None:
     """The ladder that arms of these names form; None where a wheel stands on one rung only."""
     split = [(*name.partition("-")[::2], name) for name in names]
-    named = tuple((rung, wheel, name) for wheel, rung, name in split if rung and wheel)
+    named = tuple((rung, wheel, name) for wheel, rung, name in split if rung and wheel in WHEELS)
     rungs = tuple(dict.fromkeys(rung for rung, _, _ in named))
     wheels = tuple(dict.fromkeys(wheel for _, wheel, _ in named))
     standing = {wheel: sum(w == wheel for _, w, _ in named) for wheel in wheels}

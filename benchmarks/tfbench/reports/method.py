@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tfbench.measuring import gates
 from tfbench.measuring.results import Comparison
-from tfbench.reports import findings, wording
+from tfbench.reports import wording
 from tfbench.reports.document import Points, Section, paragraphs
 from tfbuild.talk import duration
 
@@ -38,7 +38,7 @@ def method(comparison: Comparison, templates: Path) -> Section:
     )
     effort = comparison.effort
     text = environment.get_template(TEMPLATE).render(
-        baseline=findings.baseline(comparison),
+        baseline=comparison.baseline,
         level=f"{comparison.level:.0%}",
         margin=f"{comparison.margin:.0%}",
         threshold=wording.share(comparison.threshold),

@@ -147,7 +147,7 @@ def _differences(each: Agreement) -> tuple[str, ...]:
 
 
 def phases(comparison: Comparison) -> Section:
-    base = findings.baseline(comparison)
+    base = comparison.baseline
     return Section(
         key="phases",
         heading="Phases and composed training runs",

@@ -27,6 +27,7 @@ from tfbench.reports.charts import (
     over_vcpus,
 )
 from tfbench.reports.ladder import Ladder
+from tfbuild import talk
 
 TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 
@@ -43,11 +44,11 @@ def speedups(comparison: Comparison) -> Iterator[Drawing]:
         yield drawing(
             functools.partial(forest, groups, _speedup_axis(comparison)),
             key=f"speedups-{vcpus}",
-            title=f"Speedup on {wording.vcpus(vcpus)}",
+            title=f"Speedup on {talk.vcpus(vcpus)}",
             caption=(
                 "Filled marks are verdicts, faster or slower; open ones are within noise or "
                 f"inconclusive. Lines are {comparison.level:.0%} intervals. The shaded boxes are "
-                f"{findings.baseline(comparison)} against itself."
+                f"{comparison.baseline} against itself."
             ),
             description=_told(groups),
         )
@@ -59,7 +60,7 @@ def _by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[Cell]]]:
 
 
 def _speedup_axis(comparison: Comparison) -> str:
-    return f"speedup over {findings.baseline(comparison)}"
+    return f"speedup over {comparison.baseline}"
 
 
 def _cell_group(comparison: Comparison, cell: Cell) -> Group:
@@ -86,7 +87,7 @@ def _mean_group(comparison: Comparison, vcpus: int) -> list[Group]:
 
 def _numbers(comparison: Comparison) -> dict[str, int]:
     """Each arm's place, which gives it its marker."""
-    names = (findings.baseline(comparison), *findings.candidates(comparison))
+    names = (comparison.baseline, *findings.candidates(comparison))
     return {name: number for number, name in enumerate(names)}
 
 
@@ -129,11 +130,11 @@ def ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
             yield drawing(
                 functools.partial(forest, groups, _speedup_axis(comparison)),
                 key=f"ladder-{vcpus}",
-                title=f"Ladder on {wording.vcpus(vcpus)}",
+                title=f"Ladder on {talk.vcpus(vcpus)}",
                 caption=(
                     "From rung to rung one thing is added; each wheel has a marker of its own. "
                     "Filled marks are verdicts, open ones within noise or inconclusive. The "
-                    f"shaded boxes are {findings.baseline(comparison)} against itself."
+                    f"shaded boxes are {comparison.baseline} against itself."
                 ),
                 description=_told(groups),
             )
@@ -169,9 +170,7 @@ def scaling(comparison: Comparison) -> Iterator[Drawing]:
     for each in comparison.overall:
         known = bands.get(each.vcpus, each.noise)
         bands[each.vcpus] = max(known, each.noise, key=_reach)
-    yield from _scaling(
-        means, _numbers(comparison), bands, f"Speedup over {findings.baseline(comparison)}"
-    )
+    yield from _scaling(means, _numbers(comparison), bands, f"Speedup over {comparison.baseline}")
 
 
 def bill_scaling(bill: Bill, what: str) -> Iterator[Drawing]:
@@ -195,7 +194,7 @@ def _scaling(
     if not lines:
         return
     told = "; ".join(
-        f"{line.label} {wording.factor_span(amount)} on {wording.vcpus(vcpus)}"
+        f"{line.label} {wording.factor_span(amount)} on {talk.vcpus(vcpus)}"
         for line in lines
         for vcpus, amount in line.amounts
     )
@@ -219,7 +218,7 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
     for place, workload in enumerate(workloads):
         groups = [
             Group(
-                label=wording.vcpus(cell.vcpus),
+                label=talk.vcpus(cell.vcpus),
                 points=tuple(
                     _relative(each.arm, numbers[each.arm], carry(each.interval, _inverse))
                     for each in cell.speedups
@@ -229,7 +228,7 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
             if cell.workload == workload and cell.speedups
         ]
         if groups:
-            axis = f"time per step ({findings.baseline(comparison)}: 1)"
+            axis = f"time per step ({comparison.baseline}: 1)"
             yield _relatives(groups, f"time-{place}", workload, axis)
 
 
@@ -267,7 +266,7 @@ def _bill_groups(bill: Bill, amounts: Sequence[tuple[BillRow, Amount]]) -> list[
     numbers = _bill_numbers(bill)
     return [
         Group(
-            label="" if vcpus is None else wording.vcpus(vcpus),
+            label="" if vcpus is None else talk.vcpus(vcpus),
             points=tuple(
                 _relative(row.arm, numbers[row.arm], amount)
                 for row, amount in amounts
@@ -322,7 +321,7 @@ def looks(comparison: Comparison) -> Iterator[Drawing]:
             yield drawing(
                 functools.partial(narrowing, tracks, 100 * comparison.effort.precision),
                 key=f"looks-{vcpus}",
-                title=f"Half-width against time on {wording.vcpus(vcpus)}",
+                title=f"Half-width against time on {talk.vcpus(vcpus)}",
                 caption="Of each cell's widest interval; the line is what was asked for.",
                 description=f"Half-width of the widest interval: {told}.",
             )
@@ -361,9 +360,9 @@ def _timeline(key: str, cell: Cell, taken: Sequence[Sample], arms: Sequence[str]
         title=wording.place(cell.workload, cell.vcpus),
         caption="",
         description=(
-            f"{len(walls)} samples in {wording.count(len(starts), 'launch', 'launches')}, from "
+            f"{len(walls)} samples in {talk.count(len(starts), 'launch', 'launches')}, from "
             f"{min(walls):.2f} to {max(walls):.2f} milliseconds per step. "
-            f"{wording.count(len(dropped), 'block', 'blocks')} dropped."
+            f"{talk.count(len(dropped), 'block')} dropped."
         ),
     )
 

@@ -21,6 +21,7 @@ from tfbench.reports import chapters, findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
 from tfbench.reports.pyperf import Contrast
+from tfbuild import talk
 
 TEMPLATE = "report.md.j2"
 WIDTH = 120
@@ -37,7 +38,7 @@ _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 
 def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
     """The figures, the answer and what to know about it. `colour` only for a terminal."""
-    base = findings.baseline(comparison)
+    base = comparison.baseline
     headings = (
         *("workload", "vCPUs", "arm", f"{base} ms", "arm ms", "speedup"),
         *(f"{comparison.level:.0%} interval", f"{base} again", "verdict"),
@@ -65,7 +66,7 @@ def line(comparison: Comparison) -> str:
     results = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
     part = "" if comparison.complete else ", not complete"
     means = "; ".join(_means(comparison)) or "no answer"
-    return f"against {findings.baseline(comparison)}: {means} ({results}{part})"
+    return f"against {comparison.baseline}: {means} ({results}{part})"
 
 
 def _means(comparison: Comparison) -> Iterator[str]:
@@ -76,7 +77,7 @@ def _means(comparison: Comparison) -> Iterator[str]:
             for each in comparison.overall
             if each.vcpus == vcpus
         ]
-        yield f"{wording.vcpus(vcpus)}: {', '.join(arms)}"
+        yield f"{talk.vcpus(vcpus)}: {', '.join(arms)}"
 
 
 def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
@@ -103,7 +104,7 @@ def contrast_table(contrast: Contrast, *, colour: bool, width: int = WIDTH) -> s
     for each in contrast.ratios:
         seconds = (f"{each.baseline_s:.4g}", f"{each.candidate_s:.4g}")
         grid.add_row(*map(Text, (each.name, *seconds, wording.factor_span(each.speedup))))
-    benchmarks = wording.count(len(contrast.ratios), "benchmark", "benchmarks")
+    benchmarks = talk.count(len(contrast.ratios), "benchmark")
     lines = [f"{name} is in one of the files only." for name in contrast.alone]
     lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
     return _printed(grid, lines, colour=colour, width=width)

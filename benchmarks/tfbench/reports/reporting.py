@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench.costs import article, bill, catalog
@@ -117,7 +116,7 @@ def _measured(wanted: Wanted, places: Places) -> tuple[Comparison, Path, tuple[S
     if len(parts) == 1:
         return parts[0][1], Path(wanted.out or paths[0].parent), samples
     merged = merging.merge(parts)
-    folder = Path(wanted.out) if wanted.out else places.reports / _stamp("merged-")
+    folder = Path(wanted.out) if wanted.out else places.new_report("merged")
     save(folder / COMPARISON, merged)
     return merged, folder, samples
 
@@ -132,10 +131,6 @@ def newest(places: Places) -> Path:
     if not every:
         raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
     return every[-1]
-
-
-def _stamp(prefix: str) -> str:
-    return prefix + datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
 # --- prices ---------------------------------------------------------------------------------------
@@ -218,7 +213,7 @@ def _of_totals(wanted: Wanted, places: Places, *, as_json: bool) -> str:
         mode=mode,
         build=_build(wanted),
     )
-    folder = Path(wanted.out) if wanted.out else places.reports / _stamp("totals-")
+    folder = Path(wanted.out) if wanted.out else places.new_report("totals")
     shipped = wanted.totals == ARTICLE
     text = report.article_markdown(found, places.templates, shipped=shipped)
     write_atomic(folder / MARKDOWN, text)

@@ -11,6 +11,7 @@ from tfbench.costs.prices import Price
 from tfbench.reports import wording
 from tfbench.reports.chapters import COST, SCALING, TIMES
 from tfbench.reports.document import Answer, Block, Document, Points, Section, Table, columns
+from tfbuild import talk
 
 MARKS = (
     "“Pays up to” is how many times the baseline's price per hour a machine may cost until a run "
@@ -53,7 +54,7 @@ def lines(bill: Bill) -> Iterator[str]:
     yield from (f"Not priced: {each}." for each in bill.skipped)
     for vcpus, arm, amount in bill.speedups:
         speedup = wording.factor_span(amount)
-        yield f"{arm} on {wording.vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
+        yield f"{arm} on {talk.vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
 
 
 def runs(bill: Bill) -> Table:
@@ -114,7 +115,7 @@ def _best(bill: Bill) -> Iterator[str]:
 
 
 def _run(row: BillRow) -> str:
-    return row.arm if row.vcpus is None else f"{row.arm} on {wording.vcpus(row.vcpus)}"
+    return row.arm if row.vcpus is None else f"{row.arm} on {talk.vcpus(row.vcpus)}"
 
 
 def _all(number: int) -> str:
@@ -195,7 +196,7 @@ def totals_document(bill: Bill, *, shipped: bool) -> Document:
 
 
 def _models(number: int) -> str:
-    return wording.count(number, "model", "models")
+    return talk.count(number, "model")
 
 
 def _subject(bill: Bill, models: str, *, shipped: bool) -> str:
@@ -207,12 +208,12 @@ def _answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
     vcpus, arm, amount = speedup
     known = wording.factor_span(amount)
     return Answer(
-        label=f"{arm} over {article.PIP}, {wording.vcpus(vcpus)}",
+        label=f"{arm} over {article.PIP}, {talk.vcpus(vcpus)}",
         figure=known,
         detail=f"geometric mean of {models}",
         verdict="",
         sentence=(
-            f"{arm} over {article.PIP} on {wording.vcpus(vcpus)}: {known} "
+            f"{arm} over {article.PIP} on {talk.vcpus(vcpus)}: {known} "
             f"(geometric mean of {models})."
         ),
     )

@@ -67,7 +67,7 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
                 **_taken(_CELL, cell),
                 "dropped": cell.gates.dropped,
                 "arm": arm.name,
-                "baseline": comparison.baseline.name,
+                "baseline": comparison.baseline,
                 **_taken(_FACTS, arm),
                 "env": " ".join(f"{name}={value}" for name, value in arm.env),
                 **_figures(cell, arm.name),

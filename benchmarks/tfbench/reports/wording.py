@@ -1,4 +1,4 @@
-"""Figures as text, the same everywhere: how many digits, which unit, one or many."""
+"""Figures as text, the same everywhere: how many digits, and which unit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from tfbench.costs.cost import Amount
 from tfbench.measuring.statistics import Interval
+from tfbuild import talk
 
 SIGNIFICANT = 3
 
@@ -56,16 +57,8 @@ def usd(amount: Amount) -> str:
     return _significant(amount)
 
 
-def count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
-def vcpus(number: int) -> str:
-    return count(number, "vCPU", "vCPUs")
-
-
 def place(workload: str, number: int) -> str:
-    return f"{workload} on {vcpus(number)}"
+    return f"{workload} on {talk.vcpus(number)}"
 
 
 def moment(made: str) -> str:

@@ -1,0 +1,167 @@
+"""Fresh processes that import TensorFlow, each timed and watched."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tfbench.arms.arm import Arm, environment
+from tfbench.inside import importing, meters
+from tfbench.inside.worker import kernel_library
+from tfbench.measuring.samples import Sample
+from tfbench.measuring.schedule import padding
+from tfbuild.errors import CommandError, WorkerError
+from tfbuild.run import run
+
+IMPORT = "import"
+_LIMIT_S = 300.0
+_PROGRAM = Path(importing.__file__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """One process. `import_s` is the import by its own clock; all else is of the whole process,
+    from its start to its exit, as seen from outside. Units and meanings are those of Sample."""
+
+    arm: str
+    block: int
+    position: int
+    import_s: float
+    process_s: float
+    cpu_s: float
+    busy_s: float
+    steal_s: float
+    throttled_s: float
+    switches: int
+    canary_s: float
+
+    def sample(self, vcpus: int) -> Sample:
+        """The same as the gates take it."""
+        return Sample(
+            workload=IMPORT,
+            vcpus=vcpus,
+            launch=0,
+            phase=IMPORT,
+            block=self.block,
+            position=self.position,
+            arm=self.arm,
+            steps=1,
+            at_s=0.0,
+            wall_s=self.process_s,
+            elapsed_s=self.process_s,
+            cpu_s=self.cpu_s,
+            idle_s=0.0,
+            idle_cpu_s=0.0,
+            run_delay_s=0.0,
+            busy_s=self.busy_s,
+            steal_s=self.steal_s,
+            throttled_s=self.throttled_s,
+            switches=self.switches,
+            canary_s=self.canary_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launcher:
+    """Starts processes on the CPUs that this one may use. `home` is an empty folder for them."""
+
+    home: Path
+    chance: Random
+
+    def launch(self, arm: Arm, *, block: int, position: int) -> Launch:
+        """Import once. Raises WorkerError."""
+        canary_s, before = meters.canary_s(), _meters()
+        answer, process_s = self._ask(arm)
+        after = _meters()
+        taken = {name: max(0, after[name] - before[name]) for name in before}
+        return Launch(
+            arm=arm.name,
+            block=block,
+            position=position,
+            import_s=answer["import_s"],
+            process_s=process_s,
+            canary_s=canary_s + meters.canary_s(),
+            **taken,
+        )
+
+    def library(self, arm: Arm) -> Path | None:
+        """The kernel library that the arm loads. The first import also warms caches: the kernel's
+        of files, and Python's of byte code. Raises WorkerError."""
+        answer, _ = self._ask(arm)
+        found = kernel_library(answer["maps"])
+        return None if found is None else Path(found)
+
+    def load_s(self, arm: Arm, library: Path) -> float:
+        """Seconds that loading the library takes in a TensorFlow that has none yet: mapping,
+        relocating, and registering its kernels. Raises WorkerError."""
+        answer, _ = self._ask(arm, library)
+        return float(answer["load_s"])
+
+    def _ask(self, arm: Arm, *library: Path) -> tuple[dict[str, Any], float]:
+        """What the process says, and the seconds from its start to its exit."""
+        env = environment(
+            arm,
+            vcpus=len(os.sched_getaffinity(0)),
+            home=self.home,
+            padding=padding(self.chance),
+            inherited=os.environ,
+        )
+        if library:
+            env["TENSORWRIGHT_TARGET"] = "off"
+        try:
+            done = run([arm.python, "-P", _PROGRAM, *library], env=env, timeout_s=_LIMIT_S)
+        except CommandError as error:
+            raise WorkerError(
+                f"arm {arm.name} does not import TensorFlow: {error.message}", arm=arm.name
+            ) from error
+        answer = _answer(arm, done.output)
+        if not library:
+            _check(arm, answer)
+        return answer, done.seconds
+
+
+def _answer(arm: Arm, output: str) -> dict[str, Any]:
+    """The line with an object in it: TensorFlow talks, too."""
+    lines = [line for line in output.splitlines() if line.startswith('{"import_s"')]
+    if not lines:
+        raise WorkerError(f"arm {arm.name} did not say how long its import took", arm=arm.name)
+    answer = json.loads(lines[-1])
+    assert isinstance(answer, dict)  # noqa: S101  (importing.py writes an object)
+    return answer
+
+
+def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
+    """Raises WorkerError when its TensorFlow is not the arm's own, or the arm is tuned and its
+    kernels did not load."""
+    if not Path(answer["file"]).is_relative_to(arm.prefix.resolve()):
+        raise WorkerError(
+            f"arm {arm.name} imported TensorFlow from {answer['file']}, "
+            f"not from its own environment {arm.prefix}",
+            hint="Make the arm's virtual environment anew, without access to other packages",
+            arm=arm.name,
+        )
+    if arm.tuned and kernel_library(answer["maps"]) is None:
+        raise WorkerError(
+            f"arm {arm.name} ran stock kernels: its tuned ones did not load",
+            hint="Build for this CPU with --arch native",
+            arm=arm.name,
+        )
+
+
+def _meters() -> dict[str, Any]:
+    """Counters of this machine and of the processes that we started."""
+    busy_s, steal_s = meters.machine_s(os.sched_getaffinity(0))
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "cpu_s": own.ru_utime + own.ru_stime,
+        "busy_s": busy_s,
+        "steal_s": steal_s,
+        "throttled_s": meters.throttled_s(),
+        "switches": own.ru_nivcsw,
+    }

@@ -1,0 +1,159 @@
+"""How much longer an arm imports than the baseline, and whether that is little enough. Pure.
+
+Every process is fresh, so every block is a replicate of its own: the interval is Student's t over
+the logarithms of blocks' ratios.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tfbench.measuring import gates
+from tfbench.measuring.host import Host
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, Interval, estimate, log_ratio
+from tfbench.startup.launches import Launch
+from tfbench.startup.library import Library
+
+SCHEMA = 1
+LIMIT = 0.05
+"""The most that a tuned wheel's import may take longer."""
+
+Block = tuple[Launch, ...]
+
+
+class Verdict(StrEnum):
+    WITHIN = "within the limit"
+    OVER = "over the limit"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overhead:
+    """An arm's times over the baseline's: 1.02 is 2 % longer. `added_s` are the seconds of import
+    that it adds, the median over blocks."""
+
+    arm: str
+    imported: Interval
+    process: Interval
+    added_s: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loading:
+    """An arm's kernel library, and the seconds that loading it takes, the median of some tries."""
+
+    arm: str
+    library: Library
+    load_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """An arm and its medians over all launches, in seconds."""
+
+    arm: str
+    label: str
+    wheel_sha256: str
+    import_s: float
+    process_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Startup:
+    """`twin` is the baseline against itself. `dropped` counts the reasons of blocks that gates
+    dropped; too many make the rest no `fair` picture, and then all blocks count."""
+
+    schema: int = SCHEMA
+    made: str
+    host: Host
+    seed: int
+    limit: float
+    rounds: int
+    dropped: tuple[tuple[str, int], ...]
+    fair: bool
+    arms: tuple[Imported, ...]
+    twin: Overhead
+    overheads: tuple[Overhead, ...]
+    loadings: tuple[Loading, ...]
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """The blocks of a run that count, and those that gates would drop."""
+
+    blocks: tuple[Block, ...]
+    dropped: tuple[tuple[str, ...], ...]
+    fair: bool
+
+
+def sorted_out(launches: Iterable[Launch], vcpus: int) -> Measured:
+    """The blocks that nothing disturbed where enough are left, else all of them."""
+    grouped: dict[int, list[Launch]] = defaultdict(list)
+    for launch in launches:
+        grouped[launch.block].append(launch)
+    blocks = [tuple(each) for each in grouped.values()]
+    found = [gates.reasons([launch.sample(vcpus) for launch in block]) for block in blocks]
+    quiet = tuple(block for block, reasons in zip(blocks, found, strict=True) if not reasons)
+    dropped = tuple(reasons for reasons in found if reasons)
+    fair = len(dropped) <= gates.MOST_DROPPED * len(blocks) and len(quiet) >= FEWEST_LAUNCHES
+    return Measured(blocks=quiet if fair else tuple(blocks), dropped=dropped, fair=fair)
+
+
+def overhead(
+    measured: Measured, baseline: str, arm: str, *, floor: float, limit: float = LIMIT
+) -> Overhead:
+    """`floor` is the reach of the twin's interval. Raises SampleError for fewer than two blocks."""
+    imported = _ratio(measured.blocks, baseline, arm, _import_s)
+    added = [
+        statistics.fmean(_times(block, arm, _import_s))
+        - statistics.fmean(_times(block, baseline, _import_s))
+        for block in measured.blocks
+    ]
+    return Overhead(
+        arm=arm,
+        imported=imported,
+        process=_ratio(measured.blocks, baseline, arm, _process_s),
+        added_s=statistics.median(added),
+        verdict=judged(imported, floor, limit) if measured.fair else Verdict.INCONCLUSIVE,
+    )
+
+
+def judged(ratio: Interval, floor: float, limit: float) -> Verdict:
+    """Within or over when the whole interval is. Nothing can be said where the baseline differs
+    from itself by more than the limit."""
+    if floor > math.log1p(limit):
+        return Verdict.INCONCLUSIVE
+    if ratio.high <= 1 + limit:
+        return Verdict.WITHIN
+    return Verdict.OVER if ratio.low > 1 + limit else Verdict.INCONCLUSIVE
+
+
+def _ratio(
+    blocks: Sequence[Block], baseline: str, arm: str, seconds: Callable[[Launch], float]
+) -> Interval:
+    """The arm's time over the baseline's."""
+    return estimate(
+        [
+            [log_ratio(_times(block, arm, seconds), _times(block, baseline, seconds))]
+            for block in blocks
+        ]
+    )
+
+
+def _times(block: Block, arm: str, seconds: Callable[[Launch], float]) -> list[float]:
+    return [seconds(launch) for launch in block if launch.arm == arm]
+
+
+def _import_s(launch: Launch) -> float:
+    return launch.import_s
+
+
+def _process_s(launch: Launch) -> float:
+    return launch.process_s

@@ -1,0 +1,91 @@
+"""What was found of imports, for people. Pure."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from tfbench.measuring.statistics import Interval
+from tfbench.startup.overhead import Imported, Loading, Overhead, Startup, Verdict
+from tfbuild.talk import count, size, vcpus
+
+
+def describe(startup: Startup, *, colour: bool, width: int = 120) -> str:
+    sink = io.StringIO()
+    console = Console(
+        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
+    )
+    grid = Table(title=title(startup), title_justify="left", show_edge=False, pad_edge=False)
+    headings = ("arm", "import", f"over {startup.arms[0].arm}", "whole process", "verdict")
+    for number, heading in enumerate(headings):
+        grid.add_column(heading, justify="left" if number == 0 else "right")
+    for row in rows(startup):
+        grid.add_row(*row)
+    console.print(grid)
+    console.print()
+    for line in lines(startup):
+        console.print(line, markup=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+
+
+def title(startup: Startup) -> str:
+    where = vcpus(len(startup.host.affinity))
+    return f"import tensorflow, {startup.rounds} rounds on {where}, warm caches"
+
+
+def rows(startup: Startup) -> Iterator[tuple[str, ...]]:
+    baseline, *others = startup.arms
+    found = {each.arm: each for each in (startup.twin, *startup.overheads)}
+    yield (baseline.arm, _seconds(baseline), "", "", "")
+    for arm in others:
+        each = found[arm.arm]
+        verdict = "" if each is startup.twin else each.verdict.value
+        yield (arm.arm, _seconds(arm), _longer(each.imported), _longer(each.process), verdict)
+
+
+def lines(startup: Startup) -> Iterator[str]:
+    yield from (_loading(each) for each in startup.loadings)
+    if startup.dropped:
+        reasons = ", ".join(f"{name} {times}" for name, times in startup.dropped)
+        what = "do not count" if startup.fair else "are so many that all count, and nothing is said"
+        yield f"Disturbed rounds {what}: {reasons}."
+    yield from (_conclusion(each, startup) for each in startup.overheads)
+
+
+def _loading(loading: Loading) -> str:
+    found = loading.library
+    return (
+        f"{loading.arm} loads {found.file} in {1000 * loading.load_s:.1f} ms: {size(found.size)}, "
+        f"{size(found.code)} of it code; {found.relative_relocations} relative relocations and "
+        f"{found.symbol_relocations} by {count(found.symbols, 'name')}, "
+        f"{count(found.constructors, 'constructor')}."
+    )
+
+
+def _conclusion(each: Overhead, startup: Startup) -> str:
+    limit = f"{startup.limit:.0%}"
+    span = f"{_longer(each.imported)}, {1000 * each.added_s:+.0f} ms"
+    match each.verdict:
+        case Verdict.WITHIN:
+            return f"{each.arm} imports within {limit} of {startup.arms[0].arm} ({span})."
+        case Verdict.OVER:
+            return (
+                f"{each.arm} imports more than {limit} slower than {startup.arms[0].arm} ({span})."
+            )
+        case Verdict.INCONCLUSIVE:
+            return (
+                f"Whether {each.arm} imports within {limit} of {startup.arms[0].arm} is not known "
+                f"({span}). Take more rounds, or a quieter machine."
+            )
+
+
+def _seconds(arm: Imported) -> str:
+    return f"{arm.import_s:.3f} s"
+
+
+def _longer(ratio: Interval) -> str:
+    value, low, high = (f"{each - 1:+.1%}" for each in (ratio.value, ratio.low, ratio.high))
+    return f"{value} ({low} to {high})"

@@ -1,0 +1,158 @@
+"""A file of lines: what goes in comes out, whatever ended the run that wrote it."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfbench.measuring.journal import appending, read_lines
+from tfbuild import records
+from tfbuild.errors import DiskError, RecordError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    text: str
+    number: int = 0
+
+
+notes = st.builds(Note, text=st.text(max_size=8), number=st.integers())
+
+
+def write(path: Path, found: Sequence[Note]) -> None:
+    with appending(path) as append:
+        for each in found:
+            append(each)
+
+
+def read(path: Path) -> tuple[Note, ...]:
+    return read_lines(path, parsed, "a note")
+
+
+def parsed(fields: dict[str, Any]) -> Note:
+    return records.read(Note, fields)
+
+
+@contextlib.contextmanager
+def limited(most_bytes: int) -> Iterator[None]:
+    """No file of this process can grow beyond; Python ignores the signal, so writes fail."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+
+@given(found=st.lists(notes, min_size=1, max_size=5), data=st.data())
+@settings(max_examples=60)
+def test_a_journal_that_was_cut_anywhere_loses_one_line_at_most(
+    found: list[Note], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "deep" / "notes.jsonl"
+        write(path, found)
+        whole = path.read_bytes()
+        cut = data.draw(st.integers(0, len(whole)))
+        path.write_bytes(whole[:cut])
+        kept = whole[:cut].count(b"\n")
+        assert read(path) == tuple(found[:kept])
+        write(path, found[kept:])
+        assert read(path) == tuple(found)
+        assert path.read_bytes() == whole
+
+
+def test_each_line_is_on_disk_before_the_next_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    with appending(path) as append:
+        for count in range(1, 9):
+            append(Note(text="a", number=count))
+            assert len(read(path)) == count
+            assert path.read_bytes().endswith(b"}\n")
+
+
+def test_an_empty_journal_has_no_lines(tmp_path: Path) -> None:
+    write(tmp_path / "notes.jsonl", [])
+    assert read(tmp_path / "notes.jsonl") == ()
+
+
+# --- what cannot be read --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("foreign", ["", "a,b", "5", "null", "[]", "{}", '{"text": 1}', '{"text"'])
+def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    write(path, [Note(text="a"), Note(text="b")])
+    with path.open("a", encoding="utf-8") as sink:
+        sink.write(f'{foreign}\n{{"text": "d"}}\n')
+    with pytest.raises(RecordError, match=r"notes\.jsonl, line 3 is not a note") as caught:
+        read(path)
+    assert "--out" in caught.value.hint
+
+
+def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_bytes(b"\x80\x81\n")
+    with pytest.raises(RecordError, match="it is not text"):
+        read(path)
+
+
+def test_a_missing_journal_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="No such file"):
+        read(tmp_path / "notes.jsonl")
+
+
+# --- disks ----------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_an_error() -> None:
+    with (
+        appending(Path("/dev/full")) as append,
+        pytest.raises(DiskError, match=r"cannot write /dev/full: No space left"),
+    ):
+        append(Note(text="a"))
+
+
+def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path) -> None:
+    """And once there is room again, the run goes on behind them."""
+    path = tmp_path / "notes.jsonl"
+    whole = [Note(text="a"), Note(text="b")]
+    write(path, whole)
+    room = path.stat().st_size + 9
+    with (
+        appending(path) as append,
+        limited(room),
+        pytest.raises(DiskError, match=r"the disk took 9 of \d+ bytes"),
+    ):
+        append(Note(text="c"))
+    assert path.stat().st_size == room
+    assert read(path) == tuple(whole)
+    with (
+        limited(path.stat().st_size),
+        pytest.raises(DiskError, match="cannot write"),
+        appending(path) as append,
+    ):
+        append(Note(text="c"))
+    write(path, [Note(text="d")])
+    assert read(path) == (*whole, Note(text="d"))
+
+
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with (
+        pytest.raises(DiskError, match=r"cannot write .*notes"),
+        appending(tmp_path / "file" / "notes.jsonl"),
+    ):
+        pass

@@ -1,0 +1,50 @@
+"""What a session makes of a worker's answers; real workers are in tests/integration."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfbench.arms.arm import Arm
+from tfbench.measuring.sessions import Session, session
+from tfbuild.errors import WorkerError
+
+
+@contextlib.contextmanager
+def answering(folder: Path, answer: dict[str, float]) -> Iterator[Session]:
+    """A session with a program that answers its first request so."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\nread request\necho '{json.dumps(answer)}'\n", encoding="ascii")
+    python.chmod(0o755)
+    arm = Arm(name="tuned", python=python, label="")
+    with session(arm, {}, folder / "log") as opened:
+        yield opened
+
+
+def test_a_sample_gets_our_own_time_beside_the_workers(tmp_path: Path) -> None:
+    with answering(tmp_path, {"wall_s": 0.25, "canary_s": 0.001}) as opened:
+        found = opened.sample("train", 1)
+    assert found.pop("elapsed_s") > 0
+    assert found == {"wall_s": 0.25, "canary_s": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("wall_s", "that a sample took"), ("canary_s", "that its canary took")]
+)
+@pytest.mark.parametrize("seconds", [0.0, -0.25, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_the_workers_fault(
+    name: str, told: str, seconds: float, tmp_path: Path
+) -> None:
+    answer = {"wall_s": 0.25, "canary_s": 0.001, name: seconds}
+    with (
+        answering(tmp_path, answer) as opened,
+        pytest.raises(
+            WorkerError, match=f"arm tuned says {told} .*, which is not a time"
+        ) as caught,
+    ):
+        opened.sample("train", 1)
+    assert caught.value.arm == "tuned"

@@ -1,0 +1,366 @@
+"""Imports timed against each other: what is made of launches, and launches of a small program."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import textwrap
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.measured import HOST
+
+from tfbench.arms.arm import Arm
+from tfbench.measuring.schedule import block_order
+from tfbench.measuring.statistics import Interval
+from tfbench.startup.command import measure, measure_startup
+from tfbench.startup.launches import Launch, Launcher
+from tfbench.startup.library import Library, read_library
+from tfbench.startup.overhead import (
+    LIMIT,
+    Imported,
+    Loading,
+    Overhead,
+    Startup,
+    Verdict,
+    judged,
+    overhead,
+    sorted_out,
+)
+from tfbench.startup.text import describe
+from tfbuild import records
+from tfbuild.errors import SampleError, UsageError, WheelError, WorkerError
+from tfbuild.run import run
+
+STOCK, TWIN, TUNED = "stock", "stock again", "tuned"
+QUIET = Launch(
+    arm=STOCK,
+    block=0,
+    position=0,
+    import_s=1.0,
+    process_s=1.2,
+    cpu_s=1.2,
+    busy_s=1.2,
+    steal_s=0.0,
+    throttled_s=0.0,
+    switches=3,
+    canary_s=0.001,
+)
+
+
+def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Launch]:
+    """What would be seen, if tuned took `ratio` times as long to import as stock."""
+    chance = Random(1)  # noqa: S311  (no secret)
+    found = []
+    for block in range(rounds):
+        speed = math.exp(chance.gauss(0, 0.1))  # of the machine, while the block lasts
+        for position, arm in enumerate(block_order([STOCK, TWIN, TUNED], chance)):
+            factor = speed * math.exp(chance.gauss(0, noise))
+            took = (ratio if arm == TUNED else 1.0) * factor
+            found.append(
+                dataclasses.replace(
+                    QUIET,
+                    arm=arm,
+                    block=block,
+                    position=position,
+                    import_s=took,
+                    process_s=took + 0.2 * factor,
+                )
+            )
+    return found
+
+
+def of_tuned(ratio: float, noise: float = 0.002) -> Overhead:
+    measured = sorted_out(launches(ratio, noise=noise), 2)
+    twin = overhead(measured, STOCK, TWIN, floor=0.0)
+    return overhead(measured, STOCK, TUNED, floor=twin.imported.reach)
+
+
+# ---- what is made of launches ----
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(0.9, Verdict.WITHIN), (1.0, Verdict.WITHIN), (1.03, Verdict.WITHIN), (1.077, Verdict.OVER)],
+)
+def test_a_known_overhead_is_found_and_judged(ratio: float, verdict: Verdict) -> None:
+    found = of_tuned(ratio)
+    assert found.imported.low < ratio < found.imported.high
+    assert found.imported.half_width < 0.01
+    assert found.verdict is verdict
+    assert math.copysign(1, found.added_s) == math.copysign(1, ratio - 1) or ratio == 1
+
+
+def test_the_whole_process_takes_less_of_a_difference() -> None:
+    found = of_tuned(1.1)
+    assert 1.07 < found.process.low < found.process.high < 1.1 < found.imported.high
+
+
+def test_what_lies_on_the_limit_is_not_known() -> None:
+    assert of_tuned(1 + LIMIT).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_baseline_that_differs_from_itself_judges_nothing() -> None:
+    assert of_tuned(1.0, noise=0.2).verdict is Verdict.INCONCLUSIVE
+
+
+@given(
+    value=st.floats(0.5, 2),
+    half=st.floats(0, 0.5),
+    floor=st.floats(0, 0.2),
+    limit=st.floats(0.01, 0.2),
+)
+def test_a_verdict_needs_the_whole_interval_on_one_side(
+    value: float, half: float, floor: float, limit: float
+) -> None:
+    ratio = Interval(value=value, low=value * math.exp(-half), high=value * math.exp(half))
+    verdict = judged(ratio, floor, limit)
+    if verdict is Verdict.WITHIN:
+        assert ratio.high <= 1 + limit
+    if verdict is Verdict.OVER:
+        assert ratio.low > 1 + limit
+    assert (verdict is Verdict.INCONCLUSIVE) == (
+        math.exp(floor) - 1 > limit or ratio.low <= 1 + limit < ratio.high
+    )
+
+
+def disturbed(blocks: int, of: int = 8) -> list[Launch]:
+    """The first blocks shared the machine with another busy process."""
+    return [
+        dataclasses.replace(each, busy_s=2.4) if each.block < blocks else each
+        for each in launches(1.0, rounds=of)
+    ]
+
+
+def test_a_disturbed_round_does_not_count() -> None:
+    measured = sorted_out(disturbed(2), 2)
+    assert measured.fair
+    assert measured.dropped == (("other processes",),) * 2
+    assert {block[0].block for block in measured.blocks} == set(range(2, 8))
+
+
+def test_where_most_rounds_are_disturbed_nothing_is_said() -> None:
+    measured = sorted_out(disturbed(4), 2)
+    assert not measured.fair
+    assert len(measured.blocks) == 8
+    assert overhead(measured, STOCK, TUNED, floor=0.0).verdict is Verdict.INCONCLUSIVE
+
+
+def test_one_round_gives_no_interval() -> None:
+    with pytest.raises(SampleError, match="one launch is not enough"):
+        overhead(sorted_out(launches(1.0, rounds=1), 2), STOCK, TUNED, floor=0.0)
+
+
+# ---- what is said ----
+
+LIBRARY = Library(
+    file="libtensorwright_kernels.haswell.so",
+    size=2_517_208,
+    code=1_960_000,
+    writable=60_000,
+    relative_relocations=4243,
+    symbol_relocations=1902,
+    symbols=114,
+    constructors=5,
+)
+
+
+def startup(ratio: float, *, dropped: int = 0) -> Startup:
+    seen = [*disturbed(dropped)] if dropped else launches(ratio)
+    measured = sorted_out(seen, 2)
+    twin = overhead(measured, STOCK, TWIN, floor=0.0)
+    return Startup(
+        made="2026-11-21T12:00:00+00:00",
+        host=HOST,
+        seed=1,
+        limit=LIMIT,
+        rounds=8,
+        dropped=(("other processes", dropped),) if dropped else (),
+        fair=measured.fair,
+        arms=tuple(
+            Imported(arm=arm, label=arm, wheel_sha256="0" * 64, import_s=1.4, process_s=1.8)
+            for arm in (STOCK, TWIN, TUNED)
+        ),
+        twin=twin,
+        overheads=(overhead(measured, STOCK, TUNED, floor=twin.imported.reach),),
+        loadings=(Loading(arm=TUNED, library=LIBRARY, load_s=0.0031),),
+        launches=tuple(seen),
+    )
+
+
+def test_the_text_says_how_much_and_why() -> None:
+    text = describe(startup(1.02), colour=False)
+    assert "import tensorflow, 8 rounds on 4 vCPUs, warm caches" in text
+    assert "within the limit" in text
+    assert "tuned imports within 5% of stock (+2." in text
+    assert (
+        "tuned loads libtensorwright_kernels.haswell.so in 3.1 ms: 2.5 MB, 2.0 MB of it code; "
+        "4243 relative relocations and 1902 by 114 names, 5 constructors." in text
+    )
+    assert "Disturbed" not in text
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (startup(1.1), "tuned imports more than 5% slower than stock (+"),
+        (startup(1.05), "Whether tuned imports within 5% of stock is not known ("),
+        (startup(1.0, dropped=1), "Disturbed rounds do not count: other processes 1."),
+        (startup(1.0, dropped=5), "so many that all count, and nothing is said: other processes 5"),
+    ],
+)
+def test_the_text_says_what_is_not_known(found: Startup, line: str) -> None:
+    assert line in describe(found, colour=False)
+
+
+def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
+    written = startup(1.02)
+    records.save(tmp_path / "startup.json", written)
+    fields = json.loads((tmp_path / "startup.json").read_text(encoding="utf-8"))
+    assert records.read(Startup, fields) == written
+
+
+@pytest.mark.parametrize("rounds", ["1", "0", "-3", "many", "1.5"])
+def test_too_few_rounds_are_refused(rounds: str) -> None:
+    with pytest.raises(UsageError, match=f"--rounds {rounds} gives no interval"):
+        measure_startup(candidate="", rounds=rounds, out="", as_json=False)
+
+
+# ---- libraries ----
+
+CODE = """
+extern int tw_elsewhere(int);
+int tw_here(int x) { return tw_elsewhere(x) + 1; }
+int (*const tw_table[3])(int) = {tw_here, tw_here, tw_elsewhere};
+int tw_calls;
+__attribute__((constructor)) static void tw_first(void) { tw_calls += 1; }
+__attribute__((constructor)) static void tw_second(void) { tw_calls += 2; }
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "a.c").write_text(CODE, encoding="ascii")
+    out = folder / "a.so"
+    options = ("-shared", "-fPIC", "-O1", "-nostdlib", "-Wl,-Bsymbolic,-z,now")
+    run(["gcc", *options, "-o", out, folder / "a.c"])
+    return out
+
+
+@pytest.mark.toolchain
+def test_a_library_says_what_the_linker_has_to_do(small: Path) -> None:
+    found = read_library(small)
+    assert (found.constructors, found.symbols) == (2, 1)
+    kinds = [
+        word
+        for word in run(["readelf", "-rW", small]).output.split()
+        if word.startswith("R_X86_64_")
+    ]
+    relative = kinds.count("R_X86_64_RELATIVE")
+    assert relative >= 2
+    assert found.relative_relocations == relative
+    assert found.symbol_relocations == len(kinds) - relative
+    assert 0 < found.code < found.size == small.stat().st_size
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"no library", b"\x7fELF\x02\x01\x01" * 20])
+def test_what_is_no_library_is_an_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.so"
+    path.write_bytes(content)
+    with pytest.raises(WheelError, match=r"a\.so is not a whole ELF library"):
+        read_library(path)
+
+
+# ---- processes ----
+
+
+def arm_with(folder: Path, name: str, program: str, *, tuned: bool = False) -> Arm:
+    """An environment whose tensorflow is a small program."""
+    run([sys.executable, "-m", "venv", "--without-pip", folder / name])
+    (site,) = (folder / name).glob("lib/python*/site-packages")
+    (site / "tensorflow").mkdir()
+    (site / "tensorflow" / "__init__.py").write_text(textwrap.dedent(program), encoding="utf-8")
+    return Arm(name=name, python=folder / name / "bin" / "python", label=name, tuned=tuned)
+
+
+def waits(seconds: float) -> str:
+    return f"import time\nprint('TensorFlow talks')\ntime.sleep({seconds})\n"
+
+
+@pytest.fixture(name="launcher")
+def launcher_of_this_test(tmp_path: Path) -> Launcher:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Launcher(home=home, chance=Random(1))  # noqa: S311  (no secret)
+
+
+def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
+    arms = (
+        arm_with(tmp_path, "stock", waits(0.02)),
+        arm_with(tmp_path, "tuned", waits(0.2)),
+    )
+    found = measure(arms, 3, seed=1, made="2026-11-21T12:00:00+00:00")
+    assert [each.arm for each in found.arms] == [STOCK, TWIN, TUNED]
+    assert len(found.launches) == 3 * 2 * 3
+    orders = [[each.arm for each in found.launches if each.block == block] for block in range(3)]
+    assert all(order == order[::-1] for order in orders)
+    assert all(0.02 <= each.import_s < each.process_s for each in found.launches)
+    (overhead_of_tuned,) = found.overheads
+    assert overhead_of_tuned.imported.value > 2
+    assert overhead_of_tuned.process.value > 1
+    assert found.loadings == ()
+    assert "tuned" in describe(found, colour=False)
+
+
+def test_a_process_that_fails_is_named(tmp_path: Path, launcher: Launcher) -> None:
+    arm = arm_with(tmp_path, "tuned", "raise ImportError('no such library')")
+    with pytest.raises(WorkerError, match=r"(?s)arm tuned does not import .*no such library"):
+        launcher.launch(arm, block=0, position=0)
+
+
+def test_a_process_that_says_nothing_is_named(tmp_path: Path, launcher: Launcher) -> None:
+    arm = arm_with(tmp_path, "tuned", "import os\nos._exit(0)")
+    with pytest.raises(WorkerError, match="arm tuned did not say how long its import took"):
+        launcher.launch(arm, block=0, position=0)
+
+
+def test_tuned_kernels_that_did_not_load_are_an_error(tmp_path: Path, launcher: Launcher) -> None:
+    arm = arm_with(tmp_path, "tuned", "", tuned=True)
+    with pytest.raises(WorkerError, match="arm tuned ran stock kernels"):
+        launcher.launch(arm, block=0, position=0)
+
+
+def test_a_tensorflow_from_elsewhere_is_an_error(tmp_path: Path, launcher: Launcher) -> None:
+    arm = arm_with(tmp_path, "tuned", "__file__ = '/elsewhere/tensorflow/__init__.py'")
+    with pytest.raises(WorkerError, match="arm tuned imported TensorFlow from /elsewhere"):
+        launcher.launch(arm, block=0, position=0)
+
+
+@pytest.mark.toolchain
+def test_the_library_of_a_tuned_arm_is_found_and_loaded_alone(
+    tmp_path: Path, small: Path, launcher: Launcher
+) -> None:
+    program = """
+        import ctypes, os, pathlib
+        library = pathlib.Path(__file__).parent / "core/kernels/tensorwright/a.so"
+        if library.exists() and os.environ.get("TENSORWRIGHT_TARGET") != "off":
+            ctypes.CDLL(str(library))
+    """
+    arm = arm_with(tmp_path, "tuned", program, tuned=True)
+    (site,) = arm.prefix.glob("lib/python*/site-packages/tensorflow")
+    folder = site / "core/kernels/tensorwright"
+    folder.mkdir(parents=True)
+    text = CODE.replace("extern int tw_elsewhere(int);", "int tw_elsewhere(int x) { return x; }")
+    (tmp_path / "a.c").write_text(text, encoding="ascii")
+    run(["gcc", "-shared", "-fPIC", "-o", folder / "a.so", tmp_path / "a.c"])
+    found = launcher.library(arm)
+    assert found == folder.resolve() / "a.so"
+    assert launcher.load_s(arm, found) > 0
+    with pytest.raises(WorkerError, match=r"(?s)does not import .*undefined symbol: tw_elsewhere"):
+        launcher.load_s(arm, small)
