@@ -19,7 +19,8 @@ for folder in ("benchmarks", "wheels", "build"):
         sys.path.insert(0, str(ROOT / folder))
 
 ARCH = (
-    "a target (invoke targets), NAME+FEATURE+…, native, or stock: as the stock wheel, the control"
+    "a target (invoke targets), NAME+FEATURE+…, native, or several with commas between for one "
+    "wheel; stock: as the stock wheel, the control"
 )
 JSON = "answer in JSON on standard output"
 DRY = "say what would be done, and do nothing"
@@ -42,6 +43,7 @@ PLAN_HELP = {
 
 def command(
     help: dict[str, str] | None = None,  # noqa: A002  (Invoke's own name for it)
+    positional: tuple[str, ...] = (),
 ) -> Callable[[Callable[Options, None]], Callable[Options, None]]:
     """A task whose errors become one line and an exit code of their own."""
 
@@ -63,7 +65,7 @@ def command(
                 where = f" ({error.filename})" if error.filename else ""
                 raise Exit(f"error: {error.strerror or error}{where}", 18) from None
 
-        made: Any = task(help=help or {}, positional=())(guarded)
+        made: Any = task(help=help or {}, positional=positional)(guarded)
         return made  # type: ignore[no-any-return]
 
     return decorate
@@ -350,6 +352,130 @@ def report(
     print(reporting.report_again(wanted, line=line, as_json=json), end="")
 
 
+@command(
+    {
+        "wheel": "the path of a wheel",
+        "stock": "the stock wheel to compare with; by default the one that it was made from",
+        "json": JSON,
+    },
+    positional=("wheel",),
+)
+def audit(_: Context, wheel: str, stock: str = "", json: bool = False) -> None:
+    """Say what a wheel really contains, and fail if that is not what it claims."""
+    from tfbuild import audit as auditing
+    from tfbuild import front
+
+    found, text = front.audit_wheel(wheel, stock, as_json=json)
+    print(text, end="", flush=True)
+    auditing.judge(found)
+
+
+@command(
+    {
+        "to": "the index: a folder, or s3://bucket/prefix",
+        "upload": "instead: the address of an index with an upload API",
+        "simple": "with --upload: where that index has its simple pages",
+        "wheels": "paths with commas between; by default those of wheels/ that may be published",
+        "comparison": "comparison.json files or folders that speak for them; by default reports/",
+        "no-gate": "publish without a verdict, or against it",
+        "only-tuned": "without the stock wheel and what TensorFlow depends on",
+        "dependencies": "a folder that has those wheels, instead of pip fetching them",
+        "rebuild": "make the index anew from the wheels in it",
+        "variants": "experimental: x86-64 level variants (PEP 825) in a tree of their own",
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def publish(
+    _: Context,
+    to: str = "",
+    upload: str = "",
+    simple: str = "",
+    wheels: str = "",
+    comparison: str = "",
+    no_gate: bool = False,
+    only_tuned: bool = False,
+    dependencies: str = "",
+    rebuild: bool = False,
+    variants: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Put tuned wheels into a private index that hands every CPU the best one that it can run."""
+    from tfwheels import front
+
+    wanted = front.Wanted(
+        to=to,
+        upload=upload,
+        simple=simple,
+        wheels=wheels,
+        comparison=comparison,
+        gate=not no_gate,
+        only_tuned=only_tuned,
+        dependencies=dependencies,
+        rebuild=rebuild,
+        variants=variants,
+        dry_run=dry_run,
+    )
+    print(front.publish_wheels(wanted, as_json=json), end="")
+
+
+@command({"at": "the folder of a published tree", "port": "by default 8000, or any that is free"})
+def serve(_: Context, at: str = "", port: str = "") -> None:
+    """Try a published tree on this machine, until Ctrl-C."""
+    from tfwheels import serve as server
+
+    server.serve(at, port)
+
+
+@command(
+    {
+        "at": "the index: a folder, or the address that it is served at",
+        "version": "of TensorFlow; with a local part for one wheel",
+        "target": "by default the one that this CPU is (archspec cpu)",
+        "package": PACKAGE,
+        "python": PYTHON,
+        "json": JSON,
+    }
+)
+def install_snippet(
+    _: Context,
+    at: str = "",
+    version: str = "2.14.1",
+    target: str = "",
+    package: str = "tensorflow-cpu",
+    python: str = "3.11",
+    json: bool = False,
+) -> None:
+    """Print what installs from an index: pip, uv and requirements lines, pinned by hash."""
+    from tfwheels import front
+
+    print(
+        front.describe_install(
+            at, version=version, target=target, package=package, python=python, as_json=json
+        ),
+        end="",
+    )
+
+
+@command(
+    {
+        "candidate": "the tuned wheel; by default the newest that this CPU can run",
+        "rounds": "each imports every arm twice; 20 by default, about 4 minutes",
+        "out": "the folder for startup.json; by default a new one in reports/",
+        "json": JSON,
+    }
+)
+def startup(
+    _: Context, candidate: str = "", rounds: str = "", out: str = "", json: bool = False
+) -> None:
+    """Measure what the tuned wheel adds to the time of `import tensorflow`."""
+    from tfbench.startup import command as starting
+
+    found = starting.measure_startup(candidate=candidate, rounds=rounds, out=out, as_json=json)
+    print(found[1], end="")
+
+
 @command({"json": JSON, "tests": "what the project's own tests need, too"})
 def doctor(_: Context, tests: bool = False, json: bool = False) -> None:
     """Say what this machine lacks, and the commands that mend it."""
@@ -387,7 +513,7 @@ def lint(_: Context) -> None:
 
 
 ns = Collection(
-    *(detect, targets, releases, plan, render, build, compare, selfcheck, report),
-    *(doctor, quickstart, test, lint),
+    *(detect, targets, releases, plan, render, build, audit, compare, startup, selfcheck, report),
+    *(publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

@@ -107,6 +107,7 @@ def _tag(python: str, machine: str) -> str:
 
 
 def _library(target: Target) -> KernelLibrary:
+    required = sorted(computing(target.features, target.family))
     return KernelLibrary(
         name=target.local,
         target=target.spec,
@@ -114,13 +115,13 @@ def _library(target: Target) -> KernelLibrary:
         size=1000,
         sha256="3" * 64,
         plan_key="4" * 64,
-        required_features=tuple(sorted(computing(target.features, target.family))),
+        required_features=tuple(required),
         flags=(f"-march={target.name}",),
         kernels=("cwise_op_tanh",),
         registrations=12,
         stay_stock={},
         floors={"GLIBC": "2.14"},
-        census={"AVX2": 1000},
+        census=dict.fromkeys((target.family, *required), 1000),
     )
 
 

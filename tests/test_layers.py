@@ -25,7 +25,8 @@ TFBUILD = (
 )
 TFWHEELS = (
     *("layout", "entry", "choosing", "pages", "gate", "folder", "bucket", "store", "catalog"),
-    *("publish", "remote", "upload", "dependencies", "snippet", "serve", "variants", "front"),
+    *("publish", "remote", "upload", "dependencies", "snippet", "serve", "variants", "leveled"),
+    *("offers", "summary", "front"),
 )
 PROBE = ("registry", "cases", "agreement", "smoke", "__main__")
 TFBENCH = {

@@ -228,11 +228,12 @@ def test_a_stock_wheel_that_is_published_later_comes_to_the_page(
 
 
 def test_a_dry_run_says_what_it_would_make_and_makes_nothing(
-    tmp_path: Path, wheels: Mapping[str, Path]
+    tmp_path: Path, wheels: Mapping[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = Folder(root=tmp_path / "none")
     (file,) = publish_variants([wheels["x86_64_v3"]], empty, now=NOW, dry_run=True)
     assert label(file) == "x86_64_v3"
+    assert f"{wheels['x86_64_v3'].name} as a variant: {file}" in capsys.readouterr().err
     assert not empty.root.exists()
 
 

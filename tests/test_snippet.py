@@ -40,7 +40,7 @@ PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{PYTHON.replace('.', '')}"
 NOW = "2026-01-02T03:04:05+00:00"
 WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
-ALONE = "PIP_CONFIG_FILE=/dev/null pip --isolated install"
+ALONE = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
 PAGE = (Listed(file=WHEEL, sha256="a" * 64),)
 WANTED = Wanted(
     base="https://example.org/tf",

@@ -10,7 +10,7 @@ from tfbuild import doctor, releases, settings, talk
 from tfbuild.errors import FailedTests
 
 TESTED_RELEASE = "2.14.1"
-_CODE = ("tasks.py", "build", "benchmarks", "tests")
+_CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")
 
 
 def lint() -> None:

@@ -179,7 +179,8 @@ def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:
     """What a wheel contains, as a record and as text. Raises WheelError."""
     path = Path(wheel).expanduser()
     if not path.is_file():
-        raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
+        what = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
+        raise WheelError(what, hint="Give the path of a .whl file")
     found = audit.audit(path, places=settings.places(), stock=_path(stock))
     return found, pretty(found) if as_json else audit.describe(found)
 

@@ -164,7 +164,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _not_whole(path: Path, why: Exception) -> WheelError:
-    hint = "Delete it, so that it is made or fetched again"
+    hint = "If it was made or fetched here, delete it, so that it is made or fetched again"
     return WheelError(f"{path.name} is not a whole wheel: {why}", hint=hint)
 
 

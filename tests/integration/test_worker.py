@@ -318,7 +318,7 @@ def test_meters_are_read_with_each_sample(run: Run) -> None:
 
 
 def test_a_comparison_says_what_its_arms_were(run: Run) -> None:
-    stock = run.result.baseline
+    stock = run.result.arms[0]
     assert (stock.name, stock.tensorflow, stock.threading) == ("stock", "2.14.1", "Eigen")
     assert stock.kernel_library is None
     assert stock.raised_kernels >= 1, "tf.data's, in the stock wheel, too"

@@ -57,7 +57,7 @@ def stock_and_dependencies(
     With `given` they are taken from that folder and nothing is fetched. Raises PythonError,
     WheelError where none is published or locked, DownloadError, ChecksumError, DiskError.
     """
-    tag = f"cp{python.replace('.', '')}"
+    tag = releases.python_tag(python)
     wheel = releases.stock_wheel(release, package, tag, platform.machine())
     lock = releases.dependency_lock(wheel).read_text(encoding="utf-8")
     pin = Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)

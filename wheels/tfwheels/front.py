@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from packaging.version import Version
-
-from tfbuild import audit, releases, settings, talk, tuned
-from tfbuild.download import sha256_of
-from tfbuild.errors import UsageError, WheelError
-from tfbuild.records import plain, pretty
+from tfbuild import releases, settings, talk
+from tfbuild.cpu import read_cpu
+from tfbuild.errors import CpuError, UsageError, WheelError
+from tfbuild.records import load, pretty
 from tfbuild.settings import Places
-from tfbuild.tuned import Tuned
 from tfbuild.wheel import read_identity
-from tfwheels import gate, publish, snippet, upload
-from tfwheels.choosing import Choice
+from tfwheels import gate, snippet, summary
 from tfwheels.dependencies import stock_and_dependencies
-from tfwheels.gate import Judgement
-from tfwheels.publish import Published
-from tfwheels.store import open_store
+from tfwheels.leveled import publish_variants
+from tfwheels.offers import Offer, Offers, Rule, offer_named, offer_pool
+from tfwheels.publish import publish
+from tfwheels.remote import check_url
+from tfwheels.store import Store, open_store
+from tfwheels.upload import upload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,97 +42,147 @@ class Wanted:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offered:
-    """A tuned wheel that may be published, and what was measured of it."""
-
-    wheel: Path
-    sha256: str
-    tuned: Tuned
-    judgement: Judgement
-
-
 def publish_wheels(wanted: Wanted, *, as_json: bool) -> str:
-    """Audit and judge the tuned wheels, then put them into the index that was named."""
+    """Audit and judge the tuned wheels, then put them into the index that was named.
+
+    What was typed is looked at first, so that a wrong option takes no time and leaves no trace.
+    """
+    _need_sense(wanted)
+    places = settings.places()
+    store = open_store(wanted.to) if wanted.to else None
+    rule = Rule(
+        comparisons=tuple(_comparisons(wanted.comparison)),
+        gated=wanted.gate,
+        now=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    named = tuple(_named_wheels(wanted.wheels))
+    offers = offer_named(named, rule, places) if named else offer_pool(rule, places)
+    if not wanted.rebuild:
+        _need_some(offers, places)
+    _warn(offers, gated=wanted.gate)
+    if store is None:
+        return _upload(offers, wanted, as_json=as_json)
+    return _publish(offers, store, wanted, rule.now, places, as_json=as_json)
+
+
+def _publish(
+    offers: Offers, store: Store, wanted: Wanted, now: str, places: Places, *, as_json: bool
+) -> str:
+    others = () if wanted.only_tuned else _stock_of(offers.made, wanted, places)
+    dry_run = wanted.dry_run
+    with contextlib.nullcontext() if dry_run else talk.step(f"publish to {store.where}"):
+        published = publish(
+            [*(each.wheel for each in offers.made), *others],
+            store,
+            judgements={each.entry.sha256: each.judgement for each in offers.made},
+            now=now,
+            rebuild=wanted.rebuild,
+            dry_run=dry_run,
+        )
+    if wanted.variants:
+        publish_variants([each.wheel for each in offers.made], store, now=now, dry_run=dry_run)
+    with contextlib.suppress(CpuError):
+        for line in summary.unserved(published, offers.made, read_cpu()):
+            talk.note(line)
+    if as_json:
+        return pretty(summary.fields(published, offers, store.where, dry_run=dry_run))
+    text = summary.describe(published, offers, store.where, dry_run=dry_run)
+    if dry_run or wanted.to.startswith("s3:"):
+        return text
+    at = shlex.quote(store.where)
+    return f"{text}\nTry it: invoke serve --at {at}\nUse it: invoke install-snippet --at {at}\n"
+
+
+def _upload(offers: Offers, wanted: Wanted, *, as_json: bool) -> str:
+    wheels = [each.wheel for each in offers.made]
+    sent = upload(wheels, wanted.upload, pages=wanted.simple, dry_run=wanted.dry_run)
+    if as_json:
+        return pretty(summary.upload_fields(sent, offers, wanted.upload))
+    return summary.describe_uploads(sent, offers, wanted.upload, dry_run=wanted.dry_run)
+
+
+# ---- what was typed ----
+
+
+def _need_sense(wanted: Wanted) -> None:
+    """Raises UsageError where an option is missing, or would do nothing."""
     if bool(wanted.to) == bool(wanted.upload):
         raise UsageError("name one place for the wheels", hint="--to DIR or --upload URL")
-    places = settings.places()
-    offered = [_offered(path, wanted, places) for path in _tuned_wheels(wanted, places)]
     if wanted.upload:
-        sent = upload.upload(
-            [each.wheel for each in offered],
-            wanted.upload,
-            pages=wanted.simple,
-            dry_run=wanted.dry_run,
-        )
-        return pretty(sent) if as_json else _uploads(sent, dry_run=wanted.dry_run)
-    others = () if wanted.only_tuned else _stock_of(offered, wanted, places)
-    published = publish.publish(
-        [*(each.wheel for each in offered), *others],
-        open_store(wanted.to),
-        judgements={each.sha256: each.judgement for each in offered},
-        now=datetime.now(UTC).isoformat(timespec="seconds"),
-        rebuild=wanted.rebuild,
-        dry_run=wanted.dry_run,
+        check_url(wanted.upload, "--upload")
+    if wanted.simple:
+        check_url(wanted.simple, "--simple")
+    idle = (
+        ("--simple", wanted.simple, "--to", wanted.to),
+        ("--only-tuned", wanted.only_tuned, "--upload", wanted.upload),
+        ("--rebuild", wanted.rebuild, "--upload", wanted.upload),
+        ("--variants", wanted.variants, "--upload", wanted.upload),
+        ("--dependencies", wanted.dependencies, "--upload", wanted.upload),
+        ("--dependencies", wanted.dependencies, "--only-tuned", wanted.only_tuned),
     )
-    if as_json:
-        return pretty(plain(published) | {"judgements": _judgements(offered)})
-    return _describe(published, wanted)
+    for option, given, other, beside in idle:
+        if given and beside:
+            raise UsageError(f"{option} does nothing with {other}", hint="Leave one of them out")
+    if wanted.dependencies and not Path(wanted.dependencies).expanduser().is_dir():
+        raise UsageError(f"--dependencies {wanted.dependencies} is no folder")
 
 
-def _tuned_wheels(wanted: Wanted, places: Places) -> tuple[Path, ...]:
-    """Those that were named, else all tuned ones of the pool that are not for comparing only."""
-    if wanted.wheels:
-        named = [Path(word).expanduser() for word in wanted.wheels.split(",") if word.strip()]
-        lost = next((path for path in named if not path.is_file()), None)
-        if lost is not None:
-            raise WheelError(f"there is no wheel {lost}", hint="Give the path of a .whl file")
-        return tuple(named)
-    found = [
-        path
-        for path in sorted(places.pool.glob("*.whl"))
-        if (facts := tuned.read_tuned(path)) is not None and not tuned.is_control(facts)
-    ]
-    if not found and not wanted.rebuild:
+def _paths(text: str) -> Iterator[Path]:
+    """Shells leave the ~ after a comma as it is."""
+    return (Path(word.strip()).expanduser() for word in text.split(",") if word.strip())
+
+
+def _named_wheels(text: str) -> Iterator[Path]:
+    """Each once. Raises WheelError for one that is not there."""
+    for path in {path.resolve(): path for path in _paths(text)}.values():
+        if path.is_dir():
+            raise WheelError(f"{path} is a folder", hint="Give paths of .whl files")
+        if not path.is_file():
+            raise WheelError(f"there is no wheel {path}", hint="Give the path of a .whl file")
+        yield path
+
+
+def _comparisons(text: str) -> Iterator[Path]:
+    """Raises RecordError for one that cannot be read."""
+    for path in _paths(text):
+        file = path / gate.COMPARISON if path.is_dir() else path
+        load(file, schema=gate.SCHEMA)
+        yield file
+
+
+# ---- what is published ----
+
+
+def _need_some(offers: Offers, places: Places) -> None:
+    """Raises why the first wheel was refused when none is left, or that there is none."""
+    if offers.made:
+        return
+    if not offers.refused:
         raise WheelError(
             f"there is no tuned wheel in {places.pool}",
             hint="Make one (invoke build), or name some with --wheels",
         )
-    return tuple(found)
+    first, *others = offers.refused.values()
+    for error in others:
+        talk.warn(f"left out: {error.message}")
+    raise first
 
 
-def _offered(path: Path, wanted: Wanted, places: Places) -> Offered:
-    """Raises AuditError, GateError, WheelError for a wheel that must not be handed out."""
-    facts = tuned.read_tuned(path)
-    if facts is None:
-        raise WheelError(
-            f"{path.name} is not a tuned wheel",
-            hint="The stock wheel and its dependencies are published with the tuned ones",
-        )
-    with talk.step(f"audit {path.name}"):
-        audit.judge(audit.audit(path, places=places))
-    sha256 = sha256_of(path)
-    named = [Path(word) for word in wanted.comparison.split(",") if word.strip()]
-    files = named or gate.find_comparisons(places.reports, sha256)
-    judged = gate.judge if wanted.gate else gate.examine
-    judgement = judged(path.name, sha256, facts, [_comparison(each) for each in files])
-    for gap in () if wanted.gate else (*judgement.faults, *judgement.gaps):
-        talk.warn(f"{path.name}: {gap}")
-    if judgement.silent:
-        talk.note(f"{path.name}: nothing was measured of {', '.join(judgement.silent)}")
-    return Offered(wheel=path, sha256=sha256, tuned=facts, judgement=judgement)
+def _warn(offers: Offers, *, gated: bool) -> None:
+    """Of wheels that were left out, and of those that are published against what was measured."""
+    for error in offers.refused.values():
+        talk.warn(f"left out: {error.message}")
+    for each in () if gated else offers.made:
+        for what in (*each.judgement.faults, *each.judgement.gaps):
+            talk.warn(f"{each.entry.file}: {what}")
 
 
-def _comparison(path: Path) -> Path:
-    return path / gate.COMPARISON if path.is_dir() else path
-
-
-def _stock_of(offered: Iterable[Offered], wanted: Wanted, places: Places) -> tuple[Path, ...]:
+def _stock_of(made: Iterable[Offer], wanted: Wanted, places: Places) -> tuple[Path, ...]:
     """The stock wheels of what is offered and all that they need, each once."""
     kinds = {
-        (facts.release, identity.name, identity.python)
-        for each in offered
-        for facts, identity in [(each.tuned, read_identity(each.wheel))]
+        (each.tuned.release, identity.name, identity.python)
+        for each in made
+        for identity in [read_identity(each.wheel)]
     }
     given = Path(wanted.dependencies).expanduser() if wanted.dependencies else None
     found: dict[str, Path] = {}
@@ -142,51 +192,6 @@ def _stock_of(offered: Iterable[Offered], wanted: Wanted, places: Places) -> tup
             paths = stock_and_dependencies(known, package, python, places, given=given)
         found |= {path.name: path for path in paths}
     return tuple(found.values())
-
-
-def _judgements(offered: Iterable[Offered]) -> dict[str, object]:
-    return {
-        each.wheel.name: {
-            "verdicts": each.judgement.verdicts,
-            "faults": each.judgement.faults,
-            "gaps": each.judgement.gaps,
-            "silent": each.judgement.silent,
-        }
-        for each in offered
-    }
-
-
-def _uploads(sent: Sequence[upload.Upload], *, dry_run: bool) -> str:
-    lines = [f"{each.state.value:<14} {each.wheel.name}" for each in sent]
-    if dry_run:
-        lines.append("nothing was sent (--dry-run)")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _describe(published: Published, wanted: Wanted) -> str:
-    """What was added, then what every target gets of the versions that were given."""
-    verb = "would be added" if wanted.dry_run else "added"
-    counts = (
-        f"{talk.count(len(published.added), 'wheel')} {verb}, {len(published.present)} were there, "
-        f"{talk.count(len(published.pages), 'page')} changed"
-    )
-    lines = [f"{wanted.to}: {counts}"]
-    for version, targets in _by_version(published.choices).items():
-        lines.append(f"{version:<32} {' '.join(targets)}")
-    if not wanted.dry_run:
-        lines.append(f"Try it: invoke serve --at {wanted.to}")
-        lines.append(f"Install from it: invoke install-snippet --at {wanted.to}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _by_version(choices: Mapping[str, Sequence[Choice]]) -> dict[str, list[str]]:
-    """The TensorFlow wheels that were chosen, newest first, with the targets that get them."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for target, chosen in choices.items():
-        for version in {choice.entry.version for choice in chosen}:
-            found[version].append(target)
-    order = sorted(found, key=Version, reverse=True)
-    return {version: found[version] for version in order}
 
 
 def describe_install(

@@ -103,10 +103,11 @@ def judge(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> 
             hint="--no-gate publishes it with this verdict beside it",
         )
     if not seen.verdicts:
+        measure = f"invoke compare{' --thorough' if seen.gaps else ''} --candidate wheels/{file}"
         raise GateError(
             f"{file} has no verdict: {'; '.join(seen.gaps) or 'no comparison is about it'}",
-            hint="Measure it, and longer: invoke compare --thorough --candidate PATH, on a CPU "
-            f"that runs {' or '.join(tuned.targets)}",
+            hint=f"Measure it: {measure}, on a CPU that runs {' or '.join(tuned.targets)}; or name "
+            "what was measured elsewhere: --comparison PATH",
         )
     return seen
 
@@ -133,7 +134,7 @@ def examine(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -
 def publishable(fields: Fields) -> bytes:
     """A comparison without what names the machine's folders or its user, in canonical form.
 
-    Of every path the last part is left, `stock` of /home/ann/arms/stock, and of every text the
+    Of every path the last part is left, `stock` of /srv/ann/arms/stock, and of every text the
     first line: below it stands what a worker printed. It is still a comparison.
     """
     return (canonical(_without_paths(fields)) + "\n").encode()

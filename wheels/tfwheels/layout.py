@@ -22,6 +22,8 @@ HTML = "index.html"
 JSON = "index.json"
 _POOL = "pool"
 _SIMPLE = "simple"
+VARIANTS = "variants"
+_POOLS = (f"{_POOL}/", f"{VARIANTS}/{_POOL}/")
 
 _WHEEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl")
 _PROJECT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -81,6 +83,26 @@ def folder_key(target: str = "", project: str = "") -> str:
     return f"{_SIMPLE}/{target}/{project}/"
 
 
+def variant_key(project: str, file: str) -> str:
+    """Where a wheel stands that is a variant (PEP 825); its METADATA is beside it."""
+    return f"{VARIANTS}/{pool_key(project, file)}"
+
+
+def meaning_key(project: str, file: str, sha256: str) -> str:
+    """Where `file` stands, which says what a release's variants are: its hash is in the key, since
+    it changes with each new variant, and a page must never lead to other bytes than it says."""
+    _need(_PROJECT, project, "the normalized name of a package")
+    return f"{VARIANTS}/{_POOL}/{project}/{sha256[:16]}/{file}"
+
+
+def variants_folder(project: str = "") -> str:
+    """The folder of a page of variants: the projects, or a project's files."""
+    if not project:
+        return f"{VARIANTS}/{_SIMPLE}/"
+    _need(_PROJECT, project, "the normalized name of a package")
+    return f"{VARIANTS}/{_SIMPLE}/{project}/"
+
+
 def link(key: str, *, folder: str) -> str:
     """The URL of a key as a page in `folder` gives it; the `+` of a local version is quoted, since
     some object stores read it as a space."""
@@ -118,7 +140,7 @@ def manifest(files: Mapping[str, Digest]) -> tuple[StoredObject, ...]:
 
 
 def _stored(key: str, file: str, digest: Digest) -> StoredObject:
-    pooled = file.startswith(f"{_POOL}/")
+    pooled = file.startswith(_POOLS)
     return StoredObject(
         key=key,
         file=file,
@@ -135,7 +157,7 @@ def _folder_of(file: str) -> tuple[str, ...]:
 
 
 def _order(file: str) -> tuple[bool, int, str]:
-    return not file.startswith(f"{_POOL}/"), -file.count("/"), file
+    return not file.startswith(_POOLS), -file.count("/"), file
 
 
 def _need(pattern: re.Pattern[str], name: str, what: str) -> None:

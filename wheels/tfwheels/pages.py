@@ -64,12 +64,12 @@ def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, byt
     for target in targets:
         listed = {project.name: project.listed(target) for project in projects}
         present = {name: files for name, files in listed.items() if files}
-        pages |= _keyed(folder_key(target.name), _project_list(present))
+        pages |= keyed(folder_key(target.name), project_list(present))
         for name, files in present.items():
             folder = folder_key(target.name, name)
             if files not in known:
                 known[files] = _project_page(folder, name, files)
-            pages |= _keyed(folder, known[files])
+            pages |= keyed(folder, known[files])
     return {key: text.encode() for key, text in pages.items()}
 
 
@@ -99,30 +99,40 @@ def _once(entries: Iterable[Entry]) -> Mapping[str, Entry]:
     return found
 
 
-def _keyed(folder: str, page: Mapping[str, str]) -> dict[str, str]:
-    return {folder + file: text for file, text in page.items()}
-
-
-def _project_page(folder: str, name: str, files: tuple[Entry, ...]) -> dict[str, str]:
+def _project_page(folder: str, name: str, entries: tuple[Entry, ...]) -> dict[str, str]:
     """The page of one project. All links are relative, so it is the same for all targets that list
     the same files."""
-    refuse_ambiguous(folder, (entry.file for entry in files))
-    page = ProjectDetail(
-        meta=_META,
-        name=name,
-        files=tuple(_file(entry, folder) for entry in files),
-        versions=_Sorted(entry.version for entry in files),
-    )
+    refuse_ambiguous(folder, (entry.file for entry in entries))
+    files = [linked(entry, pool_key(entry.name, entry.file), folder) for entry in entries]
+    return project_page(name, files, (entry.version for entry in entries))
+
+
+# ---- what any page of files is made of ----
+
+
+def project_page(name: str, files: Iterable[File], versions: Iterable[str]) -> dict[str, str]:
+    """The page of a project in both forms, by file name."""
+    page = ProjectDetail(meta=_META, name=name, files=tuple(files), versions=_Sorted(versions))
     return {
         HTML: _TO_HTML.serialize_project_page(page),
         JSON: _TO_JSON.serialize_project_page(page),
     }
 
 
-def _file(entry: Entry, folder: str) -> File:
+def project_list(names: Iterable[str]) -> dict[str, str]:
+    """The page that leads to these projects in both forms, by file name."""
+    page = ProjectList(_META, _Sorted(ProjectListElement(name) for name in names))
+    return {
+        HTML: _TO_HTML.serialize_project_list(page),
+        JSON: _TO_JSON.serialize_project_list(page),
+    }
+
+
+def linked(entry: Entry, key: str, folder: str) -> File:
+    """A wheel that stands at `key`, as a page in `folder` lists it."""
     return File(
         filename=entry.file,
-        url=link(pool_key(entry.name, entry.file), folder=folder),
+        url=link(key, folder=folder),
         hashes={"sha256": entry.sha256},
         requires_python=entry.requires_python or None,
         dist_info_metadata={"sha256": entry.metadata_sha256},
@@ -131,12 +141,9 @@ def _file(entry: Entry, folder: str) -> File:
     )
 
 
-def _project_list(names: Iterable[str]) -> dict[str, str]:
-    page = ProjectList(_META, _Sorted(ProjectListElement(name) for name in names))
-    return {
-        HTML: _TO_HTML.serialize_project_list(page),
-        JSON: _TO_JSON.serialize_project_list(page),
-    }
+def keyed(folder: str, page: Mapping[str, str]) -> dict[str, str]:
+    """A page by the keys of its files."""
+    return {folder + file: text for file, text in page.items()}
 
 
 def _targets_page(targets: Iterable[Target]) -> str:

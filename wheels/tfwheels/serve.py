@@ -209,7 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(at: str, port: str) -> None:
     """Serve the tree in the folder `at` until Ctrl-C. Without a port it is 8000, or any other that
     is free. Raises UsageError, or HostError where the port is taken."""
-    root = Path(at)
+    if not at:
+        raise UsageError("name the tree", hint="--at DIR")
+    root = Path(at).expanduser()
     if not (root / "simple").is_dir():
         raise UsageError(
             f"{at} holds no published tree: it has no simple/",

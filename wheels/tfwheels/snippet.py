@@ -30,7 +30,7 @@ from tfwheels.dependencies import Pinned, read_lock
 from tfwheels.layout import JSON, folder_key
 from tfwheels.remote import Credentials, check_url, is_here, open_index
 
-_ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated install"
+_ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
 """pip without its settings: they may name other indexes, which it would ask too."""
 _BY_HASH = "pip install --require-hashes --no-deps"
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
@@ -153,7 +153,7 @@ def _pick(wanted: Wanted, listed: Iterable[Listed]) -> Listed:
         version = Version(wanted.version)
     except InvalidVersion:
         raise UsageError(f"{wanted.version!r} is no version") from None
-    tag, family = f"cp{wanted.python.replace('.', '')}", parse_target(wanted.target).family
+    tag, family = releases.python_tag(wanted.python), parse_target(wanted.target).family
     found, versions = [], set()
     for each in listed:
         _, seen, _, tags = parse_wheel_filename(each.file)
@@ -225,7 +225,7 @@ def _base(at: str, folder: Path | None) -> str:
 
 def _locked(wanted: Wanted) -> tuple[str, tuple[Pinned, ...]]:
     """The lock that is shipped for the release, and what it pins; nothing where there is none."""
-    tag, machine = f"cp{wanted.python.replace('.', '')}", parse_target(wanted.target).family
+    tag, machine = releases.python_tag(wanted.python), parse_target(wanted.target).family
     try:
         version = Version(wanted.version).public
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)

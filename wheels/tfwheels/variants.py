@@ -5,7 +5,8 @@ means; PEP 850 says who can tell whether a host has it. Both are drafts. An inst
 know them passes such a file over, and takes the plain wheel of the same version beside it.
 
 Levels are all that installers can tell of a CPU today (uv 0.13 knows x86_64 :: level :: v1 to v4),
-so a wheel may only be a variant when everything in it is within a level.
+so a wheel may only be a variant when every instruction in it is within a level. That is decided by
+the census of its kernel libraries, which `invoke audit` has held against their bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def level_of(features: Iterable[str]) -> str | None:
 def label_of(tuned: Tuned, file: str) -> str:
     """The label of a tuned wheel: x86_64_v3 or x86_64_v4, as the stock code in it needs AVX.
 
-    Raises PublishError where a library needs what no level has, or was not looked into.
+    Counted are the features that its kernel libraries ask for and those that their instructions
+    need. Raises PublishError where no level has one of them, where it is not known what an
+    instruction needs, and where nobody counted.
     """
     unproven = sorted(library.name for library in tuned.libraries if not library.census)
     if unproven:
@@ -62,12 +65,17 @@ def label_of(tuned: Tuned, file: str) -> str:
             f"{file} can be no variant: nobody counted the instructions of {', '.join(unproven)}",
             hint="Build it anew, then run: invoke audit",
         )
-    needed = {name for library in tuned.libraries for name in library.required_features}
-    level = level_of(needed | STOCK_BASELINE)
+    used = {
+        name
+        for library in tuned.libraries
+        for name in (*library.required_features, *library.census)
+        if name != _NAMESPACE  # the census has what every x86-64 CPU runs under this name
+    }
+    level = level_of(used | STOCK_BASELINE)
     if level is None:
-        beyond = ", ".join(sorted(needed - LEVELS["v4"]))
+        beyond = ", ".join(sorted(used - LEVELS["v4"]))
         raise PublishError(
-            f"{file} can be no variant: no x86-64 level has {beyond}",
+            f"{file} can be no variant: no x86-64 level is known to have {beyond}",
             hint="Build one for a level: --arch x86_64_v3, or x86_64_v4",
         )
     return f"x86_64_{level}"
@@ -85,37 +93,15 @@ def variant_name(file: str, label: str) -> str:
         raise PublishError(f"{file} is not the name of a wheel") from error
 
 
-def make_variants(wheels: Sequence[Path], out_dir: Path) -> tuple[Path, ...]:
-    """Write each tuned wheel as a variant. Raises PublishError before anything is written when a
-    wheel is not tuned, is in no level, or another one is of the same level."""
-    labels = {wheel: _label(wheel) for wheel in wheels}
-    taken: dict[str, Path] = {}
-    for wheel, label in labels.items():
-        first = taken.setdefault(variant_name(wheel.name, label), wheel)
-        if first != wheel:
-            raise PublishError(
-                f"{first.name} and {wheel.name} would both be {label}",
-                hint="An installer cannot tell them apart: name one of them",
-            )
-    return tuple(_write(wheel, label, out_dir) for wheel, label in labels.items())
-
-
 def make_variant(wheel: Path, out_dir: Path) -> Path:
     """Write a tuned wheel as a variant of the plain wheel of its public version.
 
     The same wheel gives the same bytes. Raises PublishError, WheelError, DiskError or BusyError.
     """
-    return _write(wheel, _label(wheel), out_dir)
-
-
-def _label(wheel: Path) -> str:
     tuned = read_tuned(wheel)
     if tuned is None:
         raise PublishError(f"{wheel.name} is not a tuned wheel, so it is the plain one")
-    return label_of(tuned, wheel.name)
-
-
-def _write(wheel: Path, label: str, out_dir: Path) -> Path:
+    label = label_of(tuned, wheel.name)
     content = {FILE: _json([label])}
     return repack(wheel, local=None, label=label, add={}, out_dir=out_dir, dist_info_files=content)
 

@@ -1,0 +1,408 @@
+"""What `invoke publish` makes of its options, with small wheels that pass a real audit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import invented
+from tests.audited import sound_wheel
+from tests.judged import compared
+from tests.published import entry_of, stand_in, tuned_for, written
+
+from tfbuild import settings
+from tfbuild.cpu import Cpu
+from tfbuild.errors import (
+    AuditError,
+    GateError,
+    PublishError,
+    RecordError,
+    TensorwrightError,
+    UsageError,
+    WheelError,
+)
+from tfbuild.settings import Places
+from tfbuild.targets import STOCK_FLAGS, all_targets, parse_target
+from tfwheels.choosing import choose
+from tfwheels.entry import Entry, Verdict
+from tfwheels.front import Wanted, publish_wheels
+from tfwheels.gate import Judgement
+from tfwheels.offers import Offer, Offers
+from tfwheels.publish import Published
+from tfwheels.summary import describe, describe_uploads, unserved, verdicts_of
+from tfwheels.upload import State, Upload
+
+SOUND = "tensorflow_cpu-2.14.1+tried-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+FASTER = "faster, 1.300x (1.200 to 1.400) on a CPU"
+NOTHING = Judgement(verdicts=(), faults=(), gaps=(), silent=(), published={})
+
+UPLOAD = {"to": "", "upload": "https://i.example", "only_tuned": False}
+
+Publish = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wheel = sound_wheel(tmp_path_factory.mktemp("made"))
+    assert wheel.name == SOUND
+    return wheel
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    """A checkout of its own, with an empty pool."""
+    root = tmp_path / "checkout"
+    found = Places(root=root, cache=tmp_path / "cache", pool=root / "wheels")
+    found.pool.mkdir(parents=True)
+    monkeypatch.setattr(settings, "places", lambda: found)
+    return found
+
+
+@pytest.fixture
+def sound(places: Places, made: Path) -> Path:
+    """The pool's one wheel that is what it says."""
+    return Path(shutil.copy(made, places.pool))
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def publish(index: Path) -> Publish:
+    """Without the stock wheel, which these wheels were not made from."""
+
+    def run(*, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401  (of Wanted)
+        given: dict[str, Any] = {"to": str(index), "only_tuned": True} | options
+        return publish_wheels(Wanted(**given), as_json=as_json)
+
+    return run
+
+
+def of_schema_1(folder: Path) -> Path:
+    """A wheel of before there were wheels for a fleet."""
+    stem = "tensorflow_cpu-2.14.1+older"
+    record = {f"{stem}.dist-info/tuned.json": b'{"schema": 1, "target": "zen4"}'}
+    return written(folder / f"{stem}-cp311-cp311-manylinux_2_17_x86_64.whl", record)
+
+
+# ---- which wheels ----
+
+
+@pytest.mark.toolchain
+def test_the_first_line_says_what_happened_and_a_table_says_who_gets_what(
+    sound: Path, publish: Publish, places: Places, index: Path
+) -> None:
+    compared(places.reports / "one", sound)
+    lines = publish().splitlines()
+    assert lines[0].startswith(f"{index}: 1 wheel added, 0 there already, ")
+    assert lines[2].split() == ["wheel", "verdict", "targets"]
+    assert lines[3].startswith(f"tensorflow-cpu 2.14.1+tried cp311  {FASTER}  haswell broadwell")
+    assert lines[-2:] == [
+        f"Try it: invoke serve --at {index}",
+        f"Use it: invoke install-snippet --at {index}",
+    ]
+    assert (index / "pool" / "tensorflow-cpu" / SOUND).is_file()
+
+
+@pytest.mark.toolchain
+def test_the_same_again_adds_nothing_and_still_says_the_verdict(
+    sound: Path, publish: Publish, places: Places, index: Path
+) -> None:
+    compared(places.reports / "one", sound)
+    first = publish()
+    shutil.rmtree(places.reports)
+    again = publish(gate=False)
+    assert again.startswith(f"{index}: 0 wheels added, 1 there already, 0 pages changed\n")
+    assert again.splitlines()[1:] == first.splitlines()[1:]
+
+
+@pytest.mark.toolchain
+@pytest.mark.usefixtures("sound")
+def test_a_dry_run_says_the_same_and_writes_nothing(publish: Publish, index: Path) -> None:
+    said = publish(gate=False, dry_run=True)
+    assert not index.exists()
+    done = publish(gate=False)
+    assert said.startswith(f"{index}: 1 wheel would be added, 0 there already, ")
+    assert "pages would change" in said
+    assert said.splitlines()[1:] == done.splitlines()[1 : said.count("\n")]
+
+
+@pytest.mark.toolchain
+def test_of_the_pool_comes_what_may_and_of_the_rest_the_reason(
+    sound: Path, publish: Publish, places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared(places.reports / "one", sound)
+    false = stand_in(places.pool, "2.14.1+zen4", targets=("zen4",))
+    older = of_schema_1(places.pool)
+    stand_in(places.pool, "2.14.1+control", targets=(STOCK_FLAGS,))
+    stand_in(places.pool, "2.14.1")
+    torn = places.pool / "torn-1.0-py3-none-any.whl"
+    torn.write_bytes(sound.read_bytes()[:1000])
+    found = json.loads(publish(as_json=True))
+    assert found["added"] == [SOUND]
+    assert {*found["left_out"]} == {false.name, older.name, torn.name}
+    said = capsys.readouterr()
+    warned = [line for line in said.err.splitlines() if line.startswith("warning: left out: ")]
+    assert len(warned) == 3
+    assert said.out == ""
+    assert f"{older.name} has tuned.json of schema 1, this version reads 2" in said.err
+    assert f"{false.name} is not what it says: " in said.err
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("bad", ["false", "older", "torn", "stock", "control"])
+def test_a_wheel_that_was_named_stops_the_whole(
+    bad: str, sound: Path, publish: Publish, tmp_path: Path, index: Path
+) -> None:
+    torn = tmp_path / sound.name
+    torn.write_bytes(sound.read_bytes()[:1000])
+    wheels: dict[str, tuple[Path, type[TensorwrightError]]] = {
+        "false": (stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)), AuditError),
+        "older": (of_schema_1(tmp_path), WheelError),
+        "torn": (torn, WheelError),
+        "stock": (stand_in(tmp_path, "2.14.1"), WheelError),
+        "control": (stand_in(tmp_path, "2.14.1+c", targets=(STOCK_FLAGS,)), PublishError),
+    }
+    path, error = wheels[bad]
+    with pytest.raises(error, match=path.name.replace("+", r"\+")):
+        publish(wheels=f"{sound},{path}", gate=False)
+    assert not index.exists()
+
+
+@pytest.mark.toolchain
+def test_a_pool_with_nothing_to_publish_is_an_error(
+    sound: Path, publish: Publish, places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_schema_1(places.pool)
+    with pytest.raises(WheelError, match="schema 1"):
+        publish()
+    assert f"left out: {sound.name} has no verdict" in capsys.readouterr().err
+    for path in places.pool.iterdir():
+        path.unlink()
+    with pytest.raises(WheelError, match="there is no tuned wheel"):
+        publish()
+
+
+@pytest.mark.toolchain
+def test_an_index_is_made_anew_without_a_wheel_that_may_be_published(
+    sound: Path, publish: Publish, index: Path
+) -> None:
+    publish(gate=False)
+    (index / "catalog.json").write_bytes(b"")
+    with pytest.raises(RecordError):
+        publish(gate=False)
+    assert publish(rebuild=True).startswith(f"{index}: 0 wheels added, 0 there already, ")
+    assert sound.name in (index / "catalog.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.toolchain
+def test_a_wheel_that_is_named_twice_is_published_once(
+    sound: Path, publish: Publish, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = sound.parent / ".." / sound.parent.name / sound.name
+    publish(wheels=f"{sound}, {again},", gate=False)
+    assert capsys.readouterr().err.count("audit ") == 1
+
+
+# ---- what was measured ----
+
+
+@pytest.mark.toolchain
+def test_the_gate_takes_a_comparison_by_name_or_folder(
+    sound: Path, publish: Publish, tmp_path: Path, index: Path
+) -> None:
+    with pytest.raises(GateError, match="has no verdict: no comparison is about it"):
+        publish()
+    assert not index.exists()
+    compared(tmp_path / "measured", sound)
+    assert FASTER in publish(comparison=str(tmp_path / "measured"), dry_run=True)
+    assert FASTER in publish(comparison=str(tmp_path / "measured" / "comparison.json"))
+
+
+@pytest.mark.toolchain
+def test_a_comparison_of_another_wheel_is_no_verdict(
+    sound: Path, publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared(tmp_path / "other", stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)))
+    options = {"wheels": str(sound), "comparison": str(tmp_path / "other")}
+    with pytest.raises(GateError, match="is not about it"):
+        publish(**options)
+    assert "cp311  none     haswell" in publish(**options, gate=False)
+    assert "is not about it" in capsys.readouterr().err
+
+
+@pytest.mark.toolchain
+def test_a_loss_is_published_only_when_told_and_stands_in_the_summary(
+    sound: Path, publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared(tmp_path / "measured", sound)
+    path = tmp_path / "measured" / "comparison.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields["overall"][0]["speedup"] |= {
+        "verdict": "slower",
+        "interval": {"value": 0.9, "low": 0.85, "high": 0.95},
+    }
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    with pytest.raises(GateError, match=r"slower over all workloads .*0\.900x"):
+        publish(comparison=str(path))
+    assert "slower, 0.900x (0.850 to 0.950) on a CPU" in publish(comparison=str(path), gate=False)
+    assert "warning: " in capsys.readouterr().err
+
+
+# ---- options ----
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"to": ""}, UsageError, "name one place"),
+        ({"upload": "https://here.example"}, UsageError, "name one place"),
+        ({"simple": "https://here.example"}, UsageError, "--simple does nothing with --to"),
+        ({"to": "", "upload": "nowhere"}, UsageError, "--upload takes an address"),
+        (UPLOAD | {"simple": "http://u:secret@i.example"}, UsageError, "--simple takes an address"),
+        (UPLOAD | {"rebuild": True}, UsageError, "--rebuild does nothing with --upload"),
+        (UPLOAD | {"only_tuned": True}, UsageError, "--only-tuned does nothing with --upload"),
+        (UPLOAD | {"variants": True}, UsageError, "--variants does nothing with --upload"),
+        ({"dependencies": "."}, UsageError, "--dependencies does nothing with --only-tuned"),
+        ({"dependencies": "no-such", "only_tuned": False}, UsageError, "is no folder"),
+        ({"to": "ftp://here"}, UsageError, "--to ftp: is no place"),
+        ({"comparison": "no-such.json"}, RecordError, "cannot read no-such.json"),
+        ({"wheels": "no-such.whl"}, WheelError, "there is no wheel no-such.whl"),
+        ({"wheels": "."}, WheelError, "is a folder"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_refused_before_any_wheel_is_looked_at(
+    options: dict[str, Any],
+    error: type[TensorwrightError],
+    message: str,
+    publish: Publish,
+    places: Places,
+    index: Path,
+) -> None:
+    of_schema_1(places.pool)
+    with pytest.raises(error, match=message):
+        publish(**options)
+    assert not index.exists()
+
+
+@pytest.mark.usefixtures("places")
+def test_a_torn_comparison_is_refused(publish: Publish, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.json"
+    torn.write_text('{"schema": 2, "arms"')
+    with pytest.raises(RecordError, match=r"torn\.json is not whole JSON"):
+        publish(comparison=str(torn))
+
+
+# ---- the summary ----
+
+ENTRIES = (
+    entry_of("2.14.1"),
+    entry_of("2.14.1", python="cp310"),
+    entry_of("2.14.1+x86.64.v3", targets=("x86_64_v3",)),
+    entry_of("2.14.1+fleet", targets=("zen4", "haswell")),
+)
+CHOICES = {target.name: choose(ENTRIES, target) for target in all_targets("x86_64")}
+PUBLISHED = Published(added=("a", "b"), present=("c",), pages=("d",), choices=CHOICES)
+NO_OFFERS = Offers(made=(), refused={})
+
+
+def offer(*targets: str, version: str) -> Offer:
+    entry = entry_of(version, targets=targets)
+    return Offer(wheel=Path(entry.file), entry=entry, tuned=tuned_for(targets), judgement=NOTHING)
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """What each wheel's first line says, by version and Python."""
+    words = (line.split() for line in text.splitlines() if line.startswith("tensorflow-cpu"))
+    return {" ".join(each[1:3]): each[3:] for each in words}
+
+
+def test_each_python_has_a_row_of_its_own() -> None:
+    found = rows(describe(PUBLISHED, NO_OFFERS, "here", dry_run=False))
+    assert list(found) == [
+        *("2.14.1+x86.64.v3 cp311", "2.14.1+fleet cp311", "2.14.1 cp311", "2.14.1 cp310")
+    ]
+    assert found["2.14.1 cp310"][:3] == ["stock", "x86_64", "x86_64_v2"]
+    assert found["2.14.1 cp311"][:3] == ["stock", "x86_64", "x86_64_v2"]
+    assert found["2.14.1+x86.64.v3 cp311"][1:3] == ["x86_64_v3", "x86_64_v4"]
+
+
+def test_every_target_stands_in_the_table() -> None:
+    text = describe(PUBLISHED, NO_OFFERS, "here", dry_run=False)
+    assert set(CHOICES) <= set(text.split())
+
+
+def test_a_wheel_that_no_page_lists_says_why() -> None:
+    everywhere = offer("haswell", version="2.14.1+haswell")
+    nowhere = offer("sapphirerapids+sha512", version="2.14.1+odd")
+    text = describe(
+        PUBLISHED, Offers(made=(everywhere, nowhere), refused={}), "here", dry_run=False
+    )
+    assert "2.14.1+haswell cp311    none" in text
+    found = rows(text)
+    assert " ".join(found["2.14.1+haswell cp311"]).endswith("no page: others are nearer")
+    assert " ".join(found["2.14.1+odd cp311"]).endswith("no page: no target has all that it needs")
+
+
+def verdict(target: str) -> Verdict:
+    words = {"verdict": "within noise", "cpu": "EPYC [9]", "file": "f", "sha256": "0"}
+    return Verdict(target=target, speedup=1.0, low=0.99, high=1.01, **words)
+
+
+def test_a_fleet_has_a_line_for_each_target() -> None:
+    (*_, fleet) = ENTRIES
+    assert verdicts_of(fleet, [verdict("haswell")]).splitlines() == [
+        "haswell: within noise, 1.000x (0.990 to 1.010) on EPYC [9]",
+        "zen4: none",
+    ]
+
+
+def test_what_is_published_is_written_as_it_is() -> None:
+    """No word of a CPU or a folder is taken for markup or an emoji."""
+    made = offer("zen4", version="2.14.1+zen4")
+    judgement = Judgement(verdicts=(verdict("zen4"),), faults=(), gaps=(), silent=(), published={})
+    offers = Offers(
+        made=(Offer(wheel=made.wheel, entry=made.entry, tuned=made.tuned, judgement=judgement),),
+        refused={},
+    )
+    text = describe(PUBLISHED, offers, "/srv/[bold]:boom:", dry_run=True)
+    assert text.startswith("/srv/[bold]:boom:: 2 wheels would be added, 1 there already, ")
+    assert "on EPYC [9]" in text
+
+
+def cpu_of(name: str, *more: str) -> Cpu:
+    """A CPU of a target, with features that others of it have not."""
+    target = parse_target(name)
+    return dataclasses.replace(invented.host().cpu, features=target.features | {*more})
+
+
+def test_a_wheel_that_only_this_cpu_of_its_target_runs_is_pointed_out() -> None:
+    native = offer("icelake+avx512_bf16/sapphirerapids", version="2.14.1+native")
+    entries: tuple[Entry, ...] = (entry_of("2.14.1"), native.entry)
+    choices = {target.name: choose(entries, target) for target in all_targets("x86_64")}
+    published = Published(added=(), present=(), pages=(), choices=choices)
+    (line,) = unserved(published, [native], cpu_of("icelake", "avx512_bf16"))
+    assert line.startswith(
+        "this CPU runs 2.14.1+native, but simple/icelake/ lists 2.14.1, as icelake lacks "
+        "avx512_bf16; "
+    )
+    assert list(unserved(published, [native], cpu_of("icelake"))) == []
+    assert list(unserved(published, [native], cpu_of("sapphirerapids"))) == []
+
+
+def test_an_upload_says_how_many_and_what_each_is() -> None:
+    made = offer("zen4", version="2.14.1+zen4")
+    sent = [
+        Upload(wheel=made.wheel, project="tensorflow-cpu", sha256="0", state=State.SENT),
+    ]
+    text = describe_uploads(sent, Offers(made=(made,), refused={}), "https://i", dry_run=False)
+    assert text.splitlines()[0] == "https://i: 1 wheel sent, 0 there already"
+    assert text.splitlines()[-1] == "tensorflow-cpu 2.14.1+zen4 cp311  none     sent"

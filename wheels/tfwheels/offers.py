@@ -1,0 +1,84 @@
+"""The tuned wheels that are to be published: what each says of itself, audited and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import audit, talk
+from tfbuild.errors import AuditError, GateError, PublishError, TensorwrightError, WheelError
+from tfbuild.settings import Places
+from tfbuild.tuned import Tuned, is_control, read_tuned
+from tfwheels import gate
+from tfwheels.entry import Entry, read_entry
+from tfwheels.gate import Judgement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """How wheels are judged: by `comparisons`, or by those in the reports where none are given.
+    Without `gated` they are published whatever was measured."""
+
+    comparisons: tuple[Path, ...]
+    gated: bool
+    now: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A tuned wheel that may be published, and what was measured of it."""
+
+    wheel: Path
+    entry: Entry
+    tuned: Tuned
+    judgement: Judgement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offers:
+    """`refused` says of each wheel that was left out why, by its file name."""
+
+    made: tuple[Offer, ...]
+    refused: Mapping[str, TensorwrightError]
+
+
+def offer(path: Path, rule: Rule, places: Places) -> Offer:
+    """Raises WheelError, PublishError, AuditError, GateError for a wheel that must not be handed
+    out, and RecordError for a comparison that is none."""
+    facts = read_tuned(path)
+    if facts is None:
+        raise WheelError(
+            f"{path.name} is not a tuned wheel",
+            hint="The stock wheel and its dependencies are published with the tuned ones",
+        )
+    entry, _ = read_entry(path, published=rule.now)
+    with talk.step(f"audit {path.name}"):
+        audit.judge(audit.audit(path, places=places))
+    files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
+    judge = gate.judge if rule.gated else gate.examine
+    return Offer(
+        wheel=path,
+        entry=entry,
+        tuned=facts,
+        judgement=judge(path.name, entry.sha256, facts, files),
+    )
+
+
+def offer_named(paths: Sequence[Path], rule: Rule, places: Places) -> Offers:
+    """All of these wheels; one that may not be published stops the whole. Raises as `offer`."""
+    return Offers(made=tuple(offer(path, rule, places) for path in paths), refused={})
+
+
+def offer_pool(rule: Rule, places: Places) -> Offers:
+    """What may be published of the tuned wheels in the pool, of which some may be old, or not
+    measured yet. Those that are for comparing only are none."""
+    made, refused = [], dict[str, TensorwrightError]()
+    for path in sorted(places.pool.glob("*.whl")):
+        try:
+            facts = read_tuned(path)
+            if facts is not None and not is_control(facts):
+                made.append(offer(path, rule, places))
+        except (WheelError, PublishError, AuditError, GateError) as error:
+            refused[path.name] = error
+    return Offers(made=tuple(made), refused=refused)

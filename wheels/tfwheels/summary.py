@@ -1,0 +1,170 @@
+"""What publishing came to, for people and as JSON. Pure."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from packaging.version import Version
+from rich.console import Console
+from rich.table import Table
+
+from tfbuild.cpu import Cpu
+from tfbuild.talk import count
+from tfbuild.targets import match, parse_target
+from tfbuild.tuned import chosen
+from tfwheels.choosing import Choice, decide, explain, targets_for
+from tfwheels.entry import Entry, Kind, Verdict
+from tfwheels.offers import Offer, Offers
+from tfwheels.publish import Published
+from tfwheels.upload import State, Upload
+
+_WIDEST = 1000
+_TARGETS = 60
+"""Characters of a line of targets: a page is right for many."""
+
+
+def describe(published: Published, offers: Offers, where: str, *, dry_run: bool) -> str:
+    """What happened, in a line; then which targets get which wheel, and what was measured of it."""
+    added, there = len(published.added), len(published.present)
+    verbs = ("would be added", "would change") if dry_run else ("added", "changed")
+    head = (
+        f"{where}: {count(added, 'wheel')} {verbs[0]}, {there} there already, "
+        f"{count(len(published.pages), 'page')} {verbs[1]}"
+    )
+    reached = _reached(published.choices)
+    rows = [
+        (title(entry), verdicts_of(entry), textwrap.fill(" ".join(targets), _TARGETS))
+        for entry, targets in reached.items()
+    ]
+    listed = {entry.file for entry in reached}
+    rows += [
+        (title(each.entry), verdicts_of(each.entry, each.judgement.verdicts), _unlisted(each.entry))
+        for each in offers.made
+        if each.entry.file not in listed
+    ]
+    return f"{head}\n" + (f"\n{_table(('wheel', 'verdict', 'targets'), rows)}" if rows else "")
+
+
+def fields(published: Published, offers: Offers, where: str, *, dry_run: bool) -> dict[str, object]:
+    """The same for a program: for each target the wheels that its pages list, with the reasons."""
+    return {
+        "index": where,
+        "dry_run": dry_run,
+        "added": published.added,
+        "present": published.present,
+        "pages": published.pages,
+        "choices": {
+            name: [
+                {
+                    "file": choice.entry.file,
+                    "version": choice.entry.version,
+                    "sha256": choice.entry.sha256,
+                    "library": choice.library,
+                    "why": explain(choice, parse_target(name)),
+                }
+                for choice in listed
+            ]
+            for name, listed in published.choices.items()
+        },
+        **_offered(offers),
+    }
+
+
+def describe_uploads(sent: Sequence[Upload], offers: Offers, url: str, *, dry_run: bool) -> str:
+    """How many wheels were sent, then each with its state and what was measured of it."""
+    states = Counter(each.state for each in sent)
+    new, there = states[State.ABSENT if dry_run else State.SENT], states[State.THERE]
+    verb = "would be sent" if dry_run else "sent"
+    head = f"{url}: {count(new, 'wheel')} {verb}, {there} there already"
+    entries = {each.wheel: (each.entry, each.judgement.verdicts) for each in offers.made}
+    rows = [
+        (title(entries[each.wheel][0]), verdicts_of(*entries[each.wheel]), each.state.value)
+        for each in sent
+    ]
+    return f"{head}\n" + (f"\n{_table(('wheel', 'verdict', 'state'), rows)}" if rows else "")
+
+
+def upload_fields(sent: Sequence[Upload], offers: Offers, url: str) -> dict[str, object]:
+    states = {each.wheel.name: each.state.value for each in sent}
+    return {"index": url, "states": states, **_offered(offers)}
+
+
+def unserved(published: Published, made: Iterable[Offer], cpu: Cpu) -> Iterator[str]:
+    """Which of the wheels that this CPU runs the page of its own target cannot list, for another
+    CPU of that target lacks a feature: --arch native on a virtual machine makes such a wheel."""
+    target = match(cpu).best
+    for choice in published.choices.get(target.name, ()):
+        why = explain(choice, target)
+        for entry in (each.entry for each in made if chosen(each.tuned, cpu)):
+            if entry.file in why and decide((entry,), target) is None:
+                yield (
+                    f"this CPU runs {entry.version}, but simple/{target.name}/ lists "
+                    f"{choice.entry.version}, as {why[entry.file]}; "
+                    f"invoke build --arch {target.name} makes a wheel for that page"
+                )
+
+
+def title(entry: Entry) -> str:
+    return f"{entry.name} {entry.version} {entry.tags[0].partition('-')[0]}"
+
+
+def verdicts_of(entry: Entry, verdicts: Iterable[Verdict] | None = None) -> str:
+    """A line for each verdict, and for each target without one; `verdicts` are those that the index
+    has where none are given."""
+    if entry.kind is not Kind.TUNED:
+        return "stock"
+    own = tuple(entry.verdicts if verdicts is None else verdicts)
+    spoken = {verdict.target for verdict in own}
+    lines = [(verdict.target, _said(verdict)) for verdict in own]
+    lines += [(target, "none") for target in entry.targets if target not in spoken]
+    several = len(entry.targets) > 1
+    return "\n".join(f"{target}: {text}" if several else text for target, text in lines)
+
+
+def _said(verdict: Verdict) -> str:
+    figures = f"{verdict.speedup:.3f}x ({verdict.low:.3f} to {verdict.high:.3f})"
+    return f"{verdict.verdict}, {figures} on {verdict.cpu}"
+
+
+def _reached(choices: Mapping[str, Sequence[Choice]]) -> dict[Entry, list[str]]:
+    """The wheels that pages list, the newest first, with their targets."""
+    found: dict[Entry, list[str]] = defaultdict(list)
+    for target, listed in choices.items():
+        for choice in listed:
+            found[choice.entry].append(target)
+    order = sorted(found, key=lambda each: (Version(each.version), each.file), reverse=True)
+    return {entry: found[entry] for entry in order}
+
+
+def _unlisted(entry: Entry) -> str:
+    fits = any(decide((entry,), target) for target in targets_for((entry,)))
+    return "no page: others are nearer" if fits else "no page: no target has all that it needs"
+
+
+def _offered(offers: Offers) -> dict[str, object]:
+    return {
+        "judgements": {
+            each.entry.file: {
+                "verdicts": each.judgement.verdicts,
+                "faults": each.judgement.faults,
+                "gaps": each.judgement.gaps,
+                "silent": each.judgement.silent,
+            }
+            for each in offers.made
+        },
+        "left_out": {file: error.message for file, error in offers.refused.items()},
+    }
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    grid = Table(box=None, pad_edge=False)
+    for name in head:
+        grid.add_column(name, no_wrap=True)
+    for row in rows:
+        grid.add_row(*row)
+    sink = io.StringIO()
+    Console(file=sink, width=_WIDEST, no_color=True, markup=False, emoji=False).print(grid)
+    return "".join(f"{line.rstrip()}\n" for line in sink.getvalue().splitlines())
