@@ -5,13 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.compiled import KERNEL, QUICK, library
-from tests.test_audit import CORE, XGETBV, stock_wheel, tuned_wheel
+from tests.test_audit import CORE, XGETBV, saying, stock_wheel, tuned_wheel
+
+from tfbuild.releases import find_stock_wheel
 
 
-def sound_wheel(folder: Path) -> Path:
-    """tensorflow_cpu-2.14.1+tried, with kernels for haswell."""
-    core = library(folder, "core", KERNEL, *QUICK, "-mavx")
+def sound_wheel(folder: Path, published: Path | None = None) -> Path:
+    """tensorflow_cpu-2.14.1+tried, with kernels for haswell, made of the published wheel.
+
+    Without that wheel it is made of a small one, and only says so: where the published one is not
+    in the cache, nothing shows that it was not.
+    """
     kernels = library(folder, "haswell", KERNEL, *QUICK, "-march=haswell", "-s")
-    stock = stock_wheel(folder / "stock", {CORE: core})
     dispatcher = library(folder, "dispatcher", XGETBV, *QUICK)
-    return tuned_wheel(stock, {"haswell": kernels}, dispatcher, more={})
+    if published is not None:
+        (folder / "stock").mkdir()
+        stock = folder / "stock" / published.name
+        stock.symlink_to(published)
+        return tuned_wheel(stock, {"haswell": kernels}, dispatcher, more={})
+    core = library(folder, "core", KERNEL, *QUICK, "-mavx")
+    stock = stock_wheel(folder / "stock", {CORE: core})
+    wheel = tuned_wheel(stock, {"haswell": kernels}, dispatcher, more={})
+    pinned = find_stock_wheel("tensorflow-cpu", "2.14.1", "cp311", "x86_64")
+    assert pinned is not None
+    return saying(wheel, stock_sha256=pinned.sha256)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from tests.compiled import KERNEL, QUICK, VNNI, library
 from tests.published import tuned_for, written
+from tests.test_guard import STAND_IN
 
-from tfbuild import dispatcher, flags
+from tfbuild import dispatcher, flags, guard, notices, sbom
 from tfbuild.audit import audit, describe, judge
 from tfbuild.claims import Role
 from tfbuild.download import sha256_of
@@ -28,7 +29,7 @@ from tfbuild.wheel import encode_digest
 pytestmark = pytest.mark.toolchain
 
 TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
-STOCK_STEM = "tensorflow_cpu-2.14.1"
+STEM = "tensorflow_cpu-2.14.1+tried"
 CORE = "tensorflow/libtensorflow_cc.so.2"
 DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
 XGETBV = """
@@ -75,16 +76,24 @@ def stock(made: Mapping[str, Path], tmp_path: Path) -> Path:
 
 
 def stock_wheel(folder: Path, libraries: Mapping[str, Path], tags: str = TAGS) -> Path:
-    info = f"{STOCK_STEM}.dist-info"
+    stem = "tensorflow_cpu-2.14.1"
     members = {
-        "tensorflow/__init__.py": b"",
+        "tensorflow/__init__.py": STAND_IN,
+        "tensorflow/plain.py": b"plain = True\n",
         **{file: path.read_bytes() for file, path in libraries.items()},
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.14.1\n",
+        f"{stem}.dist-info/METADATA": (
+            b"Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.14.1\n"
+        ),
     }
-    lines = [f"{name},{_digest(data)},{len(data)}" for name, data in members.items()]
-    record = "\n".join([*lines, f"{info}/RECORD,,", ""])
-    path = folder / f"{STOCK_STEM}-{tags}.whl"
-    return written(path, members | {f"{info}/RECORD": record.encode()})
+    return packed(folder / f"{stem}-{tags}.whl", members, stem)
+
+
+def packed(path: Path, members: Mapping[str, bytes], stem: str) -> Path:
+    """A wheel of these members, with a RECORD that fits them."""
+    record = f"{stem}.dist-info/RECORD"
+    inside = {name: data for name, data in members.items() if name != record}
+    lines = [f"{name},{_digest(data)},{len(data)}" for name, data in inside.items()]
+    return written(path, inside | {record: "\n".join([*lines, f"{record},,", ""]).encode()})
 
 
 def _digest(data: bytes) -> str:
@@ -112,13 +121,42 @@ def tuned_wheel(
         tuned_for(tuple(kernels)), libraries=claims, stock_sha256=sha256_of(stock)
     )
     own = {claim.file: kernels[claim.target] for claim in claims}
+    add: dict[str, Path | bytes] = {DISPATCHER: dispatching, **own, **guard.files("x86_64"), **more}
+    papers = ("tuned.json", sbom.FILE, notices.FILE)
+    notice = notices.statement(
+        said,
+        version="2.14.1+tried",
+        stock_file=stock.name,
+        source_file="sources.tar.xz",
+        changed={guard.INIT: "a check at its end"},
+        added=[*add, *(f"*.dist-info/{name}" for name in papers)],
+        compiled=(),
+    )
     return repack(
         stock,
         local="tried",
-        add={DISPATCHER: dispatching, **own, **more},
+        add=add,
+        edit={guard.INIT: guard.amended},
         out_dir=stock.parent / "tuned",
-        dist_info_files={"tuned.json": said.to_bytes()},
+        dist_info_files=dict(zip(papers, (said.to_bytes(), b"{}", notice), strict=True)),
     )
+
+
+def altered(wheel: Path, members: Mapping[str, bytes | None]) -> Path:
+    """The same wheel with members changed, added, or (None) taken out, and RECORD as it must be."""
+    with zipfile.ZipFile(wheel) as archive:
+        there = {name: archive.read(name) for name in archive.namelist()}
+        stem = archive.namelist()[-1].removesuffix(".dist-info/RECORD")
+    kept = {name: data for name, data in {**there, **members}.items() if data is not None}
+    return packed(wheel, kept, stem)
+
+
+def saying(wheel: Path, **fields: object) -> Path:
+    """The wheel with other fields in its tuned.json."""
+    name = f"{STEM}.dist-info/tuned.json"
+    with zipfile.ZipFile(wheel) as archive:
+        said = json.loads(archive.read(name))
+    return altered(wheel, {name: json.dumps(said | fields).encode()})
 
 
 def honest(stock: Path, made: Mapping[str, Path], *targets: str, **more: Path) -> Path:
@@ -245,9 +283,9 @@ def test_a_stock_library_that_was_changed_is_counted_again(
 ) -> None:
     changed = stock_wheel(stock.parent / "changed", {CORE: made["other core"]})
     wheel = honest(changed, made, "haswell")
-    record = _said_of(wheel, stock)
-    found = audit(record, places=places, stock=stock)
-    assert found.problems == (f"{CORE} is not as stock, and tuned.json does not name it",)
+    wheel = saying(wheel, stock_sha256=sha256_of(stock))
+    found = audit(wheel, places=places, stock=stock)
+    assert found.problems == (f"{CORE} is not as stock",)
     (core,) = (each for each in found.libraries if each.file == CORE)
     before, after = (look_at(made[name]).census for name in ("core", "other core"))
     assert core.difference == {
@@ -257,29 +295,138 @@ def test_a_stock_library_that_was_changed_is_counted_again(
     }
 
 
-def _said_of(wheel: Path, stock: Path) -> Path:
-    """The wheel, saying that it was made from another stock wheel."""
-    name = "tensorflow_cpu-2.14.1+tried.dist-info/tuned.json"
+# ---- a wheel that has more, less or other files than it must ----
+
+INFO = f"{STEM}.dist-info"
+OTHERS: Mapping[str, tuple[dict[str, bytes | None], str]] = {
+    "a changed module": ({"tensorflow/plain.py": b"evil()"}, "tensorflow/plain.py is not as stock"),
+    "a changed check": (
+        {guard.INIT: guard.amended(STAND_IN) + b"evil()\n"},
+        f"{guard.INIT} is not what this version of Tensorwright makes",
+    ),
+    "no check": (
+        {guard.INIT: STAND_IN},
+        f"{guard.INIT} is not what this version of Tensorwright makes",
+    ),
+    "another guard": (
+        {"tensorflow/_tensorwright.py": b"evil()"},
+        "tensorflow/_tensorwright.py is not what this version of Tensorwright makes",
+    ),
+    "metadata": (
+        {f"{INFO}/METADATA": b"Name: tensorflow-cpu\nVersion: 2.14.1\nRequires-Dist: evil\n"},
+        f"{INFO}/METADATA is not what this version of Tensorwright makes",
+    ),
+    "a module less": ({"tensorflow/plain.py": None}, "tensorflow/plain.py is missing"),
+    "no notice": ({f"{INFO}/{notices.FILE}": None}, f"{INFO}/{notices.FILE} is missing"),
+    "no bill": ({f"{INFO}/{sbom.FILE}": None}, f"{INFO}/{sbom.FILE} is missing"),
+    "a start-up file": ({"evil.pth": b"import evil"}, "evil.pth is not in stock"),
+    "a module more": ({"tensorflow/evil.py": b""}, "tensorflow/evil.py is not in stock"),
+    "a hidden library": ({"tensorflow/x.bin": b"\x7fELF"}, "tensorflow/x.bin is not in stock"),
+    "a script": (
+        {f"{STEM}.data/scripts/evil": b"#!python"},
+        f"{STEM}.data/scripts/evil is not in stock",
+    ),
+    "a second dist-info": (
+        {"evil-1.0.dist-info/METADATA": b""},
+        "evil-1.0.dist-info/METADATA is not in stock",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_no_file_may_be_another_than_it_must(
+    stock: Path, made: Mapping[str, Path], places: Places, what: str
+) -> None:
+    members, problem = OTHERS[what]
+    wheel = altered(honest(stock, made, "haswell"), members)
+    found = audit(wheel, places=places, stock=stock).problems
+    assert any(each.startswith(problem) for each in found)
+
+
+def test_what_the_notice_does_not_say_is_seen(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel, name = honest(stock, made, "haswell"), f"{INFO}/{notices.FILE}"
     with zipfile.ZipFile(wheel) as archive:
-        members = {each: archive.read(each) for each in archive.namelist()}
-    old = members[name]
-    said = json.loads(old) | {"stock_sha256": sha256_of(stock)}
-    members[name] = json.dumps(said).encode()
-    record = "tensorflow_cpu-2.14.1+tried.dist-info/RECORD"
-    line, truth = (f"{name},{_digest(data)},{len(data)}" for data in (old, members[name]))
-    members[record] = members[record].replace(line.encode(), truth.encode())
-    return written(wheel, members)
+        text = archive.read(name).decode()
+    less = text.replace(f"  {DISPATCHER}\n", "").replace("  *.dist-info/METADATA\n", "  gone.py\n")
+    found = audit(altered(wheel, {name: less.encode()}), places=places, stock=stock)
+    assert found.problems == (
+        f"{notices.FILE} does not name *.dist-info/METADATA under 'Changed files:'",
+        f"{notices.FILE} names gone.py under 'Changed files:'",
+        f"{notices.FILE} does not name {DISPATCHER} under 'Added files:'",
+    )
+
+
+def test_a_signature_that_record_cannot_vouch_for_is_seen(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = honest(stock, made, "haswell")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(f"{INFO}/RECORD.jws", b"anything")
+    found = audit(wheel, places=places, stock=stock).problems
+    assert f"{INFO}/RECORD.jws is not in stock, and no part of a tuned wheel" in found
+
+
+def test_a_wheel_under_another_name_or_tag_is_seen(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = honest(stock, made, "haswell")
+    renamed = wheel.with_name(wheel.name.replace("+tried", "+zen4"))
+    shutil.copy(wheel, renamed)
+    (problem,) = audit(renamed, places=places, stock=stock).problems
+    assert problem == f"its file name is another than {STEM}, which it is inside"
+    retagged = wheel.with_name(wheel.name.replace("cp311-cp311", "cp310-cp310"))
+    shutil.copy(wheel, retagged)
+    (problem,) = audit(retagged, places=places, stock=stock).problems
+    assert problem == f"its file name has other tags than {stock.name}"
+
+
+def test_a_stock_library_that_is_called_a_kernel_library_is_seen(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    """tuned.json cannot excuse what is not in the folder of kernel libraries."""
+    wheel, name = honest(stock, made, "haswell"), f"{INFO}/tuned.json"
+    with zipfile.ZipFile(wheel) as archive:
+        said = json.loads(archive.read(name))
+    swapped = made["haswell"].read_bytes()
+    said["libraries"][0]["file"] = CORE
+    members = {name: json.dumps(said).encode(), CORE: swapped}
+    found = audit(altered(wheel, members), places=places, stock=stock)
+    assert f"{CORE} is not as stock" in found.problems
+    assert any(f"{CORE} does not lie in tensorflow/core" in each for each in found.problems)
+    (core,) = (each for each in found.libraries if each.file == CORE)
+    assert core.role is Role.CHANGED
+
+
+def test_a_dispatcher_in_another_place_is_none(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    elsewhere = f"tensorflow/python/{dispatcher.LIBRARY}"
+    wheel = honest(stock, made, "haswell", **{elsewhere: made["dispatcher"]})
+    found = audit(wheel, places=places, stock=stock)
+    assert any(each.startswith(f"{elsewhere} is not in stock") for each in found.problems)
+
+
+def test_a_pinned_stock_wheel_cannot_be_denied(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    """A wheel that names other bytes would else be compared with nothing."""
+    (problem,) = audit(honest(stock, made, "haswell"), places=places).problems
+    assert problem.startswith("tuned.json says that it was made of another wheel than tensorflow")
 
 
 def test_without_a_stock_wheel_it_is_said_to_be_missing(
-    stock: Path, made: Mapping[str, Path], places: Places
+    made: Mapping[str, Path], places: Places, tmp_path: Path
 ) -> None:
-    found = audit(honest(stock, made, "haswell"), places=places)
+    unknown = stock_wheel(tmp_path / "stock", {CORE: made["core"]}, TAGS.replace("cp311", "cp312"))
+    found = audit(honest(unknown, made, "haswell"), places=places)
     assert found.stock == ""
     assert found.problems == ()
     assert {each.role for each in found.libraries} == {Role.OTHER, Role.DISPATCHER, Role.KERNELS}
     assert {each.difference for each in found.libraries} == {None}
     assert "stock     not here" in describe(found)
+    assert "its other files were not compared" in describe(found).splitlines()[-1]
 
 
 def test_another_stock_wheel_is_refused(

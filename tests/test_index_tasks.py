@@ -198,13 +198,17 @@ def test_what_is_served_can_be_installed_until_ctrl_c(
 
 @pytest.mark.toolchain
 @pytest.mark.usefixtures("stock_arm")
-def test_ctrl_c_while_dependencies_are_fetched_leaves_no_index(invoke: Tasks, sound: Path) -> None:
-    """The stock wheel is there already."""
+def test_ctrl_c_while_dependencies_are_fetched_leaves_no_index(invoke: Tasks) -> None:
+    """The stock wheel is there already, and its libraries are counted."""
     invoke.cache.mkdir()
     (invoke.cache / "downloads").mkdir()
-    (stock,) = settings.places().downloads.glob("tensorflow_cpu-2.14.1-cp311-*.whl")
+    real = settings.places()
+    (stock,) = real.downloads.glob("tensorflow_cpu-2.14.1-cp311-*.whl")
+    (real.cache / "census").mkdir(exist_ok=True)
+    (invoke.cache / "census").symlink_to(real.cache / "census")
     (invoke.cache / "downloads" / stock.name).symlink_to(stock)
-    words = ("--to", "index", "--wheels", str(sound), "--no-gate")
+    wheel = sound_wheel(invoke.folder / "made", stock)
+    words = ("--to", "index", "--wheels", str(wheel), "--no-gate")
     with silent_index() as (url, came, ended):
         env = {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull, "no_proxy": "127.0.0.1"}
         with started(invoke, "publish", *words, **env) as process:

@@ -18,7 +18,7 @@ TFBUILD = (
     *("releases", "kernels", "jobs", "download", "source", "dispatcher", "guard"),
     *("plan", "fleet", "request", "render"),
     *("elf", "instructions", "census", "wheel", "repack", "libraries", "manylinux"),
-    *("tuned", "claims", "audit", "notices", "sbom"),
+    *("tuned", "notices", "sbom", "claims", "alterations", "audit"),
     *("requirement", "environment", "bazel", "doctor"),
     *("admission", "workspace", "assemble", "build"),
     *("listing", "checks", "front"),

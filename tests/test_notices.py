@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,18 @@ from tests.published import tuned_for
 
 from tfbuild.environment import Environment
 from tfbuild.errors import WheelError
-from tfbuild.notices import APACHE, MPL, Compiled, compiled_in, need_licence, statement
+from tfbuild.guard import DATA
+from tfbuild.notices import (
+    ADDED,
+    APACHE,
+    CHANGED,
+    MPL,
+    Compiled,
+    compiled_in,
+    listed,
+    need_licence,
+    statement,
+)
 from tfbuild.tuned import Tuned
 from tfbuild.wheel import opened
 
@@ -119,6 +131,22 @@ def test_the_statement_says_where_eigens_sources_are() -> None:
     text = text_for(tuned_for(("haswell",)))
     assert "  Eigen 3.4.90, tensorflow/include/Eigen and tensorflow/include/unsupported/" in text
     assert "under the Mozilla Public License, Version 2.0 (https://mozilla.org/MPL/2.0/)\n" in text
+
+
+def test_the_notice_of_archspecs_data_is_passed_on() -> None:
+    text = text_for(tuned_for(("haswell",)))
+    assert f"{DATA} holds data of archspec {version('archspec')}," in text
+    assert "by Lawrence Livermore National Laboratory under Contract" in text
+
+
+def test_the_lists_of_files_are_read_back() -> None:
+    text = text_for(tuned_for(("haswell",)))
+    assert listed(text, CHANGED) == {
+        *("*.dist-info/METADATA", "*.dist-info/RECORD", "tensorflow/__init__.py"),
+    }
+    kernels = {library.file for library in tuned_for(("haswell",)).libraries}
+    assert listed(text, ADDED) == {"tensorflow/core/kernels/first.so", *kernels}
+    assert listed("", ADDED) == listed(text, "No such heading:") == frozenset()
 
 
 def test_equal_facts_give_equal_bytes() -> None:

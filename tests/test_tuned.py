@@ -81,12 +81,25 @@ def test_a_stock_wheel_says_nothing(tmp_path: Path) -> None:
         dataclasses.replace(SOME, libraries=()).to_bytes(),
         SOME.to_bytes().replace(b'"flags"', b'"flagz"'),
         b"\xff\xfe",
+        b"[" * 100_000,
     ],
 )
 def test_a_torn_or_foreign_one_is_refused_in_one_line(text: bytes, tmp_path: Path) -> None:
     with pytest.raises(WheelError) as caught:
         read_tuned(wheel(tmp_path, text))
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_two_records_are_refused_and_one_in_another_place_is_none(tmp_path: Path) -> None:
+    path = wheel(tmp_path, None)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"tensorflow/inner-1.dist-info/{FILE}", SOME.to_bytes())
+    assert read_tuned(path) is None
+    both = wheel(tmp_path, SOME.to_bytes())
+    with zipfile.ZipFile(both, "a") as archive:
+        archive.writestr(f"other-1.dist-info/{FILE}", SOME.to_bytes())
+    with pytest.raises(WheelError, match=r"has 2 records: other-1\.dist-info/tuned\.json, t"):
+        read_tuned(both)
 
 
 def test_a_cpu_that_lacks_a_feature_is_told_which(tmp_path: Path) -> None:

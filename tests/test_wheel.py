@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -222,6 +223,30 @@ def test_a_damaged_member_is_named(stock: Path) -> None:
 def test_a_wheel_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(WheelError, match=r"cannot read .*: No such file or directory$"):
         verify_record(tmp_path / STOCK_NAME)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
+def test_a_link_or_device_is_refused(tmp_path: Path, kind: int) -> None:
+    """pip writes what a link would point to as a file's bytes, unzip follows it."""
+    path = make_wheel(tmp_path)
+    info = zipfile.ZipInfo("demo_pkg/link.py")
+    info.create_system, info.external_attr = 3, (kind | 0o777) << 16
+    with zipfile.ZipFile(path, "a") as wheel:
+        wheel.writestr(info, "/etc/passwd")
+    with pytest.raises(WheelError, match=r"link\.py is a link or a device, not a file"):
+        verify_record(path)
+
+
+@pytest.mark.parametrize("name", [f"{INFO}/RECORD", f"{INFO}/METADATA"])
+def test_a_member_that_would_fill_the_memory_is_not_read(tmp_path: Path, name: str) -> None:
+    path = tmp_path / STOCK_NAME
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        if name != f"{INFO}/RECORD":
+            wheel.writestr(f"{INFO}/RECORD", b"")
+        wheel.writestr(name, bytes((64 << 20) + 1))
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(WheelError, match=f"{name} has 67108865 bytes, that is too many"):
+        read_member(path, name)
 
 
 def test_an_encrypted_member_is_refused(stock: Path) -> None:

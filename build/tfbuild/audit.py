@@ -10,13 +10,14 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
-from tfbuild import census, claims, dispatcher, manylinux, releases, talk, tuned
+from tfbuild import alterations, census, claims, dispatcher, manylinux, releases, talk, tuned
 from tfbuild.claims import Library, Role
 from tfbuild.download import Pin, kept, sha256_of, verified
 from tfbuild.errors import AuditError
 from tfbuild.features import ARCHITECTURES, table
 from tfbuild.instructions import UNDECODED
-from tfbuild.libraries import Facts, Member, facts_of, members
+from tfbuild.libraries import Facts, Member, facts_of, libraries_of, members
+from tfbuild.releases import StockWheel
 from tfbuild.settings import Places
 from tfbuild.tuned import Tuned
 from tfbuild.wheel import WheelIdentity, extract, read_identity
@@ -51,9 +52,11 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     """
     identity, facts = read_identity(wheel), tuned.read_tuned(wheel)
     policy = manylinux.policy_of(identity.tags)
-    own = members(wheel)
-    base = _stock_wheel(identity, facts, places, stock)
-    theirs = members(base) if base else None
+    every = members(wheel)
+    pinned = _published(identity)
+    base = _stock_wheel(pinned, facts, places, stock)
+    before = members(base) if base else {}
+    own, theirs = libraries_of(every), libraries_of(before) if base else None
     kept_in = places.cache / "census"
     changed = {file: each for file, each in (theirs or {}).items() if own.get(file, each) != each}
     libraries = _libraries(
@@ -65,7 +68,11 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     )
     found = list(_platform_problems(policy, libraries))
     if facts is not None:
-        found += claims.problems(facts, libraries, theirs)
+        if stock is None and pinned is not None and _is_another(pinned, facts):
+            found.append(f"tuned.json says that it was made of another wheel than {pinned.file}")
+        if base is not None:
+            found += alterations.problems(wheel, facts, every, base, before)
+        found += claims.problems(facts, libraries)
         control = tuned.is_control(facts)
         for library in libraries:
             found += _foreign(wheel, library, claims.foreign(library, control=control), kept_in)
@@ -92,19 +99,27 @@ def judge(found: Audit) -> None:
         )
 
 
+def _published(identity: WheelIdentity) -> StockWheel | None:
+    """The published wheel of the same name, version, Python and machine, if the table pins it."""
+    interpreter, _, platform = identity.tags[0].split("-")
+    machine = next((each for each in ARCHITECTURES if platform.endswith(each)), "")
+    version = Version(identity.version).public
+    return releases.find_stock_wheel(identity.name, version, interpreter, machine)
+
+
 def _stock_wheel(
-    identity: WheelIdentity, facts: Tuned | None, places: Places, given: Path | None
+    pinned: StockWheel | None, facts: Tuned | None, places: Places, given: Path | None
 ) -> Path | None:
     """The stock wheel that a wheel was made from, or is; None if it is not here."""
     if given is not None:
         return verified(given, Pin(name=given.name, sha256=facts.stock_sha256)) if facts else given
-    interpreter, _, platform = identity.tags[0].split("-")
-    machine = next((each for each in ARCHITECTURES if platform.endswith(each)), "")
-    version = Version(identity.version).public
-    row = releases.find_stock_wheel(identity.name, version, interpreter, machine)
-    if row is None or (facts and facts.stock_sha256 != row.sha256):
+    if pinned is None or _is_another(pinned, facts):
         return None
-    return kept(places.downloads / row.file, Pin(name=row.file, sha256=row.sha256))
+    return kept(places.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256))
+
+
+def _is_another(pinned: StockWheel, facts: Tuned | None) -> bool:
+    return facts is not None and facts.stock_sha256 != pinned.sha256
 
 
 def _libraries(
@@ -140,9 +155,9 @@ def _role(
     own: Mapping[str, Member],
     theirs: Mapping[str, Member] | None,
 ) -> Role:
-    if file in kernels:
+    if file in kernels and file not in (theirs or ()):
         return Role.KERNELS
-    if PurePosixPath(file).name == dispatcher.LIBRARY:
+    if file == f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}":
         return Role.DISPATCHER
     if theirs is None:
         return Role.OTHER
@@ -210,8 +225,14 @@ def describe(found: Audit) -> str:
     ]
     groups = _groups(found.libraries)
     tables = (head, _library_rows(groups), _instruction_rows(groups))
-    verdict = [f"problem: {each}" for each in found.problems] or ["It is what it says."]
-    return "\n".join([*(_aligned(rows) for rows in tables), *verdict, ""])
+    problems = [f"problem: {each}" for each in found.problems]
+    return "\n".join([*(_aligned(rows) for rows in tables), *(problems or [_approval(found)]), ""])
+
+
+def _approval(found: Audit) -> str:
+    if found.targets and not found.stock:
+        return "Its libraries are what it says; its other files were not compared (--stock PATH)."
+    return "It is what it says."
 
 
 def _groups(libraries: Collection[Library]) -> dict[str, list[Library]]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from tfbuild import flags
+from tfbuild.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
+from tfbuild.errors import TargetError
 from tfbuild.features import ARCHITECTURES, STOCK_BASELINE
 from tfbuild.targets import parse_target
 from tfbuild.tuned import KernelLibrary, Tuned, is_control
 
+_FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
 # The dispatcher reads what state the operating system saves (XGETBV), once CPUID has said it can.
 _DISPATCHER_USES = frozenset({"xsave"})
 
@@ -48,15 +53,15 @@ class Library:
     isa_needed: str
 
 
-def problems(
-    tuned: Tuned, libraries: Collection[Library], stock: Collection[str] | None
-) -> Iterator[str]:
-    """Everything that is not as tuned.json says, a line each, but for foreign instructions.
-
-    `stock` are the files of the stock wheel's libraries; None where it is not at hand.
-    """
+def problems(tuned: Tuned, libraries: Collection[Library]) -> Iterator[str]:
+    """Everything that is not as tuned.json says, a line each, but for foreign instructions."""
     there = {library.file: library for library in libraries}
+    for name, times in Counter(each.file for each in tuned.libraries).items():
+        if times > 1:
+            yield f"tuned.json names {name} {times} times"
     for claim in tuned.libraries:
+        if PurePosixPath(claim.file).parent != _FOLDER:
+            yield f"{claim.name}: {claim.file} does not lie in {_FOLDER}"
         if claim.file not in there:
             yield f"{claim.name}: there is no {claim.file}"
             continue
@@ -70,13 +75,8 @@ def problems(
     if not any(library.role is Role.DISPATCHER for library in libraries):
         yield "there is no dispatcher"
     for library in libraries:
-        if library.role in {Role.CHANGED, Role.ADDED}:
-            yield f"{library.file} is {library.role.value}, and tuned.json does not name it"
         if library.role is Role.DISPATCHER and library.isa_needed not in {"", "x86-64"}:
             yield f"the dispatcher is marked to need {library.isa_needed}"
-    for file in stock or ():
-        if file not in there:
-            yield f"{file} of the stock wheel is missing"
 
 
 def foreign(library: Library, *, control: bool) -> dict[str, int]:
@@ -118,7 +118,14 @@ def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
         name = min(claim.census.items() ^ shown.census.items())[0]
         counted, there = claim.census.get(name, 0), shown.census.get(name, 0)
         yield f"tuned.json counts {counted} instructions of {name}, there are {there}"
-    unasked = flags.required_features(parse_target(claim.target), {}) - {*claim.required_features}
+    try:
+        target = parse_target(claim.target)
+    except TargetError as error:
+        yield f"tuned.json has a target that nobody knows ({error.message})"
+        return
+    if claim.name != target.local:
+        yield f"tuned.json says that it is for {claim.target}, which is called {target.local}"
+    unasked = flags.required_features(target, {}) - {*claim.required_features}
     if unasked:
         yield f"tuned.json does not require {', '.join(sorted(unasked))} of {claim.target}"
 

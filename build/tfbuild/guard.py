@@ -21,6 +21,7 @@ from tfbuild.records import canonical as as_json
 
 PACKAGE = "tensorflow"
 INIT = f"{PACKAGE}/__init__.py"
+DATA = f"{PACKAGE}/_tensorwright.json"
 _CODE = Path(__file__).with_name("shipped") / "_tensorwright.py"
 
 CHECK = b"""
@@ -37,7 +38,7 @@ def files(family: str) -> dict[str, bytes]:
     """The members to add to a wheel for this family: our module and its data."""
     return {
         f"{PACKAGE}/{_CODE.name}": _CODE.read_bytes(),
-        f"{PACKAGE}/{_CODE.stem}.json": (as_json(_known(family)) + "\n").encode(),
+        DATA: (as_json(_known(family)) + "\n").encode(),
     }
 
 

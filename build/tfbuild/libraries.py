@@ -20,7 +20,7 @@ _LIBRARY = re.compile(r".*\.so(\.\d+)*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """A library's size in bytes and its SHA-256 (hex)."""
+    """The size of a file in a wheel in bytes, and its SHA-256 (hex)."""
 
     size: int
     sha256: str
@@ -40,12 +40,17 @@ class Facts:
 
 
 def members(wheel: Path) -> dict[str, Member]:
-    """The libraries of a wheel, by file. Raises AuditError when bytes are not those of RECORD."""
+    """The files of a wheel that RECORD names. Raises AuditError when their bytes are others."""
     try:
         lines = verify_record(wheel)
     except WheelError as error:
         raise AuditError(error.message, hint=error.hint) from error
-    return {line.name: _member(line) for line in lines if _LIBRARY.fullmatch(line.name)}
+    return {line.name: _member(line) for line in lines}
+
+
+def libraries_of(every: Mapping[str, Member]) -> dict[str, Member]:
+    """Those of the members that are shared libraries, by their names."""
+    return {name: each for name, each in every.items() if _LIBRARY.fullmatch(name)}
 
 
 def _member(line: RecordLine) -> Member:

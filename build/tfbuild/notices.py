@@ -1,8 +1,8 @@
 """What a modified TensorFlow owes the licences of what is in it. Pure but for `compiled_in`.
 
 TensorFlow's and Abseil's is the Apache License 2.0, whose section 4 asks for a copy of it, for the
-notices, and that changed files are named. Eigen's is the Mozilla Public License 2.0, whose section
-3.2 asks to say where the source code is.
+notices, and that changed files are named. So is archspec's, which has a notice. Eigen's is the
+Mozilla Public License 2.0, whose section 3.2 asks to say where the source code is.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata, resources
 from pathlib import Path
 
+from tfbuild import guard
 from tfbuild.errors import WheelError
 from tfbuild.tuned import Tuned
 from tfbuild.wheel import read_member
@@ -20,12 +22,16 @@ FILE = "licenses/NOTICE.tensorwright.txt"
 """In dist-info, where PEP 639 has a folder for it. METADATA of a version before 2.4 does not list
 what is in there, so it stays as it is."""
 
+CHANGED, ADDED = "Changed files:", "Added files:"
+"""Headings in FILE."""
+
 APACHE, MPL = "Apache-2.0", "MPL-2.0"
 """SPDX identifiers."""
 _LICENCES = {
     APACHE: "the Apache License, Version 2.0",
     MPL: "the Mozilla Public License, Version 2.0 (https://mozilla.org/MPL/2.0/)",
 }
+ARCHSPEC = metadata.version("archspec")
 _HEADERS = "tensorflow/include/"
 _ALWAYS = {"*.dist-info/METADATA": "the version", "*.dist-info/RECORD": "names and hashes"}
 _NEEDED = {
@@ -118,9 +124,9 @@ def statement(
         "which is licensed under the Apache License, Version 2.0. Its LICENSE and",
         "tensorflow/THIRD_PARTY_NOTICES.txt are in this wheel, unchanged.",
         "",
-        "Changed files:",
+        CHANGED,
         *_table({**_ALWAYS, **changed}),
-        "Added files:",
+        ADDED,
         *_table(dict.fromkeys(added, "")),
         "All other files are the published ones.",
         "",
@@ -131,8 +137,24 @@ def statement(
         *_table({each.file: " ".join((each.target, *each.flags)) for each in tuned.libraries}),
         "They hold code from these libraries' headers, which are in this wheel as source code:",
         *(line for each in compiled for line in _source(each)),
+        "",
+        f"{guard.DATA} holds data of archspec {ARCHSPEC},",
+        f"under {_LICENCES[APACHE]}. Its notice:",
+        "",
+        *(f"  {line}".rstrip() for line in _archspec_notice().splitlines()),
     ]
     return ("\n".join(lines).rstrip() + "\n").encode()
+
+
+def _archspec_notice() -> str:
+    """What section 4 asks to pass on, from archspec's own package."""
+    return (resources.files("archspec") / "json" / "NOTICE").read_text(encoding="utf-8")
+
+
+def listed(text: str, heading: str) -> frozenset[str]:
+    """The names in a list of FILE."""
+    after = text.partition(f"\n{heading}\n")[2]
+    return frozenset(re.findall(r"^  (\S.*)$", after.partition("\n\n")[0], re.MULTILINE))
 
 
 def _file(name: str, sha256: str) -> Iterator[str]:

@@ -36,6 +36,7 @@ from tfbuild.wheel import (
     record_name,
     self_signed,
     verify_record,
+    whole,
     writing,
 )
 
@@ -79,7 +80,7 @@ def repack(
     absent = sorted(edits.keys() - lines.keys())
     if absent:
         raise WheelError(f"{stock.name} has no {absent[0]} to change")
-    edits[renaming.stock_metadata] = partial(_with_version, version=renaming.version)
+    edits[renaming.stock_metadata] = partial(with_version, version=renaming.version)
     taken = {renaming.member(name) for name in lines} | self_signed(renaming.record)
     for name in added:
         if not is_plain(name) or name in taken:
@@ -123,10 +124,15 @@ class _Renaming:
         return f"{self.dist_info}/RECORD"
 
     def member(self, name: str) -> str:
-        for suffix in (".dist-info/", ".data/"):
-            if name.startswith(self.stock_stem + suffix):
-                return self.stem + name.removeprefix(self.stock_stem)
-        return name
+        return renamed(name, self.stock_stem, self.stem)
+
+
+def renamed(name: str, old: str, new: str) -> str:
+    """A member's name when the wheel's own, such as tensorflow_cpu-2.14.1, becomes another."""
+    for suffix in (".dist-info/", ".data/"):
+        if name.startswith(old + suffix):
+            return new + name.removeprefix(old)
+    return name
 
 
 def _renaming(stock: Path, local: str | None, label: str) -> _Renaming:
@@ -148,8 +154,11 @@ def _renaming(stock: Path, local: str | None, label: str) -> _Renaming:
     )
 
 
-def _with_version(metadata: bytes, version: str) -> bytes:
-    """METADATA with another version: one header of a mail-like text, the rest byte for byte."""
+def with_version(metadata: bytes, version: str) -> bytes:
+    """METADATA with another version: one header of a mail-like text, the rest byte for byte.
+
+    Raises BadZipFile for a text that has not one version.
+    """
     end = re.search(rb"\r?\n\r?\n|\Z", metadata)
     assert end is not None  # noqa: S101  (every text has an end)
     headers = metadata[: end.start()]
@@ -184,7 +193,7 @@ class _Assembly:
             for info in stock.infolist():
                 name = renaming.member(info.filename)
                 if info.filename in edits:
-                    self.put(name, edits[info.filename](stock.read(info)))
+                    self.put(name, edits[info.filename](whole(stock, info)))
                 elif info.is_dir():
                     self.copy(source, info, name)
                 elif info.filename not in dropped:

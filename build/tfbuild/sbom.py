@@ -18,7 +18,8 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 import tfbuild
-from tfbuild.notices import APACHE, Compiled
+from tfbuild import guard
+from tfbuild.notices import APACHE, ARCHSPEC, Compiled
 from tfbuild.records import key_of
 from tfbuild.tuned import KernelLibrary, Tuned
 
@@ -51,13 +52,14 @@ def document(
     )
     inside = [_sources(tuned, source_file), *(_headers(each) for each in compiled)]
     libraries = [_library(each, version, inside) for each in tuned.libraries]
+    targets = _targets()
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{wheel.purl}#{key_of(tuned)}"),
         metadata=BomMetaData(component=wheel, tools=ToolRepository(components=_tools(tuned))),
-        components=[*libraries, *inside],
+        components=[*libraries, *inside, targets],
     )
     bom.metadata.timestamp = None  # type: ignore[assignment]  # (optional in the schema)
-    bom.register_dependency(wheel, libraries)
+    bom.register_dependency(wheel, [*libraries, targets])
     for library in libraries:
         bom.register_dependency(library, inside)
     return (JsonV1Dot6(bom).output_as_string(indent=2) + "\n").encode()
@@ -99,6 +101,18 @@ def _headers(compiled: Compiled) -> Component:
         description=f"Headers, from {' and '.join(compiled.folders)}",
         purl=PackageURL.from_string(compiled.purl),
         licenses=[LicenseExpression(compiled.licence)],
+    )
+
+
+def _targets() -> Component:
+    return Component(
+        bom_ref="archspec",
+        type=ComponentType.DATA,
+        name="archspec",
+        version=ARCHSPEC,
+        description=f"Its table of targets, in {guard.DATA}",
+        purl=PackageURL("pypi", name="archspec", version=ARCHSPEC),
+        licenses=[LicenseExpression(APACHE)],
     )
 
 

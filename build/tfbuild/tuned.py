@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import zipfile
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from tfbuild.wheel import WheelIdentity, opened, read_identity, read_member
 
 SCHEMA = 2
 FILE = "tuned.json"
+_PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +76,11 @@ class Tuned:
 def read_tuned(wheel: Path) -> Tuned | None:
     """The record in a wheel; None for a wheel that is not tuned. Raises WheelError."""
     with opened(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith(f".dist-info/{FILE}")]
+        names = [name for name in archive.namelist() if re.fullmatch(_PLACE, name)]
     if not names:
         return None
+    if len(names) > 1:
+        raise WheelError(f"{wheel.name} has {len(names)} records: {', '.join(sorted(names))}")
     try:
         fields = json.loads(read_member(wheel, names[0]))
         seen = fields["schema"]
@@ -87,7 +90,7 @@ def read_tuned(wheel: Path) -> Tuned | None:
                 hint="Build it anew",
             )
         tuned = read(Tuned, fields)
-    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WheelError(f"{wheel.name} has a {FILE} that cannot be read ({error})") from error
     if not tuned.libraries:
         raise WheelError(f"{wheel.name} has a {FILE} without a library")

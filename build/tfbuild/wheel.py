@@ -13,6 +13,7 @@ import io
 import lzma
 import re
 import shutil
+import stat
 import struct
 import tempfile
 import zipfile
@@ -28,6 +29,8 @@ from tfbuild.errors import DiskError, WheelError
 
 BLOCK = 1 << 20
 """Bytes that are held in memory of a member that is copied."""
+_WHOLE = 64 << 20
+"""Bytes of the largest member that is held in memory whole. TensorFlow's RECORD has 1.2 MB."""
 
 _ENCRYPTED = 0x1  # the flag in a member's header
 _HASHES = ("sha256", "sha384", "sha512")
@@ -89,7 +92,13 @@ def read_member(path: Path, name: str) -> bytes:
     with opened(path) as archive:
         if name not in archive.NameToInfo:
             raise WheelError(f"{path.name} has no {name}")
-        return archive.read(name)
+        return whole(archive, archive.NameToInfo[name])
+
+
+def stem_of(path: Path) -> str:
+    """What a wheel calls itself inside, such as tensorflow_cpu-2.14.1. Raises WheelError."""
+    with opened(path) as archive:
+        return record_name(archive).removesuffix(".dist-info/RECORD")
 
 
 def verify_record(path: Path) -> tuple[RecordLine, ...]:
@@ -99,7 +108,7 @@ def verify_record(path: Path) -> tuple[RecordLine, ...]:
     """
     with opened(path) as archive:
         record = record_name(archive)
-        listed = _read_record(archive.read(record))
+        listed = _read_record(whole(archive, archive.NameToInfo[record]))
         silent = self_signed(record)
         members = [info for info in files(archive) if info.filename not in silent]
         lines = tuple(_checked(archive, info, listed.get(info.filename)) for info in members)
@@ -177,6 +186,9 @@ def _need_sound_directory(archive: zipfile.ZipFile) -> None:
             raise zipfile.BadZipFile(f"{info.filename} is there twice")
         if info.flag_bits & _ENCRYPTED:
             raise zipfile.BadZipFile(f"{info.filename} is encrypted")
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+            raise zipfile.BadZipFile(f"{info.filename} is a link or a device, not a file")
         if info.header_offset < 0:
             raise zipfile.BadZipFile(f"{info.filename} would start before the file")
         names.add(info.filename)
@@ -194,6 +206,13 @@ def is_plain(name: str) -> bool:
 
 def files(archive: zipfile.ZipFile) -> tuple[zipfile.ZipInfo, ...]:
     return tuple(info for info in archive.infolist() if not info.is_dir())
+
+
+def whole(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """The bytes of a small member. Raises BadZipFile for one that would fill the memory."""
+    if info.file_size > _WHOLE:
+        raise zipfile.BadZipFile(f"{info.filename} has {info.file_size} bytes, that is too many")
+    return archive.read(info)
 
 
 def record_name(archive: zipfile.ZipFile) -> str:
