@@ -273,7 +273,7 @@ def compare(
 
 @command(
     {
-        "quick": "about 5 minutes, with too few trials to prove anything",
+        "quick": "a few minutes, with too few trials to prove anything",
         "out": "the folder for trials and result; a check that was stopped there goes on",
         "seed": "of the data, the parameters and the order of samples",
         "json": JSON,
@@ -282,7 +282,7 @@ def compare(
 def selfcheck(
     _: Context, quick: bool = False, out: str = "", seed: str = "1", json: bool = False
 ) -> None:
-    """Prove the harness on itself: stock against stock, and against known slowdowns (75 min)."""
+    """Prove the harness on itself: stock against stock, and against known slowdowns (50 min)."""
     from tfbench import front
 
     check, text = front.check_harness(quick=quick, out=out, seed=seed, as_json=json)

@@ -54,7 +54,10 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
         )
     entry, _ = read_entry(path, published=rule.now)
     with talk.step(f"audit {path.name}"):
-        audit.judge(audit.audit(path, places=places))
+        found = audit.audit(path, places=places)
+        audit.judge(found)
+    if not found.stock:
+        talk.warn(f"{path.name} was not compared with its stock wheel, which is not at hand")
     files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
     return Offer(
