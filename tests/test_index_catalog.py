@@ -24,7 +24,7 @@ NOW = "2020-02-29T00:00:00+00:00"
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 verdicts = st.builds(Verdict, speedup=numbers, low=numbers, high=numbers)
-entries = st.builds(Entry, targets=..., required=..., verdicts=st.tuples() | st.tuples(verdicts))
+entries = st.builds(Entry, targets=..., verdicts=st.tuples() | st.tuples(verdicts))
 
 
 def entry(file: str, sha256: str = "0" * 64, published: str = NOW) -> Entry:

@@ -22,7 +22,8 @@ from tfbuild.settings import Places, need_disk
 
 _BYTES = 1_500_000_000
 _MARK = "tensorwright.complete"
-_OTHER_BYTES = "DO NOT MATCH THE HASHES"  # pip's own words
+OTHER_BYTES = "DO NOT MATCH THE HASHES"
+"""pip's own words for a file that is not the locked one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,7 +194,7 @@ def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
     try:
         _pip_download(locked, folder, interpreter=("--python", str(interpreter)))
     except CommandError as error:
-        if _OTHER_BYTES in error.message:
+        if OTHER_BYTES in error.message:
             raise ChecksumError(
                 f"the index has another file of {locked.exact} than its lock ({error.last_line})",
                 hint=f"Find out why before you delete its lock in {places.cache / FOLDER}",

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from tfbuild import releases, settings, talk
 from tfbuild.download import Pin, sha256_of
-from tfbuild.environment import fetch_wheel
+from tfbuild.environment import OTHER_BYTES, fetch_wheel
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError
 from tfbuild.records import write_atomic
 from tfbuild.releases import Release
@@ -38,7 +38,6 @@ _LATE_PATCH = ".99"
 _LOCKED = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<hashes>(\s+--hash=sha256:[0-9a-f]{64})+)"
 )
-_OTHER_BYTES = "DO NOT MATCH THE HASHES"  # pip's own words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,13 +168,13 @@ def _platforms(machine: str) -> Iterator[str]:
 
 def _refused(error: CommandError) -> ChecksumError | DownloadError:
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    wrong = [after for line, after in itertools.pairwise(lines) if _OTHER_BYTES in line]
+    wrong = [after for line, after in itertools.pairwise(lines) if OTHER_BYTES in line]
     if wrong:
         return ChecksumError(
             f"other bytes than the locked ones: {wrong[0].rstrip(':')}",
             hint="Look at pip's index settings: they serve another file than the one locked",
         )
     return DownloadError(
-        f"pip could not fetch the dependencies ({lines[-1]})",
+        f"pip could not fetch the dependencies ({error.last_line})",
         hint="Check the network and pip's index settings, or give a folder that has them",
     )

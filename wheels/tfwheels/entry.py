@@ -61,8 +61,6 @@ class Entry:
     published: str
     kind: Kind
     targets: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-    """Features that its least demanding library needs."""
     verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -98,7 +96,6 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         published=published,
         kind=kind,
         targets=tuned.targets if tuned else (),
-        required=_least_required(tuned) if tuned else (),
     )
     return entry, metadata
 
@@ -156,7 +153,3 @@ def _kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> Kind:
             f"{path.name} is not the stock wheel, and has no tuned.json that says where it runs"
         )
     return Kind.STOCK
-
-
-def _least_required(tuned: Tuned) -> tuple[str, ...]:
-    return min((library.required_features for library in tuned.libraries), key=len)

@@ -31,13 +31,13 @@ from tfwheels.layout import (
     Digest,
     digest_of,
     link,
-    manifest,
     meaning_key,
     pool_key,
     variant_key,
     variants_folder,
 )
 from tfwheels.pages import keyed, linked, project_list, project_page
+from tfwheels.publish import TRIES, show
 from tfwheels.store import Store
 from tfwheels.variants import index_json, index_name, label_of, make_variant, variant_name
 
@@ -46,8 +46,6 @@ KEY = f"{VARIANTS}/catalog.json"
 MANIFEST = f"{VARIANTS}/manifest.json"
 _POOL = f"{VARIANTS}/pool"
 _MEND = f"Remove {VARIANTS}/ and publish the tuned wheels again with --variants"
-# Each time that a publisher loses, another one has won.
-_TRIES = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,14 +90,14 @@ def publish_variants(
         return tuple(sources)
     with store.exclusive():
         fresh = _stored(sources, _begun(store), store, now)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             seen = store.read(KEY)
             old = _parse(seen, store.where)
             _need_free(sources, old)
             if _shown(_merged(old.variants, fresh), old, seen, store):
                 return tuple(sources)
     raise BusyError(
-        f"others published to {store.where} {_TRIES} times meanwhile",
+        f"others published to {store.where} {TRIES} times meanwhile",
         hint="Run the same command again: nothing is lost",
     )
 
@@ -159,7 +157,9 @@ def _parse(data: bytes | None, where: str) -> Shelf:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=_MEND) from error
     if shelf.schema != SCHEMA:
         seen = shelf.schema
-        raise RecordError(f"{KEY} of {where} has schema {seen}, this version reads {SCHEMA}")
+        raise RecordError(
+            f"{KEY} of {where} has schema {seen}, this version reads {SCHEMA}", hint=_MEND
+        )
     return shelf
 
 
@@ -220,13 +220,7 @@ def _shown(variants: tuple[Variant, ...], old: Shelf, seen: bytes | None, store:
     for key, data in tree.meanings.items():
         store.put_new(key, data, digest_of(data).sha256)
     changed = frozenset(store.differing(tree.pages))
-    objects = manifest(_digests(variants, tree, store))
-    for each in objects:
-        if each.key == each.file and each.file in changed:
-            store.put(each.file, tree.pages[each.file])
-    record = pretty({"schema": 1, "objects": objects}).encode()
-    if store.differing({MANIFEST: record}):
-        store.put(MANIFEST, record)
+    show(tree.pages, changed, _pooled(variants, tree, store), MANIFEST, store)
     if variants == old.variants and not changed:
         return True
     new = Shelf(revision=old.revision + 1, variants=variants)
@@ -269,8 +263,8 @@ def _meaning(key: str, data: bytes, folder: str) -> File:
     )
 
 
-def _digests(variants: Iterable[Variant], tree: Tree, store: Store) -> dict[str, Digest]:
-    """Every file of the tree. Raises PublishError when one of its pool is not there."""
+def _pooled(variants: Iterable[Variant], tree: Tree, store: Store) -> dict[str, Digest]:
+    """The files of the tree's pool. Raises PublishError when one of its pool is not there."""
     sizes = store.sizes(_POOL)
     hashes: dict[str, str] = {}
     for each in variants:
@@ -280,8 +274,7 @@ def _digests(variants: Iterable[Variant], tree: Tree, store: Store) -> dict[str,
     if lost is not None:
         raise PublishError(f"{store.where} has lost {lost}", hint=_MEND)
     pooled = {key: Digest(sha256, sizes[key]) for key, sha256 in hashes.items()}
-    small = {**tree.meanings, **tree.pages}
-    return pooled | {key: digest_of(data) for key, data in small.items()}
+    return pooled | {key: digest_of(data) for key, data in tree.meanings.items()}
 
 
 def _key(entry: Entry) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,8 @@ from tfwheels.pages import render
 from tfwheels.store import Store
 
 MANIFEST = "manifest.json"
-# Each time that a publisher loses, another one has won.
-_TRIES = 20
+TRIES = 20
+"""Each time that a publisher loses, another one has won."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ def publish(
     """
     offers = [_offer(path, judgements, now) for path in wheels]
     with contextlib.nullcontext() if dry_run else store.exclusive():
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             seen = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
             old = catalog.rebuilt(store) if rebuild else catalog.parse(seen, store.where)
             entries = catalog.merged(old.entries, (offer.entry for offer in offers))
@@ -81,11 +81,11 @@ def publish(
                 return outcome
             if attempt == 0:
                 _store(offers, old.entries, store)
-            _show(entries, pages, changed, store)
+            show(pages, changed, _pooled(entries, store), MANIFEST, store)
             if _settled(entries, old, changed, seen, store):
                 return outcome
     raise BusyError(
-        f"others published to {store.where} {_TRIES} times meanwhile",
+        f"others published to {store.where} {TRIES} times meanwhile",
         hint="Run the same command again: nothing is lost",
     )
 
@@ -126,20 +126,25 @@ def _store(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) -> No
             store.put_new(key, data, digest_of(data).sha256)
 
 
-def _show(
-    entries: Sequence[Entry], pages: Mapping[str, bytes], changed: Sequence[str], store: Store
+def show(
+    pages: Mapping[str, bytes],
+    changed: Collection[str],
+    pooled: Mapping[str, Digest],
+    manifest_key: str,
+    store: Store,
 ) -> None:
-    """Write the pages that changed, those first that others lead to, and then the manifest."""
-    files = _pooled(entries, store) | {key: digest_of(data) for key, data in pages.items()}
-    objects = manifest(files)
-    order = [each.file for each in objects if each.key == each.file and each.file in set(changed)]
+    """Write the pages that changed, those first that others lead to, and then the manifest of them
+    and of what is in the pool."""
+    objects = manifest({**pooled, **{key: digest_of(data) for key, data in pages.items()}})
+    changed = frozenset(changed)
+    order = [each.file for each in objects if each.key == each.file and each.file in changed]
     with talk.counting("pages", len(order)) as count:
         for done, key in enumerate(order, 1):
             store.put(key, pages[key])
             count.advance(done, detail=key)
     record = pretty({"schema": 1, "objects": objects}).encode()
-    if store.differing({MANIFEST: record}):
-        store.put(MANIFEST, record)
+    if store.differing({manifest_key: record}):
+        store.put(manifest_key, record)
 
 
 def _pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
