@@ -74,7 +74,8 @@ def command(
 @command({"json": JSON})
 def detect(_: Context, json: bool = False) -> None:
     """Say what this CPU is, what to build for it, and what the stock wheel leaves unused."""
-    from tfbuild import detect, records
+    from tfbuild import records
+    from tfbuild.cpus import detect
 
     found = detect.detect()
     print(records.pretty(found) if json else detect.describe(found), end="" if json else "\n")
@@ -362,8 +363,8 @@ def report(
 )
 def audit(_: Context, wheel: str, stock: str = "", json: bool = False) -> None:
     """Say what a wheel really contains, and fail if that is not what it claims."""
-    from tfbuild import audit as auditing
     from tfbuild import front
+    from tfbuild.auditing import audit as auditing
 
     found, text = front.audit_wheel(wheel, stock, as_json=json)
     print(text, end="", flush=True)

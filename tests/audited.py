@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.compiled import KERNEL, QUICK, library
 from tests.test_audit import CORE, XGETBV, saying, stock_wheel, tuned_wheel
 
-from tfbuild.releases import find_stock_wheel
+from tfbuild.upstream.releases import find_stock_wheel
 
 
 def sound_wheel(folder: Path, published: Path | None = None) -> Path:

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from tests.tried import Tried
 
-from tfbuild import build as builder
-from tfbuild import environment, front, plan, settings, source
-from tfbuild.download import sha256_of
-from tfbuild.environment import Environment
-from tfbuild.request import Request, fleet_for, plan_for
+from tfbuild import front, settings
+from tfbuild.kernelbuild import build as builder
+from tfbuild.planning import plan
+from tfbuild.planning.request import Request, fleet_for, plan_for
 from tfbuild.settings import Places
+from tfbuild.tools import environment
+from tfbuild.tools.environment import Environment
+from tfbuild.upstream import source
+from tfbuild.upstream.download import sha256_of
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from tfbench.measuring.results import (
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.schedule import Effort, Stop
 from tfbench.measuring.statistics import Interval, Verdict
-from tfbuild.cpu import Cpu, Vcpus
+from tfbuild.cpus.cpu import Cpu, Vcpus
 
 BASELINE = "stock"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tfbuild.download import sha256_of
-from tfbuild.tuned import read_tuned
+from tfbuild.packing.tuned import read_tuned
+from tfbuild.upstream.download import sha256_of
 from tfwheels.gate import Judgement, judge
 
 

@@ -17,7 +17,7 @@ from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, End, Entry, Faul
 from tfbench.measuring.schedule import Effort, block_order, chance_of
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
-from tfbuild.cpu import Vcpus
+from tfbuild.cpus.cpu import Vcpus
 
 WORKLOAD, VCPUS = "mnist_mlp", 2
 STOCK = Arm(name="stock", python=Path("/arms/stock/bin/python"), label="tensorflow-cpu 2.14.1")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfbuild.plan import Plan
-from tfbuild.request import Request, plan_for
+from tfbuild.planning.plan import Plan
+from tfbuild.planning.request import Request, plan_for
 
 
 def planned(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from tfbuild.features import computing
-from tfbuild.targets import Target, parse_target
-from tfbuild.tuned import KernelLibrary, Tuned
-from tfbuild.wheel import encode_digest
+from tfbuild.cpus.features import computing
+from tfbuild.cpus.targets import Target, parse_target
+from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.wheel import encode_digest
 from tfwheels.entry import STOCK_PACKAGES, Entry, Kind
 
 MANYLINUX = {

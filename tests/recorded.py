@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfbuild.cpu import Cpu, parse_cpuinfo
+from tfbuild.cpus.cpu import Cpu, parse_cpuinfo
 
 FOLDER = Path(__file__).parent / "data" / "cpuinfo"
 WHOLE = sorted(

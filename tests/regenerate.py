@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.planned import planned
 
-from tfbuild.plan import NATIVE, Plan
-from tfbuild.render import render, repositories, write
+from tfbuild.planning.plan import NATIVE, Plan
+from tfbuild.planning.render import render, repositories, write
 from tfbuild.settings import ROOT
 
 COMMAND = "PYTHONPATH=build python -m tests.regenerate"

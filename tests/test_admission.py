@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.admission import (
+from tfbuild.errors import KernelError
+from tfbuild.kernelbuild.admission import (
     Verdict,
     _check_abi,
     _static_reason,
@@ -14,7 +15,6 @@ from tfbuild.admission import (
     declared,
     probe_env,
 )
-from tfbuild.errors import KernelError
 
 # Names as nm shows them for libraries of TensorFlow 2.14.1's kernel sources (some shortened).
 LENT = """\

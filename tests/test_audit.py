@@ -13,18 +13,20 @@ from tests.compiled import KERNEL, QUICK, VNNI, library
 from tests.published import tuned_for, written
 from tests.test_guard import STAND_IN
 
-from tfbuild import dispatcher, flags, guard, notices, sbom
-from tfbuild.audit import audit, describe, judge
-from tfbuild.claims import Role
-from tfbuild.download import sha256_of
+from tfbuild.auditing.audit import audit, describe, judge
+from tfbuild.auditing.claims import Role
+from tfbuild.auditing.libraries import look_at
+from tfbuild.cpus import flags
+from tfbuild.cpus.features import STOCK_BASELINE
+from tfbuild.cpus.targets import STOCK_FLAGS, parse_target
 from tfbuild.errors import AuditError, ChecksumError, WheelError
-from tfbuild.features import STOCK_BASELINE
-from tfbuild.libraries import look_at
+from tfbuild.packing import notices, sbom
+from tfbuild.packing.repack import repack
+from tfbuild.packing.wheel import encode_digest
+from tfbuild.planning import dispatcher, guard
 from tfbuild.records import pretty
-from tfbuild.repack import repack
 from tfbuild.settings import Places
-from tfbuild.targets import STOCK_FLAGS, parse_target
-from tfbuild.wheel import encode_digest
+from tfbuild.upstream.download import sha256_of
 
 pytestmark = pytest.mark.toolchain
 

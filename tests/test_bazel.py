@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 from tests.planned import planned
 
-from tfbuild import bazel, releases, render, settings
-from tfbuild.bazel import Bazel
+from tfbuild import settings
 from tfbuild.checks import TESTED_RELEASE
 from tfbuild.errors import ToolError
+from tfbuild.planning import render
 from tfbuild.run import Completed
 from tfbuild.settings import Places
+from tfbuild.tools import bazel
+from tfbuild.tools.bazel import Bazel
+from tfbuild.upstream import releases
 
 PLACES = Places(root=settings.ROOT, cache=Path("/cache"), pool=Path("/pool"))
 DOWNLOADED = Bazel(bazelisk=Path("/b/bazelisk"), use="6.1.0", version="6.1.0", debian=False)

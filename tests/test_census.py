@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compiled import KERNEL, QUICK, VNNI, library
 
-from tfbuild import elf
-from tfbuild.census import census, count, pieces, uses
+from tfbuild.auditing.libraries import look_at
+from tfbuild.binaries import elf
+from tfbuild.binaries.census import census, count, pieces, uses
+from tfbuild.cpus.features import table
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import CommandError, WheelError
-from tfbuild.features import table
-from tfbuild.libraries import look_at
 from tfbuild.settings import ROOT
-from tfbuild.targets import parse_target
 
 pytestmark = pytest.mark.toolchain
 
@@ -243,7 +243,7 @@ LARGE = ".text\n" + "".join(
 CHILD = """
 import sys
 from pathlib import Path
-from tfbuild.census import census
+from tfbuild.binaries.census import census
 if __name__ == "__main__":
     try:
         print(dict(census(Path(sys.argv[1]))))

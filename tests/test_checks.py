@@ -4,8 +4,8 @@ import pytest
 
 from tfbuild import checks
 from tfbuild.errors import FailedTests
-from tfbuild.releases import find_release
 from tfbuild.settings import ROOT
+from tfbuild.upstream.releases import find_release
 
 
 def test_a_check_that_fails_is_an_error_with_its_exit_code() -> None:

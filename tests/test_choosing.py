@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import entry_of
 
+from tfbuild.cpus.targets import Target, all_targets, parse_target
 from tfbuild.errors import PublishError
-from tfbuild.targets import Target, all_targets, parse_target
 from tfwheels.choosing import Choice, choose, contests, decide, explain, refuse_ambiguous
 from tfwheels.entry import Entry, Kind
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.published import tuned_for
 
-from tfbuild.claims import Library, Role, foreign, is_idle, problems
-from tfbuild.targets import STOCK_FLAGS
-from tfbuild.tuned import KernelLibrary, Tuned
+from tfbuild.auditing.claims import Library, Role, foreign, is_idle, problems
+from tfbuild.cpus.targets import STOCK_FLAGS
+from tfbuild.packing.tuned import KernelLibrary, Tuned
 
 HASWELL = {"x86_64": 90, "avx": 5, "avx2": 3, "fma": 2}
 CONTROL = {"x86_64": 90, "sse4_1": 1, "avx": 5}

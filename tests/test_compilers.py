@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.compilers import Compiler, find_compiler, identify, macros
+from tfbuild.cpus.compilers import Compiler, find_compiler, identify, macros
 from tfbuild.errors import CompilerError
 
 HOST = platform.machine()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.recorded import text_of
 
-from tfbuild.cpu import (
+from tfbuild.cpus.cpu import (
     cgroup_quota,
     parse_cpuinfo,
     read_cpu,
@@ -18,8 +18,8 @@ from tfbuild.cpu import (
     vcpus,
     x86_64_level,
 )
+from tfbuild.cpus.features import table
 from tfbuild.errors import CpuError
-from tfbuild.features import table
 
 
 def test_an_x86_block_is_read_whole() -> None:

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import stand_in
 
-from tfbuild import releases, settings
-from tfbuild.download import sha256_of
+from tfbuild import settings
 from tfbuild.errors import BusyError, ChecksumError, DownloadError, RecordError, WheelError
-from tfbuild.requirement import Exact
 from tfbuild.run import run
 from tfbuild.settings import ROOT, Places
+from tfbuild.tools.requirement import Exact
+from tfbuild.upstream import releases
+from tfbuild.upstream.download import sha256_of
 from tfwheels.dependencies import Pinned, locked_wheels, read_lock, stock_and_dependencies
 
 PYTHON = "3.11"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.recorded import WHOLE, cpu_of
 
-from tfbuild.cpu import vcpus
-from tfbuild.detect import Detection, describe, detect, examine
+from tfbuild.cpus.cpu import vcpus
+from tfbuild.cpus.detect import Detection, describe, detect, examine
 from tfbuild.records import pretty
 
 BUILD = Path(__file__).parents[1] / "build"
@@ -105,7 +105,7 @@ def test_this_machine_is_detected() -> None:
 
 def test_detection_takes_no_second() -> None:
     """A fresh interpreter, imports included; py-cpuinfo alone would take more than a second."""
-    program = "import tfbuild.detect as d; d.describe(d.detect())"
+    program = "import tfbuild.cpus.detect as d; d.describe(d.detect())"
     argv = [sys.executable, "-c", program]
     best = float("inf")
     for _ in range(3):

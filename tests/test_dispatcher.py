@@ -18,7 +18,8 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfbuild.dispatcher import (
+from tfbuild.errors import TargetError
+from tfbuild.planning.dispatcher import (
     COMPILE_FLAGS,
     HEADER,
     LIBRARY,
@@ -29,7 +30,6 @@ from tfbuild.dispatcher import (
     DispatchTarget,
     render_header,
 )
-from tfbuild.errors import TargetError
 from tfbuild.run import run
 
 TEMPLATES = Path(__file__).parents[1] / "templates"

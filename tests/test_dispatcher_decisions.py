@@ -19,17 +19,17 @@ import pytest
 from tests.recorded import WHOLE, cpu_of
 from tests.test_dispatcher import COMPILERS, KERNELS, TEMPLATES, compile_c, on_x86_64
 
-from tfbuild.cpu import Cpu
-from tfbuild.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_header
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.cpus.features import table
+from tfbuild.cpus.targets import all_targets
 from tfbuild.errors import CompilerError
-from tfbuild.features import table
-from tfbuild.fleet import fleet_of
-from tfbuild.plan import Plan
-from tfbuild.render import dispatch_target
-from tfbuild.request import Request, plan_for
+from tfbuild.packing.tuned import KernelLibrary, Tuned, chosen, lacking
+from tfbuild.planning.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_header
+from tfbuild.planning.fleet import fleet_of
+from tfbuild.planning.plan import Plan
+from tfbuild.planning.render import dispatch_target
+from tfbuild.planning.request import Request, plan_for
 from tfbuild.run import run
-from tfbuild.targets import all_targets
-from tfbuild.tuned import KernelLibrary, Tuned, chosen, lacking
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 

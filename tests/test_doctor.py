@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import doctor
-from tfbuild.doctor import Need, commands, needs, prepare
 from tfbuild.errors import ToolError
 from tfbuild.settings import ROOT, Places
+from tfbuild.tools import doctor
+from tfbuild.tools.doctor import Need, commands, needs, prepare
 
 SUDO = "" if os.geteuid() == 0 else "sudo "
 

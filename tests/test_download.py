@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.webserver import Site, serving
 
-from tfbuild.download import Pin, _public, adopt, fetch, kept, sha256_of, verified
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
+from tfbuild.upstream.download import Pin, _public, adopt, fetch, kept, sha256_of, verified
 
 DATA = random.Random(1).randbytes(3_000_000)  # noqa: S311  (bytes to carry, no secret)
 HALF = 1_400_000

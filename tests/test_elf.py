@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.elf import (
+from tfbuild.binaries.elf import (
     code,
     demangled,
     exported,

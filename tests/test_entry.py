@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import stand_in, written
 
+from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import PublishError, WheelError
-from tfbuild.targets import STOCK_FLAGS
-from tfbuild.wheel import WheelIdentity, verify_record
+from tfbuild.packing.wheel import WheelIdentity, verify_record
 from tfwheels.entry import Entry, Kind, _requires_python, read_entry
 
 NOW = "2026-11-21T12:00:00Z"

@@ -10,17 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import environment, releases
-from tfbuild.download import Pin, sha256_of
-from tfbuild.environment import (
-    Environment,
-    create,
-    create_locked,
-    create_required,
-    discard,
-    fetch_wheel,
-    find_python,
-)
 from tfbuild.errors import (
     ChecksumError,
     CommandError,
@@ -30,6 +19,18 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.settings import ROOT, Places
+from tfbuild.tools import environment
+from tfbuild.tools.environment import (
+    Environment,
+    create,
+    create_locked,
+    create_required,
+    discard,
+    fetch_wheel,
+    find_python,
+)
+from tfbuild.upstream import releases
+from tfbuild.upstream.download import Pin, sha256_of
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = releases.python_tag(HERE)
@@ -235,8 +236,7 @@ def test_a_dependency_with_other_bytes_is_refused(
 
 
 def test_every_lock_pins_every_hash() -> None:
-    folder = Path(environment.__file__).parent / "locks"
-    for path in folder.glob("*.txt"):
+    for path in releases.LOCKS.glob("*.txt"):
         lines = [line for line in path.read_text().splitlines() if "==" in line]
         assert lines, path.name
         assert path.read_text().count("--hash=sha256:") >= len(lines), path.name

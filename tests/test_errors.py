@@ -16,9 +16,9 @@ USED_BY_THE_FRONT_DOOR = {0, 1, 130}
 
 def whole_tree(package: ModuleType = tfbuild) -> Iterator[type[TensorwrightError]]:
     """Every class of the tree: whichever module of the package defines it."""
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.ispkg:
-            importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.startswith(("tfbuild.probe", "tfbuild.shipped")):
+            importlib.import_module(module.name)
     todo = [TensorwrightError]
     while todo:
         error = todo.pop()

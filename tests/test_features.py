@@ -10,10 +10,9 @@ from archspec.cpu.schema import CPUID_JSON
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.compilers import find_compiler, macros
-from tfbuild.cpu import read_cpu
-from tfbuild.errors import CompilerError, TargetError
-from tfbuild.features import (
+from tfbuild.cpus.compilers import find_compiler, macros
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.features import (
     ARCHITECTURES,
     Feature,
     canonical,
@@ -22,6 +21,7 @@ from tfbuild.features import (
     table,
     unused_by,
 )
+from tfbuild.errors import CompilerError, TargetError
 
 ROWS = [row for architecture in ARCHITECTURES for row in table(architecture).values()]
 X86_64 = list(table("x86_64").values())

@@ -8,17 +8,17 @@ import pytest
 from archspec.cpu import TARGETS
 from tests.recorded import HONEST, WHOLE, cpu_of
 
-from tfbuild.compilers import Compiler, find_compiler, macros
-from tfbuild.errors import CompilerError
-from tfbuild.features import table
-from tfbuild.flags import (
+from tfbuild.cpus.compilers import Compiler, find_compiler, macros
+from tfbuild.cpus.features import table
+from tfbuild.cpus.flags import (
     covered_features,
     implied_features,
     march_flags,
     required_features,
     verify,
 )
-from tfbuild.targets import all_targets, match, parse_target
+from tfbuild.cpus.targets import all_targets, match, parse_target
+from tfbuild.errors import CompilerError
 
 COMPILERS = [
     ("g++", "x86_64"),

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from tests.recorded import WHOLE, cpu_of, text_of
 from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
-from tfbuild.cpu import parse_cpuinfo
-from tfbuild.dispatcher import LIBRARY, DispatchTarget
+from tfbuild.cpus.cpu import parse_cpuinfo
+from tfbuild.cpus.features import ARCHITECTURES
+from tfbuild.cpus.targets import match
 from tfbuild.errors import WheelError
-from tfbuild.features import ARCHITECTURES
-from tfbuild.guard import INIT, amended, files
+from tfbuild.planning.dispatcher import LIBRARY, DispatchTarget
+from tfbuild.planning.guard import INIT, amended, files
 from tfbuild.run import Completed, run
 from tfbuild.shipped._tensorwright import target_of, where
-from tfbuild.targets import match
 
 DATA = "tensorflow/_tensorwright.json"
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.judged import compared
 from tests.published import stand_in
 
-from tfbuild.download import sha256_of
 from tfbuild.errors import PublishError, RecordError, WheelError
+from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
 from tfwheels.entry import Entry, Kind, Verdict, read_entry

@@ -24,13 +24,14 @@ from tfbench.arms.installs import (
 )
 from tfbench.arms.levers import BFLOAT16_TOLERANCE
 from tfbench.arms.lineup import read_lineup
-from tfbuild import releases, settings
-from tfbuild.download import sha256_of
+from tfbuild import settings
+from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import HostError, PythonError, UsageError, WheelError
-from tfbuild.request import Request
+from tfbuild.packing.tuned import Tuned
+from tfbuild.planning.request import Request
 from tfbuild.settings import Places
-from tfbuild.targets import STOCK_FLAGS
-from tfbuild.tuned import Tuned
+from tfbuild.upstream import releases
+from tfbuild.upstream.download import sha256_of
 
 # Every CPU that runs the tests has these; none has the other.
 RUNS = test_tuned.with_library(required_features=())

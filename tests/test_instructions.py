@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from iced_x86 import Code, CpuidFeature
 
-from tfbuild import features
-from tfbuild.instructions import BASELINE, UNDECODED, needs_of_code, needs_of_word, read, tally
+from tfbuild.binaries.instructions import (
+    BASELINE,
+    UNDECODED,
+    needs_of_code,
+    needs_of_word,
+    read,
+    tally,
+)
+from tfbuild.cpus import features
 
 X86_64 = features.table("x86_64")
 AARCH64 = features.table("aarch64")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import UsageError
-from tfbuild.jobs import Jobs, available_mb, choose
+from tfbuild.planning.jobs import Jobs, available_mb, choose
 
 GB = 1_000_000_000
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import UsageError
-from tfbuild.kernels import FOLDER, KernelUnit, _table, cost, select
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, _table, cost, select
 
 SETS: dict[str, list[str]] = _table()["set"]
 UNITS: dict[str, list[str]] = _table()["unit"]

@@ -12,17 +12,17 @@ import pytest
 from tfbuild.settings import ROOT
 
 # Lowest first: a module imports only what stands before it.
-TFBUILD = (
-    *("errors", "records", "talk", "run", "settings"),
-    *("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
-    *("releases", "kernels", "jobs", "download", "source", "dispatcher", "guard"),
-    *("plan", "fleet", "request", "render"),
-    *("elf", "instructions", "census", "wheel", "repack", "libraries", "manylinux"),
-    *("tuned", "notices", "sbom", "claims", "alterations", "audit"),
-    *("requirement", "environment", "bazel", "doctor"),
-    *("admission", "workspace", "assemble", "build"),
-    *("listing", "checks", "front"),
-)
+TFBUILD = {
+    "cpus": ("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
+    "upstream": ("releases", "kernels", "download", "source"),
+    "planning": ("dispatcher", "guard", "plan", "fleet", "request", "render", "jobs"),
+    "binaries": ("elf", "instructions", "census"),
+    "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
+    "auditing": ("libraries", "manylinux", "claims", "alterations", "audit"),
+    "tools": ("requirement", "environment", "bazel", "doctor"),
+    "kernelbuild": ("admission", "workspace", "assemble", "build"),
+    "treebuild": ("attempt",),
+}
 TFWHEELS = (
     *("layout", "entry", "choosing", "pages", "gate", "folder", "bucket", "store", "catalog"),
     *("publish", "remote", "upload", "dependencies", "snippet", "serve", "variants", "leveled"),
@@ -48,8 +48,14 @@ TFBENCH = {
     ),
     "startup": ("launches", "library", "overhead", "text", "command"),
 }
-# A package imports only those before it. What stands beside them comes last.
-PACKAGES = (*TFBENCH, "front")
+# A package imports only those before it, and the modules beside them are in the same order.
+GROUND = ("errors", "records", "talk", "run", "settings")
+PACKAGES = {
+    "build/tfbuild": (*GROUND, *TFBUILD, "listing", "checks", "front"),
+    "benchmarks/tfbench": (*TFBENCH, "front"),
+}
+# Folders that hold what is put into wheels or run inside an arm.
+NOT_OURS_TO_IMPORT = {"native", "probe", "shipped"}
 # What an arm's own environment has.
 WORKERS = {
     "benchmarks/tfbench/inside": TFBENCH["inside"],
@@ -90,7 +96,7 @@ def modules(folder: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("folder", "package", "order"),
     [
-        ("build/tfbuild", "tfbuild", TFBUILD),
+        *((f"build/tfbuild/{each}", f"tfbuild.{each}", TFBUILD[each]) for each in TFBUILD),
         ("build/tfbuild/probe", "tfbuild.probe", PROBE),
         ("wheels/tfwheels", "tfwheels", TFWHEELS),
         *((f"benchmarks/tfbench/{each}", f"tfbench.{each}", TFBENCH[each]) for each in TFBENCH),
@@ -107,15 +113,15 @@ def test_modules_import_only_what_stands_below_them(
         assert used <= below, f"{name} imports {sorted(used - below)}, which do not stand below it"
 
 
-def test_packages_of_tfbench_are_in_one_order() -> None:
-    folder = ROOT / "benchmarks/tfbench"
-    there = {path.stem for path in folder.iterdir() if path.stem not in {"__init__", "__pycache__"}}
-    assert there == set(PACKAGES), "every package needs a place in the order"
-    for package, below in ((name, PACKAGES[: place + 1]) for place, name in enumerate(PACKAGES)):
-        for path in (
-            (folder / package).glob("*.py") if package != "front" else [folder / "front.py"]
-        ):
-            assert siblings(path, "tfbench") <= set(below), path
+@pytest.mark.parametrize("root", PACKAGES)
+def test_packages_are_in_one_order(root: str) -> None:
+    order = PACKAGES[root]
+    there = {path.stem for path in (ROOT / root).iterdir()} - {"__init__", "__pycache__"}
+    assert there - NOT_OURS_TO_IMPORT == set(order), "every package needs a place in the order"
+    for place, name in enumerate(order):
+        module = (ROOT / root / name).with_suffix(".py")
+        for path in [module] if module.is_file() else (ROOT / root / name).glob("*.py"):
+            assert siblings(path, Path(root).name) <= set(order[: place + 1]), path
 
 
 @pytest.mark.parametrize(

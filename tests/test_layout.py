@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfbuild.cpus.targets import all_targets
 from tfbuild.errors import PublishError
-from tfbuild.targets import all_targets
 from tfwheels.layout import (
     digest_of,
     folder_key,

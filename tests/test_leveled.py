@@ -19,10 +19,10 @@ from tests.published import stand_in
 from tests.served import running
 from tests.test_publish import FORK, NOW, die_at_write, files, sha256, stamps
 
-from tfbuild.cpu import read_cpu, x86_64_level
+from tfbuild.cpus.cpu import read_cpu, x86_64_level
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import CommandError, PublishError, RecordError
 from tfbuild.run import run
-from tfbuild.targets import parse_target
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
 from tfwheels.leveled import KEY, MANIFEST, publish_variants

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tfbuild import listing
-from tfbuild.cpu import read_cpu
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import all_targets, missing, parse_target
 from tfbuild.errors import UsageError
-from tfbuild.releases import load_releases
 from tfbuild.settings import ROOT, Places
-from tfbuild.targets import all_targets, missing, parse_target
+from tfbuild.upstream.releases import load_releases
 
 
 def column(text: str, number: int) -> list[str]:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tfbuild.auditing.manylinux import breaches, policy_of
 from tfbuild.errors import AuditError
-from tfbuild.manylinux import breaches, policy_of
 
 STOCK = (
     "cp311-cp311-manylinux2014_x86_64",

@@ -9,7 +9,7 @@ from tests.recorded import HONEST, cpu_of
 
 from tfbench.measuring.host import Host
 from tfbench.measuring.matching import MAY_DIFFER, arm_differences, differences
-from tfbuild.cpu import Cpu, Vcpus
+from tfbuild.cpus.cpu import Cpu, Vcpus
 
 OTHER_CPU = {
     "architecture": "aarch64",

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from tests.published import tuned_for
 
-from tfbuild.environment import Environment
 from tfbuild.errors import WheelError
-from tfbuild.guard import DATA
-from tfbuild.notices import (
+from tfbuild.packing.notices import (
     ADDED,
     APACHE,
     CHANGED,
@@ -21,8 +19,10 @@ from tfbuild.notices import (
     need_licence,
     statement,
 )
-from tfbuild.tuned import Tuned
-from tfbuild.wheel import opened
+from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.wheel import opened
+from tfbuild.planning.guard import DATA
+from tfbuild.tools.environment import Environment
 
 EIGEN = "tensorflow/include/Eigen/src/Core/util/Macros.h"
 ABSEIL = "tensorflow/include/absl/base/config.h"

@@ -16,9 +16,9 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from tests.published import entry_of, stand_in
 
+from tfbuild.cpus.targets import all_targets
 from tfbuild.errors import PublishError
 from tfbuild.settings import ROOT
-from tfbuild.targets import all_targets
 from tfwheels.entry import Entry, read_entry
 from tfwheels.layout import pool_key
 from tfwheels.pages import render

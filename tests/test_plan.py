@@ -14,14 +14,14 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 from tests.planned import planned
 
-from tfbuild.compilers import Compiler
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.flags import required_features
+from tfbuild.cpus.targets import Target, all_targets, parse_target
 from tfbuild.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
-from tfbuild.flags import required_features
-from tfbuild.plan import Plan, declared_compiler, estimate, make_plan, need_stock
+from tfbuild.planning.plan import Plan, declared_compiler, estimate, make_plan, need_stock
 from tfbuild.records import canonical, key_of, plain
-from tfbuild.releases import find_release, kernel_facts, load_releases
 from tfbuild.settings import ROOT
-from tfbuild.targets import Target, all_targets, parse_target
+from tfbuild.upstream.releases import find_release, kernel_facts, load_releases
 
 RELEASES = [release.version for release in load_releases()]
 WITHOUT_KERNELS = [release.version for release in load_releases() if release.kernels is None]

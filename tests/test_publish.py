@@ -23,10 +23,10 @@ from tests.crowd import crowd
 from tests.judged import compared
 from tests.published import stand_in
 
-from tfbuild.download import sha256_of
+from tfbuild.cpus.targets import all_targets, parse_target
 from tfbuild.errors import BusyError, DiskError, PublishError, RecordError
 from tfbuild.run import run
-from tfbuild.targets import all_targets, parse_target
+from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.bucket import Bucket, open_bucket
 from tfwheels.catalog import Catalog

@@ -16,7 +16,8 @@ from tests.judged import compared
 from tests.published import entry_of, stand_in, tuned_for, written
 
 from tfbuild import settings
-from tfbuild.cpu import Cpu
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.cpus.targets import STOCK_FLAGS, all_targets, parse_target
 from tfbuild.errors import (
     AuditError,
     GateError,
@@ -27,7 +28,6 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.settings import Places
-from tfbuild.targets import STOCK_FLAGS, all_targets, parse_target
 from tfwheels.choosing import choose
 from tfwheels.entry import Entry, Verdict
 from tfwheels.front import Wanted, publish_wheels

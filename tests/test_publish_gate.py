@@ -15,10 +15,10 @@ from tfbench.arms.arm import TOLERANCE
 from tfbench.measuring import results
 from tfbench.measuring.results import Comparison
 from tfbench.measuring.statistics import Interval, Verdict
-from tfbuild.download import sha256_of
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import GateError, RecordError
 from tfbuild.records import plain
-from tfbuild.targets import parse_target
+from tfbuild.upstream.download import sha256_of
 from tfwheels import gate
 from tfwheels.gate import examine, find_comparisons, judge, publishable, published_name
 

@@ -12,7 +12,8 @@ from packaging.version import Version
 
 from tfbuild import records
 from tfbuild.errors import PythonError, ReleaseError, WheelError
-from tfbuild.releases import (
+from tfbuild.settings import ROOT
+from tfbuild.upstream.releases import (
     LOCKS,
     Release,
     bazel_sha256,
@@ -26,7 +27,6 @@ from tfbuild.releases import (
     python_tag,
     stock_wheel,
 )
-from tfbuild.settings import ROOT
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EVERY_RELEASE = pytest.mark.parametrize(

@@ -10,15 +10,17 @@ from packaging.version import Version
 from tests.planned import planned
 from tests.regenerate import COMMAND, GOLDEN, TEMPLATES, cases, rendered
 
-from tfbuild import bazel, dispatcher, settings
+from tfbuild import settings
+from tfbuild.cpus.features import computing
+from tfbuild.cpus.targets import Target, all_targets
 from tfbuild.errors import DiskError, DriftError
-from tfbuild.features import computing
-from tfbuild.plan import NATIVE, Plan
-from tfbuild.releases import load_releases
-from tfbuild.render import admitted, check, dispatch_target, render, write
+from tfbuild.planning import dispatcher
+from tfbuild.planning.plan import NATIVE, Plan
+from tfbuild.planning.render import admitted, check, dispatch_target, render, write
 from tfbuild.run import run
 from tfbuild.settings import ROOT, Places
-from tfbuild.targets import Target, all_targets
+from tfbuild.tools import bazel
+from tfbuild.upstream.releases import load_releases
 
 CASES = cases()
 RELEASES = [release.version for release in load_releases()]

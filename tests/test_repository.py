@@ -39,7 +39,7 @@ def files() -> list[str]:
     [
         "build/tfbuild/new.py",
         "build/tfbuild/native/new.cc",
-        "build/tfbuild/locks/new.txt",
+        "build/tfbuild/upstream/locks/new.txt",
         "build/npm/package-lock.json",
         "wheels/tfwheels/new.py",
         "benchmarks/tfbench/new.py",

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tfbuild import requirement
-from tfbuild.environment import find_python
 from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
-from tfbuild.releases import python_tag
-from tfbuild.requirement import (
+from tfbuild.settings import ROOT, Places
+from tfbuild.tools import requirement
+from tfbuild.tools.environment import find_python
+from tfbuild.tools.requirement import (
     Exact,
     Lock,
     Locked,
@@ -22,7 +22,7 @@ from tfbuild.requirement import (
     parse_exact,
     parse_report,
 )
-from tfbuild.settings import ROOT, Places
+from tfbuild.upstream.releases import python_tag
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TINY = Exact(name="tiny", version="1.0")

@@ -13,9 +13,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tests.published import tuned_for
 from tests.test_notices import COMPILED
 
-from tfbuild.sbom import document
+from tfbuild.packing.sbom import document
+from tfbuild.packing.tuned import Tuned
 from tfbuild.settings import ROOT
-from tfbuild.tuned import Tuned
 
 FLEET = tuned_for(("zen4", "haswell"))
 VERSION = "2.14.1+fleet.of1"

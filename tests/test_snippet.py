@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from tests.published import stand_in
 
-from tfbuild.cpu import read_cpu
-from tfbuild.download import sha256_of
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import match
 from tfbuild.errors import PublishError, TargetError, UsageError
 from tfbuild.records import pretty
-from tfbuild.requirement import Exact
-from tfbuild.targets import match
+from tfbuild.tools.requirement import Exact
+from tfbuild.upstream.download import sha256_of
 from tfwheels.dependencies import Pinned
 from tfwheels.publish import publish
 from tfwheels.serve import Server
@@ -408,7 +408,7 @@ def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) ->
     made = install_snippet(str(tree), version="2.14.1", target="skylake", python="3.11")
     assert made.lock == "tensorflow-cpu-2.14.1-cp311.txt"
     assert "absl-py" in made.notes[0]
-    assert "/build/tfbuild/locks" not in made.pip[0]
+    assert "/build/tfbuild/upstream/locks" not in made.pip[0]
 
 
 @on_x86_64

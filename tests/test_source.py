@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from tests.webserver import Site, serving
 
-from tfbuild.download import Pin, sha256_of
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
 from tfbuild.settings import ROOT, Places
-from tfbuild.source import SourcePin, Staging, fetch_source, scratch, stage, wanted
+from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.source import SourcePin, Staging, fetch_source, scratch, stage, wanted
 
 DATA = b"the release's sources"
 DEAD = "http://127.0.0.1:9"  # (the discard port: nothing listens there)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from tests.recorded import HONEST, WHOLE, cpu_of
 
-from tfbuild.cpu import Cpu, read_cpu, x86_64_level
+from tfbuild.cpus.cpu import Cpu, read_cpu, x86_64_level
+from tfbuild.cpus.features import table
+from tfbuild.cpus.models import model_of, models
+from tfbuild.cpus.targets import STOCK_FLAGS, all_targets, match, missing, parse_target, resolve
 from tfbuild.errors import TargetError
-from tfbuild.features import table
-from tfbuild.models import model_of, models
-from tfbuild.releases import Release, load_releases, stock_target
-from tfbuild.targets import STOCK_FLAGS, all_targets, match, missing, parse_target, resolve
+from tfbuild.upstream.releases import Release, load_releases, stock_target
 
 X86_64 = sorted(table("x86_64"))
 

@@ -8,14 +8,14 @@ import jinja2.meta
 import pytest
 from tests.planned import planned
 
-from tfbuild.render import contexts
+from tfbuild.planning.render import contexts
 from tfbuild.settings import ROOT
 
 TEMPLATES = ROOT / "templates"
 NAMES = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*") if path.is_file())
 # Templates of other modules, which give their context in one call of render().
 ELSEWHERE = {
-    "dispatcher_targets.h.j2": ROOT / "build/tfbuild/dispatcher.py",
+    "dispatcher_targets.h.j2": ROOT / "build/tfbuild/planning/dispatcher.py",
     "report.md.j2": ROOT / "benchmarks/tfbench/reports/report.py",
     "report.html.j2": ROOT / "benchmarks/tfbench/reports/page.py",
     "method.txt.j2": ROOT / "benchmarks/tfbench/reports/method.py",

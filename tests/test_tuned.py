@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from tests.published import tuned_for
 from tests.recorded import cpu_of
 
+from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import HostError, TargetError, WheelError
-from tfbuild.kernels import _table, choice_of, select
-from tfbuild.targets import STOCK_FLAGS
-from tfbuild.tuned import (
+from tfbuild.packing.tuned import (
     FILE,
     Tuned,
     chosen,
@@ -25,6 +24,7 @@ from tfbuild.tuned import (
     need_runnable,
     read_tuned,
 )
+from tfbuild.upstream.kernels import _table, choice_of, select
 
 SOME = tuned_for(("haswell",))
 (LIBRARY,) = SOME.libraries

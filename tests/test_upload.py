@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import stand_in
 
-from tfbuild.download import sha256_of
 from tfbuild.errors import PublishError, UsageError, WheelError
+from tfbuild.upstream.download import sha256_of
 from tfwheels.remote import check_url, find_credentials, is_here
 from tfwheels.upload import State, Upload, upload
 

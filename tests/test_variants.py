@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import stand_in, tuned_for
 
+from tfbuild.binaries.instructions import UNDECODED
+from tfbuild.cpus.features import table
 from tfbuild.errors import PublishError
-from tfbuild.features import table
-from tfbuild.instructions import UNDECODED
+from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.wheel import verify_record
 from tfbuild.run import run
-from tfbuild.tuned import Tuned
-from tfbuild.wheel import verify_record
 from tfwheels.variants import (
     FILE,
     LEVELS,

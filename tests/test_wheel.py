@@ -22,9 +22,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfbuild.errors import BusyError, DiskError, WheelError
-from tfbuild.repack import repack
+from tfbuild.packing.repack import repack
+from tfbuild.packing.wheel import WheelIdentity, extract, read_identity, read_member, verify_record
 from tfbuild.run import run
-from tfbuild.wheel import WheelIdentity, extract, read_identity, read_member, verify_record
 
 STOCK_NAME = "demo_pkg-1.0-py3-none-any.whl"
 INFO = "demo_pkg-1.0.dist-info"
@@ -602,7 +602,7 @@ CHILD = """
 import resource, sys
 from pathlib import Path
 from tfbuild.errors import TensorwrightError
-from tfbuild.repack import repack
+from tfbuild.packing.repack import repack
 stock, out, added, limit = sys.argv[1:]
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))

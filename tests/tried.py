@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfbuild.assemble import Built
-from tfbuild.environment import Environment
-from tfbuild.fleet import Fleet
-from tfbuild.plan import Plan
+from tfbuild.kernelbuild.assemble import Built
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import Plan
+from tfbuild.tools.environment import Environment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,13 +26,16 @@ from tfbench.measuring.schedule import Effort
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
-from tfbuild import detect, doctor, releases, settings, talk
 from tfbuild import front as builds
-from tfbuild.cpu import read_vcpus
+from tfbuild import settings, talk
+from tfbuild.cpus import detect
+from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HarnessError, UsageError
+from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
-from tfbuild.request import Request
 from tfbuild.settings import Places
+from tfbuild.tools import doctor
+from tfbuild.upstream import releases
 
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
 QUICKSTART = Effort(blocks=3, precision=0.015, budget_s=55.0)

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 
-from tfbuild import doctor, releases, settings, talk
+from tfbuild import settings, talk
 from tfbuild.errors import FailedTests
+from tfbuild.tools import doctor
+from tfbuild.upstream import releases
 
 TESTED_RELEASE = "2.14.1"
 _CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")

@@ -201,3 +201,27 @@ class PublishError(TensorwrightError):
     """An index that refuses, or that has other bytes under a name."""
 
     exit_code = 36
+
+
+class PreflightError(TensorwrightError):
+    """A machine on which a full build would fail hours later (`build --scope full`)."""
+
+    exit_code = 37
+
+
+class TreeError(TensorwrightError):
+    """A source tree that is not TensorFlow's, or too different from what is known of it."""
+
+    exit_code = 38
+
+
+class BuildError(TensorwrightError):
+    """A full build that failed, with the cause that was found and its remedy."""
+
+    exit_code = 39
+
+
+class VendorError(TensorwrightError):
+    """A vendor folder that is not whole, or is of another plan."""
+
+    exit_code = 40

@@ -5,19 +5,24 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tfbuild import audit, cpu, doctor, jobs, kernels, releases, render, settings, talk
-from tfbuild import build as builder
-from tfbuild import plan as plans
-from tfbuild.admission import Verdict
-from tfbuild.assemble import Built
-from tfbuild.audit import Audit
-from tfbuild.compilers import Compiler
+from tfbuild import settings, talk
+from tfbuild.auditing import audit
+from tfbuild.auditing.audit import Audit
+from tfbuild.cpus import cpu
+from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CompilerError, UsageError, WheelError
-from tfbuild.fleet import Fleet
-from tfbuild.jobs import Jobs
-from tfbuild.plan import Estimate, Plan, Scope
+from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.assemble import Built
+from tfbuild.planning import jobs, render
+from tfbuild.planning import plan as plans
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.jobs import Jobs
+from tfbuild.planning.plan import Estimate, Plan, Scope
+from tfbuild.planning.request import Request, fleet_for
 from tfbuild.records import plain, pretty
-from tfbuild.request import Request, fleet_for
+from tfbuild.tools import doctor
+from tfbuild.upstream import kernels, releases
 
 __all__ = [
     "Request",

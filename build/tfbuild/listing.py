@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tfbuild import doctor
-from tfbuild import releases as table
-from tfbuild.cpu import read_cpu
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.features import ARCHITECTURES
+from tfbuild.cpus.targets import all_targets, missing
 from tfbuild.errors import CpuError, UsageError
-from tfbuild.features import ARCHITECTURES
 from tfbuild.records import pretty
 from tfbuild.settings import Places
-from tfbuild.targets import all_targets, missing
+from tfbuild.tools import doctor
+from tfbuild.upstream import releases as table
 
 _WIDEST = 1000
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from tests.tried import Tried
 
-from tfbuild import admission, compilers
-from tfbuild import build as builder
-from tfbuild.environment import Environment
-from tfbuild.plan import NATIVE
+from tfbuild.cpus import compilers
+from tfbuild.kernelbuild import admission
+from tfbuild.kernelbuild import build as builder
+from tfbuild.planning.plan import NATIVE
 from tfbuild.run import run
 from tfbuild.settings import Places
+from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 

@@ -14,7 +14,7 @@ import pytest
 from tests.test_dispatcher import TEMPLATES, compile_c, on_x86_64
 from tests.test_dispatcher_decisions import buildable
 
-from tfbuild.dispatcher import (
+from tfbuild.planning.dispatcher import (
     COMPILE_FLAGS,
     HEADER,
     LIBRARY,
@@ -23,8 +23,8 @@ from tfbuild.dispatcher import (
     SOURCE,
     render_header,
 )
-from tfbuild.plan import Plan
-from tfbuild.render import dispatch_target
+from tfbuild.planning.plan import Plan
+from tfbuild.planning.render import dispatch_target
 from tfbuild.run import run
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.tried import Tried
 
-from tfbuild import admission, assemble, tuned
-from tfbuild.cpu import read_cpu
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.kernelbuild import admission, assemble
+from tfbuild.packing import tuned
 from tfbuild.run import run
 
 pytestmark = pytest.mark.toolchain

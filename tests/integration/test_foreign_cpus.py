@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.tried import Tried
 
-from tfbuild import assemble
+from tfbuild.kernelbuild import assemble
 
 pytestmark = pytest.mark.toolchain
 

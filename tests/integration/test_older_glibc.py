@@ -25,11 +25,11 @@ from tests.test_dispatcher import (
 )
 from tests.test_guard import STAND_IN
 
-from tfbuild import source
-from tfbuild.dispatcher import LIBRARY
-from tfbuild.guard import INIT, amended, files
+from tfbuild.planning.dispatcher import LIBRARY
+from tfbuild.planning.guard import INIT, amended, files
 from tfbuild.run import Completed, run
 from tfbuild.settings import Places, exclusive
+from tfbuild.upstream import source
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 

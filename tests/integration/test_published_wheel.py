@@ -20,14 +20,14 @@ from tests.served import running
 from tests.test_tasks import Tasks
 from tests.tried import Tried
 
-from tfbuild import admission
-from tfbuild.cpu import read_cpu
-from tfbuild.repack import repack
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import match
+from tfbuild.kernelbuild import admission
+from tfbuild.packing.repack import repack
+from tfbuild.packing.tuned import KernelLibrary, read_tuned
+from tfbuild.packing.wheel import opened
 from tfbuild.run import run
 from tfbuild.settings import places as users_places
-from tfbuild.targets import match
-from tfbuild.tuned import KernelLibrary, read_tuned
-from tfbuild.wheel import opened
 from tfwheels.serve import Server
 
 pytestmark = pytest.mark.toolchain

@@ -9,11 +9,11 @@ import archspec.cpu
 import pytest
 from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
-from tfbuild import admission
-from tfbuild.dispatcher import DispatchTarget
-from tfbuild.environment import Environment
-from tfbuild.guard import INIT, amended, files
+from tfbuild.kernelbuild import admission
+from tfbuild.planning.dispatcher import DispatchTarget
+from tfbuild.planning.guard import INIT, amended, files
 from tfbuild.run import Completed, run
+from tfbuild.tools.environment import Environment
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 from tests.tried import Tried
 
-from tfbuild import admission, assemble, elf, front, tuned, wheel
-from tfbuild import build as builder
-from tfbuild.environment import Environment
+from tfbuild import front
+from tfbuild.binaries import elf
 from tfbuild.errors import KernelError
-from tfbuild.request import Request, fleet_for
+from tfbuild.kernelbuild import admission, assemble
+from tfbuild.kernelbuild import build as builder
+from tfbuild.packing import tuned, wheel
+from tfbuild.planning.request import Request, fleet_for
 from tfbuild.run import run
 from tfbuild.settings import Places
+from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 

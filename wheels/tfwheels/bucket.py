@@ -23,7 +23,7 @@ from typing import Any
 
 from tfbuild import talk
 from tfbuild.errors import PublishError, ToolError
-from tfbuild.wheel import BLOCK
+from tfbuild.packing.wheel import BLOCK
 from tfwheels.folder import need_same
 from tfwheels.layout import Digest, StoredObject, digest_of, manifest
 

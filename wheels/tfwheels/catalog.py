@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tfbuild import talk
 from tfbuild.errors import PublishError, RecordError
+from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import pretty, read
-from tfbuild.tuned import read_tuned
 from tfwheels import gate
 from tfwheels.entry import Entry, Verdict, read_entry
 from tfwheels.layout import pool_key

@@ -17,10 +17,10 @@ from archspec.cpu import TARGETS
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild.cpu import x86_64_level
+from tfbuild.cpus.cpu import x86_64_level
+from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
+from tfbuild.cpus.targets import Target, all_targets, parse_target
 from tfbuild.errors import PublishError
-from tfbuild.features import ARCHITECTURES, STOCK_BASELINE
-from tfbuild.targets import Target, all_targets, parse_target
 from tfwheels.entry import Entry, Kind
 
 _SYSTEM = re.compile(r"any|manylinux|musllinux|linux|macosx|win")

@@ -1,7 +1,7 @@
 """What an index carries beside tuned wheels, so that pip can be told to ask nothing else.
 
-The stock wheel, and what TensorFlow depends on, as locked in tfbuild/locks: each wheel by its hash,
-through pip and the user's own index settings, or from a folder without any network.
+The stock wheel, and what TensorFlow depends on, as tfbuild/upstream/locks has it: each wheel by its
+hash, through pip and the user's own index settings, or from a folder without any network.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfbuild import releases, settings, talk
-from tfbuild.download import Pin, sha256_of
-from tfbuild.environment import OTHER_BYTES, fetch_wheel
+from tfbuild import settings, talk
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError
 from tfbuild.records import write_atomic
-from tfbuild.releases import Release
-from tfbuild.requirement import Exact
 from tfbuild.run import run
 from tfbuild.settings import Places
+from tfbuild.tools.environment import OTHER_BYTES, fetch_wheel
+from tfbuild.tools.requirement import Exact
+from tfbuild.upstream import releases
+from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.releases import Release
 
 _BYTES = 300_000_000
 """The lock of 2.14.1 is 78 MB of wheels, and pip keeps each twice for a moment."""

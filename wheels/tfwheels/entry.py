@@ -10,11 +10,11 @@ from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from tfbuild.download import sha256_of
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError, TargetError
-from tfbuild.targets import parse_target
-from tfbuild.tuned import Tuned, is_control, read_tuned
-from tfbuild.wheel import WheelIdentity, opened, read_identity, read_member, record_name
+from tfbuild.packing.tuned import Tuned, is_control, read_tuned
+from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member, record_name
+from tfbuild.upstream.download import sha256_of
 from tfwheels.layout import digest_of, pool_key
 
 STOCK_PACKAGES = ("tensorflow", "tensorflow-cpu")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import settings, talk
-from tfbuild.download import sha256_of
 from tfbuild.errors import ChecksumError, PublishError
-from tfbuild.wheel import BLOCK, writing
+from tfbuild.packing.wheel import BLOCK, writing
+from tfbuild.upstream.download import sha256_of
 from tfwheels.layout import place
 
 

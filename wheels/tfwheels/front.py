@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfbuild import releases, settings, talk
-from tfbuild.cpu import read_cpu
+from tfbuild import settings, talk
+from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import CpuError, UsageError, WheelError
+from tfbuild.packing.wheel import read_identity
 from tfbuild.records import load, pretty
 from tfbuild.settings import Places
-from tfbuild.wheel import read_identity
+from tfbuild.upstream import releases
 from tfwheels import gate, snippet, summary
 from tfwheels.dependencies import stock_and_dependencies
 from tfwheels.leveled import publish_variants

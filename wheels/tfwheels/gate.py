@@ -26,8 +26,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tfbuild.errors import GateError, RecordError
+from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.records import canonical, load
-from tfbuild.tuned import KernelLibrary, Tuned
 from tfwheels.entry import Verdict
 
 SCHEMA = 2

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from tfbuild.errors import PublishError
-from tfbuild.wheel import is_plain
+from tfbuild.packing.wheel import is_plain
 
 HTML = "index.html"
 JSON = "index.json"

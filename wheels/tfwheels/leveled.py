@@ -19,11 +19,11 @@ from pathlib import Path
 from simple_repository.model import File
 
 from tfbuild import talk
-from tfbuild.download import sha256_of
 from tfbuild.errors import BusyError, PublishError, RecordError
+from tfbuild.packing.tuned import read_tuned
+from tfbuild.packing.wheel import read_member
 from tfbuild.records import pretty, read
-from tfbuild.tuned import read_tuned
-from tfbuild.wheel import read_member
+from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.entry import Entry, Kind
 from tfwheels.layout import (

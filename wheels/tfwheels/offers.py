@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import audit, talk
+from tfbuild import talk
+from tfbuild.auditing import audit
 from tfbuild.errors import AuditError, GateError, PublishError, TensorwrightError, WheelError
+from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.settings import Places
-from tfbuild.tuned import Tuned, is_control, read_tuned
 from tfwheels import gate
 from tfwheels.entry import Entry, read_entry
 from tfwheels.gate import Judgement

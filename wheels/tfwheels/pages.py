@@ -14,8 +14,8 @@ from typing import TypeVar
 from simple_repository.model import File, Meta, ProjectDetail, ProjectList, ProjectListElement
 from simple_repository.serializer import SerializerHtmlV1, SerializerJsonV1
 
+from tfbuild.cpus.targets import Target
 from tfbuild.errors import PublishError
-from tfbuild.targets import Target
 from tfwheels.choosing import contests, decide, made_for, refuse_ambiguous, targets_for
 from tfwheels.entry import Entry, Kind
 from tfwheels.layout import HTML, JSON, folder_key, link, pool_key

@@ -19,11 +19,11 @@ from urllib.parse import quote, unquote, urlsplit
 from simple_repository.content_negotiation import Format, select_response_format
 from simple_repository.errors import UnsupportedSerialization
 
-from tfbuild.cpu import read_cpu
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import match
 from tfbuild.errors import HostError, PublishError, UsageError
+from tfbuild.packing.wheel import BLOCK
 from tfbuild.talk import note, say
-from tfbuild.targets import match
-from tfbuild.wheel import BLOCK
 from tfwheels.entry import STOCK_PACKAGES
 from tfwheels.layout import HTML, JSON, Digest, folder_key, manifest, place
 

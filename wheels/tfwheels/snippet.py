@@ -21,11 +21,11 @@ from packaging.version import InvalidVersion, Version
 from simple_repository.model import File
 from simple_repository.parser import parse_json_project_page
 
-from tfbuild import releases
-from tfbuild.cpu import read_cpu
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import PublishError, UsageError, WheelError
-from tfbuild.requirement import Exact
-from tfbuild.targets import match, parse_target
+from tfbuild.tools.requirement import Exact
+from tfbuild.upstream import releases
 from tfwheels.dependencies import Pinned, read_lock
 from tfwheels.layout import JSON, folder_key
 from tfwheels.remote import Credentials, check_url, is_here, open_index
@@ -64,8 +64,9 @@ class Wanted:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snippet:
     """`file` is the wheel that all of it installs, by `sha256`. `requirements` and `pyproject` are
-    texts of files, `pip`, `uv` and `fleet` lines of a shell. `lock` names the file of tfbuild/locks
-    that is installed first where the index does not carry what TensorFlow depends on."""
+    texts of files, `pip`, `uv` and `fleet` lines of a shell. `lock` names the file of
+    tfbuild/upstream/locks that is installed first where the index does not carry what TensorFlow
+    depends on."""
 
     target: str
     page: str
@@ -205,7 +206,7 @@ def _notes(wanted: Wanted, carried: Iterable[Pinned], *, whole: bool, lock: str)
     elif absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3} more" if absent[3:] else "")
         yield f"the index does not carry {shown}: they come from your own, by the hashes of {lock}"
-        yield f"{lock} is in build/tfbuild/locks: take it along"
+        yield f"{lock} is in build/tfbuild/upstream/locks: take it along"
     parts = check_url(wanted.base, "--at") if wanted.base.startswith("http") else None
     if parts and parts.scheme == "http" and not is_here(parts):
         yield "pip takes nothing from http:// on another machine: serve the index with https://"

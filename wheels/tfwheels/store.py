@@ -10,7 +10,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from tfbuild.errors import UsageError
-from tfbuild.wheel import is_plain
+from tfbuild.packing.wheel import is_plain
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
 

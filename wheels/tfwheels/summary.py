@@ -11,10 +11,10 @@ from packaging.version import Version
 from rich.console import Console
 from rich.table import Table
 
-from tfbuild.cpu import Cpu
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.cpus.targets import match, parse_target
+from tfbuild.packing.tuned import chosen
 from tfbuild.talk import count
-from tfbuild.targets import match, parse_target
-from tfbuild.tuned import chosen
 from tfwheels.choosing import Choice, decide, explain, targets_for
 from tfwheels.entry import Entry, Kind, Verdict
 from tfwheels.offers import Offer, Offers

@@ -23,9 +23,9 @@ from twine.exceptions import InvalidDistribution
 from twine.package import PackageFile
 
 from tfbuild import talk
-from tfbuild.download import sha256_of
 from tfbuild.errors import PublishError, WheelError
-from tfbuild.wheel import read_identity, verify_record
+from tfbuild.packing.wheel import read_identity, verify_record
+from tfbuild.upstream.download import sha256_of
 from tfwheels.choosing import refuse_ambiguous
 from tfwheels.remote import REFUSALS, Index, check_url, find_credentials, is_here, open_index
 

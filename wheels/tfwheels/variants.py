@@ -18,11 +18,11 @@ from types import MappingProxyType
 from archspec.cpu import TARGETS
 from packaging.version import InvalidVersion, Version
 
+from tfbuild.cpus.features import STOCK_BASELINE
 from tfbuild.errors import PublishError
-from tfbuild.features import STOCK_BASELINE
+from tfbuild.packing.repack import repack
+from tfbuild.packing.tuned import Tuned, read_tuned
 from tfbuild.records import pretty
-from tfbuild.repack import repack
-from tfbuild.tuned import Tuned, read_tuned
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 FILE = "variant.json"

@@ -16,14 +16,17 @@ from tfbench.arms import lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs, find_malloc, pairs
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
-from tfbuild import environment, releases, talk, tuned, wheel
-from tfbuild.cpu import read_cpu
-from tfbuild.environment import Environment
+from tfbuild import talk
+from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.request import Request, default_python
-from tfbuild.requirement import Exact, parse_exact
+from tfbuild.packing import tuned, wheel
+from tfbuild.planning.request import Request, default_python
 from tfbuild.run import run
 from tfbuild.settings import Places
+from tfbuild.tools import environment
+from tfbuild.tools.environment import Environment
+from tfbuild.tools.requirement import Exact, parse_exact
+from tfbuild.upstream import releases
 
 _PRELOAD = "LD_PRELOAD"
 _REFUSED = "cannot be preloaded"  # what glibc's dynamic linker says before it goes on without

@@ -41,8 +41,8 @@ from tfbench.arms.levers import (
     variables,
 )
 from tfbuild.errors import UsageError
-from tfbuild.requirement import parse_exact
 from tfbuild.talk import did_you_mean
+from tfbuild.tools.requirement import parse_exact
 
 STOCK = "stock"
 TUNED = "tuned"

@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.cpu import Cpu, Vcpus, read_cpu, read_vcpus
+from tfbuild.cpus.cpu import Cpu, Vcpus, read_cpu, read_vcpus
 
 _HUGEPAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import ArmFacts
-from tfbuild.cpu import Cpu
+from tfbuild.cpus.cpu import Cpu
 
 MAY_DIFFER = frozenset({"vcpus", "affinity", "memory_bytes"})
 """Of a host: how much there is of it, and how much of that is ours."""

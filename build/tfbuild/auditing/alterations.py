@@ -1,0 +1,83 @@
+"""What a tuned wheel has that its stock wheel has not, and must not have.
+
+An installed wheel is code from its first file on. So every file is the stock wheel's, or follows
+from it byte for byte, but for those that are looked into elsewhere: the dispatcher, the kernel
+libraries, and what is said about them in dist-info.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from tfbuild.auditing.libraries import Member
+from tfbuild.packing import notices, sbom, tuned
+from tfbuild.packing.repack import renamed, with_version
+from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.wheel import files, opened, read_identity, read_member, stem_of, whole
+from tfbuild.planning import dispatcher, guard
+
+_PAPERS = (tuned.FILE, sbom.FILE, notices.FILE)
+
+
+def problems(
+    wheel: Path, facts: Tuned, own: Mapping[str, Member], stock: Path, theirs: Mapping[str, Member]
+) -> Iterator[str]:
+    """Every file of a tuned wheel that is not what it must be, a line each.
+
+    `own` and `theirs` are the members of the wheel and of the stock wheel that it was made of.
+    Raises WheelError for files that cannot be read.
+    """
+    stem, before = stem_of(wheel), stem_of(stock)
+    if not wheel.name.startswith(f"{stem}-"):
+        yield f"its file name is another than {stem}, which it is inside"
+    if read_identity(wheel).tags != read_identity(stock).tags:
+        yield f"its file name has other tags than {stock.name}"
+    kept = {renamed(name, before, stem): each for name, each in theirs.items()}
+    made = _made(stem, stock)
+    papers = {f"{stem}.dist-info/{name}" for name in _PAPERS}
+    free = papers | {library.file for library in facts.libraries}
+    free |= {f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"}
+    record = f"{stem}.dist-info/RECORD"
+    with opened(wheel) as archive:
+        there = {info.filename for info in files(archive)} - {record}
+    must = {name: (each, "as stock") for name, each in kept.items()}
+    must |= {name: (each, "what this version of Tensorwright makes") for name, each in made.items()}
+    for name in sorted(must.keys() | papers):
+        if name not in there:
+            yield f"{name} is missing"
+    for name in sorted(there - (free - must.keys())):
+        member, what = must.get(name, (None, "in stock, and no part of a tuned wheel"))
+        if member is None or own[name] != member:
+            yield f"{name} is not {what}"
+    changed, added = {record, *(made.keys() & kept.keys())}, there - kept.keys()
+    yield from _untold(wheel, stem, {notices.CHANGED: changed, notices.ADDED: added})
+
+
+def _made(stem: str, stock: Path) -> dict[str, Member]:
+    """The files that are changed or ours, by their names in the wheel."""
+    metadata = read_member(stock, f"{stem_of(stock)}.dist-info/METADATA")
+    made = {
+        f"{stem}.dist-info/METADATA": with_version(metadata, stem.partition("-")[2]),
+        guard.INIT: guard.amended(read_member(stock, guard.INIT)),
+        **guard.files(read_identity(stock).machine),
+    }
+    return {
+        name: Member(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        for name, data in made.items()
+    }
+
+
+def _untold(wheel: Path, stem: str, lists: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Where a list of the notice, by its heading, is not that of these names."""
+    name = f"{stem}.dist-info/{notices.FILE}"
+    with opened(wheel) as archive:
+        info = archive.NameToInfo.get(name)
+        text = whole(archive, info).decode(errors="replace") if info else ""
+    for heading, names in lists.items():
+        said, true = notices.listed(text, heading), {renamed(each, stem, "*") for each in names}
+        for each in sorted(true - said):
+            yield f"{notices.FILE} does not name {each} under {heading!r}"
+        for each in sorted(said - true):
+            yield f"{notices.FILE} names {each} under {heading!r}"

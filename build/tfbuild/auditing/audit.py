@@ -1,0 +1,307 @@
+"""What a wheel contains, against what it says of itself: `invoke audit`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from packaging.version import Version
+
+from tfbuild import talk
+from tfbuild.auditing import alterations, claims, manylinux
+from tfbuild.auditing.claims import Library, Role
+from tfbuild.auditing.libraries import Facts, Member, facts_of, libraries_of, members
+from tfbuild.binaries import census
+from tfbuild.binaries.instructions import UNDECODED
+from tfbuild.cpus.features import ARCHITECTURES, table
+from tfbuild.errors import AuditError
+from tfbuild.packing import tuned
+from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
+from tfbuild.planning import dispatcher
+from tfbuild.settings import Places
+from tfbuild.upstream import releases
+from tfbuild.upstream.download import Pin, kept, sha256_of, verified
+from tfbuild.upstream.releases import StockWheel
+
+SCHEMA = 1
+_FEW_USES = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audit:
+    """Everything that was found. `platform` is what the wheel's tags promise; `stock` is the wheel
+    that it was held against. Either is empty where there is none."""
+
+    schema: int = SCHEMA
+    wheel: str
+    size: int
+    sha256: str
+    platform: str
+    stock: str
+    targets: tuple[str, ...]
+    libraries: tuple[Library, ...]
+    problems: tuple[str, ...]
+
+
+def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
+    """Look at every library of a wheel. `stock` is the stock wheel, if not the pinned one that
+    earlier work has left in the cache.
+
+    Raises WheelError for what is no wheel or has a library that is not whole, ChecksumError for a
+    stock wheel that this one was not made from, and AuditError for bytes that are not RECORD's and
+    for a platform that nobody knows. What else is wrong is in the answer: see `judge`.
+    """
+    identity, facts = read_identity(wheel), tuned.read_tuned(wheel)
+    policy = manylinux.policy_of(identity.tags)
+    every = members(wheel)
+    pinned = _published(identity)
+    base = _stock_wheel(pinned, facts, places, stock)
+    before = members(base) if base else {}
+    own, theirs = libraries_of(every), libraries_of(before) if base else None
+    kept_in = places.cache / "census"
+    changed = {file: each for file, each in (theirs or {}).items() if own.get(file, each) != each}
+    libraries = _libraries(
+        facts,
+        own,
+        theirs,
+        facts_of(wheel, own, kept_in),
+        facts_of(base, changed, kept_in) if base else {},
+    )
+    found = list(_platform_problems(policy, libraries))
+    if facts is not None:
+        if stock is None and pinned is not None and _is_another(pinned, facts):
+            found.append(f"tuned.json says that it was made of another wheel than {pinned.file}")
+        if base is not None:
+            found += alterations.problems(wheel, facts, every, base, before)
+        found += claims.problems(facts, libraries)
+        control = tuned.is_control(facts)
+        for library in libraries:
+            found += _foreign(wheel, library, claims.foreign(library, control=control), kept_in)
+    return Audit(
+        wheel=wheel.name,
+        size=wheel.stat().st_size,
+        sha256=sha256_of(wheel),
+        platform=policy.name if policy else "",
+        stock=base.name if base else "",
+        targets=facts.targets if facts else (),
+        libraries=libraries,
+        problems=tuple(found),
+    )
+
+
+def judge(found: Audit) -> None:
+    """Raises AuditError when the wheel is not what it says."""
+    if found.problems:
+        first, *others = found.problems
+        more = f" (and {len(others)} more)" if others else ""
+        raise AuditError(
+            f"{found.wheel} is not what it says: {first}{more}",
+            hint="Do not publish it; build it anew",
+        )
+
+
+def _published(identity: WheelIdentity) -> StockWheel | None:
+    """The published wheel of the same name, version, Python and machine, if the table pins it."""
+    interpreter, _, platform = identity.tags[0].split("-")
+    machine = next((each for each in ARCHITECTURES if platform.endswith(each)), "")
+    version = Version(identity.version).public
+    return releases.find_stock_wheel(identity.name, version, interpreter, machine)
+
+
+def _stock_wheel(
+    pinned: StockWheel | None, facts: Tuned | None, places: Places, given: Path | None
+) -> Path | None:
+    """The stock wheel that a wheel was made from, or is; None if it is not here."""
+    if given is not None:
+        return verified(given, Pin(name=given.name, sha256=facts.stock_sha256)) if facts else given
+    if pinned is None or _is_another(pinned, facts):
+        return None
+    return kept(places.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256))
+
+
+def _is_another(pinned: StockWheel, facts: Tuned | None) -> bool:
+    return facts is not None and facts.stock_sha256 != pinned.sha256
+
+
+def _libraries(
+    facts: Tuned | None,
+    own: Mapping[str, Member],
+    theirs: Mapping[str, Member] | None,
+    shown: Mapping[str, Facts],
+    before: Mapping[str, Facts],
+) -> tuple[Library, ...]:
+    """`shown` are the facts of the wheel's libraries, `before` those of stock ones that differ."""
+    kernels = {each.file: each for each in facts.libraries} if facts else {}
+    return tuple(
+        Library(
+            file=file,
+            name=kernels[file].name if file in kernels else PurePosixPath(file).name,
+            role=_role(file, kernels, own, theirs),
+            size=own[file].size,
+            sha256=own[file].sha256,
+            census=shown[file].census,
+            difference=None if theirs is None else _difference(file, shown, before, theirs),
+            required=kernels[file].required_features if file in kernels else (),
+            floors=shown[file].floors,
+            needed=shown[file].needed,
+            isa_needed=shown[file].isa_needed,
+        )
+        for file in sorted(own)
+    )
+
+
+def _role(
+    file: str,
+    kernels: Collection[str],
+    own: Mapping[str, Member],
+    theirs: Mapping[str, Member] | None,
+) -> Role:
+    if file in kernels and file not in (theirs or ()):
+        return Role.KERNELS
+    if file == f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}":
+        return Role.DISPATCHER
+    if theirs is None:
+        return Role.OTHER
+    if file not in theirs:
+        return Role.ADDED
+    return Role.STOCK if own[file] == theirs[file] else Role.CHANGED
+
+
+def _difference(
+    file: str,
+    shown: Mapping[str, Facts],
+    before: Mapping[str, Facts],
+    theirs: Mapping[str, Member],
+) -> Mapping[str, int]:
+    if file in theirs and file not in before:
+        return {}
+    old = before[file].census if file in before else {}
+    new = shown[file].census
+    names = (*new, *(name for name in old if name not in new))
+    changes = {name: new.get(name, 0) - old.get(name, 0) for name in names}
+    return {name: change for name, change in changes.items() if change}
+
+
+def _platform_problems(
+    policy: manylinux.Policy | None, libraries: Collection[Library]
+) -> Iterator[str]:
+    """Where a library asks for more than the wheel's tags promise, or is for another machine."""
+    if policy is None:
+        return
+    beside = frozenset(PurePosixPath(library.file).name for library in libraries)
+    for library in libraries:
+        machine = next(iter(library.census), "")
+        if machine in ARCHITECTURES and not policy.name.endswith(machine):
+            yield f"{library.file} is for {machine}, the wheel is {policy.name}"
+        for what in manylinux.breaches(policy, library.floors, library.needed, beside):
+            yield f"{library.file}: {what}"
+
+
+def _foreign(
+    wheel: Path, library: Library, counted: Mapping[str, int], folder: Path
+) -> Iterator[str]:
+    """Each feature that a library must not use, how often it does, and the first few places."""
+    if not counted:
+        return
+    with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
+        extract(wheel, (library.file,), Path(unpacked) / "wheel")
+        for name, times in counted.items():
+            places = census.uses(Path(unpacked) / "wheel" / library.file, {name}, _FEW_USES)
+            shown = "; ".join(map(str, places)) + ("; …" if times > len(places) else "")
+            what = "what is no known instruction" if name == UNDECODED else name
+            yield f"{library.name}: {times} of {what}, which it may not use: {shown}"
+
+
+# ---- for a person ----
+
+
+def describe(found: Audit) -> str:
+    """The audit as tables, and its problems in a line each."""
+    head = [
+        ("wheel", f"{found.wheel} ({talk.size(found.size)})"),
+        ("sha256", found.sha256),
+        ("stock", found.stock or "not here: no difference is shown, and no change would be seen"),
+        ("platform", found.platform or "none is promised"),
+        ("targets", ", ".join(found.targets) or "none: it is not a tuned wheel"),
+    ]
+    groups = _groups(found.libraries)
+    tables = (head, _library_rows(groups), _instruction_rows(groups))
+    problems = [f"problem: {each}" for each in found.problems]
+    return "\n".join([*(_aligned(rows) for rows in tables), *(problems or [_approval(found)]), ""])
+
+
+def _approval(found: Audit) -> str:
+    if found.targets and not found.stock:
+        return "Its libraries are what it says; its other files were not compared (--stock PATH)."
+    return "It is what it says."
+
+
+def _groups(libraries: Collection[Library]) -> dict[str, list[Library]]:
+    """The kernel libraries by their names, the others together by what they are."""
+    roles = [*Role]
+    groups: dict[str, list[Library]] = {}
+    for library in sorted(libraries, key=lambda each: roles.index(each.role)):
+        key = library.name if library.role is Role.KERNELS else library.role.value
+        groups.setdefault(key, []).append(library)
+    return groups
+
+
+def _library_rows(groups: Mapping[str, Collection[Library]]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("libraries", "number", "size", "asks for", "ISA marker")]
+    for name, libraries in groups.items():
+        size = talk.size(sum(library.size for library in libraries))
+        marks = sorted({library.isa_needed for library in libraries if library.isa_needed})
+        rows.append(
+            (name, str(len(libraries)), size, _floors(libraries), " ".join(marks) or "none")
+        )
+    return rows
+
+
+def _instruction_rows(groups: Mapping[str, Collection[Library]]) -> list[tuple[str, ...]]:
+    """A row for each feature, a column for each group: instructions that stock has not, and of
+    stock's own libraries all. 0 is a feature that is required and not used."""
+    columns = {name: _counted(libraries) for name, libraries in groups.items()}
+    order = [name for machine in ARCHITECTURES for name in (machine, *table(machine))]
+    names = {name: None for column in columns.values() for name in column}
+    rows = [("instructions", *columns)]
+    for name in sorted(names, key=lambda each: order.index(each) if each in order else len(order)):
+        label = f"{name} baseline" if name in ARCHITECTURES else name
+        rows.append((label, *(f"{c[name]:,}" if name in c else "" for c in columns.values())))
+    return rows
+
+
+def _counted(libraries: Collection[Library]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in libraries:
+        total.update(dict.fromkeys(each.required, 0))
+        total.update(each.census if each.role is Role.STOCK else each.difference or each.census)
+    # Part of the baseline's row.
+    return {name: n for name, n in total.items() if name not in {"mmx", "sse", "sse2"}}
+
+
+def _floors(libraries: Collection[Library]) -> str:
+    """The newest version of each runtime family that any of the libraries asks for."""
+    newest: dict[str, Version] = {}
+    for library in libraries:
+        for family, version in library.floors.items():
+            newest[family] = max(newest.get(family, Version("0")), Version(version))
+    return (
+        " ".join(f"{family} {version}" for family, version in sorted(newest.items())) or "nothing"
+    )
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns as wide as they need, of numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if number and cell.replace(",", "").isdigit() else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -1,0 +1,134 @@
+"""What a tuned wheel says of itself, held against what its libraries show. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+from tfbuild.cpus import flags
+from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
+from tfbuild.cpus.targets import parse_target
+from tfbuild.errors import TargetError
+from tfbuild.packing.tuned import KernelLibrary, Tuned, is_control
+from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
+
+_FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
+# The dispatcher reads what state the operating system saves (XGETBV), once CPUID has said it can.
+_DISPATCHER_USES = frozenset({"xsave"})
+
+
+class Role(StrEnum):
+    """What a library is in its wheel. OTHER is one that no stock wheel was at hand for."""
+
+    STOCK = "as stock"
+    CHANGED = "not as stock"
+    ADDED = "not in stock"
+    OTHER = "not compared"
+    DISPATCHER = "dispatcher"
+    KERNELS = "kernels"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """A library in a wheel.
+
+    `name` is the dispatcher's for a kernel library, else the file's. `census` is that of
+    census.census, and `difference` the same less the stock library's in its place; None where no
+    stock wheel is at hand. `required` are the features that a CPU must have before it is loaded.
+    """
+
+    file: str
+    name: str
+    role: Role
+    size: int
+    sha256: str
+    census: Mapping[str, int]
+    difference: Mapping[str, int] | None
+    required: tuple[str, ...]
+    floors: Mapping[str, str]
+    needed: tuple[str, ...]
+    isa_needed: str
+
+
+def problems(tuned: Tuned, libraries: Collection[Library]) -> Iterator[str]:
+    """Everything that is not as tuned.json says, a line each, but for foreign instructions."""
+    there = {library.file: library for library in libraries}
+    for name, times in Counter(each.file for each in tuned.libraries).items():
+        if times > 1:
+            yield f"tuned.json names {name} {times} times"
+    for claim in tuned.libraries:
+        if PurePosixPath(claim.file).parent != _FOLDER:
+            yield f"{claim.name}: {claim.file} does not lie in {_FOLDER}"
+        if claim.file not in there:
+            yield f"{claim.name}: there is no {claim.file}"
+            continue
+        shown = there[claim.file]
+        yield from (f"{claim.name}: {what}" for what in _untrue(claim, shown))
+        if not is_control(tuned) and is_idle(shown):
+            yield (
+                f"{claim.name}: its flags did nothing, there is no instruction of "
+                f"{', '.join(_beyond_stock(shown.required))}"
+            )
+    if not any(library.role is Role.DISPATCHER for library in libraries):
+        yield "there is no dispatcher"
+    for library in libraries:
+        if library.role is Role.DISPATCHER and library.isa_needed not in {"", "x86-64"}:
+            yield f"the dispatcher is marked to need {library.isa_needed}"
+
+
+def foreign(library: Library, *, control: bool) -> dict[str, int]:
+    """The features, with instructions counted, that a library of ours uses and must not.
+
+    Kernels may use what is asked for before they are loaded; those of the control wheel, what the
+    stock wheel is compiled for. The dispatcher runs anywhere.
+    """
+    if library.role is Role.KERNELS:
+        allowed = STOCK_BASELINE if control else frozenset(library.required)
+    elif library.role is Role.DISPATCHER:
+        allowed = _DISPATCHER_USES
+    else:
+        return {}
+    rest = library.census.items()
+    return {name: n for name, n in rest if name not in allowed and name not in ARCHITECTURES}
+
+
+def is_idle(library: Library) -> bool:
+    """Whether a library that may use wider vectors than the stock wheel, or FMA, uses nothing that
+    the stock wheel's flags have not."""
+    beyond = _beyond_stock(library.required)
+    wider = any(name in {"avx2", "fma"} or name.startswith("avx512") for name in beyond)
+    return wider and not any(name in library.census for name in beyond)
+
+
+def _beyond_stock(required: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted({*required} - STOCK_BASELINE))
+
+
+def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
+    """Where a kernel library is not what tuned.json says of it."""
+    if (claim.size, claim.sha256) != (shown.size, shown.sha256):
+        yield "its bytes are not those that tuned.json names"
+    if dict(claim.floors) != dict(shown.floors):
+        said, seen = _listed(claim.floors), _listed(shown.floors)
+        yield f"tuned.json says that it asks for {said}, it asks for {seen}"
+    if dict(claim.census) != dict(shown.census):
+        name = min(claim.census.items() ^ shown.census.items())[0]
+        counted, there = claim.census.get(name, 0), shown.census.get(name, 0)
+        yield f"tuned.json counts {counted} instructions of {name}, there are {there}"
+    try:
+        target = parse_target(claim.target)
+    except TargetError as error:
+        yield f"tuned.json has a target that nobody knows ({error.message})"
+        return
+    if claim.name != target.local:
+        yield f"tuned.json says that it is for {claim.target}, which is called {target.local}"
+    unasked = flags.required_features(target, {}) - {*claim.required_features}
+    if unasked:
+        yield f"tuned.json does not require {', '.join(sorted(unasked))} of {claim.target}"
+
+
+def _listed(floors: Mapping[str, str]) -> str:
+    return ", ".join(f"{family} {version}" for family, version in floors.items()) or "nothing"

@@ -1,0 +1,99 @@
+"""The shared libraries of a wheel and what their bytes show. The same bytes are looked at once."""
+
+from __future__ import annotations
+
+import base64
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import settings
+from tfbuild.binaries import census, elf, instructions
+from tfbuild.errors import AuditError, RecordError, WheelError
+from tfbuild.packing.wheel import RecordLine, extract, verify_record, writing
+from tfbuild.records import load, read, save
+
+SCHEMA = 1
+_LIBRARY = re.compile(r".*\.so(\.\d+)*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """The size of a file in a wheel in bytes, and its SHA-256 (hex)."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What the bytes of a library show: its instructions (census.census), the runtime versions and
+    libraries that it asks for, and its ISA marker (elf.isa_needed)."""
+
+    schema: int = SCHEMA
+    decoders: Mapping[str, str]
+    census: Mapping[str, int]
+    floors: Mapping[str, str]
+    needed: tuple[str, ...]
+    isa_needed: str
+
+
+def members(wheel: Path) -> dict[str, Member]:
+    """The files of a wheel that RECORD names. Raises AuditError when their bytes are others."""
+    try:
+        lines = verify_record(wheel)
+    except WheelError as error:
+        raise AuditError(error.message, hint=error.hint) from error
+    return {line.name: _member(line) for line in lines}
+
+
+def libraries_of(every: Mapping[str, Member]) -> dict[str, Member]:
+    """Those of the members that are shared libraries, by their names."""
+    return {name: each for name, each in every.items() if _LIBRARY.fullmatch(name)}
+
+
+def _member(line: RecordLine) -> Member:
+    algorithm, _, digest = line.digest.partition("=")
+    if algorithm != "sha256":
+        raise AuditError(f"RECORD has no SHA-256 of {line.name}")
+    return Member(size=int(line.size), sha256=base64.urlsafe_b64decode(f"{digest}=").hex())
+
+
+def facts_of(wheel: Path, wanted: Mapping[str, Member], folder: Path) -> dict[str, Facts]:
+    """The facts of some libraries of a wheel. `folder` keeps them by the hash of the library.
+
+    Raises WheelError for a library that is not whole, DiskError.
+    """
+    found = {file: _kept(folder / f"{wanted[file].sha256}.json") for file in sorted(wanted)}
+    fresh = {file: wanted[file] for file, facts in found.items() if facts is None}
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    settings.need_disk(folder, sum(each.size for each in fresh.values()), "unpacking libraries")
+    with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
+        if fresh:
+            extract(wheel, tuple(fresh), Path(unpacked) / "wheel")
+        for file, member in fresh.items():
+            found[file] = look_at(Path(unpacked) / "wheel" / file)
+            save(folder / f"{member.sha256}.json", found[file])
+    return {file: facts for file, facts in found.items() if facts is not None}
+
+
+def look_at(path: Path) -> Facts:
+    return Facts(
+        decoders=instructions.DECODERS,
+        census=census.census(path),
+        floors=elf.floors(path),
+        needed=elf.needed(path),
+        isa_needed=elf.isa_needed(path),
+    )
+
+
+def _kept(path: Path) -> Facts | None:
+    """What an earlier run found with the same decoders; None if it did not, or is unreadable."""
+    try:
+        facts = read(Facts, load(path, schema=SCHEMA))
+    except (RecordError, TypeError, ValueError, KeyError):
+        return None
+    return facts if facts.decoders == instructions.DECODERS else None

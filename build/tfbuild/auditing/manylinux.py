@@ -1,0 +1,63 @@
+"""What a wheel's platform tag promises, by the policies that auditwheel ships.
+
+`auditwheel show` itself does not fit a tuned wheel: its kernel library takes TensorFlow's libraries
+from the process that loads it, not by an RPATH, so auditwheel calls it linux_x86_64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from auditwheel.architecture import Architecture  # type: ignore[import-untyped]
+from auditwheel.libc import Libc  # type: ignore[import-untyped]
+from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
+
+from tfbuild.cpus.features import ARCHITECTURES
+from tfbuild.errors import AuditError
+
+_LOADER = re.compile(r"ld-linux.*\.so\.\d")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """What every machine of a platform has: versions of each runtime family, and libraries."""
+
+    name: str
+    versions: Mapping[str, frozenset[str]]
+    libraries: frozenset[str]
+
+
+def policy_of(tags: Collection[str]) -> Policy | None:
+    """The policy of the oldest platform that the tags name, such as manylinux_2_17_x86_64.
+
+    None for linux_x86_64, which promises nothing. Raises AuditError for a platform that auditwheel
+    does not know.
+    """
+    platforms = sorted({tag.rpartition("-")[2] for tag in tags})
+    found = [_policy(each) for each in platforms if not each.startswith("linux_")]
+    return min(found, key=lambda policy: len(policy.versions["GLIBC"]), default=None)
+
+
+def breaches(
+    policy: Policy, floors: Mapping[str, str], needed: Collection[str], beside: Collection[str]
+) -> Iterator[str]:
+    """What a library asks for that the policy does not promise: versions of runtime libraries
+    (elf.floors), and libraries that are neither in it nor `beside` it in the wheel."""
+    for family, version in floors.items():
+        if version not in policy.versions.get(family, ()):
+            yield f"it asks for {family} {version}, which {policy.name} does not promise"
+    for name in needed:
+        if not (name in policy.libraries or name in beside or _LOADER.fullmatch(name)):
+            yield f"it needs {name}, which {policy.name} does not promise"
+
+
+def _policy(platform: str) -> Policy:
+    machine = next((each for each in ARCHITECTURES if platform.endswith(each)), "")
+    try:
+        known = WheelPolicies(libc=Libc.GLIBC, arch=Architecture(machine))
+        found = known.get_policy_by_name(platform)
+    except (LookupError, ValueError) as error:
+        raise AuditError(f"auditwheel knows no platform {platform}") from error
+    return Policy(name=found.name, versions=found.symbol_versions, libraries=found.whitelist)

@@ -1,0 +1,74 @@
+"""What a CPU's model number says it is. Virtual machines lie about it, so it decides nothing."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from archspec.cpu import TARGETS
+
+from tfbuild.cpus.cpu import Cpu
+
+_ANY_STEPPING = (0, 0xFF)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A line of CPUs: its maker's name for it, archspec's nearest target, and its numbers."""
+
+    name: str
+    target: str
+    vendor: str
+    family: int
+    models: tuple[tuple[int, int], ...]
+    steppings: tuple[int, int] = _ANY_STEPPING
+
+    def covers(self, cpu: Cpu) -> bool:
+        low, high = self.steppings
+        return (
+            (self.vendor, self.family) == (cpu.vendor, cpu.family)
+            and low <= cpu.stepping <= high
+            and any(first <= cpu.model <= last for first, last in self.models)
+        )
+
+
+def model_of(cpu: Cpu) -> Model | None:
+    """The line that the CPU's numbers belong to, None when it is not in the table."""
+    if cpu.architecture == "aarch64":
+        return _part(cpu)
+    return next((model for model in models() if model.covers(cpu)), None)
+
+
+@functools.cache
+def models() -> tuple[Model, ...]:
+    path = Path(__file__).with_name("models.toml")
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))["model"]
+    return tuple(_model(row) for row in rows)
+
+
+def _model(row: Mapping[str, Any]) -> Model:
+    low, high = row.get("steppings", _ANY_STEPPING)
+    return Model(
+        name=row["name"],
+        target=row["target"],
+        vendor=row["vendor"],
+        family=row["family"],
+        models=tuple((m, m) if isinstance(m, int) else (m[0], m[1]) for m in row["models"]),
+        steppings=(low, high),
+    )
+
+
+def _part(cpu: Cpu) -> Model | None:
+    """The core that has this part number: archspec knows those of aarch64 itself."""
+    part = f"0x{cpu.model:03x}"
+    for name, target in TARGETS.items():
+        if (target.vendor, target.cpu_part) == (cpu.vendor, part):
+            numbers = ((cpu.model, cpu.model),)
+            return Model(
+                name=name, target=name, vendor=cpu.vendor, family=cpu.family, models=numbers
+            )
+    return None

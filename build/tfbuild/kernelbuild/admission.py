@@ -1,0 +1,206 @@
+"""What a kernel unit must show before it goes into the tuned library.
+
+A unit that fails stays stock, with the reason. The static checks read the library; the dynamic ones
+run in a real TensorFlow (tfbuild.probe).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfbuild import settings
+from tfbuild.binaries import elf
+from tfbuild.errors import CommandError, KernelError
+from tfbuild.records import save
+from tfbuild.run import run
+from tfbuild.tools.environment import Environment
+from tfbuild.upstream.kernels import FOLDER
+
+_PROBE_S = 3600.0
+
+# Objects that both libraries may have their own copy of, and why that is harmless.
+HARMLESS_STATE = {
+    r"Eigen::internal::manage_caching_sizes": "cache sizes: read from the CPU by either copy",
+    r"guard variable for ": "the flag of an object that is listed itself",
+    r"absl::.*::.*[pP]olic(y|ies)": "tables of constants in writable sections",
+    r"std::ios_base::Init|std::__ioinit": "reference counted by the C++ runtime",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Whether a unit is admitted; `reason` is empty if it is.
+
+    `ulps` is the largest distance from the stock kernel per op, over `cases` cases of `kernels`
+    registrations. `state` are writable objects that the stock libraries have too.
+    """
+
+    unit: str
+    reason: str = ""
+    kernels: int = 0
+    cases: int = 0
+    ulps: Mapping[str, float] = field(default_factory=dict)
+    state: tuple[str, ...] = ()
+
+    @property
+    def admitted(self) -> bool:
+        return not self.reason
+
+
+def admit(
+    libraries: Mapping[str, Path],
+    *,
+    staged: Path,
+    stock_libraries: Iterable[Path],
+    copts: tuple[str, ...],
+    environment: Environment,
+    folder: Path,
+) -> tuple[Verdict, ...]:
+    """A verdict on each unit's library. Raises KernelError when the stock wheel was compiled with
+    another ABI than the kernels."""
+    exports = frozenset[str]().union(*(elf.exported(path) for path in stock_libraries))
+    own, others = declared(staged)
+    early: dict[str, Verdict] = {}
+    states: dict[str, tuple[str, ...]] = {}
+    for unit, library in libraries.items():
+        states[unit] = elf.shared_objects(library, exports)
+        reason = _static_reason(elf.undefined(library), states[unit], own, others)
+        if reason:
+            early[unit] = Verdict(unit=unit, reason=reason, state=states[unit])
+    rest = {unit: path for unit, path in libraries.items() if unit not in early}
+    facts, rows = _probe(rest, environment, folder)
+    _check_abi(facts, copts)
+    late = {unit: _verdict(unit, rows.get(unit), states[unit]) for unit in rest}
+    return tuple((early | late)[unit] for unit in libraries)
+
+
+def _static_reason(
+    taken: tuple[str, ...], state: tuple[str, ...], own: frozenset[str], others: frozenset[str]
+) -> str:
+    lent = borrowed(taken, own, others)
+    if lent:
+        return f"it takes {lent[0]} from the stock library"
+    unknown = [name for name in state if not any(re.search(p, name) for p in HARMLESS_STATE)]
+    if unknown:
+        return f"it would share the state {unknown[0]} with the stock library"
+    return ""
+
+
+def borrowed(taken: Iterable[str], own: frozenset[str], others: frozenset[str]) -> tuple[str, ...]:
+    """Of the demangled names that a library takes from elsewhere, those that kernel sources define:
+    such code would run untuned. `own` and `others` are the names that headers below and beside
+    the kernel folder declare."""
+    return tuple(name for name in taken if _is_kernels(name, own, others))
+
+
+def _is_kernels(name: str, own: frozenset[str], others: frozenset[str]) -> bool:
+    plain = _without_arguments(name)
+    if "tensorflow::functor::" in plain:
+        return True
+    namespace, *parts = plain.split("::")
+    if namespace != "tensorflow":
+        return False
+    # The outermost name that a header declares says whose it is: members are called alike.
+    whose = next((part for part in parts if part in own or part in others), None)
+    return whose in own and whose not in others
+
+
+def _without_arguments(name: str) -> str:
+    """A demangled name without template and function arguments, return type and qualifiers."""
+    depth, kept = 0, []
+    for letter in _ABI_TAG.sub("", _OPERATOR.sub("operator", name)):
+        if letter in "<(":
+            depth += 1
+        elif letter in ">)":
+            depth -= 1
+        elif depth == 0:
+            kept.append(letter)
+    words = "".join(kept).replace(" const", "").split(" ")
+    return next((word for word in reversed(words) if "::" in word), words[-1])
+
+
+_ABI_TAG = re.compile(r"\[abi:\w+\]")
+_OPERATOR = re.compile(r"\boperator(\(\)|<=>|->\*?|<<=?|>>=?|[<>]=?)")
+_CLASS = re.compile(r"\b(?:class|struct)\s+(?:[A-Z_]+\s+)?(\w+)[^;{}()]*\{")
+_COMMENT = re.compile(r"//.*")
+_FUNCTION = re.compile(r"^(?:[\w:<>,&*]+ )+[&*]?(\w+)\(", re.MULTILINE)
+
+
+@functools.cache
+def declared(staged: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of classes and functions that the headers of the kernel folder declare, and those of
+    the headers beside it (tensorflow/core; what lies elsewhere has a namespace of its own)."""
+    own: set[str] = set()
+    others: set[str] = set()
+    for path in (staged / FOLDER).parent.rglob("*.h"):
+        text = _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
+        into = own if path.is_relative_to(staged / FOLDER) else others
+        into.update(_CLASS.findall(text))
+        into.update(_FUNCTION.findall(text))
+    return frozenset(own), frozenset(others)
+
+
+def _probe(
+    libraries: Mapping[str, Path], environment: Environment, folder: Path
+) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
+    """The stock wheel's facts, and a row for each unit that the probe got to."""
+    request, answer = folder / "probe-request.json", folder / "probe-answer.jsonl"
+    save(request, {"libraries": dict(libraries)})
+    answer.unlink(missing_ok=True)
+    try:
+        run(
+            [environment.python, "-P", "-m", "tfbuild.probe", request, answer],
+            env=probe_env(),
+            log=folder / "probe.log",
+            timeout_s=_PROBE_S,
+        )
+    except CommandError as error:
+        if not answer.is_file():
+            raise KernelError(f"the stock wheel does not run here: {error.message}") from error
+    rows = [json.loads(line) for line in answer.read_text("utf-8").splitlines()]
+    return rows[0]["stock"], {row["unit"]: row for row in rows[1:]}
+
+
+def probe_env() -> dict[str, str]:
+    """A quiet TensorFlow on the CPU, and this package on the path."""
+    return {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(settings.ROOT / "build"),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # oneDNN's graph pass would put its own ops in the place of those that are looked at.
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+    }
+
+
+def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
+    """What the stock wheel says of its own ABI must be among the options that kernels get."""
+    said = facts["compile_flags"]
+    assert isinstance(said, list)  # noqa: S101  (the probe writes a list)
+    absent = [flag for flag in said if flag.startswith("-D") and flag not in copts]
+    if absent:
+        raise KernelError(
+            f"the stock wheel was compiled with {' '.join(absent)}, the kernels were not",
+            hint="The release table must name it (build/tfbuild/upstream/releases.toml)",
+        )
+
+
+def _verdict(unit: str, row: dict[str, object] | None, state: tuple[str, ...]) -> Verdict:
+    if row is None:
+        return Verdict(unit=unit, reason="the probe ended before it was looked at", state=state)
+    if "reason" in row:
+        return Verdict(unit=unit, reason=str(row["reason"]), state=state)
+    ulps = row["ulps"]
+    assert isinstance(ulps, dict)  # noqa: S101  (the probe writes a table)
+    return Verdict(
+        unit=unit,
+        kernels=int(str(row["kernels"])),
+        cases=int(str(row["cases"])),
+        ulps=ulps,
+        state=state,
+    )

@@ -1,0 +1,232 @@
+"""The finished wheel: put together, tried in a real TensorFlow, and let into the pool."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfbuild import settings
+from tfbuild.binaries import census, elf
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import AgreementError, CommandError, HostError, RecordError
+from tfbuild.kernelbuild import admission
+from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.packing import notices, repack, sbom, tuned
+from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.wheel import opened
+from tfbuild.planning import dispatcher, guard
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import Plan, need_stock
+from tfbuild.records import load, read, save
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools import environment
+from tfbuild.tools.environment import Environment
+from tfbuild.upstream.download import sha256_of
+
+MANIFEST_SCHEMA = 2
+_TRY_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """A plan's linked library, on its way into the wheel, and what admission said of its units."""
+
+    plan: Plan
+    library: Path
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What a built wheel holds for one target: bytes of its library, admission's verdicts."""
+
+    target: str
+    size: int
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """A wheel in the pool and the manifest beside it. `reused` if it was there already."""
+
+    wheel: Path
+    manifest: Path
+    parts: tuple[Part, ...]
+    reused: bool
+
+
+def assemble(
+    fleet: Fleet,
+    made: Sequence[Made],
+    dispatching: Path,
+    *,
+    stock: Path,
+    bazel: str,
+    source_sha256: str,
+    places: Places,
+) -> Path:
+    """The stock wheel with the libraries, their dispatcher and what says so inside, in the fleet's
+    work folder. `bazel` is the version that compiled them."""
+    recipe = fleet.first.kernel_recipe
+    assert recipe is not None  # noqa: S101  (a kernels plan has one)
+    folder = recipe.load_folder
+    facts = Tuned(
+        key=fleet.key,
+        release=fleet.first.release,
+        compiler=f"{fleet.first.compiler} {fleet.first.compiler_version}",
+        bazel=bazel,
+        libraries=tuple(_facts(each, f"{folder}/{dispatcher.LIBRARY_FOLDER}") for each in made),
+        source_sha256=source_sha256,
+        stock_sha256=need_stock(fleet.first).sha256,
+    )
+    add: dict[str, Path | bytes] = {f"{folder}/{dispatcher.LIBRARY}": dispatching}
+    add |= {said.file: each.library for said, each in zip(facts.libraries, made, strict=True)}
+    add |= guard.files(fleet.first.target.family)
+    return repack.repack(
+        stock,
+        local=fleet.local,
+        add=add,
+        edit={guard.INIT: guard.amended},
+        out_dir=places.work / fleet.key[:16] / "wheel",
+        dist_info_files=_papers(facts, fleet, stock, added=add),
+    )
+
+
+def _papers(facts: Tuned, fleet: Fleet, stock: Path, *, added: Iterable[str]) -> dict[str, bytes]:
+    """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
+    with opened(stock) as archive:
+        notices.need_licence(archive.namelist())
+    compiled = notices.compiled_in(stock)
+    sources = (pin.file for pin in fleet.first.sources)
+    source = next(file.name for file in sources if file.sha256 == facts.source_sha256)
+    ours = (f"*.dist-info/{name}" for name in (tuned.FILE, sbom.FILE, notices.FILE))
+    return {
+        tuned.FILE: facts.to_bytes(),
+        sbom.FILE: sbom.document(
+            facts,
+            package=fleet.first.package,
+            version=fleet.version,
+            stock_file=stock.name,
+            source_file=source,
+            compiled=compiled,
+        ),
+        notices.FILE: notices.statement(
+            facts,
+            version=fleet.version,
+            stock_file=stock.name,
+            source_file=source,
+            changed={guard.INIT: "a check at its end, for TENSORWRIGHT_REQUIRE"},
+            added=[*added, *ours],
+            compiled=compiled,
+        ),
+    }
+
+
+def _facts(made: Made, folder: str) -> KernelLibrary:
+    plan, verdicts = made.plan, made.verdicts
+    return KernelLibrary(
+        name=plan.target.local,
+        target=plan.target.spec,
+        file=f"{folder}/{plan.library}",
+        size=made.library.stat().st_size,
+        sha256=sha256_of(made.library),
+        plan_key=plan.key,
+        required_features=plan.required,
+        flags=plan.flags,
+        kernels=tuple(verdict.unit for verdict in verdicts if verdict.admitted),
+        registrations=sum(verdict.kernels for verdict in verdicts),
+        stay_stock={each.unit: each.reason for each in verdicts if not each.admitted},
+        floors=elf.floors(made.library),
+        census=census.census(made.library),
+    )
+
+
+def try_out(wheel: Path, fleet: Fleet, *, lock: str, cpu: Cpu, places: Places) -> dict[str, Any]:
+    """Install the wheel and use it: it must import and compute, and run its own kernels where this
+    CPU can. Raises AgreementError, HostError."""
+    arm = environment.create(wheel, python=fleet.first.python, lock=lock, places=places)
+    found = smoke(arm, places.work / fleet.key[:16])
+    facts = tuned.read_tuned(wheel)
+    assert facts is not None  # noqa: S101  (we have just made it)
+    if not found["computes"]:
+        raise AgreementError(f"{wheel.name} does not compute what it should")
+    library = tuned.chosen(facts, cpu)
+    if library is None:
+        if found["loaded"] is not None:
+            raise HostError(f"{wheel.name} loaded kernels that this CPU cannot run")
+        return found
+    if found["loaded"] != library.name:
+        raise HostError(f"{wheel.name} does not load its kernels: {found['reason']}")
+    for mode in ("eager", "function"):
+        idle = [op for op, count in found[mode].items() if not count]
+        if idle:
+            raise AgreementError(f"{wheel.name} does not run its own {', '.join(idle)} ({mode})")
+    return found
+
+
+def smoke(arm: Environment, folder: Path, launcher: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What tfbuild.probe.smoke finds in an environment. `launcher` goes before the interpreter, as
+    an emulator does. Raises HostError when TensorFlow does not even import."""
+    answer = folder / "smoke.json"
+    answer.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    words: list[str | Path] = [*launcher, arm.python, "-P", "-m", "tfbuild.probe.smoke", answer]
+    try:
+        run(words, env=admission.probe_env(), log=folder / "smoke.log", timeout_s=_TRY_S)
+    except CommandError as error:
+        raise HostError(f"{arm.wheel.name} does not run here: {error.message}") from error
+    return dict(json.loads(answer.read_text(encoding="utf-8")))
+
+
+def admit_to_pool(
+    fresh: Path, fleet: Fleet, made: Sequence[Made], found: Mapping[str, Any], places: Places
+) -> Built:
+    """Move the wheel into the pool, whole or not at all, and write its manifest last."""
+    parts = tuple(
+        Part(target=m.plan.target.spec, size=m.library.stat().st_size, verdicts=m.verdicts)
+        for m in made
+    )
+    facts = {
+        "schema": MANIFEST_SCHEMA,
+        "key": fleet.key,
+        "sha256": sha256_of(fresh),
+        "size": fresh.stat().st_size,
+        "parts": parts,
+        "smoke": {name: found[name] for name in found if name != "file"},
+        "plans": fleet.plans,
+    }
+    settings.need_disk(places.pool, fresh.stat().st_size, "the finished wheel")
+    places.pool.mkdir(parents=True, exist_ok=True)
+    final = places.pool / fresh.name
+    if final.is_file() and (old := sha256_of(final)) != facts["sha256"]:
+        environment.discard(old, places)
+    part = places.pool / f".{fresh.name}.part"
+    try:
+        shutil.move(fresh, part)
+        part.replace(final)
+    finally:
+        part.unlink(missing_ok=True)
+    manifest = final.with_suffix(".json")
+    save(manifest, facts)
+    return Built(wheel=final, manifest=manifest, parts=parts, reused=False)
+
+
+def find_finished(fleet: Fleet, places: Places) -> Built | None:
+    """The wheel of exactly these plans, if the pool has it whole."""
+    stem = f"{fleet.first.package.replace('-', '_')}-{fleet.version}"
+    for manifest in sorted(places.pool.glob(f"{stem}-*.json")):
+        with contextlib.suppress(RecordError):
+            fields = load(manifest, schema=MANIFEST_SCHEMA)
+            wheel = manifest.with_suffix(".whl")
+            if fields["key"] != fleet.key or not wheel.is_file():
+                continue
+            if sha256_of(wheel) == fields["sha256"]:
+                parts = tuple(read(Part, row) for row in fields["parts"])
+                return Built(wheel=wheel, manifest=manifest, parts=parts, reused=True)
+    return None

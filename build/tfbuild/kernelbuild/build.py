@@ -1,0 +1,181 @@
+"""From a plan to a tuned wheel: the kernels scope, stage after stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import settings, talk
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.errors import KernelError
+from tfbuild.kernelbuild import admission, assemble
+from tfbuild.kernelbuild import workspace as workspaces
+from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.assemble import Built, Made
+from tfbuild.kernelbuild.workspace import Workspace
+from tfbuild.packing import wheel
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.jobs import Jobs
+from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
+from tfbuild.settings import Places
+from tfbuild.talk import did_you_mean
+from tfbuild.tools import environment
+from tfbuild.tools.environment import Environment
+from tfbuild.upstream import releases, source
+from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.kernels import FOLDER
+
+_DISK_BYTES = 4_500_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground:
+    """What every target of a fleet is built on: the stock wheel and its parts, the sources."""
+
+    stock: Path
+    headers: Path
+    staged: Path
+    source_sha256: str
+    arm: Environment
+
+
+def build(
+    fleet: Fleet,
+    *,
+    compiler: Compiler,
+    jobs: Jobs,
+    places: Places,
+    given_source: Path | None = None,
+    given_stock: Path | None = None,
+    keep_going: bool = False,
+) -> Built:
+    """Make the fleet's wheel, or find it finished. What an earlier run has done is not done again.
+
+    Raises whatever a stage raises; the pool gets a whole wheel or nothing.
+    """
+    need_stock(fleet.first)
+    finished = assemble.find_finished(fleet, places)
+    if finished is not None:
+        talk.note(f"{finished.wheel.name} is already built")
+        return finished
+    settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
+    ground = _ground(fleet.first, places, given_source, given_stock)
+    prepared = [
+        workspaces.prepare(
+            plan, compiler, jobs, places=places, staged=ground.staged, headers=ground.headers
+        )
+        for plan in fleet.plans
+    ]
+    made = [_made(workspace, ground, keep_going=keep_going) for workspace in prepared]
+    with talk.step("assemble the wheel"):
+        fresh = assemble.assemble(
+            fleet,
+            made,
+            workspaces.link_dispatcher(prepared[0], fleet.plans),
+            stock=ground.stock,
+            bazel=prepared[0].bazel.version,
+            source_sha256=ground.source_sha256,
+            places=places,
+        )
+    with talk.step("install the wheel and try it"):
+        lock = lock_of(fleet.first)
+        found = assemble.try_out(fresh, fleet, lock=lock, cpu=read_cpu(), places=places)
+        return assemble.admit_to_pool(fresh, fleet, made, found, places)
+
+
+def _made(workspace: Workspace, ground: Ground, *, keep_going: bool) -> Made:
+    """The library of one target, of the units that agree with the stock kernels."""
+    plan = workspace.plan
+    with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
+        libraries, failed = workspaces.compile_units(workspace, keep_going=keep_going)
+    with talk.step("admission: each unit against the stock kernels"):
+        verdicts = _admit(workspace, libraries, failed, ground)
+    with talk.step("link"):
+        good = {verdict.unit for verdict in verdicts if verdict.admitted}
+        units = tuple(unit for unit in plan.kernels if unit.name in good)
+        return Made(plan=plan, library=workspaces.link(workspace, units), verdicts=verdicts)
+
+
+def _ground(
+    plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
+) -> Ground:
+    """Raises ReleaseError before anything is fetched when the dependencies are not locked."""
+    recipe, pin, lock = plan.kernel_recipe, need_stock(plan), lock_of(plan)
+    assert recipe is not None  # noqa: S101  (a kernels plan has one)
+    with talk.step(f"stock wheel {pin.name}"):
+        requirement = f"{plan.package}=={plan.release}"
+        stock = environment.fetch_wheel(requirement, pin, places, given_stock)
+        headers = unpack_stock(stock, pin.sha256, recipe, places)
+    with talk.step(f"TensorFlow {plan.release} sources"):
+        archive = source.fetch_source(plan.sources, places, given_source)
+        sha256 = sha256_of(archive)
+        staged = source.stage(archive, sha256, recipe.staging, places)
+        _need_sources(plan, staged)
+    with talk.step("stock environment"):
+        arm = environment.create(stock, python=plan.python, lock=lock, places=places)
+    return Ground(stock=stock, headers=headers, staged=staged, source_sha256=sha256, arm=arm)
+
+
+def lock_of(plan: Plan) -> str:
+    """The name of the locked dependencies for the plan's stock wheel."""
+    release = releases.find_release(plan.release)
+    tag = releases.python_tag(plan.python)
+    stock = releases.stock_wheel(release, plan.package, tag, plan.target.family)
+    return releases.dependency_lock(stock).name
+
+
+def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, places: Places) -> Path:
+    """Headers and libraries of the stock wheel, in a folder named by its hash."""
+    folder = places.stock / sha256[:16]
+    if not folder.is_dir():
+        wheel.extract(stock, (f"{recipe.include_roots[0]}/", *recipe.libraries), folder)
+    return folder
+
+
+def _need_sources(plan: Plan, staged: Path) -> None:
+    for unit in plan.kernels:
+        for name in unit.sources:
+            if not (staged / name).is_file():
+                present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
+                file = name.removeprefix(f"{FOLDER}/")
+                raise KernelError(
+                    f"TensorFlow {plan.release} has no kernel source {file}",
+                    hint=did_you_mean(unit.name, present),
+                )
+
+
+def _admit(
+    workspace: Workspace, libraries: dict[str, Path], failed: dict[str, str], ground: Ground
+) -> tuple[Verdict, ...]:
+    """A verdict on every unit of the plan. Raises KernelError when none is admitted."""
+    plan = workspace.plan
+    recipe = plan.kernel_recipe
+    assert recipe is not None  # noqa: S101
+    verdicts = admission.admit(
+        libraries,
+        staged=ground.staged,
+        stock_libraries=[ground.headers / library for library in recipe.libraries],
+        copts=recipe.copts,
+        environment=ground.arm,
+        folder=workspace.folder.parent,
+    )
+    broken = (Verdict(unit=name, reason=f"it does not compile: {w}") for name, w in failed.items())
+    every = tuple(sorted((*verdicts, *broken), key=lambda verdict: verdict.unit))
+    for verdict in every:
+        if not verdict.admitted:
+            talk.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")
+    if not any(verdict.admitted for verdict in every):
+        raise _nothing_admitted(plan)
+    return every
+
+
+def _nothing_admitted(plan: Plan) -> KernelError:
+    absent = sorted(set(plan.required) - read_cpu().features)
+    if not absent:
+        return KernelError("no kernel was admitted, so there is no wheel to make")
+    return KernelError(
+        f"no kernel for {plan.target.spec} was admitted: admission runs them, and this CPU lacks "
+        f"{', '.join(absent)}",
+        hint="Build this target on a CPU that has them",
+    )

@@ -1,0 +1,145 @@
+"""The rendered Bazel workspace of a kernels build: compiling the units, linking the library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.errors import CommandError, KernelError
+from tfbuild.planning import dispatcher, render
+from tfbuild.planning.jobs import Jobs
+from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
+from tfbuild.settings import Places
+from tfbuild.tools import bazel
+from tfbuild.tools.bazel import Bazel
+from tfbuild.upstream.kernels import KernelUnit
+
+_FAILED = re.compile(r"^ERROR: .*?Compiling (\S+) failed", re.MULTILINE)
+_SHOWN_LINES = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workspace:
+    """Everything that Bazel is called with. Logs lie beside `folder`, results below `out`."""
+
+    plan: Plan
+    bazel: Bazel
+    folder: Path
+    options: tuple[str, ...]
+    places: Places
+
+    @property
+    def out(self) -> Path:
+        """The link that Bazel makes to what it has built last."""
+        return self.folder / "bazel-bin"
+
+
+def prepare(
+    plan: Plan, compiler: Compiler, jobs: Jobs, *, places: Places, staged: Path, headers: Path
+) -> Workspace:
+    """Render the workspace and the BUILD files beside it, and settle Bazel's options."""
+    found = bazel.find_bazel(places, plan.bazel)
+    folder = places.work / plan.key[:16] / "workspace"
+    render.write(render.render(plan, places.templates), folder)
+    texts = render.repositories(plan, places.templates)
+    folders = {"tf_source": staged, "tf_wheel": headers, "rules_cc": places.tools / "rules_cc"}
+    for name, at in folders.items():
+        render.write(texts[name], at)
+    options = (
+        *bazel.repository_options(found, folders),
+        f"--disk_cache={places.cache / 'bazel-disk-cache'}",
+        f"--repo_env=CC={compiler.driver}",
+        f"--jobs={jobs.count}",
+    )
+    return Workspace(plan=plan, bazel=found, folder=folder, options=options, places=places)
+
+
+def compile_units(
+    workspace: Workspace, *, keep_going: bool
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Each unit's library for admission, and the reason of each unit that did not compile.
+
+    Raises KernelError for the first of those unless `keep_going`.
+    """
+    units = workspace.plan.kernels
+    targets = {unit.name: f"admission/{unit.label}.so" for unit in units}
+    log = workspace.folder.parent / "compile.log"
+    with talk.counting("actions", len(targets)) as count:
+        done = bazel.build(
+            workspace.bazel,
+            tuple(f"//:{target}" for target in targets.values()),
+            workspace=workspace.folder,
+            options=workspace.options,
+            places=workspace.places,
+            log=log,
+            on_progress=count.advance,
+            keep_going=keep_going,
+        )
+    failed = failures(units, done.output) if done.returncode else {}
+    if done.returncode and not failed:
+        raise CommandError(f"Bazel failed (whole output: {log}):\n{_tail(done.output)}")
+    for unit, reason in failed.items():
+        if not keep_going:
+            raise KernelError(
+                f"kernel {unit} does not compile (whole output: {log}):\n{reason}\n",
+                hint="Leave it out with --kernels, or build the others with --keep-going",
+            )
+        talk.warn(f"kernel {unit} does not compile:\n{reason}")
+    made = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
+    return made, failed
+
+
+def link(workspace: Workspace, units: tuple[KernelUnit, ...]) -> Path:
+    """The library of the admitted units. Raises CommandError."""
+    text = render.admitted(units, workspace.places.templates)
+    return _linked(workspace, {"admitted.bzl": text}, KERNEL_LIBRARY)
+
+
+def link_dispatcher(workspace: Workspace, plans: Sequence[Plan]) -> Path:
+    """The dispatcher of the libraries of these plans. It is built in one of their workspaces: of
+    its options none is a target's. Raises CommandError."""
+    table = render.dispatch_table(plans, workspace.places.templates)
+    return _linked(workspace, table, dispatcher.LIBRARY)
+
+
+def _linked(workspace: Workspace, files: Mapping[str, str], library: str) -> Path:
+    render.write(files, workspace.folder)
+    log = workspace.folder.parent / "link.log"
+    done = bazel.build(
+        workspace.bazel,
+        (f"//:{library}",),
+        workspace=workspace.folder,
+        options=workspace.options,
+        places=workspace.places,
+        log=log,
+    )
+    if done.returncode:
+        said = _tail(done.output)
+        raise CommandError(f"linking {library} failed (whole output: {log}):\n{said}")
+    return workspace.out / library
+
+
+def failures(units: tuple[KernelUnit, ...], output: str) -> dict[str, str]:
+    """The units whose sources Bazel names as failed, each with the compiler's first complaints."""
+    owner = {source: unit.name for unit in units for source in unit.sources}
+    found: dict[str, str] = {}
+    for match in _FAILED.finditer(output):
+        unit = owner.get(match[1].removeprefix("external/tf_source/"))
+        if unit is not None:
+            rest = output[match.end() :].splitlines()
+            own = rest[: _next_error(rest)]
+            said = [line for line in own if "error: " in line or "Killed" in line]
+            found.setdefault(unit, "\n".join(said[:_SHOWN_LINES]) or _tail("\n".join(own)))
+    return found
+
+
+def _next_error(lines: list[str]) -> int:
+    return next((i for i, line in enumerate(lines) if line.startswith("ERROR: ")), len(lines))
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.splitlines()[-20:])

@@ -1,0 +1,176 @@
+"""What a modified TensorFlow owes the licences of what is in it. Pure but for `compiled_in`.
+
+TensorFlow's and Abseil's is the Apache License 2.0, whose section 4 asks for a copy of it, for the
+notices, and that changed files are named. So is archspec's, which has a notice. Eigen's is the
+Mozilla Public License 2.0, whose section 3.2 asks to say where the source code is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata, resources
+from pathlib import Path
+
+from tfbuild.errors import WheelError
+from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.wheel import read_member
+from tfbuild.planning import guard
+
+FILE = "licenses/NOTICE.tensorwright.txt"
+"""In dist-info, where PEP 639 has a folder for it. METADATA of a version before 2.4 does not list
+what is in there, so it stays as it is."""
+
+CHANGED, ADDED = "Changed files:", "Added files:"
+"""Headings in FILE."""
+
+APACHE, MPL = "Apache-2.0", "MPL-2.0"
+"""SPDX identifiers."""
+_LICENCES = {
+    APACHE: "the Apache License, Version 2.0",
+    MPL: "the Mozilla Public License, Version 2.0 (https://mozilla.org/MPL/2.0/)",
+}
+ARCHSPEC = metadata.version("archspec")
+_HEADERS = "tensorflow/include/"
+_ALWAYS = {"*.dist-info/METADATA": "the version", "*.dist-info/RECORD": "names and hashes"}
+_NEEDED = {
+    "TensorFlow's LICENSE": r"[^/]+\.dist-info/(licenses/)?LICENSE",
+    "TensorFlow's third-party notices": r"tensorflow/THIRD_PARTY_NOTICES\.txt",
+    "Eigen's sources": rf"{_HEADERS}Eigen/src/.+\.h",
+    "Abseil's licence": rf"{_HEADERS}external/com_google_absl/LICENSE",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """A library of which every kernel library holds code: templates and inline functions from its
+    headers, which lie in `folders` of the stock wheel. `licence` is an SPDX identifier, `purl` a
+    package URL."""
+
+    name: str
+    version: str
+    purl: str
+    licence: str
+    folders: tuple[str, ...]
+
+
+def compiled_in(stock: Path) -> tuple[Compiled, ...]:
+    """What the kernels are compiled with besides TensorFlow's own sources, by the versions that the
+    stock wheel's headers state. Raises WheelError.
+
+    Other headers are included, too (protobuf, float8.h), but leave nothing of their own in the
+    objects of the kernels that were looked at (nm --defined-only, TensorFlow 2.14.1).
+    """
+    parts = [f"EIGEN_{part}_VERSION" for part in ("WORLD", "MAJOR", "MINOR")]
+    eigen = _version(stock, "Eigen/src/Core/util/Macros.h", parts)
+    parts = ["ABSL_LTS_RELEASE_VERSION", "ABSL_LTS_RELEASE_PATCH_LEVEL"]
+    abseil = _version(stock, "absl/base/config.h", parts)
+    return (
+        Compiled(
+            name="Eigen",
+            version=eigen,
+            purl=f"pkg:generic/eigen@{eigen}",  # 3.4.90 is between two releases
+            licence=MPL,
+            folders=(f"{_HEADERS}Eigen", f"{_HEADERS}unsupported/Eigen"),
+        ),
+        Compiled(
+            name="Abseil",
+            version=abseil,
+            purl=f"pkg:github/abseil/abseil-cpp@{abseil}",
+            licence=APACHE,
+            folders=(f"{_HEADERS}absl",),
+        ),
+    )
+
+
+def _version(stock: Path, header: str, names: Iterable[str]) -> str:
+    """The numbers that a header defines under these names, with dots between."""
+    text = read_member(stock, f"{_HEADERS}{header}").decode(errors="replace")
+    found = [re.search(rf"^#define {name} (\d+)$", text, re.MULTILINE) for name in names]
+    numbers = [each[1] for each in found if each]
+    if len(numbers) < len(found):
+        raise WheelError(f"{stock.name}: {header} does not state its version")
+    return ".".join(numbers)
+
+
+def need_licence(names: Collection[str]) -> None:
+    """Raises WheelError unless a wheel with these members has TensorFlow's licence and notices, and
+    the sources and licences of what is compiled into its kernel libraries."""
+    for what, pattern in _NEEDED.items():
+        if not any(re.fullmatch(pattern, name) for name in names):
+            raise WheelError(
+                f"the wheel does not hold {what}", hint="Without it, it must not be passed on"
+            )
+
+
+def statement(
+    tuned: Tuned,
+    *,
+    version: str,
+    stock_file: str,
+    source_file: str,
+    changed: Mapping[str, str],
+    added: Iterable[str],
+    compiled: Iterable[Compiled],
+) -> bytes:
+    """The text of FILE. `version` is the wheel's; `changed` says of each member what was changed
+    (METADATA and RECORD always are); `added` are the new members."""
+    lines = [
+        "This is a modified TensorFlow. It was not published by the TensorFlow authors.",
+        "",
+        f"Tensorwright made version {version} of",
+        *_file(stock_file, tuned.stock_sha256),
+        "which is licensed under the Apache License, Version 2.0. Its LICENSE and",
+        "tensorflow/THIRD_PARTY_NOTICES.txt are in this wheel, unchanged.",
+        "",
+        CHANGED,
+        *_table({**_ALWAYS, **changed}),
+        ADDED,
+        *_table(dict.fromkeys(added, "")),
+        "All other files are the published ones.",
+        "",
+        f"The kernel libraries are kernel sources of TensorFlow {tuned.release}, from",
+        *_file(source_file, tuned.source_sha256),
+        "unchanged. A header of Tensorwright's, included before them, raises the priority of what",
+        f"they register. {tuned.compiler} compiled them for these targets, with these flags:",
+        *_table({each.file: " ".join((each.target, *each.flags)) for each in tuned.libraries}),
+        "They hold code from these libraries' headers, which are in this wheel as source code:",
+        *(line for each in compiled for line in _source(each)),
+        "",
+        f"{guard.DATA} holds data of archspec {ARCHSPEC},",
+        f"under {_LICENCES[APACHE]}. Its notice:",
+        "",
+        *(f"  {line}".rstrip() for line in _archspec_notice().splitlines()),
+    ]
+    return ("\n".join(lines).rstrip() + "\n").encode()
+
+
+def _archspec_notice() -> str:
+    """What section 4 asks to pass on, from archspec's own package."""
+    return (resources.files("archspec") / "json" / "NOTICE").read_text(encoding="utf-8")
+
+
+def listed(text: str, heading: str) -> frozenset[str]:
+    """The names in a list of FILE."""
+    after = text.partition(f"\n{heading}\n")[2]
+    return frozenset(re.findall(r"^  (\S.*)$", after.partition("\n\n")[0], re.MULTILINE))
+
+
+def _file(name: str, sha256: str) -> Iterator[str]:
+    yield f"  {name}"
+    yield f"  sha256 {sha256}"
+
+
+def _table(rows: Mapping[str, str]) -> Iterator[str]:
+    """A name a line, sorted, what is said of it below, then an empty line."""
+    for name in sorted(rows):
+        yield f"  {name}"
+        if rows[name]:
+            yield f"    {rows[name]}"
+    yield ""
+
+
+def _source(compiled: Compiled) -> Iterator[str]:
+    yield f"  {compiled.name} {compiled.version}, {' and '.join(compiled.folders)}"
+    yield f"    under {_LICENCES[compiled.licence]}"

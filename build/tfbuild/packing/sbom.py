@@ -1,0 +1,154 @@
+"""What is in a tuned wheel beside the stock wheel's content, as CycloneDX JSON. Pure.
+
+PEP 770 gives it a folder in dist-info, and METADATA says nothing of it. The time of creation that
+it recommends is left out: the same plan must give the same bytes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType, Pedigree
+from cyclonedx.model.license import LicenseExpression
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+import tfbuild
+from tfbuild.packing.notices import APACHE, ARCHSPEC, Compiled
+from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.planning import guard
+from tfbuild.records import key_of
+
+FILE = "sboms/tensorwright.cdx.json"
+"""In dist-info. `.cdx.json` is CycloneDX's own suffix."""
+
+
+def document(
+    tuned: Tuned,
+    *,
+    package: str,
+    version: str,
+    stock_file: str,
+    source_file: str,
+    compiled: Iterable[Compiled],
+) -> bytes:
+    """The bytes of FILE for `version` of `package`: the stock wheel that it descends from, its
+    kernel libraries, what they are compiled from, and the tools."""
+    wheel = Component(
+        bom_ref="wheel",
+        type=ComponentType.LIBRARY,
+        name=package,
+        version=version,
+        purl=PackageURL("pypi", name=package, version=version),
+        licenses=[LicenseExpression(APACHE)],
+        pedigree=Pedigree(
+            ancestors=[_stock(tuned, package, stock_file)],
+            notes="The components listed are what it holds beside its ancestor's content.",
+        ),
+    )
+    inside = [_sources(tuned, source_file), *(_headers(each) for each in compiled)]
+    libraries = [_library(each, version, inside) for each in tuned.libraries]
+    targets = _targets()
+    bom = Bom(
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{wheel.purl}#{key_of(tuned)}"),
+        metadata=BomMetaData(component=wheel, tools=ToolRepository(components=_tools(tuned))),
+        components=[*libraries, *inside, targets],
+    )
+    bom.metadata.timestamp = None  # type: ignore[assignment]  # (optional in the schema)
+    bom.register_dependency(wheel, [*libraries, targets])
+    for library in libraries:
+        bom.register_dependency(library, inside)
+    return (JsonV1Dot6(bom).output_as_string(indent=2) + "\n").encode()
+
+
+def _stock(tuned: Tuned, package: str, file: str) -> Component:
+    return Component(
+        bom_ref="stock",
+        type=ComponentType.LIBRARY,
+        name=package,
+        version=tuned.release,
+        purl=PackageURL(
+            "pypi", name=package, version=tuned.release, qualifiers={"file_name": file}
+        ),
+        hashes=_sha256(tuned.stock_sha256),
+        licenses=[LicenseExpression(APACHE)],
+    )
+
+
+def _sources(tuned: Tuned, file: str) -> Component:
+    return Component(
+        bom_ref="sources",
+        type=ComponentType.LIBRARY,
+        name="tensorflow",
+        version=tuned.release,
+        description=f"The kernel sources, from {file}",
+        purl=PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}"),
+        hashes=_sha256(tuned.source_sha256),
+        licenses=[LicenseExpression(APACHE)],
+    )
+
+
+def _headers(compiled: Compiled) -> Component:
+    return Component(
+        bom_ref=compiled.name,
+        type=ComponentType.LIBRARY,
+        name=compiled.name,
+        version=compiled.version,
+        description=f"Headers, from {' and '.join(compiled.folders)}",
+        purl=PackageURL.from_string(compiled.purl),
+        licenses=[LicenseExpression(compiled.licence)],
+    )
+
+
+def _targets() -> Component:
+    return Component(
+        bom_ref="archspec",
+        type=ComponentType.DATA,
+        name="archspec",
+        version=ARCHSPEC,
+        description=f"Its table of targets, in {guard.DATA}",
+        purl=PackageURL("pypi", name="archspec", version=ARCHSPEC),
+        licenses=[LicenseExpression(APACHE)],
+    )
+
+
+def _library(library: KernelLibrary, version: str, inside: Iterable[Component]) -> Component:
+    licences = {str(each.value) for part in inside for each in part.licenses}
+    return Component(
+        bom_ref=library.file,
+        type=ComponentType.FILE,
+        name=library.file,
+        version=version,
+        hashes=_sha256(library.sha256),
+        licenses=[LicenseExpression(" AND ".join(sorted(licences)))],
+        properties=_properties(
+            {
+                "target": library.target,
+                "required_features": " ".join(library.required_features),
+                "flags": " ".join(library.flags),
+                "kernels": " ".join(library.kernels),
+                "plan_key": library.plan_key,
+            }
+        ),
+    )
+
+
+def _tools(tuned: Tuned) -> Iterable[Component]:
+    compiler, _, version = tuned.compiler.partition(" ")
+    names = {"Tensorwright": tfbuild.__version__, compiler: version, "Bazel": tuned.bazel}
+    return [
+        Component(bom_ref=f"tool:{name}", type=ComponentType.APPLICATION, name=name, version=each)
+        for name, each in names.items()
+    ]
+
+
+def _sha256(digest: str) -> Iterable[HashType]:
+    return [HashType(alg=HashAlgorithm.SHA_256, content=digest)]
+
+
+def _properties(values: Mapping[str, str]) -> Iterable[Property]:
+    return [Property(name=f"tensorwright:{name}", value=value) for name, value in values.items()]

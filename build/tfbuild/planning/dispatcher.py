@@ -1,0 +1,109 @@
+"""The dispatcher's table of targets and its compile flags: what native/dispatcher.c cannot know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jinja2
+
+from tfbuild.errors import TargetError
+
+SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
+HEADER = "dispatcher_targets.h"
+
+KERNEL_FOLDER = "tensorflow/core/kernels"
+"""The wheel's folder whose libraries TensorFlow loads by itself at import."""
+LIBRARY = "libtfkernel_tensorwright.so"
+"""The dispatcher's name in KERNEL_FOLDER."""
+LIBRARY_FOLDER = "tensorwright"
+"""Folder beside the dispatcher for the kernel libraries: TensorFlow does not look into it."""
+
+COMPILE_FLAGS = (
+    "-std=c11",
+    "-O2",
+    "-g0",
+    "-fPIC",
+    "-fvisibility=hidden",
+    # It runs before anything is known about the CPU.
+    "-march=x86-64",
+    "-mtune=generic",
+    "-Wall",
+    "-Wextra",
+)
+LINK_FLAGS = (
+    "-shared",
+    "-s",
+    f"-Wl,-soname,{LIBRARY}",
+    "-Wl,--no-undefined",
+    # Before glibc 2.34 dlopen lives in libdl. Named by file, since newer ones have no libdl.so.
+    "-Wl,--no-as-needed",
+    "-l:libdl.so.2",
+)
+
+_REGISTERS = ("eax", "ebx", "ecx", "edx")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DispatchFeature:
+    """A CPU feature as CPUID reports it; `xcr0` is the state that the OS must save for it."""
+
+    name: str
+    leaf: int
+    subleaf: int
+    register: Literal["eax", "ebx", "ecx", "edx"]
+    bit: int
+    xcr0: int
+
+    def __post_init__(self) -> None:
+        _need_name(self.name)
+        if self.register not in _REGISTERS or self.bit not in range(32):
+            raise TargetError(f"{self.name} has no CPUID bit {self.register}[{self.bit}]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DispatchTarget:
+    """A kernel library of the wheel and every feature that its code may use."""
+
+    name: str
+    library: str
+    features: tuple[DispatchFeature, ...]
+
+    def __post_init__(self) -> None:
+        _need_name(self.name)
+        _need_name(self.library)
+        if self.name == "off":
+            raise TargetError(
+                "a target cannot be called off: TENSORWRIGHT_TARGET=off has a meaning"
+            )
+
+
+def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str:
+    """The text of HEADER. The dispatcher takes the first target that fits: the best comes first.
+
+    Raises TargetError when there is no target, or the same one twice.
+    """
+    names = [target.name for target in targets]
+    if not names:
+        raise TargetError("a dispatcher without a target has nothing to choose")
+    if len(set(names)) < len(names):
+        raise TargetError(f"a target is listed twice: {', '.join(names)}")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_dir),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  (C, not HTML; names are checked above)
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(f"{HEADER}.j2").render(folder=LIBRARY_FOLDER, targets=targets)
+
+
+def _need_name(name: str) -> None:
+    """Names stand in C strings and in paths, so they are plain."""
+    if not _NAME.fullmatch(name):
+        raise TargetError(f"{name!r} cannot stand in a dispatcher")

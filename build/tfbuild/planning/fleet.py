@@ -1,0 +1,88 @@
+"""One wheel for several targets: a plan and a kernel library for each, and one dispatcher."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tfbuild.cpus.cpu import x86_64_level
+from tfbuild.cpus.features import computing
+from tfbuild.cpus.targets import STOCK_FLAGS, Target
+from tfbuild.errors import UsageError
+from tfbuild.planning.plan import Plan, Scope
+from tfbuild.records import key_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fleet:
+    """The plans of one wheel, in the order in which the dispatcher tries their libraries.
+
+    They differ in target, flags and required features only. A wheel for one target is a fleet of
+    one, with its plan's key and version.
+    """
+
+    plans: tuple[Plan, ...]
+
+    @property
+    def first(self) -> Plan:
+        """Stands for what all plans have in common."""
+        return self.plans[0]
+
+    @property
+    def key(self) -> str:
+        return self.first.key if len(self.plans) == 1 else key_of([plan.key for plan in self.plans])
+
+    @property
+    def local(self) -> str:
+        """The PEP 440 local version: the target's, or for several one that stands for the set."""
+        if len(self.plans) == 1:
+            return self.first.target.local
+        specs = ",".join(plan.target.spec for plan in self.plans)
+        # A segment of digits only would be compared, and shown, as a number.
+        return f"fleet.of{hashlib.sha256(specs.encode()).hexdigest()[:6]}"
+
+    @property
+    def version(self) -> str:
+        return f"{self.first.release}+{self.local}"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(plan.target.spec for plan in self.plans)
+
+
+def fleet_of(plans: Iterable[Plan]) -> Fleet:
+    """The fleet of these plans, the most able target first. Raises UsageError for a target twice,
+    and for targets that no dispatcher can tell apart."""
+    ordered = tuple(sorted(plans, key=lambda plan: _ability(plan.target), reverse=True))
+    if len(ordered) > 1:
+        _need_fleet(ordered)
+    return Fleet(plans=ordered)
+
+
+def _ability(target: Target) -> tuple[int, int, str]:
+    """Orders targets so that each comes before those whose features it has too.
+
+    The x86-64 level counts first: wider vectors are worth more than many small features.
+    """
+    used = computing(target.features, target.family)
+    return x86_64_level(target.features), len(used), target.spec
+
+
+def _need_fleet(plans: tuple[Plan, ...]) -> None:
+    specs = [plan.target.spec for plan in plans]
+    twice = next((spec for spec in specs if specs.count(spec) > 1), None)
+    if twice:
+        raise UsageError(f"--arch names {twice} twice", hint="Give each target once")
+    if STOCK_FLAGS in specs:
+        raise UsageError(
+            "stock cannot stand in a fleet: its kernels are what the wheel has anyway",
+            hint="Build the control by itself: --arch stock",
+        )
+    if any(plan.scope is Scope.FULL for plan in plans):
+        raise UsageError(
+            "--scope full makes a wheel for one target", hint="Give one --arch, or --scope kernels"
+        )
+    families = sorted({plan.target.family for plan in plans})
+    if len(families) > 1:
+        raise UsageError(f"one wheel cannot be for {' and '.join(families)}")

@@ -1,0 +1,337 @@
+"""Everything that decides a wheel's bytes, resolved into one frozen record before anything is done.
+
+The plan's key is the hash of its canonical JSON: the same key means the same wheel. What differs
+between machines but not between wheels (paths, the number of jobs) is no part of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from packaging.version import Version
+
+from tfbuild import settings
+from tfbuild.cpus import flags
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.targets import Target
+from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
+from tfbuild.planning import dispatcher, guard
+from tfbuild.records import key_of
+from tfbuild.upstream import kernels, releases
+from tfbuild.upstream.download import Pin
+from tfbuild.upstream.kernels import KernelUnit
+from tfbuild.upstream.releases import Release
+from tfbuild.upstream.source import SourcePin, Staging
+
+SCHEMA = 1
+NATIVE = Path(__file__).parents[1] / "native"
+KERNEL_LIBRARY = "libtensorwright_kernels.so"
+"""What Bazel calls it; in the wheel each target's has a name of its own."""
+# The first release whose Bazel build can be told a local version.
+_FIRST_WITH_SUFFIX = Version("2.20")
+
+# Fused multiply-adds where the source has none would change results against the stock wheel.
+_PINNED = ("-ffp-contract=off",)
+_QUIET = ("-w", "-g0")
+
+
+class Scope(StrEnum):
+    KERNELS = "kernels"
+    FULL = "full"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelRecipe:
+    """How a library of kernels is compiled and what stands beside it in the wheel."""
+
+    cxx_standard: str
+    copts: tuple[str, ...]
+    linkopts: tuple[str, ...]
+    dispatcher_copts: tuple[str, ...]
+    dispatcher_linkopts: tuple[str, ...]
+    staging: Staging
+    include_roots: tuple[str, ...]
+    libraries: tuple[str, ...]
+    load_folder: str
+    recipe_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FullRecipe:
+    """How the whole tree is built. {python_bin} and {clang} in `configure_env` are the machine's.
+
+    `wheel_folder` is where Bazel leaves the wheel; empty where the built script is told a folder.
+    """
+
+    target: str
+    wheel_folder: str
+    copts: tuple[str, ...]
+    per_file_copts: tuple[str, ...]
+    options: tuple[str, ...]
+    repo_env: tuple[tuple[str, str], ...]
+    configure_env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """One wheel, decided. `required` are the features that a CPU must have to run it."""
+
+    schema: int = SCHEMA
+    scope: Scope
+    release: str
+    package: str
+    python: str
+    target: Target
+    compiler: str
+    compiler_version: str
+    flags: tuple[str, ...]
+    required: tuple[str, ...]
+    bazel: str
+    sources: tuple[SourcePin, ...]
+    stock: Pin | None
+    kernels: tuple[KernelUnit, ...] = ()
+    kernel_recipe: KernelRecipe | None = None
+    full_recipe: FullRecipe | None = None
+
+    @property
+    def key(self) -> str:
+        return key_of(self)
+
+    @property
+    def version(self) -> str:
+        """The version of a wheel for this target alone; its local part (PEP 440) names it."""
+        return f"{self.release}+{self.target.local}"
+
+    @property
+    def library(self) -> str:
+        """The file name of the target's kernel library in the wheel."""
+        return f"libtensorwright_kernels.{self.target.local}.so"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """What the work will take on a machine with `jobs` compiles at once."""
+
+    seconds: float
+    memory_mb: int
+    disk_mb: int
+    basis: str
+
+
+def make_plan(
+    *,
+    scope: str,
+    release: Release,
+    package: str,
+    python: str,
+    target: Target,
+    compiler: Compiler,
+    macros: Mapping[str, str],
+    kernel_choice: str,
+) -> Plan:
+    """Decide. Raises UsageError, CompilerError, ReleaseError; a stock wheel that does not exist is
+    None in the plan, and an error only for whoever needs it."""
+    wanted = _scope(scope)
+    march = flags.march_flags(target, compiler.family, compiler.version)
+    required = flags.required_features(target, macros)
+    _need_python(python)
+    _need_package(release, package)
+    units: tuple[KernelUnit, ...] = ()
+    kernel, full = None, None
+    if wanted is Scope.KERNELS:
+        units, kernel = kernels.select(kernel_choice), kernel_recipe(release, compiler)
+    else:
+        full = full_recipe(release, compiler, march, target, package, python)
+    return Plan(
+        scope=wanted,
+        release=release.version,
+        package=package,
+        python=python,
+        target=target,
+        compiler=compiler.family,
+        compiler_version=compiler.version,
+        flags=march,
+        required=tuple(sorted(required)),
+        bazel=releases.pinned_bazel(release) if wanted is Scope.KERNELS else release.bazel,
+        sources=source_pins(release),
+        stock=_stock(release, package, python, target.family),
+        kernels=units,
+        kernel_recipe=kernel,
+        full_recipe=full,
+    )
+
+
+def _scope(text: str) -> Scope:
+    try:
+        return Scope(text)
+    except ValueError:
+        known = " or ".join(scope.value for scope in Scope)
+        raise UsageError(f"--scope {text} is unknown", hint=f"Use {known}") from None
+
+
+def _need_python(python: str) -> None:
+    if not re.fullmatch(r"[0-9]+\.[0-9]+", python):
+        raise UsageError(
+            f"--python {python} is not a Python version", hint="Write it as 3.11, without a patch"
+        )
+
+
+def _need_package(release: Release, package: str) -> None:
+    known = sorted({wheel.package for wheel in release.wheels})
+    if package not in known:
+        raise UsageError(f"--package {package} is unknown", hint=f"Use {' or '.join(known)}")
+
+
+def kernel_recipe(release: Release, compiler: Compiler) -> KernelRecipe:
+    """Raises ReleaseError for a release whose kernels nobody has compiled yet."""
+    facts = releases.kernel_facts(release)
+    unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
+    defines = tuple(define.flag for define in facts.defines)
+    hidden = ("-fvisibility=hidden", "-include", "tensorwright/registration.h")
+    return KernelRecipe(
+        cxx_standard=f"c++{release.cxx_standard}",
+        copts=(*facts.flags, *unique, *_QUIET, *_PINNED, *hidden, *defines),
+        linkopts=(
+            # The library's own copies of templates are used, not the stock library's.
+            "-Wl,-Bsymbolic",
+            "-Wl,--no-undefined",
+            "-Wl,--gc-sections",
+            "-Wl,-z,now",
+            *(f"-Lexternal/tf_wheel/{Path(library).parent}" for library in facts.libraries[:1]),
+            *(f"-l:{Path(library).name}" for library in facts.libraries),
+        ),
+        dispatcher_copts=dispatcher.COMPILE_FLAGS,
+        dispatcher_linkopts=dispatcher.LINK_FLAGS,
+        staging=Staging(prefixes=facts.staged_prefixes, suffixes=facts.staged_suffixes),
+        include_roots=facts.include_roots,
+        libraries=facts.libraries,
+        load_folder=facts.load_folder,
+        recipe_sha256=_recipe_sha256(compiler.architecture),
+    )
+
+
+@functools.cache
+def _recipe_sha256(family: str) -> str:
+    """The hash of our own part of a wheel: another registration header is another wheel."""
+    templates = settings.ROOT / "templates"
+    header = templates / f"{dispatcher.HEADER}.j2"
+    paths = (*sorted(NATIVE.iterdir()), *sorted((templates / "kernels").iterdir()), header)
+    parts = {path.name: path.read_bytes() for path in paths}
+    parts |= guard.files(family) | {guard.INIT: guard.CHECK}
+    digest = hashlib.sha256()
+    for name, content in parts.items():
+        digest.update(name.encode() + b"\0" + content + b"\0")
+    return digest.hexdigest()
+
+
+def full_recipe(
+    release: Release,
+    compiler: Compiler,
+    march: tuple[str, ...],
+    target: Target,
+    package: str,
+    python: str,
+) -> FullRecipe:
+    # XNNPACK sets -mcpu for each of its files; a global one breaks it (google/XNNPACK#5566).
+    spare_xnnpack = target.family == "aarch64"
+    clang = compiler.family == "clang"
+    options = ["--config=tensorwright"]
+    if release.distinct_host:
+        options.insert(0, "--distinct_host_configuration=true")
+    configure = dict(release.configure_env)
+    if not clang and "TF_NEED_CLANG" in configure:
+        configure["TF_NEED_CLANG"] = "0"
+        configure.pop("CLANG_COMPILER_PATH", None)
+    return FullRecipe(
+        target=release.wheel_target,
+        wheel_folder=release.wheel_folder,
+        copts=() if spare_xnnpack else march,
+        per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
+        options=tuple(options),
+        repo_env=_repo_env(release, target, package, python),
+        configure_env=tuple(sorted(configure.items())),
+    )
+
+
+def _repo_env(
+    release: Release, target: Target, package: str, python: str
+) -> tuple[tuple[str, str], ...]:
+    """What the tree's own repositories are told: the Python, and where Bazel names the wheel, its
+    name and, from 2.20 on, its local version.
+
+    Source: tensorflow/docs, site/en/install/source.md of March 2025.
+    """
+    pairs = dict(releases.filled(release.repo_env, python=python))
+    if "WHEEL_NAME" in pairs:
+        pairs["WHEEL_NAME"] = package.replace("-", "_")
+    if Version(release.version) >= _FIRST_WITH_SUFFIX:
+        pairs["ML_WHEEL_VERSION_SUFFIX"] = f"+{target.local}"
+    return tuple(pairs.items())
+
+
+def source_pins(release: Release) -> tuple[SourcePin, ...]:
+    """Where the release's sources can be had: its home, and Debian where that has it."""
+    archive, debian = release.archive, release.debian
+    name = f"{archive.folder}.tar.gz"
+    home = SourcePin(kind="home", origin=archive.url, file=Pin(name=name, sha256=archive.sha256))
+    if debian is None:
+        return (home,)
+    tarball = Pin(name=debian.file, sha256=debian.sha256, size=debian.size)
+    origin = f"{debian.suite}/{debian.package}"
+    return (home, SourcePin(kind="debian", origin=origin, file=tarball))
+
+
+def _stock(release: Release, package: str, python: str, machine: str) -> Pin | None:
+    try:
+        wheel = releases.stock_wheel(release, package, releases.python_tag(python), machine)
+    except (PythonError, WheelError):
+        return None
+    return Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)
+
+
+def need_stock(plan: Plan) -> Pin:
+    """The stock wheel. Raises PythonError or WheelError that says what exists instead."""
+    if plan.stock is None:
+        release = releases.find_release(plan.release)
+        releases.stock_wheel(
+            release, plan.package, releases.python_tag(plan.python), plan.target.family
+        )
+        raise WheelError(f"{plan.package} {plan.release} has no wheel for Python {plan.python}")
+    return plan.stock
+
+
+def declared_compiler(text: str, architecture: str) -> Compiler:
+    """A compiler that is named but need not be here: clang@16.0.6. Raises CompilerError."""
+    family, _, version = text.partition("@")
+    if family not in flags.FAMILIES or not re.fullmatch(r"[0-9]+(\.[0-9]+)*", version):
+        raise CompilerError(
+            f"{text} names no compiler and version", hint="Write it as clang@16.0.6 or gcc@12.2.0"
+        )
+    return Compiler(family=family, version=version, path=Path(family), architecture=architecture)
+
+
+def estimate(plan: Plan, jobs: int) -> Estimate:
+    """Time, memory and disk, with the ground that each figure stands on."""
+    if plan.scope is Scope.FULL:
+        return Estimate(
+            seconds=40 * 3600 / jobs,
+            memory_mb=max(16_000, 2_000 * jobs),
+            disk_mb=16_000,
+            basis="not measured here: users report tens of core-hours and 16 GiB "
+            "(tensorflow#17411), packagers check for 10 GB and 6 GB per Python (Gentoo)",
+        )
+    cost = kernels.cost(plan.kernels)
+    fixed_s = 75.0  # unpacking, Bazel's start, links, admission, the wheel: measured with 2 cores
+    return Estimate(
+        seconds=cost.seconds / jobs + fixed_s,
+        memory_mb=cost.megabytes * jobs + 2_000,
+        disk_mb=4_500,
+        basis=f"{cost.measured} of {cost.sources} sources were measured on one core of a cloud VM; "
+        "the others count as the median",
+    )

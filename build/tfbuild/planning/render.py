@@ -1,0 +1,175 @@
+"""A plan as files: the Bazel workspace of a kernels build, or the configuration of a full one.
+
+Rendering is pure: the same plan gives the same text, without a date, a path or a host in it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+
+from tfbuild.cpus import features
+from tfbuild.errors import DriftError
+from tfbuild.planning import dispatcher
+from tfbuild.planning.dispatcher import DispatchFeature, DispatchTarget
+from tfbuild.planning.plan import KERNEL_LIBRARY, NATIVE, FullRecipe, Plan, Scope
+from tfbuild.records import pretty, write_atomic
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, label
+from tfbuild.upstream.releases import filled
+
+_WORKSPACE = {
+    "WORKSPACE": "kernels/WORKSPACE.j2",
+    "BUILD.bazel": "kernels/BUILD.bazel.j2",
+    "admitted.bzl": "kernels/admitted.bzl.j2",
+    ".bazelrc": "kernels/bazelrc.j2",
+}
+_CONFIGURATION = {
+    "tensorwright.bazelrc": "full/tensorwright.bazelrc.j2",
+    "configure.env": "full/configure.env.j2",
+    "build.sh": "full/build.sh.j2",
+}
+
+
+def render(plan: Plan, templates: Path) -> dict[str, str]:
+    """Relative path → text of everything that the plan renders to."""
+    names = _CONFIGURATION if plan.scope is Scope.FULL else _WORKSPACE
+    given = contexts(plan)
+    files = {path: _text(templates, name, given[name]) for path, name in names.items()}
+    files["plan.json"] = pretty(plan)
+    if plan.scope is Scope.FULL:
+        return files
+    return files | dispatch_table([plan], templates) | _native()
+
+
+def contexts(plan: Plan) -> dict[str, dict[str, object]]:
+    """What each template of the plan's scope is given."""
+    return _kernels(plan) if plan.full_recipe is None else _full(plan, plan.full_recipe)
+
+
+def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
+    recipe = plan.kernel_recipe
+    sources = sorted({source for unit in plan.kernels for source in unit.sources})
+    return {
+        "kernels/WORKSPACE.j2": {"plan": plan},
+        "kernels/BUILD.bazel.j2": {
+            "plan": plan,
+            "recipe": recipe,
+            "sources": tuple((label(source), source) for source in sources),
+            "library": KERNEL_LIBRARY,
+            "dispatcher": dispatcher.LIBRARY,
+        },
+        "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
+        "kernels/bazelrc.j2": {"plan": plan, "recipe": recipe},
+        "kernels/tf_source.BUILD.j2": {"kernel_folder": FOLDER},
+        "kernels/tf_wheel.BUILD.j2": {"recipe": recipe},
+        "kernels/rules_cc.defs.bzl.j2": {},
+    }
+
+
+def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
+    # The machine's own paths are the shell's to know.
+    answers = filled(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
+    major = plan.compiler_version.partition(".")[0]
+    return {
+        "full/tensorwright.bazelrc.j2": {"plan": plan, "recipe": recipe},
+        "full/configure.env.j2": {"plan": plan, "answers": answers},
+        "full/build.sh.j2": {"plan": plan, "recipe": recipe, "major": major},
+    }
+
+
+def admitted(units: tuple[KernelUnit, ...], templates: Path) -> str:
+    """The text of admitted.bzl once admission has spoken."""
+    return _text(templates, "kernels/admitted.bzl.j2", {"admitted": units})
+
+
+def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
+    """BUILD files of the repositories beside the workspace: repository → path → text."""
+    given = contexts(plan)
+
+    def text(name: str) -> str:
+        return _text(templates, name, given[name])
+
+    return {
+        "tf_source": _repository(text("kernels/tf_source.BUILD.j2")),
+        "tf_wheel": _repository(text("kernels/tf_wheel.BUILD.j2")),
+        "rules_cc": _repository("")
+        | {"cc/BUILD.bazel": "", "cc/defs.bzl": text("kernels/rules_cc.defs.bzl.j2")},
+    }
+
+
+def _repository(build: str) -> dict[str, str]:
+    return {"WORKSPACE": "", "BUILD.bazel": build}
+
+
+def dispatch_table(plans: Sequence[Plan], templates: Path) -> dict[str, str]:
+    """The dispatcher's table of these plans' libraries, the preferred first, as a file."""
+    rows = [dispatch_target(plan) for plan in plans]
+    return {f"tensorwright/{dispatcher.HEADER}": dispatcher.render_header(rows, templates)}
+
+
+def dispatch_target(plan: Plan) -> DispatchTarget:
+    """The dispatcher's row: every feature that CPUID can show of those that the code may use."""
+    rows = features.table(plan.target.family)
+    needed = [
+        DispatchFeature(
+            name=name,
+            leaf=row.cpuid.leaf,
+            subleaf=row.cpuid.subleaf,
+            register=row.cpuid.register,
+            bit=row.cpuid.bit,
+            xcr0=row.xcr0,
+        )
+        for name in plan.required
+        if (row := rows[name]).cpuid is not None
+    ]
+    return DispatchTarget(name=plan.target.local, library=plan.library, features=tuple(needed))
+
+
+def _native() -> dict[str, str]:
+    """Our own sources, as they are."""
+    return {f"tensorwright/{path.name}": path.read_text("utf-8") for path in NATIVE.iterdir()}
+
+
+def _text(templates: Path, name: str, context: Mapping[str, object]) -> str:
+    return _environment(templates).get_template(name).render(context)
+
+
+@functools.cache
+def _environment(templates: Path) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  (build files, not HTML)
+        keep_trailing_newline=True,
+    )
+
+
+def write(files: Mapping[str, str], folder: Path) -> None:
+    """Write what differs, so that Bazel sees unchanged files as unchanged."""
+    for name, text in files.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != text.encode():
+            write_atomic(path, text)
+            if name.endswith(".sh"):
+                path.chmod(0o755)
+
+
+def check(files: Mapping[str, str], folder: Path) -> None:
+    """Raises DriftError with a diff of the first file that is not as the plan says."""
+    for name, text in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise DriftError(f"{path} is missing", hint="Run the same command without --check")
+        there = path.read_bytes().decode(errors="replace")
+        if there != text:
+            lines = difflib.unified_diff(
+                there.split("\n"), text.split("\n"), str(path), "rendered", lineterm="", n=1
+            )
+            raise DriftError(
+                f"{path} is not what the plan renders:\n" + "\n".join(lines) + "\n",
+                hint="Run the same command without --check to write it anew",
+            )

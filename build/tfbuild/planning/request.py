@@ -1,0 +1,124 @@
+"""From what a person typed to a plan."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import platform
+import sys
+from dataclasses import dataclass
+
+from tfbuild import talk
+from tfbuild.cpus import compilers, flags
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import Target, parse_target, resolve, stand_ins
+from tfbuild.errors import CompilerError, UsageError
+from tfbuild.planning import plan as plans
+from tfbuild.planning.fleet import Fleet, fleet_of
+from tfbuild.planning.plan import Plan
+from tfbuild.upstream import releases
+from tfbuild.upstream.releases import Release
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """Options as they were typed; an empty one means the default.
+
+    `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
+    or several with commas between, for one wheel.
+    """
+
+    arch: str = "native"
+    release: str = "2.14.1"
+    scope: str = "kernels"
+    kernels: str = "hot"
+    package: str = "tensorflow-cpu"
+    python: str = ""
+    compiler: str = ""
+
+
+def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
+    """The plans of every target of --arch, and the compiler of them all. Raises as `plan_for`."""
+    names = [name for name in request.arch.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--arch names no target", hint="invoke targets lists them")
+    made = [plan_for(dataclasses.replace(request, arch=name)) for name in names]
+    return fleet_of(plan for plan, _ in made), made[0][1]
+
+
+def plan_for(request: Request) -> tuple[Plan, Compiler]:
+    """The plan of one target, and the compiler that it was resolved with.
+
+    Raises TargetError, ReleaseError, CompilerError, UsageError.
+    """
+    release = releases.find_release(request.release)
+    target, compiler = _target(request, release)
+    macros = _macros(target, compiler)
+    plan = plans.make_plan(
+        scope=request.scope,
+        release=release,
+        package=request.package,
+        python=request.python or default_python(release.pythons),
+        target=target,
+        compiler=compiler,
+        macros=macros,
+        kernel_choice=request.kernels,
+    )
+    return plan, compiler
+
+
+def _target(request: Request, release: Release) -> tuple[Target, Compiler]:
+    """`native` and `stock` are resolved to a name and explicit features here, and nowhere later."""
+    arch = request.arch.strip().lower()
+    if arch == "native":
+        return _native(request)
+    stock = arch == "stock"
+    target = releases.stock_target(release, platform.machine()) if stock else parse_target(arch)
+    return target, _compiler(request.compiler, target.family)
+
+
+def _native(request: Request) -> tuple[Target, Compiler]:
+    target = resolve("native", read_cpu())
+    compiler = _compiler(request.compiler, target.family)
+    fitting = buildable(target, compiler)
+    if fitting != target:
+        short = f"{compiler.family} {compiler.version} does not know all of {target.spec}"
+        talk.note(f"{short}; native is {fitting.spec} with it")
+    return fitting, compiler
+
+
+def buildable(target: Target, compiler: Compiler) -> Target:
+    """The target, or where the compiler is older than it the nearest one that the compiler knows,
+    with the extras that it knows. Raises CompilerError when there is none."""
+    for candidate in (target, *stand_ins(target)):
+        extras = flags.known(candidate, compiler.family, compiler.version)
+        tuned = "" if candidate.tune == candidate.name else f"/{candidate.tune}"
+        fitting = parse_target("+".join((candidate.name, *extras)) + tuned)
+        with contextlib.suppress(CompilerError):
+            flags.march_flags(fitting, compiler.family, compiler.version)
+            return fitting
+    flags.march_flags(target, compiler.family, compiler.version)
+    return target
+
+
+def _compiler(wanted: str, architecture: str) -> Compiler:
+    if "@" in wanted:
+        return plans.declared_compiler(wanted, architecture)
+    return compilers.find_compiler(wanted or None, architecture)
+
+
+def _macros(target: Target, compiler: Compiler) -> dict[str, str]:
+    """What the compiler defines for the target; a declared one (clang@16.0.6) cannot be asked."""
+    march = flags.march_flags(target, compiler.family, compiler.version)
+    if not compiler.path.is_absolute():
+        return {}
+    macros = compilers.macros(compiler, march)
+    flags.verify(target, compiler.family, compiler.version, macros)
+    return macros
+
+
+def default_python(supported: tuple[str, ...]) -> str:
+    """This interpreter's version if the release supports it, else the newest that it does."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return own if own in supported else supported[-1]

@@ -1,0 +1,211 @@
+"""bazelisk and Bazel: found or installed, and run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.errors import CommandError, ToolError
+from tfbuild.records import write_atomic
+from tfbuild.run import Completed, run
+from tfbuild.settings import Places
+from tfbuild.upstream import releases
+
+_PROBE_S = 300.0
+_VERSION = re.compile(r"^bazel (\d[\d.]*)", re.MULTILINE)
+_PROGRESS = re.compile(r"^\[([\d,]+) / ([\d,]+)\] (.*)$")
+
+# Debian's Bazel 4 has an unpacked install base, and takes Bazel's own repositories from packages.
+DEBIAN_BAZEL = Path("/usr/bin/bazel-4")
+DEBIAN_PACKAGES = (
+    "bazel-bootstrap",
+    "bazel-rules-java",
+    "bazel-rules-proto",
+    "bazel-platforms",
+    "bazel-skylib",
+)
+_DEBIAN_SHARE = Path("/usr/share/bazel")
+_DEBIAN_REPOSITORIES = {
+    "bazel_skylib": "tools/skylib",
+    "platforms": "tools/platforms",
+    "rules_java": "rules/java",
+    "rules_proto": "rules/proto",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bazel:
+    """One Bazel, run through bazelisk: `use` is the value of USE_BAZEL_VERSION."""
+
+    bazelisk: Path
+    use: str
+    version: str
+    debian: bool
+
+
+def find_bazelisk(places: Places) -> Path | None:
+    """bazelisk on PATH, or the one that was installed into the tool folder."""
+    found = shutil.which("bazelisk")
+    if found is not None:
+        return Path(found)
+    binary = _npm_binary(places)
+    return binary if binary.is_file() else None
+
+
+def install_bazelisk(places: Places) -> Path:
+    """bazelisk from npm: the lock file pins its bytes by SHA-512, and no script is run."""
+    folder = places.tools / "bazelisk"
+    for name in ("package.json", "package-lock.json"):
+        write_atomic(folder / name, (places.root / "build/npm" / name).read_bytes())
+    run(
+        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+        cwd=folder,
+        log=folder / "npm.log",
+        timeout_s=600,
+    )
+    binary = _npm_binary(places)
+    if not binary.is_file():
+        raise ToolError(f"npm installed no {binary.name}", hint="Install bazelisk by hand on PATH")
+    return binary
+
+
+def _npm_binary(places: Places) -> Path:
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    package = places.tools / "bazelisk/node_modules/@bazel/bazelisk"
+    return package / f"bazelisk-linux_{machine}"
+
+
+def find_bazel(places: Places, version: str) -> Bazel:
+    """The Bazel to use: what USE_BAZEL_VERSION says, else the release's own by bazelisk's
+    download, else Debian's package. Raises ToolError when none of them runs.
+    """
+    bazelisk = find_bazelisk(places) or install_bazelisk(places)
+    asked = os.environ.get("USE_BAZEL_VERSION")
+    if asked:
+        return _asked(bazelisk, asked, places)
+    fallback = places.tools / f"bazel-{version}-is-debian"
+    if fallback.exists() and DEBIAN_BAZEL.is_file():
+        return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
+    try:
+        return _probe(bazelisk, version, places, _pinned(version))
+    except CommandError as error:
+        reason = _reason(error)
+    # A download that cannot succeed takes 15 s to fail: remembered until the file is removed.
+    write_atomic(fallback, f"{reason}\n")
+    if not DEBIAN_BAZEL.is_file():
+        packages = " ".join(DEBIAN_PACKAGES)
+        raise ToolError(
+            f"Bazel {version} could not be downloaded ({reason})",
+            hint=f"Set BAZELISK_BASE_URL to a mirror, or run: apt-get install {packages}",
+        )
+    talk.note(f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves")
+    return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
+
+
+def _pinned(version: str) -> str:
+    """The hash that bazelisk checks the download against; empty where none is kept."""
+    machine = {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}.get(platform.machine(), "")
+    return releases.bazel_sha256(version, machine) or ""
+
+
+def _asked(bazelisk: Path, asked: str, places: Places) -> Bazel:
+    try:
+        return _probe(bazelisk, asked, places, "")
+    except CommandError as error:
+        raise ToolError(f"USE_BAZEL_VERSION={asked} does not run: {error.message}") from error
+
+
+def _reason(error: CommandError) -> str:
+    """The last clause of bazelisk's complaint, which names its address four times."""
+    lines = [line for line in error.message.splitlines() if "download" in line.lower()]
+    return (lines or error.message.splitlines())[-1].rpartition(": ")[2].strip()
+
+
+def _probe(bazelisk: Path, use: str, places: Places, sha256: str) -> Bazel:
+    if use == str(DEBIAN_BAZEL):
+        package = run(["dpkg-query", "-W", "-f", "${Version}", "bazel-bootstrap"]).output
+        return Bazel(bazelisk=bazelisk, use=use, version=package.partition("+")[0], debian=True)
+    env = environment(use, sha256)
+    done = run([bazelisk, "--version"], env=env, timeout_s=_PROBE_S, cwd=_neutral(places))
+    said = _VERSION.search(done.output)
+    if said is None:
+        raise ToolError(f"{use} is no Bazel: it answers {done.output.strip()[:60]!r} to --version")
+    return Bazel(bazelisk=bazelisk, use=use, version=said[1], debian=False)
+
+
+def _neutral(places: Places) -> Path:
+    """A folder without a .bazelversion, which bazelisk would obey."""
+    places.tools.mkdir(parents=True, exist_ok=True)
+    return places.tools
+
+
+def environment(use: str, sha256: str = "") -> dict[str, str]:
+    """What bazelisk is run with: the user's environment without what would steer Bazel itself."""
+    env = {name: value for name, value in os.environ.items() if name not in {"CC", "CXX"}}
+    env["USE_BAZEL_VERSION"] = use
+    if sha256:
+        env["BAZELISK_VERIFY_SHA256"] = sha256
+    return env
+
+
+def startup_options(bazel: Bazel, places: Places) -> tuple[str, ...]:
+    """Startup options of every call: nothing of the machine's own settings is read, and no server
+    outlives the call."""
+    own = ("--nohome_rc", "--nosystem_rc", "--batch", "--host_jvm_args=-Xmx2g")
+    debian = (f"--install_base={_DEBIAN_SHARE}", "--trust_install_base") if bazel.debian else ()
+    return (*own, *debian, f"--output_user_root={places.cache / 'bazel'}")
+
+
+def repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[str, ...]:
+    """Where the workspace's repositories lie, and, for Debian's Bazel, its own."""
+    folders = dict(repositories)
+    java: tuple[str, ...] = ()
+    if bazel.debian:
+        folders |= {name: _DEBIAN_SHARE / at for name, at in _DEBIAN_REPOSITORIES.items()}
+        java = ("--host_javabase=@local_jdk//:jdk",)
+    else:
+        folders.pop("rules_cc", None)
+    overrides = [f"--override_repository={name}={folders[name]}" for name in sorted(folders)]
+    return (*overrides, *java)
+
+
+def build(
+    bazel: Bazel,
+    targets: tuple[str, ...],
+    *,
+    workspace: Path,
+    options: tuple[str, ...],
+    places: Places,
+    log: Path,
+    on_progress: Callable[[int, int, str], None] = lambda *_: None,
+    keep_going: bool = False,
+    startup: tuple[str, ...] = (),
+) -> Completed:
+    """`bazel build`. The caller looks at the return code: a failed build is no surprise here.
+
+    `startup` are further startup options, such as a --bazelrc file.
+    """
+
+    def on_line(line: str) -> None:
+        found = _PROGRESS.match(line)
+        if found:
+            done, total, what = found.groups()
+            on_progress(int(done.replace(",", "")), int(total.replace(",", "")), what)
+
+    words: list[str | Path] = [
+        bazel.bazelisk,
+        *startup_options(bazel, places),
+        *startup,
+        "build",
+        *options,
+        *(("--keep_going",) if keep_going else ()),
+        *targets,
+    ]
+    env = environment(bazel.use)
+    return run(words, cwd=workspace, env=env, log=log, check=False, on_line=on_line)

@@ -1,0 +1,162 @@
+"""What this machine lacks for which work, and the commands that mend it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.cpus import compilers
+from tfbuild.errors import CommandError, CompilerError, ToolError
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools import bazel
+
+_APT_S = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Need:
+    """One thing that work needs: how it is called, what for, and Debian's packages that have it.
+
+    `present` is what was found, empty if nothing was.
+    """
+
+    name: str
+    purpose: str
+    packages: tuple[str, ...]
+    present: str
+
+
+def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[Need, ...]:
+    """Everything that a build needs, and with `tests` what the project's own tests need too.
+
+    Without `clang` for a build whose compiler was named.
+    """
+    compiler = Need(
+        name="clang",
+        purpose="compiles the kernels; TensorFlow's own wheel is built with clang 16",
+        packages=("clang-16",),
+        present=_clang(),
+    )
+    found = [
+        *([compiler] if clang else []),
+        Need(
+            name="C++ standard library and linker",
+            purpose="headers and ld.gold",
+            packages=("g++", "binutils"),
+            present=_all_of("g++", "ld.gold", "nm", "c++filt"),
+        ),
+        Need(
+            name="bazelisk",
+            purpose="fetches Bazel; installed from npm",
+            packages=("npm",),
+            present=str(bazel.find_bazelisk(places) or shutil.which("npm") or ""),
+        ),
+    ]
+    if tests:
+        found += [
+            Need(
+                name="QEMU user mode",
+                purpose="runs wheels on CPUs that this machine is not",
+                packages=("qemu-user",),
+                present=_all_of("qemu-x86_64"),
+            ),
+            Need(
+                name="aarch64 cross compiler",
+                purpose="proves the flags of aarch64 targets",
+                packages=("g++-aarch64-linux-gnu",),
+                present=_all_of("aarch64-linux-gnu-g++"),
+            ),
+            Need(
+                name="debootstrap",
+                purpose="makes an older Debian to load wheels in",
+                packages=("debootstrap",),
+                present=_all_of("debootstrap"),
+            ),
+        ]
+    return tuple(found)
+
+
+def _clang() -> str:
+    try:
+        found = compilers.find_compiler()
+    except CompilerError:
+        return ""
+    return f"{found.path} ({found.family} {found.version})" if found.family == "clang" else ""
+
+
+def _all_of(*programs: str) -> str:
+    found = [shutil.which(program) for program in programs]
+    return ", ".join(path for path in found if path) if all(found) else ""
+
+
+def commands(missing: Iterable[Need]) -> tuple[str, ...]:
+    """What a person would type to install them on Debian."""
+    packages = [package for need in missing for package in need.packages]
+    if not packages:
+        return ()
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    install = f"{sudo}apt-get install -y --no-install-recommends {shlex.join(packages)}"
+    return (f"{sudo}apt-get update", install)
+
+
+def prepare(
+    places: Places,
+    version: str,
+    *,
+    tests: bool = False,
+    clang: bool = True,
+    install: bool = False,
+    fetch: bool = True,
+) -> None:
+    """Everything that `needs` names, and a Bazel that runs.
+
+    With `install` missing Debian packages are installed; with `fetch` bazelisk is put into the
+    cache. Says what it does. What it may not do becomes a ToolError with the commands.
+    """
+    missing = [need for need in needs(places, tests=tests, clang=clang) if not need.present]
+    if missing:
+        names = ", ".join(need.name for need in missing)
+        if not install or os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise _by_hand(f"this machine lacks: {names}", commands(missing))
+        _apt([package for need in missing for package in need.packages])
+    _prepare_bazel(places, version, install=install, fetch=fetch)
+
+
+def _prepare_bazel(places: Places, version: str, *, install: bool, fetch: bool) -> None:
+    if bazel.find_bazelisk(places) is None:
+        if not fetch:
+            raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
+        with talk.step("npm: @bazel/bazelisk, its bytes pinned by package-lock.json"):
+            bazel.install_bazelisk(places)
+    try:
+        found = bazel.find_bazel(places, version)
+    except ToolError as error:
+        may = install and os.geteuid() == 0 and shutil.which("apt-get") is not None
+        if not may or Path(bazel.DEBIAN_BAZEL).is_file():
+            raise
+        talk.note(error.message)
+        _apt(bazel.DEBIAN_PACKAGES)
+        found = bazel.find_bazel(places, version)
+    talk.note(f"Bazel {found.version}")
+
+
+def _apt(packages: Iterable[str]) -> None:
+    words = ["install", "-y", "-qq", "--no-install-recommends", *packages]
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    with talk.step(f"apt-get install {' '.join(packages)}"):
+        try:
+            run(["apt-get", "update", "-qq"], env=env, timeout_s=_APT_S)
+            run(["apt-get", *words], env=env, timeout_s=_APT_S)
+        except CommandError as error:
+            raise ToolError(f"apt-get failed: {error.message}") from error
+
+
+def _by_hand(what: str, lines: Iterable[str]) -> ToolError:
+    listed = "".join(f"\n  {line}" for line in lines)
+    return ToolError(f"{what}. Run:{listed}\n", hint="Then run the same command again")

@@ -1,0 +1,221 @@
+"""Arms' virtual environments: one TensorFlow wheel each, with the same locked dependencies."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonError, WheelError
+from tfbuild.records import write_atomic
+from tfbuild.run import run
+from tfbuild.settings import Places, need_disk
+from tfbuild.tools.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
+from tfbuild.upstream import releases
+from tfbuild.upstream.download import Pin, kept, sha256_of, verified
+from tfbuild.upstream.releases import StockWheel
+
+_BYTES = 1_500_000_000
+_MARK = "tensorwright.complete"
+OTHER_BYTES = "DO NOT MATCH THE HASHES"
+"""pip's own words for a file that is not the locked one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """A complete virtual environment and the wheel that was installed into it."""
+
+    folder: Path
+    wheel: Path
+    wheel_sha256: str
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+
+def find_python(version: str) -> Path:
+    """The interpreter for "3.11": this one if it is that, else python3.11 on PATH."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return Path(sys.executable)
+    found = shutil.which(f"python{version}")
+    if found is None:
+        raise PythonError(
+            f"Python {version} is not on PATH",
+            hint=f"Install it, or choose another with --python (this one is {sys.version_info[0]}."
+            f"{sys.version_info[1]})",
+        )
+    return Path(found)
+
+
+def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None = None) -> Path:
+    """The pinned wheel of `requirement` (name==version), through pip and the user's own index
+    settings, or from `given`. Raises DownloadError, ChecksumError.
+    """
+    if given is not None:
+        return verified(given, pin)
+    target = places.downloads / pin.name
+    if kept(target, pin):
+        return target
+    need_disk(places.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
+    tag = pin.name.split("-")
+    words = (
+        *("--python-version", tag[2].removeprefix("cp"), "--implementation", "cp"),
+        *(word for name in tag[4].removesuffix(".whl").split(".") for word in ("--platform", name)),
+    )
+    locked = Locked(exact=parse_exact(requirement), sha256=pin.sha256)
+    try:
+        _pip_download(locked, places.downloads, choice=words)
+    except CommandError as error:
+        raise DownloadError(
+            f"pip could not fetch {requirement} ({error.last_line})",
+            hint="Check the network and pip's index settings, or pass --stock-wheel PATH",
+        ) from error
+    return verified(target, pin)
+
+
+def _pip_download(
+    locked: Locked, folder: Path, *, interpreter: Sequence[str] = (), choice: Sequence[str] = ()
+) -> None:
+    """The wheel of a locked requirement into `folder`, for an interpreter or for a choice of tags.
+    Raises CommandError."""
+    wanted = folder / f"{locked.sha256}.requirement"
+    write_atomic(wanted, locked.line)
+    words = [
+        *(sys.executable, "-m", "pip", *interpreter, "download", "--quiet", "--no-deps"),
+        *("--no-cache-dir", "--require-hashes", "--only-binary=:all:", "--dest", str(folder)),
+        *(*choice, "--requirement", str(wanted)),
+    ]
+    try:
+        run(words, timeout_s=3600)
+    finally:
+        wanted.unlink(missing_ok=True)
+
+
+def create(wheel: Path, *, python: str, lock: str, places: Places) -> Environment:
+    """An environment with `wheel` and the dependencies of `lock` (a file in upstream/locks).
+
+    It is keyed by what is in it, so it is made once. A half-made one is made anew. Raises
+    PythonError, CommandError, WheelError.
+    """
+    text = resources.files("tfbuild.upstream").joinpath("locks", lock).read_text("utf-8")
+    return create_locked(wheel, python=python, requirements=text, places=places)
+
+
+def create_locked(wheel: Path, *, python: str, requirements: str, places: Places) -> Environment:
+    """As `create`, with the text of the locked requirements."""
+    sha256 = sha256_of(wheel)
+    key = hashlib.sha256(f"{python}\n{sha256}\n{requirements}".encode()).hexdigest()[:16]
+    folder = places.arms / key
+    environment = Environment(folder=folder, wheel=wheel, wheel_sha256=sha256)
+    if (folder / _MARK).is_file() and environment.python.exists():
+        return environment
+    need_disk(places.arms, _BYTES, "an environment with TensorFlow")
+    shutil.rmtree(folder, ignore_errors=True)
+    run([find_python(python), "-m", "venv", "--without-pip", folder])
+    locked_file = folder / "requirements.txt"
+    write_atomic(locked_file, requirements)
+    log = folder / "pip.log"
+    pip = (sys.executable, "-m", "pip", "--python", str(environment.python))
+    quiet = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
+    locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
+    run([*pip, "install", *quiet, *locked], log=log, timeout_s=1800)
+    try:
+        run([*pip, "install", *quiet, "--no-index", wheel], log=log, timeout_s=1800)
+    except CommandError as error:
+        raise WheelError(f"pip refuses {wheel.name} ({error.last_line})") from error
+    try:
+        run([*pip, "check"], log=log, timeout_s=300)
+    except CommandError as error:
+        raise WheelError(f"pip check: {error.last_line}") from error
+    write_atomic(folder / _MARK, f"{sha256}\n")
+    return environment
+
+
+def create_required(requirement: str, *, python: str, places: Places) -> Environment:
+    """An environment with the package of `requirement` (name==version) and what it needs.
+
+    A lock that is shipped is taken; else the one that lock_for keeps. Raises UsageError,
+    PythonError, DownloadError, ChecksumError, WheelError.
+    """
+    exact = parse_exact(requirement)
+    interpreter = find_python(python)
+    stock = _published(exact, python)
+    if stock is not None and (shipped := _shipped_lock(stock)):
+        pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
+        wheel = fetch_wheel(str(exact), pin, places)
+        return create_locked(wheel, python=python, requirements=shipped, places=places)
+    lock = _kept_lock(exact, stock, python, places)
+    wheel = _fetch_locked(lock.own, interpreter, places)
+    return create_locked(wheel, python=python, requirements=lock.requirements, places=places)
+
+
+def needs_of(exact: Exact, *, python: str, places: Places) -> str:
+    """The locked requirements of a package, from the same locks as create_required's.
+
+    Raises PythonError, DownloadError, ChecksumError.
+    """
+    stock = _published(exact, python)
+    shipped = _shipped_lock(stock) if stock is not None else ""
+    return shipped or _kept_lock(exact, stock, python, places).requirements
+
+
+def _published(exact: Exact, python: str) -> StockWheel | None:
+    tag = releases.python_tag(python)
+    return releases.find_stock_wheel(exact.name, exact.version, tag, platform.machine())
+
+
+def _shipped_lock(stock: StockWheel) -> str:
+    """The text of the lock in upstream/locks; empty when there is none."""
+    try:
+        return releases.dependency_lock(stock).read_text(encoding="utf-8")
+    except WheelError:
+        return ""
+
+
+def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, places: Places) -> Lock:
+    interpreter = find_python(python)
+    pinned = None if stock is None else stock.sha256
+    return lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)
+
+
+def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
+    """The locked wheel, in a folder named by its hash: only the index knows the file's name."""
+    folder = places.downloads / locked.sha256[:16]
+    found = _only_wheel(folder, locked)
+    if found is not None:
+        return found
+    need_disk(places.downloads, _BYTES, f"downloading {locked.exact}")
+    try:
+        _pip_download(locked, folder, interpreter=("--python", str(interpreter)))
+    except CommandError as error:
+        if OTHER_BYTES in error.message:
+            raise ChecksumError(
+                f"the index has another file of {locked.exact} than its lock ({error.last_line})",
+                hint=f"Find out why before you delete its lock in {places.cache / FOLDER}",
+            ) from error
+        raise DownloadError(
+            f"pip could not fetch {locked.exact} ({error.last_line})",
+            hint="Check the network and pip's index settings",
+        ) from error
+    found = _only_wheel(folder, locked)
+    if found is None:
+        raise DownloadError(f"pip left no wheel of {locked.exact} in {folder}")
+    return found
+
+
+def _only_wheel(folder: Path, locked: Locked) -> Path | None:
+    paths = (kept(path, Pin(name=path.name, sha256=locked.sha256)) for path in folder.glob("*.whl"))
+    return next(filter(None, paths), None)
+
+
+def discard(wheel_sha256: str, places: Places) -> None:
+    """Remove the environments of a wheel that is no more: each takes more than a gigabyte."""
+    for mark in places.arms.glob(f"*/{_MARK}"):
+        if mark.read_text(encoding="utf-8").strip() == wheel_sha256:
+            shutil.rmtree(mark.parent, ignore_errors=True)

@@ -1,0 +1,190 @@
+"""A pip requirement that no lock is shipped for: resolved once, then kept to the byte."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tfbuild import talk
+from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError, UsageError
+from tfbuild.records import write_atomic
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.upstream.releases import python_tag
+
+FOLDER = "locks"
+"""Folder of the cache for the locks that were made there."""
+_RESOLVE_S = 1800.0
+_REPORT = "1"  # pip's version of its format
+# Older TensorFlow needs NumPy 1 but does not say so (tensorflow#62132).
+_FIRST_TO_LIMIT_NUMPY = Version("2.14.1")
+_LINE = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exact:
+    """One version of one package; the name is normalized."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locked:
+    """An exact requirement and the SHA-256 (hex) of the only wheel that may serve it."""
+
+    exact: Exact
+    sha256: str
+
+    @property
+    def line(self) -> str:
+        """As pip reads it from a file of requirements."""
+        return f"{self.exact} --hash=sha256:{self.sha256}\n"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """A package's own wheel, and those of all that it needs."""
+
+    own: Locked
+    needs: tuple[Locked, ...]
+
+    @property
+    def requirements(self) -> str:
+        """What the package needs, without itself."""
+        return "".join(locked.line for locked in self.needs)
+
+
+def parse_exact(text: str) -> Exact:
+    """Read NAME==VERSION. Raises UsageError for a range, an address, extras and markers."""
+    try:
+        seen = Requirement(text)
+    except InvalidRequirement:
+        raise _not_exact(text) from None
+    pins = [pin.version for pin in seen.specifier if pin.operator == "=="]
+    if len(seen.specifier) != 1 or not pins or seen.url or seen.extras or seen.marker:
+        raise _not_exact(text)
+    if pins[0].endswith(".*"):
+        raise _not_exact(text)
+    return Exact(name=canonicalize_name(seen.name), version=str(Version(pins[0])))
+
+
+def _not_exact(text: str) -> UsageError:
+    return UsageError(
+        f"{text!r} does not name one version of one package",
+        hint="Write it as tensorflow-cpu==2.13.1",
+    )
+
+
+def lock_for(
+    exact: Exact, *, python: str, interpreter: Path, pinned: str | None, places: Places
+) -> Lock:
+    """The lock of an earlier run; the first time it is what pip finds now (trust on first use).
+
+    `interpreter` is the one of that Python, `pinned` the SHA-256 that the package's own wheel must
+    have, if that is known. Raises DownloadError, ChecksumError, RecordError.
+    """
+    path = _path(exact, python, places)
+    first = not path.is_file()
+    lock = _resolve(exact, interpreter) if first else _read(path, exact)
+    if pinned is not None and lock.own.sha256 != pinned:
+        raise ChecksumError(
+            f"{exact} comes with sha256 {lock.own.sha256}, it is pinned to {pinned}",
+            hint="Look at pip's index settings: they serve another file than the one published",
+        )
+    if first:
+        talk.say(f"no lock is shipped for {exact}: what pip finds now is trusted, kept in {path}")
+        write_atomic(path, _text(exact, python, lock))
+    return lock
+
+
+def _path(exact: Exact, python: str, places: Places) -> Path:
+    tag = f"{python_tag(python)}-{platform.machine()}"
+    return places.cache / FOLDER / f"{exact.name}-{exact.version}-{tag}.txt"
+
+
+def _text(exact: Exact, python: str, lock: Lock) -> str:
+    head = (
+        f"# {exact} and all that it needs on CPython {python}, {platform.machine()}, as pip\n"
+        "# resolved it when it was first asked for. Delete this file to have that done again.\n"
+    )
+    return head + lock.own.line + lock.requirements
+
+
+def _read(path: Path, exact: Exact) -> Lock:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    found = [_LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#")]
+    rows = [
+        Locked(exact=Exact(name=row["name"], version=row["version"]), sha256=row["sha256"])
+        for row in found
+        if row is not None
+    ]
+    if len(rows) < len(found) or not rows or rows[0].exact.name != exact.name:
+        raise RecordError(f"{path} is not a lock of {exact}", hint="Delete it: it is made again")
+    return Lock(own=rows[0], needs=tuple(rows[1:]))
+
+
+def _resolve(exact: Exact, interpreter: Path) -> Lock:
+    """What pip, with the user's own index settings, would install for this interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        report, limits = Path(folder) / "report.json", Path(folder) / "constraints.txt"
+        write_atomic(limits, constraints(exact))
+        words: list[str | Path] = [
+            *(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet"),
+            *("--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", report),
+            *("--disable-pip-version-check", "--constraint", limits, str(exact)),
+        ]
+        try:
+            run(words, timeout_s=_RESOLVE_S)
+        except CommandError as error:
+            raise DownloadError(
+                f"pip finds no wheels for {exact} and what it needs ({error.last_line})",
+                hint="Check the name, the version, the network and pip's index settings",
+            ) from error
+        return parse_report(report.read_text(encoding="utf-8"), exact)
+
+
+def constraints(exact: Exact) -> str:
+    """Limits that the package needs beyond those that it declares, as pip reads them."""
+    silent = "tensorflow" in exact.name and Version(exact.version) < _FIRST_TO_LIMIT_NUMPY
+    return "numpy<2\n" if silent else ""
+
+
+def parse_report(text: str, exact: Exact) -> Lock:
+    """Read pip's installation report. Raises RecordError for another version of its format, and
+    DownloadError for a file without a hash.
+
+    Source: "Installation Report" in pip's reference.
+    """
+    report = json.loads(text)
+    if report["version"] != _REPORT:
+        seen = f"pip's report has version {report['version']}, this program reads {_REPORT}"
+        raise RecordError(seen, hint="Use another pip")
+    rows = sorted(map(_row, report["install"]), key=lambda row: row.exact.name)
+    own = [row for row in rows if row.exact.name == exact.name]
+    needs = tuple(row for row in rows if row.exact.name != exact.name)
+    return Lock(own=own[0], needs=needs)
+
+
+def _row(item: dict[str, Any]) -> Locked:
+    name, version = canonicalize_name(item["metadata"]["name"]), item["metadata"]["version"]
+    sha256 = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
+    if sha256 is None:
+        raise DownloadError(
+            f"the index gives no sha256 for {name} {version}",
+            hint="Take it from an index that does",
+        )
+    return Locked(exact=Exact(name=name, version=version), sha256=sha256)

@@ -1,0 +1,347 @@
+"""TensorFlow's releases as frozen records. The facts and their sources are in releases.toml."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from tfbuild import talk
+from tfbuild.cpus.targets import Target, parse_target
+from tfbuild.errors import PythonError, ReleaseError, TargetError, WheelError
+
+TABLE = Path(__file__).with_name("releases.toml")
+LOCKS = Path(__file__).with_name("locks")
+SCHEMA = 1
+# The machine that the table's stock flags are for: it says nothing of the aarch64 wheels'.
+_STOCK_MACHINE = "x86_64"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Archive:
+    """The tag's source archive at its home. `folder` is the one that it unpacks to."""
+
+    url: str
+    folder: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DebianSource:
+    """The upstream tarball of a Debian source package. `size` is in bytes."""
+
+    package: str
+    suite: str
+    file: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StockWheel:
+    """A published wheel. `platform` is the machine (x86_64, aarch64), `size` in bytes if known."""
+
+    package: str
+    version: str
+    python_tag: str
+    platform: str
+    file: str
+    sha256: str
+    size: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Define:
+    """A preprocessor name and the place in TensorFlow's tree that decides about it."""
+
+    name: str
+    value: str | None
+    origin: str
+
+    @property
+    def flag(self) -> str:
+        return f"-D{self.name}" if self.value is None else f"-D{self.name}={self.value}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelFacts:
+    """What compiling this release's kernels against its stock wheel needs.
+
+    Staged prefixes are paths in the source tree; include roots, libraries and the load folder are
+    paths under site-packages. `flags` are the published wheel's, without defines and -m flags.
+    """
+
+    staged_prefixes: tuple[str, ...]
+    staged_suffixes: tuple[str, ...]
+    include_roots: tuple[str, ...]
+    libraries: tuple[str, ...]
+    load_folder: str
+    flags: tuple[str, ...]
+    defines: tuple[Define, ...]
+    forbidden: tuple[Define, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BazelBinary:
+    version: str
+    platform: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """One TensorFlow release.
+
+    `repo_env` and `configure_env` hold names in braces ({python}, {python_bin}, {clang}) that
+    `filled` replaces. `guarded` pairs a CPU feature with the name that TensorFlow prints for it, in
+    the order of printing. `wheel_folder` is empty where the built script is told a folder.
+    """
+
+    version: str
+    verified: str
+    pythons: tuple[str, ...]
+    compiler: str
+    bazel: str
+    bazel_range: tuple[str, str]
+    cxx_standard: int
+    wheel_target: str
+    wheel_folder: str
+    repo_env: tuple[tuple[str, str], ...]
+    configure_env: tuple[tuple[str, str], ...]
+    archive: Archive
+    debian: DebianSource | None
+    stock_flags: tuple[str, ...]
+    stock_features: tuple[str, ...]
+    guarded: tuple[tuple[str, str], ...]
+    wheels: tuple[StockWheel, ...]
+    kernels: KernelFacts | None
+
+    def accepts_bazel(self, version: str) -> bool:
+        """Whether `version` lies in the range that is known to build this release."""
+        oldest, newest = self.bazel_range
+        newest_parts = Version(newest).release
+        seen = Version(version)
+        return Version(oldest) <= seen and seen.release[: len(newest_parts)] <= newest_parts
+
+    @property
+    def distinct_host(self) -> bool:
+        """Whether --distinct_host_configuration=true must be given.
+
+        Before Bazel 6 TensorFlow's .bazelrc sets it to false, and then the tools that run during
+        the build are compiled for the target too. Bazel 6 has no such flag.
+        """
+        return Version(self.bazel) < Version("6")
+
+
+def filled(pairs: tuple[tuple[str, str], ...], **names: str) -> tuple[tuple[str, str], ...]:
+    """The pairs with every {name} in a value replaced. Raises KeyError for a missing name."""
+    return tuple((name, value.format(**names)) for name, value in pairs)
+
+
+def find_release(version: str) -> Release:
+    """The release with this version, or the patch release of this "2.14". Raises ReleaseError."""
+    releases = {release.version: release for release in load_releases()}
+    wanted = version.strip().removeprefix("v")
+    if wanted in releases:
+        return releases[wanted]
+    by_series = {_series(known): release for known, release in releases.items()}
+    if wanted in by_series:
+        return by_series[wanted]
+    near = by_series.get(_series(wanted))
+    close = [near.version] if near else talk.near(wanted, releases)
+    nearest = f"the closest is {close[0]}, " if close else ""
+    raise ReleaseError(
+        f"TensorFlow {version} is not in the release table",
+        hint=f"Take --release from this list ({nearest}all: {', '.join(releases)})",
+    )
+
+
+def python_tag(python: str) -> str:
+    """cp311 of 3.11, as it stands in the names of wheels (PEP 425)."""
+    return f"cp{python.replace('.', '')}"
+
+
+def stock_wheel(release: Release, package: str, python_tag: str, platform: str) -> StockWheel:
+    """The published wheel, for example ("tensorflow-cpu", "cp311", "x86_64").
+
+    Raises PythonError when the release has no wheel for that Python at all, and WheelError when it
+    has none of that package for that machine.
+    """
+    tags = tuple(dict.fromkeys(wheel.python_tag for wheel in release.wheels))
+    if python_tag not in tags:
+        raise PythonError(
+            f"TensorFlow {release.version} has no wheel for {python_tag}",
+            hint=f"It has wheels for {', '.join(tags)}: choose one of those with --python",
+        )
+    for wheel in release.wheels:
+        if (wheel.package, wheel.python_tag, wheel.platform) == (package, python_tag, platform):
+            return wheel
+    pairs = dict.fromkeys(
+        f"{wheel.package} on {wheel.platform}"
+        for wheel in release.wheels
+        if wheel.python_tag == python_tag
+    )
+    raise WheelError(
+        f"{package} {release.version} has no published {python_tag} wheel for {platform}",
+        hint=f"There are: {', '.join(pairs)}",
+    )
+
+
+def find_stock_wheel(
+    package: str, version: str, python_tag: str, platform: str
+) -> StockWheel | None:
+    """The published wheel that the table pins under this package and version, if it does."""
+    wanted = (package, python_tag, platform)
+    for release in load_releases():
+        if Version(release.version) == Version(version):
+            for wheel in release.wheels:
+                if (wheel.package, wheel.python_tag, wheel.platform) == wanted:
+                    return wheel
+    return None
+
+
+def stock_target(release: Release, machine: str) -> Target:
+    """What the release's published wheels are compiled for, as a target.
+
+    What is built for it differs from the stock wheel in the compiler, not in the flags. Raises
+    TargetError for a machine whose stock flags are not known.
+    """
+    if machine != _STOCK_MACHINE:
+        raise TargetError(
+            f"the flags of TensorFlow {release.version}'s {machine} wheels are not known",
+            hint=f"--arch stock is for {_STOCK_MACHINE}; invoke targets lists all others",
+        )
+    return parse_target("+".join((_STOCK_MACHINE, *release.stock_features)))
+
+
+def kernel_facts(release: Release) -> KernelFacts:
+    """Raises ReleaseError for a release whose kernels nobody has compiled yet."""
+    if release.kernels is None:
+        known = ", ".join(each.version for each in load_releases() if each.kernels is not None)
+        raise ReleaseError(
+            f"the kernels scope is not known for TensorFlow {release.version}",
+            hint=f"Use --scope full, or one of these releases: {known}",
+        )
+    return release.kernels
+
+
+def dependency_lock(wheel: StockWheel) -> Path:
+    """The hashed list of all that the wheel depends on. Raises WheelError if none is kept."""
+    path = LOCKS / f"{wheel.package}-{wheel.version}-{wheel.python_tag}.txt"
+    if not path.is_file():
+        raise WheelError(
+            f"no locked dependencies for {wheel.package} {wheel.version} on {wheel.python_tag}",
+            hint=f"There are: {', '.join(sorted(each.stem for each in LOCKS.glob('*.txt')))}",
+        )
+    return path
+
+
+def bazel_sha256(version: str, platform: str) -> str | None:
+    """The pinned hash of Bazel for a platform ("linux-x86_64", "linux-arm64"), if one is kept."""
+    for binary in load_bazels():
+        if (binary.version, binary.platform) == (version, platform):
+            return binary.sha256
+    return None
+
+
+def pinned_bazel(release: Release) -> str:
+    """The Bazel for this release's kernels: its own if its bytes are pinned, else the newest of the
+    pinned ones that builds it. Kernels do without what changes between two Bazels of a series."""
+    pinned = {binary.version for binary in load_bazels()}
+    if release.bazel in pinned:
+        return release.bazel
+    fitting = [version for version in pinned if release.accepts_bazel(version)]
+    return max(fitting, key=Version, default=release.bazel)
+
+
+@functools.cache
+def load_releases() -> tuple[Release, ...]:
+    """Every release in the table, oldest first."""
+    table = _table()
+    return tuple(_release(fields, table) for fields in table["release"])
+
+
+@functools.cache
+def load_bazels() -> tuple[BazelBinary, ...]:
+    return tuple(BazelBinary(**fields) for fields in _table()["bazel"])
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    with TABLE.open("rb") as source:
+        table = tomllib.load(source)
+    if table["schema"] != SCHEMA:
+        raise ReleaseError(f"releases.toml has schema {table['schema']}, this code reads {SCHEMA}")
+    return table
+
+
+def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
+    version = fields["version"]
+    oldest, newest = fields["bazel_range"]
+    archive = {name: text.format(version=version) for name, text in table["archive"].items()}
+    debian = fields.get("debian")
+    kernels = fields.get("kernels")
+    return Release(
+        version=version,
+        verified=fields["verified"],
+        pythons=tuple(fields["pythons"]),
+        compiler=fields["compiler"],
+        bazel=fields["bazel"],
+        bazel_range=(oldest, newest),
+        cxx_standard=fields["cxx_standard"],
+        wheel_target=fields["wheel_target"],
+        wheel_folder=fields["wheel_folder"],
+        repo_env=tuple(fields["repo_env"].items()),
+        configure_env=tuple((table["configure_env"] | fields["configure_env"]).items()),
+        archive=Archive(sha256=fields["source_sha256"], **archive),
+        debian=None if debian is None else DebianSource(**debian),
+        stock_flags=tuple(table["stock"]["flags"]),
+        stock_features=tuple(table["stock"]["features"]),
+        guarded=tuple(table["guarded"].items()),
+        wheels=tuple(_wheel(wheel) for wheel in fields["wheels"]),
+        kernels=None if kernels is None else _kernels(kernels),
+    )
+
+
+def _wheel(fields: Mapping[str, Any]) -> StockWheel:
+    """What the file name says, so that the table does not say it twice."""
+    package, version, _, tags = parse_wheel_filename(fields["file"])
+    interpreters = {tag.interpreter for tag in tags}
+    machines = {tag.platform.partition("_x86_64")[1] or "_aarch64" for tag in tags}
+    return StockWheel(
+        package=package,
+        version=str(version),
+        python_tag=interpreters.pop(),
+        platform=machines.pop().removeprefix("_"),
+        file=fields["file"],
+        sha256=fields["sha256"],
+        size=fields.get("size"),
+    )
+
+
+def _kernels(fields: Mapping[str, Any]) -> KernelFacts:
+    return KernelFacts(
+        staged_prefixes=tuple(fields["staged_prefixes"]),
+        staged_suffixes=tuple(fields["staged_suffixes"]),
+        include_roots=tuple(fields["include_roots"]),
+        libraries=tuple(fields["libraries"]),
+        load_folder=fields["load_folder"],
+        flags=tuple(fields["flags"]),
+        defines=tuple(_define(define) for define in fields["define"]),
+        forbidden=tuple(_define(define) for define in fields["forbidden"]),
+    )
+
+
+def _define(fields: Mapping[str, Any]) -> Define:
+    return Define(name=fields["name"], value=fields.get("value"), origin=fields["origin"])
+
+
+def _series(version: str) -> str:
+    """2.14 of 2.14.1."""
+    return ".".join(version.split(".")[:2])

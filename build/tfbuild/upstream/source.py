@@ -1,0 +1,210 @@
+"""TensorFlow's own sources: fetched from where they can be had, checked, and staged.
+
+Tried in this order: a path that the user gives, what an earlier run fetched, the mirror, the
+release's home, and Debian's source package through apt, whose signature chain apt checks itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import lzma
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.errors import (
+    ChecksumError,
+    CommandError,
+    DiskError,
+    DownloadError,
+    ToolError,
+)
+from tfbuild.records import write_atomic
+from tfbuild.run import run
+from tfbuild.settings import Places, need_disk
+from tfbuild.upstream import download
+from tfbuild.upstream.download import Pin
+
+_STAGED_BYTES = 400_000_000
+_TORN = (tarfile.TarError, EOFError, ValueError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcePin:
+    """One form in which a release's sources exist: `kind` is "home" or "debian".
+
+    For "home" `origin` is a URL; for "debian" it is "<suite>/<source package>".
+    """
+
+    kind: str
+    origin: str
+    file: Pin
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Staging:
+    """Which members of the source archive are unpacked."""
+
+    prefixes: tuple[str, ...]
+    suffixes: tuple[str, ...]
+
+
+def fetch_source(pins: tuple[SourcePin, ...], places: Places, given: Path | None) -> Path:
+    """The archive, with the pinned bytes. Raises DownloadError that lists everything tried."""
+    if given is not None:
+        return _given(pins, given)
+    for pin in pins:
+        if found := download.kept(places.downloads / pin.file.name, pin.file):
+            return found
+    tried: list[str] = []
+    for what, attempt in _attempts(pins, places):
+        try:
+            return attempt()
+        except (DownloadError, ChecksumError, ToolError, CommandError) as error:
+            tried.append(f"{what}: {error.message.splitlines()[0]}")
+            talk.note(f"{tried[-1]}; trying the next place")
+    lines = "".join(f"\n  - {line}" for line in tried)
+    raise DownloadError(
+        f"the sources could not be had. Tried:{lines}\n",
+        hint="Fetch one of them elsewhere and pass it with --source PATH",
+    )
+
+
+def _given(pins: tuple[SourcePin, ...], given: Path) -> Path:
+    if not given.is_file():
+        raise DownloadError(f"--source {given}: there is no such file")
+    seen = download.sha256_of(given)
+    if seen not in {pin.file.sha256 for pin in pins}:
+        known = " or ".join(f"{pin.file.name} ({pin.file.sha256})" for pin in pins)
+        raise ChecksumError(f"--source {given} has sha256 {seen}; wanted is {known}")
+    return given
+
+
+def _attempts(
+    pins: tuple[SourcePin, ...], places: Places
+) -> Iterator[tuple[str, Callable[[], Path]]]:
+    """What can be tried, cheapest first."""
+    folder = places.downloads
+
+    def web(url: str, pin: SourcePin) -> Callable[[], Path]:
+        return lambda: download.fetch(url, pin.file, folder)
+
+    def apt(pin: SourcePin) -> Callable[[], Path]:
+        return lambda: _from_debian(pin, places)
+
+    if places.mirror:
+        for pin in pins:
+            yield f"mirror {pin.file.name}", web(_mirrored(places.mirror, pin.file.name), pin)
+    for pin in pins:
+        if pin.kind == "home":
+            yield "home", web(pin.origin, pin)
+    for pin in pins:
+        if pin.kind == "debian":
+            yield f"Debian source package {pin.origin}", apt(pin)
+
+
+def _mirrored(mirror: str, name: str) -> str:
+    base = mirror if "://" in mirror else Path(mirror).expanduser().resolve().as_uri()
+    return f"{base.rstrip('/')}/{name}"
+
+
+def _from_debian(pin: SourcePin, places: Places) -> Path:
+    """Debian's source package, through apt in a private state folder.
+
+    The mirror is the machine's own; the machine's package lists are left alone.
+    """
+    suite, _, package = pin.origin.partition("/")
+    with tempfile.TemporaryDirectory(prefix="tensorwright-apt-") as name:
+        state = Path(name)
+        state.chmod(0o755)  # (apt's unprivileged fetcher must be able to look in)
+        for folder in ("lists/partial", "cache/archives/partial", "out"):
+            (state / folder).mkdir(parents=True)
+        uri = _debian_mirror()
+        keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+        write_atomic(state / "sources.list", f"deb-src [signed-by={keyring}] {uri} {suite} main\n")
+        options = (
+            *("-o", f"Dir::State::Lists={state}/lists"),
+            *("-o", f"Dir::Etc::SourceList={state}/sources.list"),
+            *("-o", "Dir::Etc::SourceParts=/dev/null"),
+            *("-o", f"Dir::Cache={state}/cache"),
+            *("-o", "APT::Sandbox::User=root"),
+        )
+        run(["apt-get", *options, "update"], timeout_s=300)
+        run(
+            ["apt-get", *options, "source", "--download-only", "--tar-only", package],
+            cwd=state / "out",
+            timeout_s=1800,
+        )
+        return download.adopt(state / "out" / pin.file.name, pin.file, places.downloads)
+
+
+def _debian_mirror() -> str:
+    """The archive that this machine installs from: the first that is no security archive."""
+    listing = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(SUITE)"]).output
+    for line in listing.splitlines():
+        uri, _, suite = line.partition(" ")
+        if "/" in uri and "security" not in f"{uri} {suite}":
+            return uri
+    raise DownloadError(
+        "apt has no package lists to take a mirror from", hint="Run: sudo apt-get update"
+    )
+
+
+def stage(archive: Path, sha256: str, staging: Staging, places: Places) -> Path:
+    """Unpack what a kernels build reads into a folder named by the archive's hash.
+
+    The BUILD files stay out, or Bazel would see packages of TensorFlow's own there. Raises
+    ChecksumError for an archive that is torn, DiskError.
+    """
+    folder = places.sources / sha256[:16]
+    if folder.is_dir():
+        return folder
+    need_disk(places.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
+    with scratch(folder) as fresh:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(fresh, members=_chosen(tar, staging), filter="data")
+        except _TORN as error:
+            raise ChecksumError(f"{archive} cannot be unpacked: {error}") from error
+        if not any(fresh.iterdir()):
+            raise ChecksumError(f"{archive} holds none of {', '.join(staging.prefixes)}")
+    return folder
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when the block ends well."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob(f".{folder.name}.*"):  # by a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield fresh
+        fresh.chmod(0o755)
+        fresh.rename(folder)
+    except OSError as error:
+        raise DiskError(f"cannot write {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _chosen(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.TarInfo]:
+    """Members below the prefixes, with the archive's own top folder taken off."""
+    for member in tar:
+        _, _, inner = member.name.partition("/")
+        if member.isreg() and inner.startswith(staging.prefixes) and wanted(inner, staging):
+            yield member.replace(name=inner, mode=0o644, deep=False)
+
+
+def wanted(name: str, staging: Staging) -> bool:
+    """Eigen's headers have no suffix at all, and are wanted."""
+    file = name.rpartition("/")[2]
+    if "." not in file:
+        return "/Eigen/" in f"/{name}" and file != "BUILD"
+    return file.endswith(staging.suffixes)
