@@ -38,6 +38,25 @@ PLAN_HELP = {
     "python": PYTHON,
     "package": PACKAGE,
     "compiler": COMPILER,
+    "lto": "link-time optimization (ThinLTO), for --scope full",
+    "pgo": "profile-guided optimization, for --scope full: workloads, or a program to learn from",
+}
+TREE_HELP = {
+    "tree": "a checkout of TensorFlow to build, instead of the release's sources",
+    "vendor": "build without a network from a folder that invoke vendor made",
+    "remote-cache": "a shared cache: https://, http://, grpcs://, grpc:// or unix:",
+    "remote-executor": "a cluster that compiles: grpcs:// or grpc://",
+    "remote-instance": "the instance name that the service wants",
+    "remote-headers": "a file of lines NAME: VALUE for the service; its secrets stay out of argv",
+    "remote-ca": "the service's CA certificate, a PEM file",
+    "remote-certificate": "our certificate for the service, a PEM file",
+    "remote-key": "the key of that certificate, a PEM file",
+    "remote-property": "NAME=VALUE,… that the cluster chooses its workers by",
+    "remote-timeout": "seconds per call to the service; 60 by default",
+    "remote-cache-read-only": "take results from the cache, put none into it",
+    "define": "NAME=VALUE,… for Bazel's --define",
+    "auto-fix": "apply the remedy of a failure that has one, and try again",
+    "preflight": "look at the machine before the build (--no-preflight to leave out)",
 }
 
 
@@ -69,6 +88,11 @@ def command(
         return made  # type: ignore[no-any-return]
 
     return decorate
+
+
+def trained_by(pgo: str) -> str:
+    """The program that --pgo names: our six workloads', or the user's own."""
+    return str(ROOT / "benchmarks/tfbench/inside/training.py") if pgo == "workloads" else pgo
 
 
 @command({"json": JSON})
@@ -107,6 +131,8 @@ def plan(
     python: str = "",
     package: str = "tensorflow-cpu",
     compiler: str = "",
+    lto: bool = False,
+    pgo: str = "",
     jobs: str = "",
     json: bool = False,
 ) -> None:
@@ -121,6 +147,8 @@ def plan(
         python=python,
         package=package,
         compiler=compiler,
+        lto=lto,
+        pgo=trained_by(pgo),
     )
     print(front.describe_plan(request, jobs, as_json=json), end="")
 
@@ -138,6 +166,8 @@ def render(
     python: str = "",
     package: str = "tensorflow-cpu",
     compiler: str = "",
+    lto: bool = False,
+    pgo: str = "",
     out: str = "",
     check: bool = False,
 ) -> None:
@@ -152,12 +182,48 @@ def render(
         python=python,
         package=package,
         compiler=compiler,
+        lto=lto,
+        pgo=trained_by(pgo),
     )
     print(front.render_plan(request, out, check=check))
 
 
 @command(
+    {name: PLAN_HELP[name] for name in PLAN_HELP if name != "pgo"}
+    | {"vcpus": "CPUs that the run lines give", "out": "the folder to write to"}
+)
+def containers(
+    _: Context,
+    arch: str = "native",
+    release: str = "2.14.1",
+    scope: str = "kernels",
+    kernels: str = "hot",
+    python: str = "3.11",
+    package: str = "tensorflow-cpu",
+    compiler: str = "",
+    lto: bool = False,
+    vcpus: str = "",
+    out: str = "",
+) -> None:
+    """Write container files that build a plan's wheel, and that compare it."""
+    from tfbuild import front
+
+    request = front.Request(
+        arch=arch,
+        release=release,
+        scope=scope,
+        kernels=kernels,
+        python=python,
+        package=package,
+        compiler=compiler,
+        lto=lto,
+    )
+    print(front.write_containers(request, vcpus, out))
+
+
+@command(
     PLAN_HELP
+    | TREE_HELP
     | {
         "jobs": "compiles at once; by default what CPUs and memory allow",
         "source": "TensorFlow's source archive, fetched elsewhere",
@@ -177,8 +243,25 @@ def build(
     python: str = "",
     package: str = "tensorflow-cpu",
     compiler: str = "",
+    lto: bool = False,
+    pgo: str = "",
     jobs: str = "",
     source: str = "",
+    tree: str = "",
+    vendor: str = "",
+    remote_cache: str = "",
+    remote_executor: str = "",
+    remote_instance: str = "",
+    remote_headers: str = "",
+    remote_ca: str = "",
+    remote_certificate: str = "",
+    remote_key: str = "",
+    remote_property: str = "",
+    remote_timeout: str = "",
+    remote_cache_read_only: bool = False,
+    define: str = "",
+    auto_fix: bool = False,
+    preflight: bool = True,
     stock_wheel: str = "",
     install: bool = False,
     keep_going: bool = False,
@@ -196,19 +279,81 @@ def build(
         python=python,
         package=package,
         compiler=compiler,
+        lto=lto,
+        pgo=trained_by(pgo),
     )
     if dry_run:
         print(front.describe_plan(request, jobs, as_json=json), end="")
         return
-    built = front.build_wheel(
-        request,
+    wanted = front.Wanted(
         jobs=jobs,
         source=source,
+        tree=tree,
+        vendor=vendor,
+        remote_cache=remote_cache,
+        remote_executor=remote_executor,
+        remote_instance=remote_instance,
+        remote_headers=remote_headers,
+        remote_ca=remote_ca,
+        remote_certificate=remote_certificate,
+        remote_key=remote_key,
+        remote_property=remote_property,
+        remote_timeout=remote_timeout,
+        remote_cache_read_only=remote_cache_read_only,
+        define=define,
+        auto_fix=auto_fix,
+        preflight=preflight,
+    )
+    built = front.build_wheel(
+        request,
+        wanted,
         stock_wheel=stock_wheel,
         keep_going=keep_going,
         install=install,
     )
     print(front.describe_built(built, as_json=json), end="")
+
+
+@command(
+    {name: PLAN_HELP[name] for name in ("arch", "release", "python", "package", "compiler")}
+    | {
+        "source": "TensorFlow's source archive, fetched elsewhere",
+        "tree": TREE_HELP["tree"],
+        "out": "the folder to fill; an unfinished one goes on",
+        "dry-run": "list the archives that the tree declares, and do nothing",
+        "json": JSON,
+    }
+)
+def vendor(
+    _: Context,
+    arch: str = "native",
+    release: str = "2.14.1",
+    python: str = "",
+    package: str = "tensorflow-cpu",
+    compiler: str = "",
+    source: str = "",
+    tree: str = "",
+    out: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Fetch all that a full build needs into one folder, for a build without a network."""
+    from tfbuild import whole
+    from tfbuild.planning.request import Request
+
+    request = Request(
+        arch=arch,
+        release=release,
+        scope="full",
+        python=python,
+        package=package,
+        compiler=compiler,
+    )
+    wanted = whole.Wanted(source=source, tree=tree)
+    if dry_run:
+        print(whole.declared(request, wanted, as_json=json), end="")
+        return
+    print(whole.vendor(request, wanted, out, as_json=json), end="")
 
 
 @command(
@@ -514,7 +659,7 @@ def lint(_: Context) -> None:
 
 
 ns = Collection(
-    *(detect, targets, releases, plan, render, build, audit, compare, startup, selfcheck, report),
-    *(publish, serve, install_snippet, doctor, quickstart, test, lint),
+    *(detect, targets, releases, plan, render, containers, build, vendor, audit, compare, startup),
+    *(selfcheck, report, publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

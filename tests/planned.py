@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import Request, plan_for
 
@@ -15,6 +17,7 @@ def planned(
     package: str = "tensorflow-cpu",
     python: str = "3.11",
     compiler: str = "clang@16.0.6",
+    **options: Any,  # noqa: ANN401
 ) -> Plan:
     request = Request(
         arch=arch,
@@ -24,6 +27,7 @@ def planned(
         package=package,
         python=python,
         compiler=compiler,
+        **options,
     )
     plan, _ = plan_for(request)
     return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import io
 import zipfile
@@ -13,8 +14,9 @@ from packaging.utils import parse_wheel_filename
 
 from tfbuild.cpus.features import computing
 from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tree, TreeLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest
+from tfbuild.planning.plan import Scope
 from tfwheels.entry import STOCK_PACKAGES, Entry, Kind
 
 MANYLINUX = {
@@ -32,10 +34,12 @@ def stand_in(
     python: str = "cp311",
     content: bytes = b"",
     machine: str = "x86_64",
+    whole: str = "",
 ) -> Path:
     """The wheel `name`-`version` in `folder`; the same arguments give the same bytes.
 
-    With `targets` it is a tuned wheel with a kernel library for each. `python` "py3" makes it a
+    With `targets` it is a tuned wheel with a kernel library for each, with `whole` a full build for
+    that one. `python` "py3" makes it a
     wheel of plain Python for every machine. `content` makes wheels differ in bytes and size.
     """
     tag = _tag(python, machine)
@@ -48,6 +52,8 @@ def stand_in(
     }
     if targets:
         members[f"{info}/tuned.json"] = tuned_for(targets, release=version).to_bytes()
+    if whole:
+        members[f"{info}/tuned.json"] = whole_for(whole, release=version).to_bytes()
     members[f"{info}/RECORD"] = _record(members, f"{info}/RECORD")
     return written(folder / f"{name}-{version}-{tag}.whl", members)
 
@@ -100,6 +106,27 @@ def written(path: Path, members: Mapping[str, bytes]) -> Path:
         for member, content in members.items():
             archive.writestr(zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0)), content)
     return path
+
+
+def whole_for(spec: str, *, release: str = "2.14.1") -> Tuned:
+    """What a full build for this spec says of itself."""
+    library = _library(parse_target(spec))
+    tree = Tree(
+        name=library.name,
+        target=spec,
+        plan_key=library.plan_key,
+        required_features=library.required_features,
+        flags=library.flags,
+        options={},
+        libraries={
+            "tensorflow/libtensorflow_cc.so.2": TreeLibrary(
+                size=1000, sha256="3" * 64, floors=library.floors, census=library.census
+            )
+        },
+    )
+    return dataclasses.replace(
+        tuned_for((spec,), release=release), scope=Scope.FULL, libraries=(), tree=tree
+    )
 
 
 def _tag(python: str, machine: str) -> str:

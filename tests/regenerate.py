@@ -9,11 +9,18 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+from tests import contained
 from tests.planned import planned
 
+from tfbuild import whole
+from tfbuild.machine import memory
+from tfbuild.outline import outline
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import NATIVE, Plan
 from tfbuild.planning.render import render, repositories, write
 from tfbuild.settings import ROOT
+from tfbuild.upstream.releases import load_releases
 
 COMMAND = "PYTHONPATH=build python -m tests.regenerate"
 GOLDEN = Path(__file__).with_name("golden")
@@ -21,9 +28,8 @@ TEMPLATES = ROOT / "templates"
 TARGETS = ("skylake", "haswell", "zen3", "sapphirerapids", "neoverse_v1")
 # Named, so that another choice of hot kernels changes no file. Two of them share a source.
 KERNELS = "cwise_op_greater_equal,cwise_op_mul,cwise_op_tanh"
-# An old release, whose .bazelrc tunes the tools of the build too, and one whose Bazel names the
-# wheel.
-OTHER_RELEASES = {"2.9.3": ("gcc@9.3.1", "3.10"), "2.20.0": ("clang@18.1.8", "3.11")}
+# What a dry run of a full build counts on.
+MACHINE = memory.choose(64_000, 16)
 
 
 def cases() -> dict[str, Plan]:
@@ -33,16 +39,21 @@ def cases() -> dict[str, Plan]:
         for scope in ("kernels", "full")
         for arch in TARGETS
     }
-    for release, (compiler, python) in OTHER_RELEASES.items():
-        name = f"full-skylake-{release}"
-        plans[name] = planned(scope="full", release=release, compiler=compiler, python=python)
+    for release in load_releases():
+        # As TensorFlow has tested it: "clang 16.0.0".
+        compiler, python = release.compiler.replace(" ", "@"), release.pythons[-1]
+        plans[f"full-skylake-{release.version}"] = planned(
+            scope="full", release=release.version, compiler=compiler, python=python
+        )
     return {name: _without_recipe_hash(plan) for name, plan in plans.items()}
 
 
 def _without_recipe_hash(plan: Plan) -> Plan:
     """Our own C++ may change, and a template's comment, without changing every golden file."""
-    if plan.kernel_recipe is None:
-        return plan
+    if plan.full_recipe is not None:
+        full = dataclasses.replace(plan.full_recipe, guard_sha256="0" * 64)
+        return dataclasses.replace(plan, full_recipe=full)
+    assert plan.kernel_recipe is not None
     recipe = dataclasses.replace(plan.kernel_recipe, recipe_sha256="0" * 64)
     return dataclasses.replace(plan, kernel_recipe=recipe)
 
@@ -55,6 +66,10 @@ def rendered(plan: Plan) -> dict[str, str]:
     if plan.kernel_recipe is not None:
         for repository, texts in repositories(plan, TEMPLATES).items():
             files |= {f"repositories/{repository}/{name}": texts[name] for name in texts}
+    else:
+        fleet = Fleet(plans=(plan,))
+        jobs = Jobs(count=MACHINE.jobs, limited_by=MACHINE.limited_by)
+        files["dry-run.txt"] = outline(fleet, jobs, whole.estimate(MACHINE), TEMPLATES)
     return files
 
 
@@ -62,6 +77,8 @@ def main() -> None:
     shutil.rmtree(GOLDEN, ignore_errors=True)
     for name, plan in cases().items():
         write(rendered(plan), GOLDEN / name)
+    for name, (request, vcpus) in contained.CASES.items():
+        write(contained.contained(request, vcpus), GOLDEN / name)
 
 
 if __name__ == "__main__":

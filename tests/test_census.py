@@ -17,7 +17,7 @@ from tests.compiled import KERNEL, QUICK, VNNI, library
 
 from tfbuild.auditing.libraries import look_at
 from tfbuild.binaries import elf
-from tfbuild.binaries.census import census, count, pieces, uses
+from tfbuild.binaries.census import census, count, pieces, strangers, uses
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import CommandError, WheelError
@@ -307,3 +307,16 @@ def test_a_process_that_is_killed_is_an_error(large: Path, child: subprocess.Pop
     assert output.splitlines()[-1].startswith(
         f"tfbuild.errors.{CommandError.__name__}: a process that counted the instructions of x.so "
     )
+
+
+@pytest.mark.toolchain
+def test_strangers_are_all_that_the_census_has_beyond_what_is_allowed(tmp_path: Path) -> None:
+    path = library(tmp_path, "mixed", KERNEL + VNNI, *QUICK, "-march=haswell")
+    allowed = ("avx", "sse", "sse2")
+    found = strangers(path, allowed)
+    total: Counter[str] = Counter()
+    for each in found.values():
+        total.update(each)
+    assert total == {n: k for n, k in census(path).items() if n not in {*allowed, "x86_64"}}
+    assert found["smuggled"] == {"avx512_vnni": 1}
+    assert "kernel" in found

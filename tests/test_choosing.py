@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 
@@ -352,3 +353,48 @@ def test_an_ambiguous_page_is_refused_and_both_files_are_named(one: str, other: 
 )
 def test_a_page_from_which_every_host_can_take_one_only_passes(one: str, other: str) -> None:
     refuse_ambiguous("simple/zen4/a/", [one, other])
+
+
+# ---- full builds ----
+
+
+def whole(spec: str, *, more: tuple[str, ...] = (), size: int = 2000) -> Entry:
+    """A full build that asks for the target's features and `more`."""
+    target = parse_target(spec)
+    made = entry_of(f"2.14.1+{target.local}.full", targets=(spec,), size=size)
+    return dataclasses.replace(made, whole=True, required=(*sorted(target.features), *more))
+
+
+def test_of_two_wheels_for_a_target_the_full_build_is_taken() -> None:
+    kernels, full = tuned("skylake"), whole("skylake")
+    choice = choice_for("skylake", STOCK, kernels, full)
+    assert choice is not None
+    assert choice.entry == full
+    assert explain(choice, parse_target("skylake")) == {
+        full.file: "it is all built for skylake",
+        kernels.file: "only its kernels are for that target",
+        STOCK.file: "a tuned wheel fits",
+    }
+
+
+def test_nearer_kernels_are_taken_before_a_full_build_for_an_older_cpu() -> None:
+    assert library_for("skylake_avx512", whole("haswell"), tuned("skylake_avx512")) == (
+        "skylake_avx512"
+    )
+
+
+@pytest.mark.parametrize("name", ["haswell", "x86_64_v3", "sandybridge", "zen2"])
+def test_a_full_build_is_never_listed_for_a_cpu_that_lacks_a_feature(name: str) -> None:
+    assert library_for(name, STOCK, whole("skylake_avx512")) == "stock"
+
+
+def test_what_archspec_does_not_name_is_asked_of_other_makers_only() -> None:
+    """The compilers' skylake has PREFETCHW, archspec's has not."""
+    unnamed = whole("nehalem", more=("gfni",))
+    assert library_for("nehalem", STOCK, unnamed) == "nehalem"
+    assert library_for("haswell", STOCK, unnamed) == "nehalem"
+    assert library_for("zen3", STOCK, whole("nehalem")) == "nehalem"
+    assert library_for("zen3", STOCK, unnamed) == "stock"
+    choice = choice_for("zen3", STOCK, unnamed)
+    assert choice is not None
+    assert explain(choice, parse_target("zen3"))[unnamed.file] == "zen3 lacks gfni"

@@ -8,7 +8,7 @@ import pytest
 from tfbuild.errors import UsageError
 from tfbuild.front import Request, describe_built, describe_plan, estimate, jobs_for
 from tfbuild.kernelbuild.admission import Verdict
-from tfbuild.kernelbuild.assemble import Built, Part
+from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.planning.request import fleet_for, plan_for
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")

@@ -3,6 +3,7 @@ TensorFlow's."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import json
@@ -20,14 +21,16 @@ from hypothesis import strategies as st
 from tests.recorded import WHOLE, cpu_of, text_of
 from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
-from tfbuild.cpus.cpu import parse_cpuinfo
-from tfbuild.cpus.features import ARCHITECTURES
-from tfbuild.cpus.targets import match
-from tfbuild.errors import WheelError
+from tfbuild.cpus.cpu import parse_cpuinfo, read_cpu
+from tfbuild.cpus.features import ARCHITECTURES, computing, table
+from tfbuild.cpus.targets import match, parse_target
+from tfbuild.errors import TargetError, WheelError
+from tfbuild.planning import guard
 from tfbuild.planning.dispatcher import LIBRARY, DispatchTarget
-from tfbuild.planning.guard import INIT, amended, files
+from tfbuild.planning.guard import FIRST, INIT, NEEDS, amended, files, whole_files
 from tfbuild.run import Completed, run
 from tfbuild.shipped._tensorwright import target_of, where
+from tfbuild.shipped._tensorwright_cpu import missing
 
 DATA = "tensorflow/_tensorwright.json"
 
@@ -126,6 +129,95 @@ def test_the_check_stands_at_the_end_and_nothing_else_changes() -> None:
 def test_an_init_that_is_not_tensorflows_is_refused(init: bytes, seen: str) -> None:
     with pytest.raises(WheelError, match=seen):
         amended(init)
+
+
+# ---- before everything else, in a full build ----
+
+REAL = b'''\
+# Copyright 2015 The TensorFlow Authors. All Rights Reserved.
+"""
+Top-level module of TensorFlow.
+"""
+
+import distutils as _distutils
+import os as _os
+
+from tensorflow.python.tools import module_util as _module_util
+'''
+
+
+def test_the_cpu_is_asked_before_the_first_import() -> None:
+    text = guard.guarded(REAL)
+    before, _, after = text.partition(FIRST)
+    assert before + after == REAL
+    assert before.endswith(b'module of TensorFlow.\n"""\n\n')
+    assert after.startswith(b"import distutils")
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        b"",
+        b"import os\n",
+        b'"""Doc."""',
+        b'"""Doc."""\nfrom __future__ import annotations\n\nimport os\n',
+        b"# no end of line",
+        b"@property\ndef x(): ...\n",
+        b"import os\r\n",
+        b"if True:\n  import os\n",
+    ],
+)
+def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
+    text = guard.guarded(init)
+    assert text.count(FIRST) == 1
+    kept = [each for each in ast.parse(text).body if not isinstance(each, ast.Expr)]
+    futures = [each for each in kept if ast.unparse(each).startswith("from __future__")]
+    assert ast.unparse(kept[len(futures)]) == "from tensorflow import _tensorwright_cpu"
+
+
+@pytest.mark.parametrize(
+    ("init", "seen"),
+    [
+        (b"import (", "not whole"),
+        (b"\0", "not whole"),
+        (b'"""Doc."""; import os\n', "no line before which"),
+        (b"\xef\xbb\xbfimport os\n", "not whole"),
+    ],
+)
+def test_an_init_without_a_place_for_it_is_refused(init: bytes, seen: str) -> None:
+    with pytest.raises(WheelError, match=seen):
+        guard.guarded(init)
+
+
+def needs_of(spec: str, *required: str) -> dict[str, Any]:
+    return dict(json.loads(whole_files(parse_target(spec), required)[NEEDS])["needs"])
+
+
+def test_the_places_of_a_feature_are_those_of_cpuid() -> None:
+    needs = needs_of("skylake_avx512", "avx512bw", "fma", "popcnt")
+    assert needs["popcnt"] == {"cpuid": [1, 0, 2, 23]}
+    assert needs["fma"] == {"cpuid": [1, 0, 2, 12], "usable": [1, 0, 2, 28]}
+    assert needs["avx512bw"] == {"cpuid": [7, 0, 1, 30], "usable": [7, 0, 1, 16]}
+    assert needs_of("neoverse_v1", "sve") == {"sve": {}}
+
+
+def test_a_feature_that_nobody_knows_cannot_be_asked_for() -> None:
+    with pytest.raises(TargetError, match="fmx is no feature"):
+        needs_of("haswell", "fmx")
+
+
+def test_cpuinfo_answers_where_cpuid_cannot() -> None:
+    needs = needs_of("neoverse_v1", "sve", "bf16")
+    assert missing(needs, {"sve", "bf16"}, "") == []
+    assert missing(needs, {"sve"}, "") == ["bf16"]
+    assert missing(needs, {"sve", "bf16"}, "sve") == ["sve"]
+
+
+@on_x86_64
+def test_cpuid_and_cpuinfo_agree_on_this_machine() -> None:
+    shown = read_cpu().features & {*computing(table("x86_64"), "x86_64")}
+    needs = needs_of("haswell", *computing(table("x86_64"), "x86_64"))
+    assert {*needs} - {*missing(needs, set(), "")} >= shown - {"3dnowprefetch", "sse3"}
 
 
 # ---- in a package ----

@@ -15,24 +15,30 @@ from tfbuild.settings import ROOT
 TFBUILD = {
     "cpus": ("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
     "upstream": ("releases", "kernels", "download", "source"),
-    "planning": ("dispatcher", "guard", "plan", "fleet", "request", "render", "jobs"),
+    "planning": ("dispatcher", "guard", "plan", "fleet", "request", "render", "containers", "jobs"),
     "binaries": ("elf", "instructions", "census"),
     "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
-    "auditing": ("libraries", "manylinux", "claims", "alterations", "audit"),
+    "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
     "tools": ("requirement", "environment", "bazel", "doctor"),
-    "kernelbuild": ("admission", "workspace", "assemble", "build"),
-    "treebuild": ("attempt",),
+    "kernelbuild": ("admission", "workspace", "assemble", "pool", "build"),
+    "machine": ("memory", "checklist", "disks", "reach", "workbench", "preflight"),
+    "remote": ("headers", "caches", "toolchain"),
+    "watching": ("attempt", "pace", "events", "diagnosis"),
+    "vendoring": ("declarations", "resolved", "vendored", "vendor"),
+    "treebuild": (
+        *("stages", "tree", "differences", "site", "compiling", "profile", "finish", "build"),
+    ),
 }
 TFWHEELS = (
     *("layout", "entry", "choosing", "pages", "gate", "folder", "bucket", "store", "catalog"),
     *("publish", "remote", "upload", "dependencies", "snippet", "serve", "variants", "leveled"),
     *("offers", "summary", "front"),
 )
-PROBE = ("registry", "cases", "agreement", "smoke", "__main__")
+PROBE = ("registry", "cases", "agreement", "smoke", "whole", "__main__")
 TFBENCH = {
     "inside": (
         *("meters", "parameters", "twins", "augmentation", "workloads", "profiling", "worker"),
-        "importing",
+        *("importing", "training"),
     ),
     "arms": ("arm", "levers", "lineup", "installs"),
     "measuring": (
@@ -51,7 +57,7 @@ TFBENCH = {
 # A package imports only those before it, and the modules beside them are in the same order.
 GROUND = ("errors", "records", "talk", "run", "settings")
 PACKAGES = {
-    "build/tfbuild": (*GROUND, *TFBUILD, "listing", "checks", "front"),
+    "build/tfbuild": (*GROUND, *TFBUILD, "listing", "whole", "outline", "checks", "front"),
     "benchmarks/tfbench": (*TFBENCH, "front"),
 }
 # Folders that hold what is put into wheels or run inside an arm.
@@ -60,7 +66,7 @@ NOT_OURS_TO_IMPORT = {"native", "probe", "shipped"}
 WORKERS = {
     "benchmarks/tfbench/inside": TFBENCH["inside"],
     "build/tfbuild/probe": PROBE,
-    "build/tfbuild/shipped": ("_tensorwright",),
+    "build/tfbuild/shipped": ("_tensorwright", "_tensorwright_cpu"),
 }
 IN_AN_ARM = {"numpy", "tensorflow", "google", "ml_dtypes"}
 
@@ -72,10 +78,14 @@ def imports(path: Path, *, at_top: bool = False) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
             assert node.module is not None
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            module = node.module
+            if node.level:
+                # What is shipped is a part of the package tensorflow there.
+                assert path.parent.name == "shipped", f"{path}: a relative import"
+                module = f"tfbuild.shipped.{module}"
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 def siblings(path: Path, package: str) -> set[str]:

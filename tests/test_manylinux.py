@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfbuild.auditing.manylinux import breaches, policy_of
+from tfbuild.auditing.manylinux import breaches, platform_for, policy_of
 from tfbuild.errors import AuditError
 
 STOCK = (
@@ -59,3 +59,34 @@ def test_what_a_platform_does_not_promise_is_said(
     for line, part in zip(found, said, strict=True):
         assert part in line
         assert line.endswith("which manylinux_2_17_x86_64 does not promise")
+
+
+OLD = ({"GLIBC": "2.17", "GLIBCXX": "3.4.19"}, ("libc.so.6", "libtensorflow_framework.so.2"))
+FRAMEWORK = ({"GLIBC": "2.14"}, ("libc.so.6",))
+
+
+@pytest.mark.parametrize(
+    ("floors", "needed", "platform"),
+    [
+        ({"GLIBC": "2.5"}, (), "manylinux_2_17_x86_64.manylinux2014_x86_64"),
+        ({"GLIBC": "2.28", "GLIBCXX": "3.4.24"}, (), "manylinux_2_28_x86_64"),
+        ({"GLIBC": "2.34"}, (), "manylinux_2_34_x86_64"),
+        ({"GLIBC": "2.34"}, ("libmkl_rt.so.2",), "linux_x86_64"),
+        ({"GLIBC": "2.99"}, (), "linux_x86_64"),
+    ],
+)
+def test_the_platform_is_the_oldest_that_all_libraries_keep_to(
+    floors: dict[str, str], needed: tuple[str, ...], platform: str
+) -> None:
+    libraries = {"libtensorflow_framework.so.2": FRAMEWORK, "libtensorflow_cc.so.2": OLD}
+    assert platform_for("x86_64", {**libraries, "more.so": (floors, needed)}) == platform
+
+
+def test_a_library_that_is_not_in_the_wheel_is_missed() -> None:
+    assert platform_for("x86_64", {"libtensorflow_cc.so.2": OLD}) == "linux_x86_64"
+
+
+def test_the_platforms_of_another_machine_are_its_own() -> None:
+    assert platform_for("aarch64", {"a.so": ({"GLIBC": "2.17"}, ())}) == (
+        "manylinux_2_17_aarch64.manylinux2014_aarch64"
+    )

@@ -9,6 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from tests.trees import facts_of
 
 from tfbuild import records
 from tfbuild.errors import PythonError, ReleaseError, WheelError
@@ -99,9 +100,62 @@ def test_the_bazel_range_has_two_ends(bazel: str, accepted: bool) -> None:
     assert find_release("2.14").accepts_bazel(bazel) is accepted
 
 
-def test_only_releases_before_bazel_6_need_the_host_flag() -> None:
-    needing = [release.version for release in load_releases() if release.distinct_host]
-    assert needing == ["2.8.4", "2.9.3", "2.10.1", "2.11.1", "2.12.1", "2.13.1"]
+def test_the_host_flag_is_for_trees_that_share_flags_and_bazels_that_know_it() -> None:
+    needing = [release for release in load_releases() if release.distinct_host]
+    assert [each.version for each in needing] == ["2.8.4", "2.9.3", "2.10.1", "2.11.1", "2.12.1"]
+    assert all(Version(each.bazel) < Version("6") for each in needing)
+
+
+@pytest.mark.parametrize(
+    ("config", "first", "last"),
+    [
+        ("avx_linux", "2.8", "2.21"),
+        ("avx2_linux", "2.8", "2.13"),
+        ("mkl_aarch64_threadpool", "2.10", "2.21"),
+        ("noaws", "2.8", "2.17"),
+        ("clang_local", "2.21", "2.21"),
+    ],
+)
+def test_configs_come_and_go(config: str, first: str, last: str) -> None:
+    having = [release.version for release in load_releases() if config in release.configs]
+    assert having[0].startswith(f"{first}.")
+    assert having[-1].startswith(f"{last}.")
+    assert len(having) == int(last.removeprefix("2.")) - int(first.removeprefix("2.")) + 1
+
+
+@EVERY_RELEASE
+def test_a_config_that_a_release_needs_is_one_that_it_has(release: Release) -> None:
+    assert {option.removeprefix("--config=") for option in release.options} <= {*release.configs}
+
+
+def test_clang_is_a_question_since_2_14() -> None:
+    asking = [
+        each.version for each in load_releases() if "TF_NEED_CLANG" in dict(each.configure_env)
+    ]
+    assert asking == [each.version for each in load_releases()][6:]
+    assert asking[0] == "2.14.1"
+
+
+@EVERY_RELEASE
+def test_every_question_is_answered_or_kept_from_being_asked(release: Release) -> None:
+    answered = dict(release.configure_env).keys()
+    questions = facts_of(release.version)["questions"]
+    assert set(questions) <= answered | set(release.unasked)
+    assert answered.isdisjoint(release.unasked)
+
+
+def test_a_release_without_a_question_gets_no_answer_for_it() -> None:
+    answered = [
+        each.version for each in load_releases() if "TF_NEED_TENSORRT" in dict(each.configure_env)
+    ]
+    assert len(answered) == 13
+    assert "2.21.0" not in answered
+
+
+@EVERY_RELEASE
+def test_what_was_verified_is_said_for_each_scope(release: Release) -> None:
+    assert release.verified.endswith(f"full scope: {release.verified_full}")
+    assert release.verified.startswith("kernels scope: ") == (release.kernels is not None)
 
 
 def test_target_and_folder_change_together() -> None:

@@ -164,7 +164,7 @@ def test_stock_makes_the_code_that_the_published_wheels_flags_make(
 def test_stock_can_be_planned_for_every_release(release: str) -> None:
     request = Request(arch="stock", release=release, scope="full", compiler="clang@18.1.8")
     plan, _ = plan_for(request)
-    assert plan.version == f"{release}+stock.flags"
+    assert plan.version == f"{release}+stock.flags.full"
     assert plan.target == stock_target(find_release(release), "x86_64")
 
 

@@ -21,7 +21,15 @@ from tests.webserver import Site, serving
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
 from tfbuild.settings import ROOT, Places
 from tfbuild.upstream.download import Pin, sha256_of
-from tfbuild.upstream.source import SourcePin, Staging, fetch_source, scratch, stage, wanted
+from tfbuild.upstream.source import (
+    SourcePin,
+    Staging,
+    fetch_source,
+    scratch,
+    stage,
+    unpack,
+    wanted,
+)
 
 DATA = b"the release's sources"
 DEAD = "http://127.0.0.1:9"  # (the discard port: nothing listens there)
@@ -307,25 +315,118 @@ MANY = {f"tensorflow/core/{i}.h": b"%d" % i for i in range(6000)}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_staging_that_was_ended_midway_is_done_anew(
-    places: Places, tmp_path: Path, number: int
+@pytest.mark.parametrize("work", ["stage(path, 'ab' * 32, t.STAGING,", "unpack(path, 'ab' * 32,"])
+def test_work_that_was_ended_midway_is_done_anew(
+    places: Places, tmp_path: Path, work: str, number: int
 ) -> None:
     path = archive(tmp_path / "x.tar", MANY, "plain")
     code = (
         "import sys; from pathlib import Path; from tests import test_source as t\n"
-        "places = t.Places(root=t.ROOT, cache=Path(sys.argv[2]), pool=Path(sys.argv[2]))\n"
-        "t.stage(Path(sys.argv[1]), 'ab' * 32, t.STAGING, places)"
+        "path, cache = map(Path, sys.argv[1:])\n"
+        "places = t.Places(root=t.ROOT, cache=cache, pool=cache)\n"
+        f"print(t.{work} places))"
     )
+    command = [sys.executable, "-c", code, str(path), str(places.cache)]
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT}"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code, path, places.cache], env=env, stderr=subprocess.DEVNULL
-    ) as staging:
+    with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as working:
         deadline = time.monotonic() + 30
         while not any(places.sources.rglob("*.h")):
             assert time.monotonic() < deadline
-        staging.send_signal(number)
-        assert staging.wait(30) != 0
-    assert not (places.sources / ("ab" * 8)).exists()
-    folder = stage(path, "ab" * 32, STAGING, places)
+        working.send_signal(number)
+        assert working.wait(30) != 0
+    assert not list(places.sources.glob("ab*"))
+    folder = Path(subprocess.check_output(command, env=env, text=True).strip())
     assert tree(folder) == MANY
     assert list(places.sources.iterdir()) == [folder]
+
+
+# The whole tree.
+
+
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, *, link: str = "", mode: int = 0o644
+) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, link, mode
+    return info
+
+
+def packed(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for info in members:
+            tar.addfile(info)
+    return path
+
+
+@pytest.mark.parametrize("packer", sorted(PACKERS))
+def test_a_whole_tree_is_unpacked_once(places: Places, tmp_path: Path, packer: str) -> None:
+    path = archive(tmp_path / "x.tar", WANTED | NOT_WANTED, packer)
+    folder = unpack(path, "ab" * 32, places)
+    assert tree(folder) == WANTED | NOT_WANTED
+    path.unlink()
+    assert unpack(path, "ab" * 32, places) == folder
+    assert list(places.sources.iterdir()) == [folder]
+
+
+def test_programs_stay_programs_and_links_stay_links(places: Places, tmp_path: Path) -> None:
+    path = packed(
+        tmp_path / "x.tar",
+        member("top", tarfile.DIRTYPE, mode=0o755),
+        member("top/tools", tarfile.DIRTYPE, mode=0o755),
+        member("top/tools/run.sh", mode=0o755),
+        member("top/tools/text", mode=0o664),
+        member("top/shadow", tarfile.SYMTYPE, link="tools/run.sh"),
+        member("top/same", tarfile.LNKTYPE, link="top/tools/run.sh", mode=0o755),
+    )
+    folder = unpack(path, "ab" * 32, places)
+    assert (folder / "tools/run.sh").stat().st_mode & 0o111
+    assert not (folder / "tools/text").stat().st_mode & 0o133
+    assert (folder / "shadow").readlink() == Path("tools/run.sh")
+    assert (folder / "same").samefile(folder / "tools/run.sh")
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        member("top/../../escaped"),
+        member("top/../escaped"),
+        member("top/x", tarfile.SYMTYPE, link="/etc/passwd"),
+        member("top/x", tarfile.SYMTYPE, link="../../escaped"),
+        member("top/x", tarfile.LNKTYPE, link="top/../../escaped"),
+        member("top/x", tarfile.FIFOTYPE),
+        member("top/x", tarfile.CHRTYPE),
+    ],
+    ids=lambda info: f"{info.name} {info.linkname or info.type}",
+)
+def test_what_leads_out_of_a_tree_is_refused(
+    places: Places, tmp_path: Path, evil: tarfile.TarInfo
+) -> None:
+    path = packed(tmp_path / "x.tar", member("top/fine"), evil)
+    with pytest.raises(ChecksumError, match=r"x\.tar cannot be unpacked"):
+        unpack(path, "ab" * 32, places)
+    assert list(places.sources.iterdir()) == []
+    assert not list(tmp_path.rglob("escaped"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "no archive", "empty", "one file"])
+def test_a_torn_tree_leaves_nothing(places: Places, tmp_path: Path, damage: str) -> None:
+    path = archive(tmp_path / "x.tar", TEXTS, "gz")
+    whole = path.read_bytes()
+    if damage == "one file":
+        packed(path, member("top"))
+    else:
+        damaged = {"cut": whole[: len(whole) // 2], "no archive": b"<html>", "empty": b""}
+        path.write_bytes(damaged[damage])
+    with pytest.raises(ChecksumError, match=r"cannot be unpacked|holds no folder"):
+        unpack(path, "ab" * 32, places)
+    assert list(places.sources.iterdir()) == []
+
+
+def test_a_tree_that_does_not_fit_is_refused_before_it_is_begun(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfbuild.upstream.source._TREE_BYTES", 10**18)
+    path = archive(tmp_path / "x.tar", WANTED)
+    with pytest.raises(DiskError, match="unpacking TensorFlow's source tree needs"):
+        unpack(path, "ab" * 32, places)
+    assert not places.sources.exists()

@@ -23,8 +23,19 @@ from tfbuild.records import key_of
 from tfbuild.settings import ROOT
 
 NAMES = {
-    *("detect", "targets", "releases", "plan", "render", "build", "audit", "compare", "startup"),
-    *("selfcheck", "report", "publish", "serve", "install-snippet"),
+    *(
+        "detect",
+        "targets",
+        "releases",
+        "plan",
+        "render",
+        "containers",
+        "build",
+        "vendor",
+        "audit",
+        "compare",
+    ),
+    *("startup", "selfcheck", "report", "publish", "serve", "install-snippet"),
     *("doctor", "quickstart", "test", "lint"),
 }
 
@@ -178,11 +189,38 @@ def test_the_plan_says_in_words_what_would_be_done(invoke: Tasks) -> None:
     assert {"time", "memory", "disk", "jobs", "sources", "verified"} <= set(rows)
 
 
-def test_a_full_plan_says_that_it_is_not_run(invoke: Tasks) -> None:
-    text = invoke("plan", *FULL).stdout
-    assert "//tensorflow/tools/pip_package:build_pip_package" in text
-    assert "not run" in text
-    assert "not run by this version" in said(invoke("build", *FULL), 2)
+def test_a_full_plan_is_complete_and_says_what_was_verified(invoke: Tasks) -> None:
+    text = invoke("build", *FULL, "--dry-run").stdout
+    for what in ("build_pip_package", "--copt=-march=skylake", "TF_NEED_CUDA=0", "verified"):
+        assert what in text
+    assert "declared, not installed" in said(invoke("build", *FULL), 14)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--remote-cache", "https://u:p@host"), "--remote-cache holds a user"),
+        (("--remote-headers", "x"), "options of a remote cache were given without one"),
+        (("--tree", "/nowhere"), "--tree /nowhere: there is no such folder"),
+        (("--define", "x"), "--define 'x' is not NAME=VALUE"),
+        (("--remote-timeout", "soon"), "--remote-timeout soon is no number of seconds"),
+        (("--keep-going",), "--keep-going is for --scope kernels"),
+    ],
+)
+def test_unusable_options_of_a_full_build_are_named(
+    invoke: Tasks, words: tuple[str, ...], message: str
+) -> None:
+    options = ("--arch", "skylake", "--scope", "full", *words)
+    assert message in said(invoke("build", *options), 2)
+
+
+def test_options_of_a_full_build_are_refused_by_another(invoke: Tasks) -> None:
+    assert "--auto-fix is for --scope full" in said(invoke("build", *DECLARED, "--auto-fix"), 2)
+
+
+def test_native_is_refused_with_a_shared_cache(invoke: Tasks) -> None:
+    words = ("--scope", "full", "--arch", "native", "--remote-cache", "https://cache.example.com")
+    assert "--arch native means another target on each machine" in said(invoke("build", *words), 2)
 
 
 def test_native_is_resolved_before_it_is_planned(invoke: Tasks) -> None:

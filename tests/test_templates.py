@@ -6,8 +6,10 @@ from pathlib import Path
 import jinja2
 import jinja2.meta
 import pytest
+from tests import contained
 from tests.planned import planned
 
+from tfbuild.planning import containers
 from tfbuild.planning.render import contexts
 from tfbuild.settings import ROOT
 
@@ -21,15 +23,21 @@ ELSEWHERE = {
     "method.txt.j2": ROOT / "benchmarks/tfbench/reports/method.py",
 }
 
+# What each template is given, of plans of both scopes and of containers.
+EVERY = (
+    contexts(planned()),
+    contexts(planned(scope="full")),
+    containers.contexts(
+        contained.fleet(contained.CASES["containers-full"][0]), kernels="hot", vcpus=None
+    ),
+)
+
 
 def given(name: str) -> set[str]:
     """The names that the code gives to a template."""
     if name in ELSEWHERE:
         return keywords_of_render(ELSEWHERE[name])
-    plans = [planned(), planned(scope="full")]
-    found = {
-        template: set(context) for plan in plans for template, context in contexts(plan).items()
-    }
+    found = {template: set(context) for each in EVERY for template, context in each.items()}
     return found[name]
 
 
@@ -52,5 +60,5 @@ def test_templates_use_all_that_they_are_given_and_nothing_else(name: str) -> No
 
 
 def test_every_template_is_used() -> None:
-    used = {name for plan in (planned(), planned(scope="full")) for name in contexts(plan)}
+    used = {name for each in EVERY for name in each}
     assert sorted(used | set(ELSEWHERE)) == NAMES

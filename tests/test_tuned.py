@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.published import tuned_for
+from tests.published import tuned_for, whole_for
 from tests.recorded import cpu_of
 
 from tfbuild.cpus.targets import STOCK_FLAGS
@@ -129,6 +129,56 @@ def test_a_cpu_that_runs_no_library_is_told_what_the_nearest_one_needs(tmp_path:
     told = "built for skylake_avx512, haswell, and this CPU lacks avx2"
     with pytest.raises(HostError, match=told):
         need_runnable(tmp_path / "a.whl", FLEET, OLD)
+
+
+WHOLE = whole_for("haswell")
+
+
+def test_what_a_full_build_says_is_read_back(tmp_path: Path) -> None:
+    assert read_tuned(wheel(tmp_path, WHOLE.to_bytes())) == WHOLE
+    assert WHOLE.targets == ("haswell",)
+    assert not WHOLE.kernels
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        dataclasses.replace(WHOLE, scope=SOME.scope),
+        dataclasses.replace(SOME, scope=WHOLE.scope),
+        dataclasses.replace(WHOLE, libraries=SOME.libraries),
+        dataclasses.replace(SOME, tree=WHOLE.tree),
+        dataclasses.replace(WHOLE, tree=None),
+    ],
+)
+def test_a_scope_without_its_libraries_is_refused(mixed: Tuned, tmp_path: Path) -> None:
+    with pytest.raises(WheelError, match="without the libraries of its scope"):
+        read_tuned(wheel(tmp_path, mixed.to_bytes()))
+
+
+def test_a_record_of_the_schema_before_is_to_be_built_anew(tmp_path: Path) -> None:
+    text = SOME.to_bytes().replace(b'"schema": 3', b'"schema": 2')
+    with pytest.raises(WheelError, match="schema 2, this version reads 3") as caught:
+        read_tuned(wheel(tmp_path, text))
+    assert caught.value.hint == "Build it anew"
+
+
+def test_a_full_build_runs_whole_or_not_at_all(tmp_path: Path) -> None:
+    assert chosen(WHOLE, cpu_of("haswell")) == WHOLE.tree
+    assert chosen(WHOLE, OLD) is None
+    assert lacking(WHOLE, OLD) == ("avx2",)
+    with pytest.raises(HostError, match="this CPU lacks avx2"):
+        need_runnable(tmp_path / "a.whl", WHOLE, OLD)
+
+
+def test_a_full_build_has_no_control_of_kernels(tmp_path: Path, pool: Path) -> None:
+    with pytest.raises(WheelError, match="whose control would be another full build"):
+        find_control(wheel(tmp_path, WHOLE.to_bytes()), pool)
+
+
+def test_a_full_build_is_no_control_of_kernels(own: Path, pool: Path) -> None:
+    wheel(pool, whole_for(STOCK_FLAGS).to_bytes(), stem=CONTROL_STEM)
+    with pytest.raises(WheelError, match="it is of scope full"):
+        find_control(own, pool)
 
 
 CONTROL = with_library(target=STOCK_FLAGS)

@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfbuild.errors import BusyError, DiskError, WheelError
-from tfbuild.packing.repack import repack
+from tfbuild.packing.repack import repack, with_platform
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity, read_member, verify_record
 from tfbuild.run import run
 
@@ -561,7 +561,7 @@ def test_a_local_version_that_is_none_is_refused(stock: Path, tmp_path: Path, lo
 
 
 def test_a_tuned_wheel_is_not_tuned_again(stock: Path, tmp_path: Path) -> None:
-    with pytest.raises(WheelError, match=r"1\.0\+skylake cannot get the local version 'skylake'"):
+    with pytest.raises(WheelError, match=r"fast\.py cannot be added to demo_pkg-1\.0\+skylake"):
         tuned(tuned(stock, tmp_path), tmp_path)
 
 
@@ -749,3 +749,48 @@ def test_a_wheel_of_no_cpython_is_refused() -> None:
         assert not read_identity(Path("tensorflow-2.14.1-py3-none-any.whl")).python
     with pytest.raises(WheelError, match="not the name of a wheel"):
         read_identity(Path("tensorflow.whl"))
+
+
+# ---- another platform ----
+
+
+def test_a_wheel_gets_the_platform_in_its_name_and_its_tags(stock: Path, tmp_path: Path) -> None:
+    platform = "manylinux_2_17_x86_64.manylinux2014_x86_64"
+    made = repack(stock, local="a", platform=platform, add={}, out_dir=tmp_path, dist_info_files={})
+    assert made.name.endswith(f"-{platform}.whl")
+    verify_record(made)
+    (text,) = (data for name, data in contents(made).items() if name.endswith("/WHEEL"))
+    said = [line.split()[1] for line in text.decode().splitlines() if line.startswith("Tag:")]
+    assert sorted(said) == [*read_identity(made).tags]
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (b"Tag: cp311-cp311-linux_x86_64\n", b"Tag: cp311-cp311-a\nTag: cp311-cp311-b\n"),
+        (
+            b"Wheel-Version: 1.0\r\nTag: py3-none-x\r\nTag: py3-none-y\r\n",
+            b"Wheel-Version: 1.0\nTag: py3-none-a\nTag: py3-none-b\n",
+        ),
+    ],
+)
+def test_other_lines_of_wheel_stay(text: bytes, changed: bytes) -> None:
+    assert with_platform(text, "a.b").lstrip(b"\n") == changed
+
+
+def test_a_wheel_without_a_tag_gets_none() -> None:
+    with pytest.raises(zipfile.BadZipFile, match="no tag"):
+        with_platform(b"Wheel-Version: 1.0\n", "a")
+
+
+def test_a_local_version_that_is_there_stays_and_another_is_refused(
+    stock: Path, tmp_path: Path
+) -> None:
+    once = repack(stock, local="a.full", add={}, out_dir=tmp_path, dist_info_files={})
+    again = repack(
+        once, local="a_full", add={}, out_dir=tmp_path / "again", dist_info_files={"x": b""}
+    )
+    assert (again.name, len(contents(again))) == (once.name, len(contents(once)) + 1)
+    verify_record(again)
+    with pytest.raises(WheelError, match=r"\+a\.full cannot get the local version 'b': it has one"):
+        repack(once, local="b", add={}, out_dir=tmp_path, dist_info_files={})

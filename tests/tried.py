@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfbuild.kernelbuild.assemble import Built
+from tfbuild.kernelbuild.pool import Built
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan
 from tfbuild.tools.environment import Environment

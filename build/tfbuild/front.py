@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import outline, settings, talk, whole
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.cpus import cpu
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import CompilerError, UsageError, WheelError
+from tfbuild.errors import UsageError, WheelError
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.admission import Verdict
-from tfbuild.kernelbuild.assemble import Built
-from tfbuild.planning import jobs, render
+from tfbuild.kernelbuild.pool import Built
+from tfbuild.planning import containers, jobs, render
 from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
@@ -23,14 +23,17 @@ from tfbuild.planning.request import Request, fleet_for
 from tfbuild.records import plain, pretty
 from tfbuild.tools import doctor
 from tfbuild.upstream import kernels, releases
+from tfbuild.whole import Wanted
 
 __all__ = [
     "Request",
+    "Wanted",
     "audit_wheel",
     "build_wheel",
     "describe_built",
     "describe_plan",
     "render_plan",
+    "write_containers",
 ]
 
 
@@ -43,64 +46,23 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     if as_json:
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans}
         return pretty(answer | {"jobs": chosen, "estimate": guess})
-    rows = [
-        ("plan", fleet.key[:16]),
-        ("wheel", f"{plan.package} {fleet.version} for Python {plan.python}"),
-        ("scope", plan.scope.value),
-        *(row for each in fleet.plans for row in _target_rows(each)),
-        ("compiler", f"{plan.compiler} {plan.compiler_version}"),
-        ("Bazel", f"{plan.bazel} by bazelisk"),
-        ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
-        *_scope_rows(plan),
-        ("jobs", f"{chosen.count} at once, set by {chosen.limited_by}"),
-        ("time", f"about {talk.duration(guess.seconds)} ({guess.basis})"),
-        ("memory", f"about {talk.size(guess.memory_mb * 1e6)}"),
-        ("disk", f"about {talk.size(guess.disk_mb * 1e6)}"),
-        *_remarks(plan),
-    ]
-    return "".join(_row(name, text) for name, text in rows)
+    return outline.outline(fleet, chosen, guess, settings.places().templates)
 
 
 def estimate(fleet: Fleet, jobs: int) -> Estimate:
     """The first plan's, and for each target more its compiles again."""
-    one = plans.estimate(fleet.first, jobs)
+    plan = fleet.first
+    if plan.scope is Scope.FULL:
+        return whole.estimate(whole.budget_for(plan, str(jobs)))
+    one = plans.estimate(plan, jobs)
     return dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
 
 
-def _target_rows(plan: Plan) -> list[tuple[str, str]]:
-    target = plan.target
-    return [
-        ("target", f"{target.spec} ({target.family}, {target.vendor})"),
-        ("flags", " ".join(plan.flags)),
-    ]
-
-
-def _row(name: str, text: str) -> str:
-    first, *rest = text.splitlines() or [""]
-    return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in rest)
-
-
-def _scope_rows(plan: Plan) -> list[tuple[str, str]]:
-    if plan.full_recipe is not None:
-        recipe = plan.full_recipe
-        variables = " ".join(f"{name}={value}" for name, value in recipe.configure_env)
-        command = f"bazelisk build {' '.join(recipe.options)} {recipe.target}"
-        return [("configure", variables), ("command", command)]
-    units = " ".join(unit.name for unit in plan.kernels)
-    stock = plan.stock.name if plan.stock else "none is published for this Python and machine"
-    return [("stock", stock), ("kernels", units), ("command", "bazelisk build //:candidates")]
-
-
-def _remarks(plan: Plan) -> list[tuple[str, str]]:
-    release = releases.find_release(plan.release)
-    rows = [("verified", release.verified)]
-    if plan.scope is Scope.FULL:
-        rows.append(("note", "a full build is planned and rendered here; it is not run yet"))
-    return rows
-
-
 def jobs_for(plan: Plan, wanted: str) -> Jobs:
-    per_job = kernels.cost(plan.kernels).megabytes if plan.kernels else 2_000
+    if plan.scope is Scope.FULL:
+        budget = whole.budget_for(plan, wanted)
+        return Jobs(count=budget.jobs, limited_by=budget.limited_by)
+    per_job = kernels.cost(plan.kernels).megabytes
     return jobs.choose(cpu.read_vcpus().usable, jobs.available_mb(), per_job, wanted)
 
 
@@ -124,11 +86,33 @@ def render_plan(request: Request, out: str, *, check: bool) -> str:
     return "\n".join(lines)
 
 
+def write_containers(request: Request, vcpus: str, out: str) -> str:
+    """Write the container files of a plan. Says where they are, and whether an engine is here."""
+    if vcpus and not (vcpus.isdecimal() and int(vcpus)):
+        raise UsageError(f"--vcpus {vcpus} is no number of vCPUs")
+    fleet, _ = fleet_for(request)
+    places = settings.places()
+    files = containers.containers(
+        fleet,
+        kernels=request.kernels,
+        vcpus=int(vcpus) if vcpus else None,
+        templates=places.templates,
+    )
+    folder = Path(out) if out else places.reports / "containers" / fleet.version
+    render.write(files, folder)
+    engine = next(filter(shutil.which, ("docker", "podman", "buildah")), None)
+    how = (
+        f"their heads have the commands for {engine}"
+        if engine
+        else "no docker, podman or buildah is here: they were not run"
+    )
+    return f"{len(files)} files in {folder}; {how}"
+
+
 def build_wheel(
     request: Request,
+    wanted: Wanted = whole.NOTHING,
     *,
-    jobs: str = "",
-    source: str = "",
     stock_wheel: str = "",
     keep_going: bool = False,
     install: bool = False,
@@ -138,6 +122,12 @@ def build_wheel(
     What was asked for is looked at first, so that a wrong request leaves no trace. With `install`
     the compiler and Bazel are installed where they are missing.
     """
+    if request.scope == Scope.FULL:
+        for option, value in (("--stock-wheel", stock_wheel), ("--keep-going", keep_going)):
+            if value:
+                raise UsageError(f"{option} is for --scope kernels")
+        return whole.build(request, wanted, install=install)
+    _need_nothing_of_the_tree(wanted)
     places = settings.places()
     if install:
         doctor.prepare(
@@ -145,8 +135,9 @@ def build_wheel(
         )
     fleet, compiler = fleet_for(request)
     plan = fleet.first
-    chosen = jobs_for(plan, jobs)
-    _check_possible(plan, compiler)
+    chosen = jobs_for(plan, wanted.jobs)
+    plans.need_stock(plan)
+    compiler.need_here()
     with settings.exclusive(places.cache, "a build"):
         doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
         talk.say(f"plan {fleet.key[:16]}: {plan.package} {fleet.version}")
@@ -155,7 +146,7 @@ def build_wheel(
             compiler=compiler,
             jobs=chosen,
             places=places,
-            given_source=_path(source),
+            given_source=_path(wanted.source),
             given_stock=_path(stock_wheel),
             keep_going=keep_going,
         )
@@ -165,19 +156,10 @@ def _path(text: str) -> Path | None:
     return Path(text).expanduser().resolve() if text else None
 
 
-def _check_possible(plan: Plan, compiler: Compiler) -> None:
-    """Raises for what can be planned but not built here."""
-    if plan.scope is Scope.FULL:
-        raise UsageError(
-            "--scope full is planned and rendered, its build is not run by this version",
-            hint="Run: invoke render --scope full, and the build.sh that it writes, in the sources",
-        )
-    plans.need_stock(plan)
-    if compiler.path.name == str(compiler.path):
-        raise CompilerError(
-            f"{plan.compiler}@{plan.compiler_version} is declared, not installed",
-            hint="Name a compiler that is here, such as --compiler clang-16",
-        )
+def _need_nothing_of_the_tree(wanted: Wanted) -> None:
+    given = whole.unused(wanted)
+    if given:
+        raise UsageError(f"{given[0]} is for --scope full")
 
 
 def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:

@@ -1,6 +1,7 @@
 """Where things lie. The only module that reads the environment for paths.
 
 `TENSORWRIGHT_CACHE`  downloads, sources, compiled objects, environments (default: the XDG cache).
+`TENSORWRIGHT_WHEELS` the pool of finished wheels (default: wheels/ of the checkout).
 `TENSORWRIGHT_MIRROR` a base URL or folder that is asked before a file's own home.
 """
 
@@ -81,7 +82,7 @@ def places(env: Mapping[str, str] | None = None) -> Places:
     return Places(
         root=ROOT,
         cache=cache.expanduser().resolve(),
-        pool=ROOT / "wheels",
+        pool=Path(env.get("TENSORWRIGHT_WHEELS") or ROOT / "wheels").expanduser().resolve(),
         mirror=env.get("TENSORWRIGHT_MIRROR", ""),
     )
 

@@ -52,13 +52,18 @@ class _Count:
         self.total = total
         self.done = 0
         self.detail = ""
+        self.tempo: str | None = None
         self.live: object | None = None
         self._started = time.monotonic()
         self._said = self._started
 
-    def advance(self, done: int, total: int | None = None, detail: str = "") -> None:
+    def advance(
+        self, done: int, total: int | None = None, detail: str = "", tempo: str | None = None
+    ) -> None:
+        """`tempo` is the rate and the estimate where the caller knows better than done of total in
+        the time since the start."""
         self.done, self.total = done, self.total if total is None else total
-        self.detail = detail
+        self.detail, self.tempo = detail, tempo
         update = getattr(self.live, "update", None)
         if update is not None:
             update(self.line())
@@ -68,8 +73,8 @@ class _Count:
 
     def line(self) -> str:
         spent = time.monotonic() - self._started
-        left = ""
-        if 0 < self.done < self.total:
+        left = f", {self.tempo}" if self.tempo else ""
+        if self.tempo is None and 0 < self.done < self.total:
             left = f", about {duration(spent / self.done * (self.total - self.done))} left"
         tail = f"  {self.detail}" if self.detail else ""
         return f"{self.done} of {self.total} {self.unit}, {duration(spent)}{left}{tail}"

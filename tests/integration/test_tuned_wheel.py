@@ -16,7 +16,7 @@ from tests.tried import Tried
 from tfbuild import front
 from tfbuild.binaries import elf
 from tfbuild.errors import KernelError
-from tfbuild.kernelbuild import admission, assemble
+from tfbuild.kernelbuild import admission, assemble, pool
 from tfbuild.kernelbuild import build as builder
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning.request import Request, fleet_for
@@ -169,7 +169,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_
 
 
 def test_a_finished_wheel_is_found_again(native: Tried, places: Places) -> None:
-    found = assemble.find_finished(native.fleet, places)
+    found = pool.find(native.fleet, places)
     assert found is not None
     assert found.wheel == native.built.wheel
 
@@ -183,7 +183,7 @@ def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
     with damaged.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0\0")
-    assert assemble.find_finished(native.fleet, dataclasses.replace(places, pool=tmp_path)) is None
+    assert pool.find(native.fleet, dataclasses.replace(places, pool=tmp_path)) is None
 
 
 def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(

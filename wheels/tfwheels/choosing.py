@@ -120,9 +120,19 @@ def refuse_ambiguous(page: str, files: Iterable[str]) -> None:
 
 
 def _library(entry: Entry, target: Target) -> Target | None:
-    """The library that the wheel's dispatcher takes on a CPU with the target's features."""
+    """What of the wheel a CPU with the target's features runs: the library that the dispatcher
+    takes, or all of a full build, if that can be imported at all."""
     libraries = (_parse(spec) for spec in entry.targets)
-    return next((library for library in libraries if _fits(library, target)), None)
+    fitting = next((library for library in libraries if _fits(library, target)), None)
+    if fitting is None or not entry.whole or _has_all(entry, fitting, target):
+        return fitting
+    return None
+
+
+def _has_all(entry: Entry, library: Target, target: Target) -> bool:
+    """Whether every CPU of the target has what a full build asks for. archspec names less than the
+    compilers use, so the library's own target and its descendants are taken to have it."""
+    return library.name in _line(target.name) or target.features.issuperset(entry.required)
 
 
 def _fits(library: Target, target: Target) -> bool:
@@ -135,11 +145,15 @@ def _fits(library: Target, target: Target) -> bool:
     )
 
 
-def _rank(entry: Entry, target: Target) -> tuple[tuple[int, ...], int, str, str]:
-    """Orders what fits by its library, then by what is alike but for the packing."""
+def _rank(entry: Entry, target: Target) -> tuple[tuple[int, ...], bool, int, str, str]:
+    """Orders what fits by its library, then by what is alike but for the packing.
+
+    Of two for the same target a full build is the better: it has all of TensorFlow for the target,
+    the other some kernels.
+    """
     library = _library(entry, target)
     nearness = _nearness(library, target) if library else ()
-    return nearness, -entry.size, entry.version, entry.file
+    return nearness, entry.whole, -entry.size, entry.version, entry.file
 
 
 def _nearness(library: Target, target: Target) -> tuple[int, ...]:
@@ -170,8 +184,11 @@ def _line(name: str) -> frozenset[str]:
 
 def _why_chosen(choice: Choice, target: Target) -> str:
     if choice.library == target.name:
-        return f"it has kernels for {target.name}"
+        what = "it is all built for" if choice.entry.whole else "it has kernels for"
+        return f"{what} {target.name}"
     if choice.library:
+        if choice.entry.whole:
+            return f"it is all built for {choice.library}, the nearest that {target.name} can run"
         return f"its kernels for {choice.library} are the nearest that {target.name} can run"
     if target.family == "x86_64" and not target.features >= STOCK_BASELINE:
         lacks = ", ".join(sorted(STOCK_BASELINE - target.features)[:_FEW])
@@ -188,13 +205,17 @@ def _why_not(rival: Entry, choice: Choice, target: Target) -> str:
     if library is None:
         return f"{target.name} {_obstacle(rival, target)}"
     if library.spec != choice.library:
-        return f"its kernels for {library.spec} are less near"
+        what = "code" if rival.whole else "kernels"
+        return f"its {what} for {library.spec} {'is' if rival.whole else 'are'} less near"
+    if choice.entry.whole and not rival.whole:
+        return "only its kernels are for that target"
     return "it has the same kernels in a file that is no smaller"
 
 
 def _obstacle(rival: Entry, target: Target) -> str:
     """What keeps the target from the library that it comes nearest to."""
     lacks = min((_parse(spec).features - target.features for spec in rival.targets), key=len)
+    lacks = lacks or frozenset(rival.required) - target.features
     if not lacks:
         return f"does not descend from {', '.join(rival.targets)}"
     more = len(lacks) - _FEW

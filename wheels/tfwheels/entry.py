@@ -47,8 +47,9 @@ class Verdict:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """A file of the pool. `name` is normalized. Hashes are hex; `published` is ISO 8601 in UTC;
-    `targets` are the specs of the kernel libraries in it, in the order in which the dispatcher
-    tries them (none but in a tuned wheel)."""
+    `targets` are what a tuned wheel is built for: the specs of its kernel libraries, in the order
+    in which the dispatcher tries them, or the one of a full build. That is `whole`, and no CPU can
+    import it without the features `required`; a wheel of kernels falls back."""
 
     file: str
     name: str
@@ -61,6 +62,8 @@ class Entry:
     published: str
     kind: Kind
     targets: tuple[str, ...] = ()
+    whole: bool = False
+    required: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -96,6 +99,8 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         published=published,
         kind=kind,
         targets=tuned.targets if tuned else (),
+        whole=tuned is not None and tuned.tree is not None,
+        required=tuned.tree.required_features if tuned and tuned.tree else (),
     )
     return entry, metadata
 

@@ -3,7 +3,8 @@
 The interface to the benchmarks is the file `comparison.json` of schema 2, never their code.
 
 What counts as a verdict on a wheel is a finished comparison of exactly its bytes with the stock
-wheel that it was made from, with the same settings, in which its own kernels were loaded. Of that
+wheel that it was made from, with the same settings, in which its own kernels were loaded. (A full
+build is compared with the published wheel of its release, and all of it is its own.) Of that
 
 - "faster" and "within noise" let it through. The second says that it is surely as fast, and a
   wheel of optimizer kernels may well show nothing in models that spend their time elsewhere.
@@ -26,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tfbuild.errors import GateError, RecordError
-from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.records import canonical, load
 from tfwheels.entry import Verdict
 
@@ -177,7 +178,7 @@ def _finding(
     path: Path, fields: Fields, baseline: Fields, arm: Fields, file: str, tuned: Tuned
 ) -> _Finding:
     name, cpu = arm["name"], fields["host"]["cpu"]
-    library = _loaded(arm, tuned)
+    library = _ran(arm, tuned)
     gap = _unlike(fields, baseline, arm, library, tuned)
     if gap or library is None:
         return _Finding(gap=f"{path}: {gap}")
@@ -204,22 +205,29 @@ def _finding(
     return _Finding(target=target, verdict=verdict, published=content, faults=faults)
 
 
-def _loaded(arm: Fields, tuned: Tuned) -> KernelLibrary | None:
-    """The wheel's library that was in the worker's memory."""
+def _ran(arm: Fields, tuned: Tuned) -> KernelLibrary | Tree | None:
+    """The wheel's library that was in the worker's memory, or all of a full build."""
+    if tuned.tree is not None:
+        return tuned.tree
     seen = PurePosixPath(arm["kernel_library"] or "").name
     named = (each for each in tuned.libraries if PurePosixPath(each.file).name == seen)
     return next(named, None)
 
 
 def _unlike(
-    fields: Fields, baseline: Fields, arm: Fields, library: KernelLibrary | None, tuned: Tuned
+    fields: Fields,
+    baseline: Fields,
+    arm: Fields,
+    library: KernelLibrary | Tree | None,
+    tuned: Tuned,
 ) -> str:
-    """What keeps the comparison from being one of this wheel's kernels with stock ones."""
+    """What keeps the comparison from being one of this wheel's code with stock code."""
     if baseline["wheel_sha256"] != tuned.stock_sha256 or baseline["kernel_library"] is not None:
-        return f"its baseline {baseline['name']} is not the stock wheel that it is made from"
+        return f"its baseline {baseline['name']} is not the stock wheel that tuned.json names"
     if _settings(arm) != _settings(baseline):
         return f"{arm['name']} and {baseline['name']} have other settings"
-    if library is None or arm["raised_kernels"] <= baseline["raised_kernels"]:
+    idle = tuned.tree is None and arm["raised_kernels"] <= baseline["raised_kernels"]
+    if library is None or idle:
         return f"{arm['name']} loaded none of its kernels"
     absent = sorted(set(library.required_features) - set(fields["host"]["cpu"]["features"]))
     if absent:

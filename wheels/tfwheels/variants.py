@@ -56,8 +56,9 @@ def label_of(tuned: Tuned, file: str) -> str:
     """The label of a tuned wheel: x86_64_v3 or x86_64_v4, as the stock code in it needs AVX.
 
     Counted are the features that its kernel libraries ask for and those that their instructions
-    need. Raises PublishError where no level has one of them, where it is not known what an
-    instruction needs, and where nobody counted.
+    need; of a full build the features that it asks for, since code in it that is chosen at run time
+    may use others. Raises PublishError where no level has one of them, where it is not known what
+    an instruction needs, and where nobody counted.
     """
     unproven = sorted(library.name for library in tuned.libraries if not library.census)
     if unproven:
@@ -67,8 +68,11 @@ def label_of(tuned: Tuned, file: str) -> str:
         )
     used = {
         name
-        for library in tuned.libraries
-        for name in (*library.required_features, *library.census)
+        for names in (
+            *(build.required_features for build in tuned.builds),
+            *(library.census for library in tuned.libraries),
+        )
+        for name in names
         if name != _NAMESPACE  # the census has what every x86-64 CPU runs under this name
     }
     level = level_of(used | STOCK_BASELINE)

@@ -19,8 +19,9 @@ INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
     """`env` is what makes this arm another one than a plain import of its TensorFlow. A `tuned` one
-    must load its tuned kernels, or there is nothing to compare. `tolerance` is wider only for arms
-    that are meant to compute in another precision.
+    must load its tuned kernels, or there is nothing to compare; a `whole` one is a full build,
+    which has none to load. `tolerance` is wider only for arms that are meant to compute in another
+    precision.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Arm:
     env: tuple[tuple[str, str], ...] = ()
     wheel_sha256: str = ""
     tuned: bool = False
+    whole: bool = False
     tolerance: float = TOLERANCE
 
     @property

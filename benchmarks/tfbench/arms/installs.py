@@ -216,14 +216,15 @@ def _create(source: Source, places: Places) -> Environment:
 
 
 def _arm(choice: Choice, made: Environment) -> Arm:
-    spec = choice.spec
+    spec, facts = choice.spec, tuned.read_tuned(made.wheel)
     return Arm(
         name=spec.name,
         python=made.python,
         label=" ".join((made.wheel.name, *map("=".join, spec.settings))),
         env=choice.env,
         wheel_sha256=made.wheel_sha256,
-        tuned=tuned.read_tuned(made.wheel) is not None,
+        tuned=facts is not None and facts.tree is None,
+        whole=facts is not None and facts.tree is not None,
         tolerance=spec.tolerance,
     )
 

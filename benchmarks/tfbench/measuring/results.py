@@ -39,7 +39,9 @@ class ArmFacts:
     """Whose threads run the kernels: "Eigen", or the "OpenMP" of an MKL build."""
     raised_kernels: int
     kernel_library: str | None
-    """The library of tuned kernels in the worker's memory; None when it ran stock kernels only."""
+    """The library of tuned kernels in the worker's memory; None when none was loaded."""
+    whole: bool = False
+    """Whether it is a full build, all of which is compiled for a target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

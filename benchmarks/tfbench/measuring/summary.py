@@ -117,6 +117,7 @@ def _arm_facts(arm: Arm, start: Start) -> ArmFacts:
         threading=facts["threading"],
         raised_kernels=sum(facts["raised_kernels"].values()),
         kernel_library=facts["kernel_library"],
+        whole=arm.whole,
     )
 
 

@@ -256,6 +256,8 @@ def _covered(coverage: Coverage) -> str:
 
 
 def kernels(arm: ArmFacts) -> str:
+    if arm.whole:
+        return "kernels of a full build"
     if arm.kernel_library is None:
         return "stock kernels"
     return f"tuned kernels from {Path(arm.kernel_library).name}"
@@ -299,8 +301,13 @@ def _families(comparison: Comparison) -> Iterator[str]:
         ):
             if ours != theirs:
                 yield f"{base.name} has {what} {ours} and {arm.name} has {what} {theirs}."
-    if comparison.arms and not any(arm.kernel_library or arm.env for arm in comparison.arms):
+    if comparison.arms and not any(map(_is_other, comparison.arms)):
         yield "No arm loaded tuned kernels: this compares stock kernels with stock kernels."
+
+
+def _is_other(arm: ArmFacts) -> bool:
+    """Whether the arm is more than the stock wheel as it is."""
+    return bool(arm.kernel_library or arm.whole or arm.env)
 
 
 def _doubts(cell: Cell) -> Iterator[str]:

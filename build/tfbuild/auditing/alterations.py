@@ -8,13 +8,16 @@ libraries, and what is said about them in dist-info.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from tfbuild.auditing.libraries import Member
+from tfbuild.cpus.targets import parse_target
+from tfbuild.errors import TargetError
 from tfbuild.packing import notices, sbom, tuned
 from tfbuild.packing.repack import renamed, with_version
-from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.tuned import Tree, Tuned
 from tfbuild.packing.wheel import files, opened, read_identity, read_member, stem_of, whole
 from tfbuild.planning import dispatcher, guard
 
@@ -55,6 +58,47 @@ def problems(
     yield from _untold(wheel, stem, {notices.CHANGED: changed, notices.ADDED: added})
 
 
+def whole_problems(wheel: Path, tree: Tree, own: Mapping[str, Member]) -> Iterator[str]:
+    """Every file of ours in a full build that is not what it must be, a line each.
+
+    No other wheel holds the same bytes, so of the rest only RECORD speaks. Raises WheelError.
+    """
+    stem = stem_of(wheel)
+    info, tags = f"{stem}.dist-info", read_identity(wheel).tags
+    if not wheel.name.startswith(f"{stem}-"):
+        yield f"its file name is another than {stem}, which it is inside"
+    metadata = read_member(wheel, f"{info}/METADATA")
+    if with_version(metadata, stem.partition("-")[2]) != metadata:
+        yield f"{info}/METADATA has another version"
+    said = re.findall(rb"(?m)^Tag:[ \t]*(\S+)", read_member(wheel, f"{info}/WHEEL"))
+    if sorted(tags) != sorted(tag.decode(errors="replace") for tag in said):
+        yield f"{info}/WHEEL has other tags than the file name"
+    init = read_member(wheel, guard.INIT)
+    if init.count(guard.FIRST) != 1 or guard.guarded(init.replace(guard.FIRST, b"")) != init:
+        yield f"{guard.INIT} does not ask the CPU before anything else"
+    try:
+        made = _members_of(guard.whole_files(parse_target(tree.target), tree.required_features))
+    except TargetError as error:
+        yield f"what it asks the CPU cannot be compared with tuned.json: {error.message}"
+        return
+    for name, member in made.items():
+        if own.get(name) != member:
+            yield f"{name} is not what this version of Tensorwright makes"
+    papers = {f"{info}/{name}" for name in _PAPERS}
+    yield from (f"{name} is missing" for name in sorted(papers - own.keys()))
+    changed = {guard.INIT, *(f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL"))}
+    added = {*made, *papers}
+    ours = f"{info}/{notices.LICENCE}"
+    yield from _untold(wheel, stem, {notices.CHANGED: changed, notices.ADDED: added}, {ours})
+
+
+def _members_of(files: Mapping[str, bytes]) -> dict[str, Member]:
+    return {
+        name: Member(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        for name, data in files.items()
+    }
+
+
 def _made(stem: str, stock: Path) -> dict[str, Member]:
     """The files that are changed or ours, by their names in the wheel."""
     metadata = read_member(stock, f"{stem_of(stock)}.dist-info/METADATA")
@@ -63,14 +107,13 @@ def _made(stem: str, stock: Path) -> dict[str, Member]:
         guard.INIT: guard.amended(read_member(stock, guard.INIT)),
         **guard.files(read_identity(stock).machine),
     }
-    return {
-        name: Member(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-        for name, data in made.items()
-    }
+    return _members_of(made)
 
 
-def _untold(wheel: Path, stem: str, lists: Mapping[str, Collection[str]]) -> Iterator[str]:
-    """Where a list of the notice, by its heading, is not that of these names."""
+def _untold(
+    wheel: Path, stem: str, lists: Mapping[str, Collection[str]], free: Collection[str] = ()
+) -> Iterator[str]:
+    """Where a list of the notice, by its heading, is not that of these names, or also `free`."""
     name = f"{stem}.dist-info/{notices.FILE}"
     with opened(wheel) as archive:
         info = archive.NameToInfo.get(name)
@@ -79,5 +122,5 @@ def _untold(wheel: Path, stem: str, lists: Mapping[str, Collection[str]]) -> Ite
         said, true = notices.listed(text, heading), {renamed(each, stem, "*") for each in names}
         for each in sorted(true - said):
             yield f"{notices.FILE} does not name {each} under {heading!r}"
-        for each in sorted(said - true):
+        for each in sorted(said - true - {renamed(name, stem, "*") for name in free}):
             yield f"{notices.FILE} names {each} under {heading!r}"

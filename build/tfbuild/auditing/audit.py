@@ -13,13 +13,20 @@ from packaging.version import Version
 from tfbuild import talk
 from tfbuild.auditing import alterations, claims, manylinux
 from tfbuild.auditing.claims import Library, Role
-from tfbuild.auditing.libraries import Facts, Member, facts_of, libraries_of, members
+from tfbuild.auditing.libraries import (
+    Facts,
+    Member,
+    attributions_of,
+    facts_of,
+    libraries_of,
+    members,
+)
 from tfbuild.binaries import census
 from tfbuild.binaries.instructions import UNDECODED
-from tfbuild.cpus.features import ARCHITECTURES, table
+from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, table
 from tfbuild.errors import AuditError
 from tfbuild.packing import tuned
-from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import dispatcher
 from tfbuild.settings import Places
@@ -34,7 +41,8 @@ _FEW_USES = 3
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
     """Everything that was found. `platform` is what the wheel's tags promise; `stock` is the wheel
-    that it was held against. Either is empty where there is none."""
+    that it was held against. Either is empty where there is none. `remarks` are what the audit
+    cannot judge."""
 
     schema: int = SCHEMA
     wheel: str
@@ -45,6 +53,7 @@ class Audit:
     targets: tuple[str, ...]
     libraries: tuple[Library, ...]
     problems: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
@@ -71,10 +80,15 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
         facts_of(wheel, own, kept_in),
         facts_of(base, changed, kept_in) if base else {},
     )
-    found = list(_platform_problems(policy, libraries))
-    if facts is not None:
-        if stock is None and pinned is not None and _is_another(pinned, facts):
-            found.append(f"tuned.json says that it was made of another wheel than {pinned.file}")
+    found, remarks = list(_platform_problems(policy, libraries)), list[str]()
+    if facts is not None and stock is None and pinned is not None and _is_another(pinned, facts):
+        found.append(f"tuned.json names another stock wheel than {pinned.file}")
+    if facts is not None and facts.tree is not None:
+        found += alterations.whole_problems(wheel, facts.tree, every)
+        whose = attributions_of(wheel, _beyond_flags(libraries, own), kept_in)
+        found += claims.whole_problems(facts.tree, libraries, whose)
+        remarks += claims.unjudged(facts.tree, libraries, whose)
+    elif facts is not None:
         if base is not None:
             found += alterations.problems(wheel, facts, every, base, before)
         found += claims.problems(facts, libraries)
@@ -90,7 +104,18 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
         targets=facts.targets if facts else (),
         libraries=libraries,
         problems=tuple(found),
+        remarks=tuple(remarks),
     )
+
+
+def _beyond_flags(libraries: Collection[Library], own: Mapping[str, Member]) -> dict[str, Member]:
+    """The x86-64 libraries that have instructions beyond the stock wheel's flags."""
+    ordinary = {"x86_64", *STOCK_BASELINE}
+    return {
+        library.file: own[library.file]
+        for library in libraries
+        if "x86_64" in library.census and not library.census.keys() <= ordinary
+    }
 
 
 def judge(found: Audit) -> None:
@@ -117,14 +142,21 @@ def _stock_wheel(
 ) -> Path | None:
     """The stock wheel that a wheel was made from, or is; None if it is not here."""
     if given is not None:
-        return verified(given, Pin(name=given.name, sha256=facts.stock_sha256)) if facts else given
+        if facts is None or _says_none(facts):
+            return given
+        return verified(given, Pin(name=given.name, sha256=facts.stock_sha256))
     if pinned is None or _is_another(pinned, facts):
         return None
     return kept(places.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256))
 
 
 def _is_another(pinned: StockWheel, facts: Tuned | None) -> bool:
-    return facts is not None and facts.stock_sha256 != pinned.sha256
+    return facts is not None and not _says_none(facts) and facts.stock_sha256 != pinned.sha256
+
+
+def _says_none(facts: Tuned) -> bool:
+    """Whether it is a full build for which no wheel was published to compare it with."""
+    return facts.tree is not None and not facts.stock_sha256
 
 
 def _libraries(
@@ -136,22 +168,27 @@ def _libraries(
 ) -> tuple[Library, ...]:
     """`shown` are the facts of the wheel's libraries, `before` those of stock ones that differ."""
     kernels = {each.file: each for each in facts.libraries} if facts else {}
+    tree = facts.tree if facts else None
     return tuple(
         Library(
             file=file,
             name=kernels[file].name if file in kernels else PurePosixPath(file).name,
-            role=_role(file, kernels, own, theirs),
+            role=_role(file, kernels, own, theirs) if tree is None else Role.TREE,
             size=own[file].size,
             sha256=own[file].sha256,
             census=shown[file].census,
             difference=None if theirs is None else _difference(file, shown, before, theirs),
-            required=kernels[file].required_features if file in kernels else (),
+            required=_required(kernels.get(file, tree)),
             floors=shown[file].floors,
             needed=shown[file].needed,
             isa_needed=shown[file].isa_needed,
         )
         for file in sorted(own)
     )
+
+
+def _required(build: KernelLibrary | Tree | None) -> tuple[str, ...]:
+    return build.required_features if build else ()
 
 
 def _role(
@@ -230,11 +267,14 @@ def describe(found: Audit) -> str:
     ]
     groups = _groups(found.libraries)
     tables = (head, _library_rows(groups), _instruction_rows(groups))
-    problems = [f"problem: {each}" for each in found.problems]
-    return "\n".join([*(_aligned(rows) for rows in tables), *(problems or [_approval(found)]), ""])
+    remarks = [f"remark: {each}" for each in found.remarks]
+    verdict = [f"problem: {each}" for each in found.problems] or [_approval(found)]
+    return "\n".join([*(_aligned(rows) for rows in tables), *remarks, *verdict, ""])
 
 
 def _approval(found: Audit) -> str:
+    if any(library.role is Role.TREE for library in found.libraries):
+        return "It is what it says; of the files that TensorFlow's own build made, RECORD speaks."
     if found.targets and not found.stock:
         return "Its libraries are what it says; its other files were not compared (--stock PATH)."
     return "It is what it says."

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 
+from tfbuild.auditing.dispatched import Attribution
+from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.cpus import flags
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
-from tfbuild.cpus.targets import parse_target
+from tfbuild.cpus.targets import STOCK_FLAGS, parse_target
 from tfbuild.errors import TargetError
-from tfbuild.packing.tuned import KernelLibrary, Tuned, is_control
+from tfbuild.packing.tuned import KernelLibrary, Tree, TreeLibrary, Tuned, is_control
 from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
 
 _FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
@@ -29,6 +31,7 @@ class Role(StrEnum):
     OTHER = "not compared"
     DISPATCHER = "dispatcher"
     KERNELS = "kernels"
+    TREE = "full build"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +82,60 @@ def problems(tuned: Tuned, libraries: Collection[Library]) -> Iterator[str]:
             yield f"the dispatcher is marked to need {library.isa_needed}"
 
 
+def whole_problems(
+    tree: Tree, libraries: Collection[Library], found: Mapping[str, Attribution]
+) -> Iterator[str]:
+    """Everything in a full build that is not as tuned.json says, a line each.
+
+    `found` says whose the instructions are, of the libraries that have any beyond the stock wheel's
+    flags. Code that is chosen at run time may be for any CPU, all other for the target only.
+    """
+    there = {library.file: library for library in libraries}
+    yield from (f"there is no {file}" for file in sorted(tree.libraries.keys() - there.keys()))
+    yield from (f"tuned.json does not name {f}" for f in sorted(there.keys() - tree.libraries))
+    for file in sorted(tree.libraries.keys() & there.keys()):
+        yield from (f"{file}: {what}" for what in _unlike(tree.libraries[file], there[file]))
+    yield from _unfit(tree)
+    for file, each in found.items():
+        for feature in sorted(each.own.keys() - {*tree.required_features, UNDECODED}):
+            shown = ", ".join(each.first[feature])
+            yield (
+                f"{file}: {each.own[feature]} of {feature}, which {tree.target} does not require, "
+                f"in code that is not known to ask the CPU: {shown}"
+            )
+    beyond = _beyond_stock(tree.required_features)
+    used = {name for each in found.values() for name in (*each.own, *each.nameless)}
+    if tree.target != STOCK_FLAGS and _is_wider(beyond) and used.isdisjoint(beyond):
+        yield (
+            f"its flags did nothing, there is no instruction of {', '.join(beyond)} but in code "
+            "that is chosen at run time"
+        )
+
+
+def unjudged(
+    tree: Tree, libraries: Collection[Library], found: Mapping[str, Attribution]
+) -> Iterator[str]:
+    """The instructions of a full build of which the audit cannot tell whether they may be there."""
+    for library in libraries:
+        each = found.get(library.file)
+        if each is None:
+            strange = {} if library.census.get("x86_64") else _strange(tree, library.census)
+            why = "whose functions are not told apart on this machine"
+        else:
+            strange, why = _strange(tree, each.nameless), "in functions without a name"
+        for feature, times in strange.items():
+            yield f"{library.file}: {times} of {feature} {why}: not judged"
+        data = each.own.get(UNDECODED, 0) if each else 0
+        if data:
+            yield f"{library.file}: {data} places are no instructions, as data among assembler is"
+
+
+def _strange(tree: Tree, counted: Mapping[str, int]) -> dict[str, int]:
+    """Those of the counted features that the target does not require."""
+    known = {*tree.required_features, *ARCHITECTURES}
+    return {name: times for name, times in counted.items() if name not in known}
+
+
 def foreign(library: Library, *, control: bool) -> dict[str, int]:
     """The features, with instructions counted, that a library of ours uses and must not.
 
@@ -99,8 +156,11 @@ def is_idle(library: Library) -> bool:
     """Whether a library that may use wider vectors than the stock wheel, or FMA, uses nothing that
     the stock wheel's flags have not."""
     beyond = _beyond_stock(library.required)
-    wider = any(name in {"avx2", "fma"} or name.startswith("avx512") for name in beyond)
-    return wider and not any(name in library.census for name in beyond)
+    return _is_wider(beyond) and not any(name in library.census for name in beyond)
+
+
+def _is_wider(beyond: Collection[str]) -> bool:
+    return any(name in {"avx2", "fma"} or name.startswith("avx512") for name in beyond)
 
 
 def _beyond_stock(required: Collection[str]) -> tuple[str, ...]:
@@ -109,6 +169,12 @@ def _beyond_stock(required: Collection[str]) -> tuple[str, ...]:
 
 def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
     """Where a kernel library is not what tuned.json says of it."""
+    yield from _unlike(claim, shown)
+    yield from _unfit(claim)
+
+
+def _unlike(claim: KernelLibrary | TreeLibrary, shown: Library) -> Iterator[str]:
+    """Where a library's bytes show something else than tuned.json says."""
     if (claim.size, claim.sha256) != (shown.size, shown.sha256):
         yield "its bytes are not those that tuned.json names"
     if dict(claim.floors) != dict(shown.floors):
@@ -118,6 +184,10 @@ def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
         name = min(claim.census.items() ^ shown.census.items())[0]
         counted, there = claim.census.get(name, 0), shown.census.get(name, 0)
         yield f"tuned.json counts {counted} instructions of {name}, there are {there}"
+
+
+def _unfit(claim: KernelLibrary | Tree) -> Iterator[str]:
+    """Where what tuned.json says of a target is not the target's."""
     try:
         target = parse_target(claim.target)
     except TargetError as error:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import settings
+from tfbuild.auditing import dispatched
+from tfbuild.auditing.dispatched import Attribution
 from tfbuild.binaries import census, elf, instructions
 from tfbuild.errors import AuditError, RecordError, WheelError
 from tfbuild.packing.wheel import RecordLine, extract, verify_record, writing
@@ -78,6 +80,26 @@ def facts_of(wheel: Path, wanted: Mapping[str, Member], folder: Path) -> dict[st
             found[file] = look_at(Path(unpacked) / "wheel" / file)
             save(folder / f"{member.sha256}.json", found[file])
     return {file: facts for file, facts in found.items() if facts is not None}
+
+
+def attributions_of(
+    wheel: Path, wanted: Mapping[str, Member], folder: Path
+) -> dict[str, Attribution]:
+    """Whose the instructions of some libraries of a wheel are. `folder` keeps what was found.
+
+    Raises WheelError for a library that is not whole, DiskError.
+    """
+    records = {file: dispatched.record_of(wanted[file].sha256, folder) for file in sorted(wanted)}
+    found = {file: dispatched.kept(record) for file, record in records.items()}
+    fresh = [file for file, each in found.items() if each is None]
+    settings.need_disk(folder, sum(wanted[file].size for file in fresh), "unpacking libraries")
+    with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
+        if fresh:
+            extract(wheel, tuple(fresh), Path(unpacked) / "wheel")
+        for file in fresh:
+            found[file] = dispatched.attribute(Path(unpacked) / "wheel" / file)
+            save(records[file], found[file])
+    return {file: each for file, each in found.items() if each is not None}
 
 
 def look_at(path: Path) -> Facts:

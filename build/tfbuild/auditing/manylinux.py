@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from auditwheel.architecture import Architecture  # type: ignore[import-untyped]
 from auditwheel.libc import Libc  # type: ignore[import-untyped]
@@ -18,6 +19,10 @@ from tfbuild.cpus.features import ARCHITECTURES
 from tfbuild.errors import AuditError
 
 _LOADER = re.compile(r"ld-linux.*\.so\.\d")
+
+
+Demands = tuple[Mapping[str, str], Collection[str]]
+"""What a library asks for: elf.floors and elf.needed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +45,24 @@ def policy_of(tags: Collection[str]) -> Policy | None:
     return min(found, key=lambda policy: len(policy.versions["GLIBC"]), default=None)
 
 
+def platform_for(machine: str, libraries: Mapping[str, Demands]) -> str:
+    """The platforms of the oldest policy that a wheel's libraries keep, as a file name has them:
+    manylinux_2_17_x86_64.manylinux2014_x86_64.
+
+    Where they keep none it is linux_x86_64, which promises nothing: PyPI refuses such a wheel, and
+    pip installs it on any Linux of the machine, whatever its C library. `libraries` are by their
+    file names.
+    """
+    beside = frozenset(libraries)
+    for known in sorted(_policies(machine), key=lambda each: each.priority, reverse=True):
+        policy = _promises(known)
+        if policy.versions and not any(
+            any(breaches(policy, floors, needed, beside)) for floors, needed in libraries.values()
+        ):
+            return ".".join((policy.name, *known.aliases))
+    return f"linux_{machine}"
+
+
 def breaches(
     policy: Policy, floors: Mapping[str, str], needed: Collection[str], beside: Collection[str]
 ) -> Iterator[str]:
@@ -56,8 +79,14 @@ def breaches(
 def _policy(platform: str) -> Policy:
     machine = next((each for each in ARCHITECTURES if platform.endswith(each)), "")
     try:
-        known = WheelPolicies(libc=Libc.GLIBC, arch=Architecture(machine))
-        found = known.get_policy_by_name(platform)
+        return _promises(_policies(machine).get_policy_by_name(platform))
     except (LookupError, ValueError) as error:
         raise AuditError(f"auditwheel knows no platform {platform}") from error
-    return Policy(name=found.name, versions=found.symbol_versions, libraries=found.whitelist)
+
+
+def _policies(machine: str) -> Any:  # noqa: ANN401  (auditwheel has no types)
+    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(machine))
+
+
+def _promises(known: Any) -> Policy:  # noqa: ANN401
+    return Policy(name=known.name, versions=known.symbol_versions, libraries=known.whitelist)

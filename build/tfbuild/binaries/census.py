@@ -14,11 +14,13 @@ import itertools
 import multiprocessing
 import signal
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import TypeVar
 
 from tfbuild import talk
 from tfbuild.binaries import elf, instructions
@@ -28,6 +30,8 @@ from tfbuild.errors import CommandError
 
 _PIECE = 4 << 20  # bytes of code that a process takes at a time
 _ALONE = 4 * _PIECE  # less is counted sooner than processes start
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +113,28 @@ def uses(path: Path, wanted: Collection[str], limit: int) -> tuple[Use, ...]:
     return tuple(found)
 
 
+def strangers(path: Path, allowed: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+    """How many instructions of an x86-64 library need each feature beyond `allowed`, by function.
+
+    Functions have the names of symbols, as the linker has them (mangled); what no symbol names is
+    counted under the empty name. Data behind a function counts as its own. Raises WheelError.
+    """
+    code = elf.code(path)
+    known = frozenset((code.machine, *allowed))
+    found: Counter[tuple[int, str]] = Counter()
+    for each in _from_each(pieces(path, code), partial(count_strangers, known=known)):
+        found.update(each)
+    addresses: dict[int, int] = {}
+    for place, _ in found:
+        section = code.section_at(place)
+        addresses[place] = place - section.offset + section.address
+    names = elf.symbols_at(path, addresses.values())
+    by_name: dict[str, Counter[str]] = {}
+    for (place, feature), times in found.items():
+        by_name.setdefault(names[addresses[place]], Counter())[feature] += times
+    return by_name
+
+
 def pieces(path: Path, code: elf.Code, size: int = _PIECE) -> tuple[Piece, ...]:
     """A library's code in pieces of about `size` bytes.
 
@@ -144,17 +170,34 @@ def count(piece: Piece) -> Counter[str]:
     return instructions.tally(piece.machine, (data for _, data in piece.functions()))
 
 
+def count_strangers(piece: Piece, known: frozenset[str]) -> Counter[tuple[int, str]]:
+    """How many instructions need each feature that is not `known`, by where in the file their
+    function begins."""
+    found: Counter[tuple[int, str]] = Counter()
+    for begin, data in piece.functions():
+        for name, times in instructions.tally(piece.machine, (data,)).items():
+            if name not in known:
+                found[begin, name] += times
+    return found
+
+
 def _counted(parts: Sequence[Piece]) -> Iterator[Counter[str]]:
-    """The census of each piece as it comes, from as many processes as there are CPUs to use."""
+    return _from_each(parts, count)
+
+
+def _from_each(
+    parts: Sequence[Piece], job: Callable[[Piece], Counter[Found]]
+) -> Iterator[Counter[Found]]:
+    """What `job` finds in each piece as it comes, from as many processes as there are CPUs."""
     total = sum(piece.size for piece in parts)
     if total < _ALONE:
-        yield from map(count, parts)
+        yield from map(job, parts)
         return
     name = parts[0].path.name
     with talk.counting("MB", total >> 20) as progress:
         done = 0
         try:
-            for size, found in _from_processes(parts, read_vcpus().usable):
+            for size, found in _from_processes(parts, job, read_vcpus().usable):
                 done += size
                 progress.advance(done >> 20, detail=name)
                 yield found
@@ -165,15 +208,18 @@ def _counted(parts: Sequence[Piece]) -> Iterator[Counter[str]]:
             ) from error
 
 
-def _from_processes(parts: Sequence[Piece], number: int) -> Iterator[tuple[int, Counter[str]]]:
-    """Size and census of each piece. Raises EOFError or OSError when a process ends early."""
+def _from_processes(
+    parts: Sequence[Piece], job: Callable[[Piece], Counter[Found]], number: int
+) -> Iterator[tuple[int, Counter[Found]]]:
+    """Size of each piece and what was found. Raises EOFError or OSError when a process ends
+    early."""
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         ends: list[Connection] = []
         for share in (parts[first::number] for first in range(number)):
             end, theirs = context.Pipe(duplex=False)
             stack.enter_context(end)
-            process = context.Process(target=_count_share, args=(share, theirs), daemon=True)
+            process = context.Process(target=_do_share, args=(share, job, theirs), daemon=True)
             with theirs, _ctrl_c_held():
                 process.start()
             stack.callback(process.join)
@@ -200,9 +246,11 @@ def _ctrl_c_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-def _count_share(share: Sequence[Piece], end: Connection) -> None:
-    """What a process does: size and census of each piece, then None. Ends when nobody listens."""
+def _do_share(
+    share: Sequence[Piece], job: Callable[[Piece], Counter[Found]], end: Connection
+) -> None:
+    """What a process does: each piece's size and findings, then None. Ends when nobody listens."""
     with end, contextlib.suppress(BrokenPipeError):
         for piece in share:
-            end.send((piece.size, count(piece)))
+            end.send((piece.size, job(piece)))
         end.send(None)

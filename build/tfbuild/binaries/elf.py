@@ -6,7 +6,7 @@ import bisect
 import contextlib
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ _VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)$")
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _ALLOCATED, _EXECUTABLE = 0x2, 0x4  # sh_flags
 _UNDEFINED = 0  # st_shndx
+_ALIASES = 8
 _FUNCTION, _INDIRECT = 2, 10  # the type in st_info
 # What linkers write: version 1, offsets of 4 bytes from here, entries from .eh_frame_hdr's address.
 _UNWIND_TABLE = b"\x01\x1b\x03\x3b"
@@ -189,6 +190,29 @@ def function_at(path: Path, address: int) -> str:
                 strings = elf.get_section(_symbols(elf)["sh_link"])
                 return demangled([strings.get_string(name)])[0]
     return ""
+
+
+def symbols_at(path: Path, addresses: Iterable[int]) -> dict[int, str]:
+    """The mangled name of the function that holds each address; empty where no symbol tells."""
+    with _opened(path) as elf:
+        functions = sorted(_functions(elf))
+        strings = _strings(elf)
+    begins = [begin for begin, _, _ in functions]
+    found = dict.fromkeys(addresses, "")
+    for address in found:
+        # Aliases begin at the same place, one of them perhaps without a size: a few are looked at.
+        last = bisect.bisect_right(begins, address)
+        for begin, size, name in reversed(functions[max(0, last - _ALIASES) : last]):
+            if address < begin + size or address == begin:
+                found[address] = strings[name : strings.index(b"\0", name)].decode()
+                break
+    return found
+
+
+def _strings(elf: ELFFile) -> bytes:
+    """The names of _functions; none where there are no symbols."""
+    symbols = _symbols(elf)
+    return b"" if symbols is None else _data(elf, elf.get_section(symbols["sh_link"]))
 
 
 def _executable(elf: ELFFile) -> Iterator[Section]:

@@ -34,6 +34,14 @@ class Compiler:
         name = self.path.name.replace("clang++", "clang").replace("g++", "gcc")
         return self.path.with_name(name)
 
+    def need_here(self) -> None:
+        """Raises CompilerError for one that is declared and need not be installed."""
+        if not self.path.is_absolute():
+            raise CompilerError(
+                f"{self.family}@{self.version} is declared, not installed",
+                hint="Name a compiler that is here, such as --compiler clang-16",
+            )
+
 
 def find_compiler(
     name: str | None = None,

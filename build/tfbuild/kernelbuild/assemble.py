@@ -1,19 +1,16 @@
-"""The finished wheel: put together, tried in a real TensorFlow, and let into the pool."""
+"""The finished wheel: put together, and tried in a real TensorFlow."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbuild import settings
 from tfbuild.binaries import census, elf
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import AgreementError, CommandError, HostError, RecordError
+from tfbuild.errors import AgreementError, CommandError, HostError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.packing import notices, repack, sbom, tuned
@@ -22,14 +19,12 @@ from tfbuild.packing.wheel import opened
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, need_stock
-from tfbuild.records import load, read, save
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
 
-MANIFEST_SCHEMA = 2
 _TRY_S = 600.0
 
 
@@ -40,25 +35,6 @@ class Made:
     plan: Plan
     library: Path
     verdicts: tuple[Verdict, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """What a built wheel holds for one target: bytes of its library, admission's verdicts."""
-
-    target: str
-    size: int
-    verdicts: tuple[Verdict, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Built:
-    """A wheel in the pool and the manifest beside it. `reused` if it was there already."""
-
-    wheel: Path
-    manifest: Path
-    parts: tuple[Part, ...]
-    reused: bool
 
 
 def assemble(
@@ -182,51 +158,3 @@ def smoke(arm: Environment, folder: Path, launcher: tuple[str, ...] = ()) -> dic
     except CommandError as error:
         raise HostError(f"{arm.wheel.name} does not run here: {error.message}") from error
     return dict(json.loads(answer.read_text(encoding="utf-8")))
-
-
-def admit_to_pool(
-    fresh: Path, fleet: Fleet, made: Sequence[Made], found: Mapping[str, Any], places: Places
-) -> Built:
-    """Move the wheel into the pool, whole or not at all, and write its manifest last."""
-    parts = tuple(
-        Part(target=m.plan.target.spec, size=m.library.stat().st_size, verdicts=m.verdicts)
-        for m in made
-    )
-    facts = {
-        "schema": MANIFEST_SCHEMA,
-        "key": fleet.key,
-        "sha256": sha256_of(fresh),
-        "size": fresh.stat().st_size,
-        "parts": parts,
-        "smoke": {name: found[name] for name in found if name != "file"},
-        "plans": fleet.plans,
-    }
-    settings.need_disk(places.pool, fresh.stat().st_size, "the finished wheel")
-    places.pool.mkdir(parents=True, exist_ok=True)
-    final = places.pool / fresh.name
-    if final.is_file() and (old := sha256_of(final)) != facts["sha256"]:
-        environment.discard(old, places)
-    part = places.pool / f".{fresh.name}.part"
-    try:
-        shutil.move(fresh, part)
-        part.replace(final)
-    finally:
-        part.unlink(missing_ok=True)
-    manifest = final.with_suffix(".json")
-    save(manifest, facts)
-    return Built(wheel=final, manifest=manifest, parts=parts, reused=False)
-
-
-def find_finished(fleet: Fleet, places: Places) -> Built | None:
-    """The wheel of exactly these plans, if the pool has it whole."""
-    stem = f"{fleet.first.package.replace('-', '_')}-{fleet.version}"
-    for manifest in sorted(places.pool.glob(f"{stem}-*.json")):
-        with contextlib.suppress(RecordError):
-            fields = load(manifest, schema=MANIFEST_SCHEMA)
-            wheel = manifest.with_suffix(".whl")
-            if fields["key"] != fleet.key or not wheel.is_file():
-                continue
-            if sha256_of(wheel) == fields["sha256"]:
-                parts = tuple(read(Part, row) for row in fields["parts"])
-                return Built(wheel=wheel, manifest=manifest, parts=parts, reused=True)
-    return None

@@ -9,10 +9,11 @@ from tfbuild import settings, talk
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import KernelError
-from tfbuild.kernelbuild import admission, assemble
+from tfbuild.kernelbuild import admission, assemble, pool
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import Verdict
-from tfbuild.kernelbuild.assemble import Built, Made
+from tfbuild.kernelbuild.assemble import Made
+from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.packing import wheel
 from tfbuild.planning.fleet import Fleet
@@ -55,7 +56,7 @@ def build(
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
     need_stock(fleet.first)
-    finished = assemble.find_finished(fleet, places)
+    finished = pool.find(fleet, places)
     if finished is not None:
         talk.note(f"{finished.wheel.name} is already built")
         return finished
@@ -81,7 +82,12 @@ def build(
     with talk.step("install the wheel and try it"):
         lock = lock_of(fleet.first)
         found = assemble.try_out(fresh, fleet, lock=lock, cpu=read_cpu(), places=places)
-        return assemble.admit_to_pool(fresh, fleet, made, found, places)
+        parts = tuple(
+            Part(target=m.plan.target.spec, size=m.library.stat().st_size, verdicts=m.verdicts)
+            for m in made
+        )
+        smoke = {name: found[name] for name in found if name != "file"}
+        return pool.admit(fresh, fleet, parts, places, smoke=smoke)
 
 
 def _made(workspace: Workspace, ground: Ground, *, keep_going: bool) -> Made:

@@ -14,13 +14,17 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from tfbuild.errors import WheelError
-from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.tuned import Tree, Tuned
 from tfbuild.packing.wheel import read_member
 from tfbuild.planning import guard
 
 FILE = "licenses/NOTICE.tensorwright.txt"
 """In dist-info, where PEP 639 has a folder for it. METADATA of a version before 2.4 does not list
 what is in there, so it stays as it is."""
+
+LICENCE = "licenses/LICENSE"
+"""Where TensorFlow's licence is put, in dist-info, when a full build's wheel comes without it."""
+THIRD_PARTY = "tensorflow/THIRD_PARTY_NOTICES.txt"
 
 CHANGED, ADDED = "Changed files:", "Added files:"
 """Headings in FILE."""
@@ -33,9 +37,11 @@ _LICENCES = {
 }
 ARCHSPEC = metadata.version("archspec")
 _HEADERS = "tensorflow/include/"
+_OPTIONS = "The build had these options:"
 _ALWAYS = {"*.dist-info/METADATA": "the version", "*.dist-info/RECORD": "names and hashes"}
+_TENSORFLOWS = r"[^/]+\.dist-info/(licenses/)?LICENSE"
 _NEEDED = {
-    "TensorFlow's LICENSE": r"[^/]+\.dist-info/(licenses/)?LICENSE",
+    "TensorFlow's LICENSE": _TENSORFLOWS,
     "TensorFlow's third-party notices": r"tensorflow/THIRD_PARTY_NOTICES\.txt",
     "Eigen's sources": rf"{_HEADERS}Eigen/src/.+\.h",
     "Abseil's licence": rf"{_HEADERS}external/com_google_absl/LICENSE",
@@ -104,6 +110,11 @@ def need_licence(names: Collection[str]) -> None:
             )
 
 
+def has_licence(names: Iterable[str]) -> bool:
+    """Whether TensorFlow's licence is among these members of a wheel."""
+    return any(re.fullmatch(_TENSORFLOWS, name) for name in names)
+
+
 def statement(
     tuned: Tuned,
     *,
@@ -138,12 +149,49 @@ def statement(
         "They hold code from these libraries' headers, which are in this wheel as source code:",
         *(line for each in compiled for line in _source(each)),
         "",
-        f"{guard.DATA} holds data of archspec {ARCHSPEC},",
-        f"under {_LICENCES[APACHE]}. Its notice:",
-        "",
-        *(f"  {line}".rstrip() for line in _archspec_notice().splitlines()),
+        *_archspec(),
     ]
     return ("\n".join(lines).rstrip() + "\n").encode()
+
+
+def whole_statement(
+    tuned: Tuned, tree: Tree, *, version: str, source_file: str, added: Iterable[str], own: bool
+) -> bytes:
+    """The text of FILE in a full build; `own` says whether TensorFlow's build made THIRD_PARTY."""
+    papers = f" and\n{THIRD_PARTY} are" if own else " is"
+    changed = {
+        **_ALWAYS,
+        "*.dist-info/WHEEL": "the platform tags",
+        guard.INIT: "asks the CPU for the needed features first",
+    }
+    lines = [
+        "This is a modified TensorFlow. It was not published by the TensorFlow authors.",
+        "",
+        f"Tensorwright made version {version} of the wheel that TensorFlow's own build made of",
+        *_file(source_file, tuned.source_sha256),
+        "which is licensed under the Apache License, Version 2.0. Its LICENSE" + papers,
+        "in this wheel.",
+        "",
+        f"{tuned.compiler} compiled all of it for {tree.target}, with these flags:",
+        *_table({" ".join(tree.flags): ""}),
+        *([_OPTIONS, *_table(tree.options)] if tree.options else []),
+        CHANGED,
+        *_table(changed),
+        ADDED,
+        *_table(dict.fromkeys(added, "")),
+        "All other files are as TensorFlow's build made them.",
+        "",
+        *_archspec(),
+    ]
+    return ("\n".join(lines).rstrip() + "\n").encode()
+
+
+def _archspec() -> Iterator[str]:
+    """What its licence asks to be said of its data."""
+    yield f"{guard.DATA} holds data of archspec {ARCHSPEC},"
+    yield f"under {_LICENCES[APACHE]}. Its notice:"
+    yield ""
+    yield from (f"  {line}".rstrip() for line in _archspec_notice().splitlines())
 
 
 def _archspec_notice() -> str:

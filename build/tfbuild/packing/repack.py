@@ -13,6 +13,7 @@ import csv
 import fcntl
 import hashlib
 import io
+import itertools
 import os
 import re
 import struct
@@ -56,6 +57,7 @@ def repack(
     *,
     local: str | None,
     label: str = "",
+    platform: str = "",
     add: Mapping[str, Path | bytes],
     out_dir: Path,
     dist_info_files: Mapping[str, bytes],
@@ -68,10 +70,12 @@ def repack(
     first. The same input gives the same bytes, and the wheel appears in `out_dir` when it is whole.
     Raises WheelError, DiskError, or BusyError when another process is writing the same wheel.
 
-    Without a `local` the version loses the one that it has; `label` is a variant's (PEP 825), at
-    the end of the file name.
+    A wheel that has `local` already keeps it, another one is refused. Without a `local` the version
+    loses the one that it has; `label` is a variant's (PEP 825), at
+    the end of the file name. `platform` takes the place of the platform tags, in the file name as
+    in WHEEL; several are joined by dots (PEP 425).
     """
-    renaming = _renaming(stock, local, label)
+    renaming = _renaming(stock, local, label, platform)
     edits = dict(edit or {})
     added = {name: add[name] for name in sorted(add)}
     for name in sorted(dist_info_files):
@@ -80,7 +84,9 @@ def repack(
     absent = sorted(edits.keys() - lines.keys())
     if absent:
         raise WheelError(f"{stock.name} has no {absent[0]} to change")
-    edits[renaming.stock_metadata] = partial(with_version, version=renaming.version)
+    edits[f"{renaming.stock_info}/METADATA"] = partial(with_version, version=renaming.version)
+    if platform:
+        edits[f"{renaming.stock_info}/WHEEL"] = partial(with_platform, platform=platform)
     taken = {renaming.member(name) for name in lines} | self_signed(renaming.record)
     for name in added:
         if not is_plain(name) or name in taken:
@@ -116,8 +122,8 @@ class _Renaming:
         return f"{self.stem}.dist-info"
 
     @property
-    def stock_metadata(self) -> str:
-        return f"{self.stock_stem}.dist-info/METADATA"
+    def stock_info(self) -> str:
+        return f"{self.stock_stem}.dist-info"
 
     @property
     def record(self) -> str:
@@ -135,19 +141,24 @@ def renamed(name: str, old: str, new: str) -> str:
     return name
 
 
-def _renaming(stock: Path, local: str | None, label: str) -> _Renaming:
-    seen = read_identity(stock).version
+def _renaming(stock: Path, local: str | None, label: str, platform: str) -> _Renaming:
+    seen = Version(read_identity(stock).version)
     try:
-        version = Version(seen).public if local is None else str(Version(f"{seen}+{local}"))
+        version = seen.public if local is None else str(Version(f"{seen.public}+{local}"))
     except InvalidVersion as error:
         raise WheelError(f"{seen} cannot get the local version {local!r}") from error
+    if local is not None and seen.local is not None and version != str(seen):
+        raise WheelError(f"{seen} cannot get the local version {local!r}: it has one")
     dist, stock_version, rest = stock.name.split("-", 2)
     with opened(stock) as archive:
         record = record_name(archive)
     if record != f"{dist}-{stock_version}.dist-info/RECORD":
         raise WheelError(f"{stock.name} was renamed: inside is {record}")
+    tags = rest.removesuffix(".whl")
+    if platform:
+        tags = f"{tags.rpartition('-')[0]}-{platform}"
     return _Renaming(
-        file_name=f"{dist}-{version}-{rest.removesuffix('.whl')}{label and f'-{label}'}.whl",
+        file_name=f"{dist}-{version}-{tags}{label and f'-{label}'}.whl",
         stock_stem=f"{dist}-{stock_version}",
         stem=f"{dist}-{version}",
         version=version,
@@ -166,6 +177,20 @@ def with_version(metadata: bytes, version: str) -> bytes:
     if count != 1:
         raise zipfile.BadZipFile(f"METADATA has {count} versions")
     return changed + metadata[end.start() :]
+
+
+def with_platform(text: bytes, platform: str) -> bytes:
+    """WHEEL with other platforms (joined by dots): a Tag line for each, the rest as it is.
+
+    Raises BadZipFile for a text without a tag.
+    """
+    tags = re.findall(rb"(?m)^Tag:[ \t]*(\S+)-[^-\s]+[ \t]*\r?$", text)
+    if not tags:
+        raise zipfile.BadZipFile("WHEEL has no tag")
+    kept = re.sub(rb"(?m)^Tag:.*\n?", b"", text).rstrip(b"\r\n")
+    pairs = itertools.product(dict.fromkeys(tags), platform.split("."))
+    lines = (b"Tag: %s-%s\n" % (tag, each.encode()) for tag, each in pairs)
+    return kept + b"\n" + b"".join(lines)
 
 
 # ---- writing ----

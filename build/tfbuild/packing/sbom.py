@@ -7,7 +7,7 @@ it recommends is left out: the same plan must give the same bytes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
@@ -19,7 +19,7 @@ from packageurl import PackageURL
 
 import tfbuild
 from tfbuild.packing.notices import APACHE, ARCHSPEC, Compiled
-from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.planning import guard
 from tfbuild.records import key_of
 
@@ -38,20 +38,62 @@ def document(
 ) -> bytes:
     """The bytes of FILE for `version` of `package`: the stock wheel that it descends from, its
     kernel libraries, what they are compiled from, and the tools."""
-    wheel = Component(
+    wheel = _wheel(
+        package,
+        version,
+        Pedigree(
+            ancestors=[_stock(tuned, package, stock_file)],
+            notes="The components listed are what it holds beside its ancestor's content.",
+        ),
+    )
+    sources = _sources(tuned, f"The kernel sources, from {source_file}")
+    inside = [sources, *(_headers(each) for each in compiled)]
+    libraries = [_library(each, version, inside) for each in tuned.libraries]
+    return _written(tuned, wheel, libraries, inside)
+
+
+def whole_document(tuned: Tuned, tree: Tree, *, package: str, version: str, source: str) -> bytes:
+    """The bytes of FILE for a full build: its libraries, the archive `source` that they are
+    compiled from, and the tools. What TensorFlow's build fetches itself is not listed."""
+    wheel = _wheel(
+        package,
+        version,
+        Pedigree(
+            notes="The archives that TensorFlow's own build fetches and compiles in are not "
+            "listed: its WORKSPACE pins them."
+        ),
+    )
+    sources = _sources(tuned, f"TensorFlow's sources, from {source}")
+    said = {
+        "target": tree.target,
+        "required_features": " ".join(tree.required_features),
+        "flags": " ".join(tree.flags),
+        "plan_key": tree.plan_key,
+        **tree.options,
+    }
+    libraries = [
+        _file(name, version, tree.libraries[name].sha256, [sources], said)
+        for name in sorted(tree.libraries)
+    ]
+    return _written(tuned, wheel, libraries, [sources])
+
+
+def _wheel(package: str, version: str, pedigree: Pedigree) -> Component:
+    return Component(
         bom_ref="wheel",
         type=ComponentType.LIBRARY,
         name=package,
         version=version,
         purl=PackageURL("pypi", name=package, version=version),
         licenses=[LicenseExpression(APACHE)],
-        pedigree=Pedigree(
-            ancestors=[_stock(tuned, package, stock_file)],
-            notes="The components listed are what it holds beside its ancestor's content.",
-        ),
+        pedigree=pedigree,
     )
-    inside = [_sources(tuned, source_file), *(_headers(each) for each in compiled)]
-    libraries = [_library(each, version, inside) for each in tuned.libraries]
+
+
+def _written(
+    tuned: Tuned, wheel: Component, libraries: Sequence[Component], inside: Sequence[Component]
+) -> bytes:
+    """The document of a wheel with these libraries, of which each is compiled from all `inside`."""
     targets = _targets()
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{wheel.purl}#{key_of(tuned)}"),
@@ -79,13 +121,13 @@ def _stock(tuned: Tuned, package: str, file: str) -> Component:
     )
 
 
-def _sources(tuned: Tuned, file: str) -> Component:
+def _sources(tuned: Tuned, what: str) -> Component:
     return Component(
         bom_ref="sources",
         type=ComponentType.LIBRARY,
         name="tensorflow",
         version=tuned.release,
-        description=f"The kernel sources, from {file}",
+        description=what,
         purl=PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}"),
         hashes=_sha256(tuned.source_sha256),
         licenses=[LicenseExpression(APACHE)],
@@ -117,23 +159,28 @@ def _targets() -> Component:
 
 
 def _library(library: KernelLibrary, version: str, inside: Iterable[Component]) -> Component:
+    said = {
+        "target": library.target,
+        "required_features": " ".join(library.required_features),
+        "flags": " ".join(library.flags),
+        "kernels": " ".join(library.kernels),
+        "plan_key": library.plan_key,
+    }
+    return _file(library.file, version, library.sha256, inside, said)
+
+
+def _file(
+    name: str, version: str, sha256: str, inside: Iterable[Component], said: Mapping[str, str]
+) -> Component:
     licences = {str(each.value) for part in inside for each in part.licenses}
     return Component(
-        bom_ref=library.file,
+        bom_ref=name,
         type=ComponentType.FILE,
-        name=library.file,
+        name=name,
         version=version,
-        hashes=_sha256(library.sha256),
+        hashes=_sha256(sha256),
         licenses=[LicenseExpression(" AND ".join(sorted(licences)))],
-        properties=_properties(
-            {
-                "target": library.target,
-                "required_features": " ".join(library.required_features),
-                "flags": " ".join(library.flags),
-                "kernels": " ".join(library.kernels),
-                "plan_key": library.plan_key,
-            }
-        ),
+        properties=_properties(said),
     )
 
 

@@ -12,10 +12,11 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import STOCK_FLAGS, Target
 from tfbuild.errors import HostError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member
+from tfbuild.planning.plan import Scope
 from tfbuild.records import pretty, read
 from tfbuild.upstream import kernels, releases
 
-SCHEMA = 2
+SCHEMA = 3
 FILE = "tuned.json"
 _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
@@ -45,24 +46,60 @@ class KernelLibrary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TreeLibrary:
+    """A library that a full build made: bytes, floors and census as of a KernelLibrary."""
+
+    size: int
+    sha256: str
+    floors: Mapping[str, str]
+    census: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """What a full build compiled for one target: all of the wheel.
+
+    A CPU must have `required_features` to import it at all. `options` are the plan's own, such as
+    lto and profile; `libraries` are by their members of the wheel. `name` is as a KernelLibrary's.
+    """
+
+    name: str
+    target: str
+    plan_key: str
+    required_features: tuple[str, ...]
+    flags: tuple[str, ...]
+    options: Mapping[str, str]
+    libraries: Mapping[str, TreeLibrary]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Tuned:
     """What the wheel was made from and how. No time and no path of a machine stands in it.
 
-    `libraries` are in the order in which the dispatcher tries them.
+    A wheel of kernels has `libraries`, in the order in which the dispatcher tries them; one of a
+    full build has a `tree` instead. `stock_sha256` is the published wheel that it is made of, or,
+    of a full build, that it is compared with; empty where none is known.
     """
 
     schema: int = SCHEMA
+    scope: Scope = Scope.KERNELS
     key: str
     release: str
     compiler: str
     bazel: str
-    libraries: tuple[KernelLibrary, ...]
+    libraries: tuple[KernelLibrary, ...] = ()
+    tree: Tree | None = None
     source_sha256: str
     stock_sha256: str
 
     @property
+    def builds(self) -> tuple[KernelLibrary | Tree, ...]:
+        """What is compiled for each target."""
+        return self.libraries if self.tree is None else (self.tree,)
+
+    @property
     def targets(self) -> tuple[str, ...]:
-        return tuple(library.target for library in self.libraries)
+        return tuple(build.target for build in self.builds)
 
     @property
     def kernels(self) -> frozenset[str]:
@@ -92,25 +129,29 @@ def read_tuned(wheel: Path) -> Tuned | None:
         tuned = read(Tuned, fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WheelError(f"{wheel.name} has a {FILE} that cannot be read ({error})") from error
-    if not tuned.libraries:
-        raise WheelError(f"{wheel.name} has a {FILE} without a library")
+    there = (bool(tuned.libraries), tuned.tree is not None and bool(tuned.tree.libraries))
+    if there != (tuned.scope is Scope.KERNELS, tuned.scope is Scope.FULL):
+        raise WheelError(f"{wheel.name} has a {FILE} without the libraries of its scope")
     return tuned
 
 
-def chosen(tuned: Tuned, cpu: Cpu) -> KernelLibrary | None:
-    """The library that the dispatcher takes on this CPU; None where the stock kernels run."""
-    fitting = (each for each in tuned.libraries if not _absent(each, cpu))
+def chosen(tuned: Tuned, cpu: Cpu) -> KernelLibrary | Tree | None:
+    """What this CPU runs: the library that the dispatcher takes, or the whole of a full build.
+
+    None where it runs the stock kernels, or cannot import a full build.
+    """
+    fitting = (each for each in tuned.builds if not _absent(each, cpu))
     return next(fitting, None)
 
 
 def lacking(tuned: Tuned, cpu: Cpu) -> tuple[str, ...]:
-    """The features that this CPU has not of the library that it comes nearest to; empty when it can
+    """The features that this CPU has not of the target that it comes nearest to; empty when it can
     run one."""
-    return min((_absent(each, cpu) for each in tuned.libraries), key=len)
+    return min((_absent(each, cpu) for each in tuned.builds), key=len)
 
 
-def _absent(library: KernelLibrary, cpu: Cpu) -> tuple[str, ...]:
-    return tuple(sorted(set(library.required_features) - cpu.features))
+def _absent(build: KernelLibrary | Tree, cpu: Cpu) -> tuple[str, ...]:
+    return tuple(sorted(set(build.required_features) - cpu.features))
 
 
 def need_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
@@ -139,6 +180,11 @@ def find_control(wheel: Path, pool: Path) -> Path:
     tuned = read_tuned(wheel)
     if tuned is None:
         raise WheelError(f"{wheel.name} is not a tuned wheel, so it has no control")
+    if tuned.scope is Scope.FULL:
+        raise WheelError(
+            f"{wheel.name} is a full build, whose control would be another full build",
+            hint="Compare it with stock, or with a full build of --arch stock given by its path",
+        )
     own = read_identity(wheel)
     target = releases.stock_target(releases.find_release(tuned.release), own.machine)
     seen = ""
@@ -180,6 +226,8 @@ def _difference(control: Tuned, tuned: Tuned, target: Target) -> str:
     """What keeps `control` from being the control of `tuned`; empty when nothing does."""
     if control.targets != (target.spec,):
         return f"it is built for {', '.join(control.targets)}"
+    if control.scope is not tuned.scope:
+        return f"it is of scope {control.scope}"
     if control.compiler != tuned.compiler:
         return f"it is compiled by {control.compiler}, not by {tuned.compiler}"
     if control.kernels != tuned.kernels:

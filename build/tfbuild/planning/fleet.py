@@ -37,7 +37,7 @@ class Fleet:
     def local(self) -> str:
         """The PEP 440 local version: the target's, or for several one that stands for the set."""
         if len(self.plans) == 1:
-            return self.first.target.local
+            return self.first.local
         specs = ",".join(plan.target.spec for plan in self.plans)
         # A segment of digits only would be compared, and shown, as a number.
         return f"fleet.of{hashlib.sha256(specs.encode()).hexdigest()[:6]}"

@@ -39,6 +39,8 @@ _FIRST_WITH_SUFFIX = Version("2.20")
 # Fused multiply-adds where the source has none would change results against the stock wheel.
 _PINNED = ("-ffp-contract=off",)
 _QUIET = ("-w", "-g0")
+# Link-time optimisation in parallel; lld reads clang's bitcode without a plugin.
+_THIN_LTO = ("-flto=thin",)
 
 
 class Scope(StrEnum):
@@ -67,15 +69,22 @@ class FullRecipe:
     """How the whole tree is built. {python_bin} and {clang} in `configure_env` are the machine's.
 
     `wheel_folder` is where Bazel leaves the wheel; empty where the built script is told a folder.
+    `copts` and `linkopts` reach code for the target only. `training` is empty, or the SHA-256 of
+    the program whose run tells the compiler which branches are taken (PGO). `guard_sha256` is that
+    of what is added to the wheel.
     """
 
     target: str
     wheel_folder: str
     copts: tuple[str, ...]
     per_file_copts: tuple[str, ...]
+    linkopts: tuple[str, ...] = ()
     options: tuple[str, ...]
     repo_env: tuple[tuple[str, str], ...]
     configure_env: tuple[tuple[str, str], ...]
+    lto: bool = False
+    training: str = ""
+    guard_sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,14 +113,28 @@ class Plan:
         return key_of(self)
 
     @property
+    def local(self) -> str:
+        """The local version (PEP 440): the target, and how a whole tree was built for it."""
+        recipe = self.full_recipe
+        if recipe is None:
+            return self.target.local
+        return _full_local(self.target, lto=recipe.lto, training=recipe.training)
+
+    @property
     def version(self) -> str:
-        """The version of a wheel for this target alone; its local part (PEP 440) names it."""
-        return f"{self.release}+{self.target.local}"
+        """The version of a wheel for this target alone."""
+        return f"{self.release}+{self.local}"
 
     @property
     def library(self) -> str:
         """The file name of the target's kernel library in the wheel."""
         return f"libtensorwright_kernels.{self.target.local}.so"
+
+
+def _full_local(target: Target, *, lto: bool, training: str) -> str:
+    """Tells apart the wheels that are built for one target."""
+    marks = ("full", "lto" if lto else "", "pgo" if training else "")
+    return ".".join([target.local, *filter(None, marks)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,6 +157,8 @@ def make_plan(
     compiler: Compiler,
     macros: Mapping[str, str],
     kernel_choice: str,
+    lto: bool = False,
+    training: str = "",
 ) -> Plan:
     """Decide. Raises UsageError, CompilerError, ReleaseError; a stock wheel that does not exist is
     None in the plan, and an error only for whoever needs it."""
@@ -145,9 +170,21 @@ def make_plan(
     units: tuple[KernelUnit, ...] = ()
     kernel, full = None, None
     if wanted is Scope.KERNELS:
+        if lto or training:
+            raise UsageError(f"--{'lto' if lto else 'pgo'} is for --scope full")
         units, kernel = kernels.select(kernel_choice), kernel_recipe(release, compiler)
     else:
-        full = full_recipe(release, compiler, march, target, package, python)
+        full = full_recipe(
+            release,
+            compiler,
+            march,
+            target,
+            package,
+            python,
+            required=tuple(sorted(required)),
+            lto=lto,
+            training=training,
+        )
     return Plan(
         scope=wanted,
         release=release.version,
@@ -223,7 +260,10 @@ def _recipe_sha256(family: str) -> str:
     header = templates / f"{dispatcher.HEADER}.j2"
     paths = (*sorted(NATIVE.iterdir()), *sorted((templates / "kernels").iterdir()), header)
     parts = {path.name: path.read_bytes() for path in paths}
-    parts |= guard.files(family) | {guard.INIT: guard.CHECK}
+    return _sha256(parts | guard.files(family) | {guard.INIT: guard.CHECK})
+
+
+def _sha256(parts: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name, content in parts.items():
         digest.update(name.encode() + b"\0" + content + b"\0")
@@ -237,11 +277,21 @@ def full_recipe(
     target: Target,
     package: str,
     python: str,
+    *,
+    required: tuple[str, ...],
+    lto: bool = False,
+    training: str = "",
 ) -> FullRecipe:
+    """Raises CompilerError for what only clang can do here."""
+    if (lto or training) and compiler.family != "clang":
+        raise CompilerError(
+            f"--{'lto' if lto else 'pgo'} needs clang, not {compiler.family}",
+            hint="Name one with --compiler clang-16",
+        )
     # XNNPACK sets -mcpu for each of its files; a global one breaks it (google/XNNPACK#5566).
     spare_xnnpack = target.family == "aarch64"
     clang = compiler.family == "clang"
-    options = ["--config=tensorwright"]
+    options = [*release.options, "--config=tensorwright"]
     if release.distinct_host:
         options.insert(0, "--distinct_host_configuration=true")
     configure = dict(release.configure_env)
@@ -251,16 +301,24 @@ def full_recipe(
     return FullRecipe(
         target=release.wheel_target,
         wheel_folder=release.wheel_folder,
-        copts=() if spare_xnnpack else march,
+        copts=(*(() if spare_xnnpack else march), *(_THIN_LTO if lto else ())),
+        linkopts=(*_THIN_LTO, "-fuse-ld=lld") if lto else (),
+        lto=lto,
+        training=training,
+        guard_sha256=_sha256(
+            {**guard.whole_files(target, required), guard.INIT: guard.FIRST},
+        ),
         per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
         options=tuple(options),
-        repo_env=_repo_env(release, target, package, python),
+        repo_env=_repo_env(
+            release, _full_local(target, lto=lto, training=training), package, python
+        ),
         configure_env=tuple(sorted(configure.items())),
     )
 
 
 def _repo_env(
-    release: Release, target: Target, package: str, python: str
+    release: Release, local: str, package: str, python: str
 ) -> tuple[tuple[str, str], ...]:
     """What the tree's own repositories are told: the Python, and where Bazel names the wheel, its
     name and, from 2.20 on, its local version.
@@ -271,7 +329,7 @@ def _repo_env(
     if "WHEEL_NAME" in pairs:
         pairs["WHEEL_NAME"] = package.replace("-", "_")
     if Version(release.version) >= _FIRST_WITH_SUFFIX:
-        pairs["ML_WHEEL_VERSION_SUFFIX"] = f"+{target.local}"
+        pairs["ML_WHEEL_VERSION_SUFFIX"] = f"+{local}"
     return tuple(pairs.items())
 
 
@@ -317,15 +375,7 @@ def declared_compiler(text: str, architecture: str) -> Compiler:
 
 
 def estimate(plan: Plan, jobs: int) -> Estimate:
-    """Time, memory and disk, with the ground that each figure stands on."""
-    if plan.scope is Scope.FULL:
-        return Estimate(
-            seconds=40 * 3600 / jobs,
-            memory_mb=max(16_000, 2_000 * jobs),
-            disk_mb=16_000,
-            basis="not measured here: users report tens of core-hours and 16 GiB "
-            "(tensorflow#17411), packagers check for 10 GB and 6 GB per Python (Gentoo)",
-        )
+    """Time, memory and disk of a kernels plan, with the ground that each figure stands on."""
     cost = kernels.cost(plan.kernels)
     fixed_s = 75.0  # unpacking, Bazel's start, links, admission, the wheel: measured with 2 cores
     return Estimate(

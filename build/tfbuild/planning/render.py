@@ -30,7 +30,6 @@ _WORKSPACE = {
 _CONFIGURATION = {
     "tensorwright.bazelrc": "full/tensorwright.bazelrc.j2",
     "configure.env": "full/configure.env.j2",
-    "build.sh": "full/build.sh.j2",
 }
 
 
@@ -73,11 +72,9 @@ def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
 def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
     # The machine's own paths are the shell's to know.
     answers = filled(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
-    major = plan.compiler_version.partition(".")[0]
     return {
         "full/tensorwright.bazelrc.j2": {"plan": plan, "recipe": recipe},
         "full/configure.env.j2": {"plan": plan, "answers": answers},
-        "full/build.sh.j2": {"plan": plan, "recipe": recipe, "major": major},
     }
 
 
@@ -96,9 +93,14 @@ def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
     return {
         "tf_source": _repository(text("kernels/tf_source.BUILD.j2")),
         "tf_wheel": _repository(text("kernels/tf_wheel.BUILD.j2")),
-        "rules_cc": _repository("")
-        | {"cc/BUILD.bazel": "", "cc/defs.bzl": text("kernels/rules_cc.defs.bzl.j2")},
+        "rules_cc": rules_cc(templates),
     }
+
+
+def rules_cc(templates: Path) -> dict[str, str]:
+    """The repository that stands in for rules_cc under Debian's Bazel 4, which has no own."""
+    text = _text(templates, "kernels/rules_cc.defs.bzl.j2", {})
+    return _repository("") | {"cc/BUILD.bazel": "", "cc/defs.bzl": text}
 
 
 def _repository(build: str) -> dict[str, str]:

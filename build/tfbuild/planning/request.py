@@ -7,6 +7,7 @@ import dataclasses
 import platform
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfbuild import talk
 from tfbuild.cpus import compilers, flags
@@ -18,6 +19,7 @@ from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.plan import Plan
 from tfbuild.upstream import releases
+from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.releases import Release
 
 
@@ -26,7 +28,8 @@ class Request:
     """Options as they were typed; an empty one means the default.
 
     `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
-    or several with commas between, for one wheel.
+    or several with commas between, for one wheel. `lto` and `pgo`, the path of a program whose run
+    the compiler learns from, are for the full scope.
     """
 
     arch: str = "native"
@@ -36,6 +39,8 @@ class Request:
     package: str = "tensorflow-cpu"
     python: str = ""
     compiler: str = ""
+    lto: bool = False
+    pgo: str = ""
 
 
 def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
@@ -64,8 +69,19 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
         compiler=compiler,
         macros=macros,
         kernel_choice=request.kernels,
+        lto=request.lto,
+        training=_training(request.pgo),
     )
     return plan, compiler
+
+
+def _training(path: str) -> str:
+    """The hash of the training program. Another program is another wheel."""
+    if not path:
+        return ""
+    if not Path(path).is_file():
+        raise UsageError(f"--pgo {path}: there is no such file", hint="Give a Python program")
+    return sha256_of(Path(path))
 
 
 def _target(request: Request, release: Release) -> tuple[Target, Compiler]:

@@ -18,6 +18,8 @@ from tfbuild.settings import Places
 from tfbuild.upstream import releases
 
 _PROBE_S = 300.0
+# What compiles, what Python imports, and which of its libraries TensorFlow leaves out, decide here.
+_STEERING = frozenset({"CC", "CXX", "PYTHONPATH", "TF_SYSTEM_LIBS"})
 _VERSION = re.compile(r"^bazel (\d[\d.]*)", re.MULTILINE)
 _PROGRESS = re.compile(r"^\[([\d,]+) / ([\d,]+)\] (.*)$")
 
@@ -93,7 +95,7 @@ def find_bazel(places: Places, version: str) -> Bazel:
     if fallback.exists() and DEBIAN_BAZEL.is_file():
         return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
     try:
-        return _probe(bazelisk, version, places, _pinned(version))
+        return _probe(bazelisk, version, places, pinned(version))
     except CommandError as error:
         reason = _reason(error)
     # A download that cannot succeed takes 15 s to fail: remembered until the file is removed.
@@ -108,7 +110,7 @@ def find_bazel(places: Places, version: str) -> Bazel:
     return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
 
 
-def _pinned(version: str) -> str:
+def pinned(version: str) -> str:
     """The hash that bazelisk checks the download against; empty where none is kept."""
     machine = {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}.get(platform.machine(), "")
     return releases.bazel_sha256(version, machine) or ""
@@ -147,7 +149,7 @@ def _neutral(places: Places) -> Path:
 
 def environment(use: str, sha256: str = "") -> dict[str, str]:
     """What bazelisk is run with: the user's environment without what would steer Bazel itself."""
-    env = {name: value for name, value in os.environ.items() if name not in {"CC", "CXX"}}
+    env = {name: value for name, value in os.environ.items() if name not in _STEERING}
     env["USE_BAZEL_VERSION"] = use
     if sha256:
         env["BAZELISK_VERIFY_SHA256"] = sha256
@@ -173,6 +175,19 @@ def repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[
         folders.pop("rules_cc", None)
     overrides = [f"--override_repository={name}={folders[name]}" for name in sorted(folders)]
     return (*overrides, *java)
+
+
+def mended_tools(places: Places) -> Path:
+    """Debian's copy of @bazel_tools with the target that every C++ toolchain asks for where a
+    profile is used: Debian's Bazel 4 leaves it out. It unpacks profiles that are zipped."""
+    folder = places.tools / "bazel_tools"
+    build = folder / "tools/zip/BUILD"
+    if not build.is_file() or "unzip_fdo" not in build.read_text(encoding="utf-8"):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(_DEBIAN_SHARE / "embedded_tools", folder)
+        with build.open("a", encoding="utf-8") as file:
+            file.write('\nalias(\n    name = "unzip_fdo",\n    actual = ":zipper",\n)\n')
+    return folder
 
 
 def build(

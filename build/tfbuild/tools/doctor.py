@@ -73,6 +73,24 @@ def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[N
                 present=_all_of("aarch64-linux-gnu-g++"),
             ),
             Need(
+                name="nginx",
+                purpose="a shared cache for builds",
+                packages=("nginx-light",),
+                present=_all_of("nginx"),
+            ),
+            Need(
+                name="bubblewrap",
+                purpose="runs what a build cluster is sent",
+                packages=("bubblewrap",),
+                present=_all_of("bwrap"),
+            ),
+            Need(
+                name="LLVM 16's linker, profile tools and runtime",
+                purpose="builds with link-time and profile-guided optimization",
+                packages=("lld-16", "llvm-16", "libclang-rt-16-dev"),
+                present=_all_of("ld.lld-16", "llvm-profdata-16"),
+            ),
+            Need(
                 name="debootstrap",
                 purpose="makes an older Debian to load wheels in",
                 packages=("debootstrap",),

@@ -116,15 +116,9 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
     if (folder / _MARK).is_file() and environment.python.exists():
         return environment
     need_disk(places.arms, _BYTES, "an environment with TensorFlow")
-    shutil.rmtree(folder, ignore_errors=True)
-    run([find_python(python), "-m", "venv", "--without-pip", folder])
-    locked_file = folder / "requirements.txt"
-    write_atomic(locked_file, requirements)
+    _begin(folder, python, requirements)
     log = folder / "pip.log"
-    pip = (sys.executable, "-m", "pip", "--python", str(environment.python))
-    quiet = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
-    locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
-    run([*pip, "install", *quiet, *locked], log=log, timeout_s=1800)
+    pip, quiet = _pip(environment.python)
     try:
         run([*pip, "install", *quiet, "--no-index", wheel], log=log, timeout_s=1800)
     except CommandError as error:
@@ -135,6 +129,36 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
         raise WheelError(f"pip check: {error.last_line}") from error
     write_atomic(folder / _MARK, f"{sha256}\n")
     return environment
+
+
+def create_bare(*, python: str, requirements: str, places: Places) -> Path:
+    """The interpreter of an environment with the locked `requirements` alone: what a build of the
+    whole tree runs its Python with. Raises PythonError, CommandError."""
+    key = hashlib.sha256(f"{python}\n{requirements}".encode()).hexdigest()[:16]
+    folder = places.arms / f"bare-{key}"
+    interpreter = folder / "bin" / "python"
+    if not (folder / _MARK).is_file() or not interpreter.exists():
+        _begin(folder, python, requirements)
+        write_atomic(folder / _MARK, "no wheel\n")
+    return interpreter
+
+
+def _begin(folder: Path, python: str, requirements: str) -> None:
+    """A new environment in `folder` with the locked requirements."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run([find_python(python), "-m", "venv", "--without-pip", folder])
+    locked_file = folder / "requirements.txt"
+    write_atomic(locked_file, requirements)
+    if requirements.strip():
+        pip, quiet = _pip(folder / "bin" / "python")
+        locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
+        run([*pip, "install", *quiet, *locked], log=folder / "pip.log", timeout_s=1800)
+
+
+def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """This interpreter's pip, working for another, and the options of its installs."""
+    quiet = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
+    return (sys.executable, "-m", "pip", "--python", str(interpreter)), quiet
 
 
 def create_required(requirement: str, *, python: str, places: Places) -> Environment:

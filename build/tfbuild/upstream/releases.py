@@ -99,12 +99,17 @@ class Release:
     """One TensorFlow release.
 
     `repo_env` and `configure_env` hold names in braces ({python}, {python_bin}, {clang}) that
-    `filled` replaces. `guarded` pairs a CPU feature with the name that TensorFlow prints for it, in
-    the order of printing. `wheel_folder` is empty where the built script is told a folder.
+    `filled` replaces. `unasked` are the questions of configure.py that these answers keep from
+    being asked. `configs` are those of .bazelrc that concern a CPU build. `guarded` pairs a CPU
+    feature with the name that TensorFlow prints for it, in the order of printing. `wheel_folder` is
+    empty where the built script is told a folder. `distinct_host`: without
+    --distinct_host_configuration=true the tools that run during the build are compiled for the
+    target too. `options` are what else Bazel needs to compile with this machine's compiler.
     """
 
     version: str
-    verified: str
+    verified_kernels: str
+    verified_full: str
     pythons: tuple[str, ...]
     compiler: str
     bazel: str
@@ -114,6 +119,10 @@ class Release:
     wheel_folder: str
     repo_env: tuple[tuple[str, str], ...]
     configure_env: tuple[tuple[str, str], ...]
+    unasked: tuple[str, ...]
+    configs: tuple[str, ...]
+    distinct_host: bool
+    options: tuple[str, ...]
     archive: Archive
     debian: DebianSource | None
     stock_flags: tuple[str, ...]
@@ -130,13 +139,10 @@ class Release:
         return Version(oldest) <= seen and seen.release[: len(newest_parts)] <= newest_parts
 
     @property
-    def distinct_host(self) -> bool:
-        """Whether --distinct_host_configuration=true must be given.
-
-        Before Bazel 6 TensorFlow's .bazelrc sets it to false, and then the tools that run during
-        the build are compiled for the target too. Bazel 6 has no such flag.
-        """
-        return Version(self.bazel) < Version("6")
+    def verified(self) -> str:
+        """What was verified of each scope that the release has."""
+        full = f"full scope: {self.verified_full}"
+        return f"kernels scope: {self.verified_kernels}; {full}" if self.verified_kernels else full
 
 
 def filled(pairs: tuple[tuple[str, str], ...], **names: str) -> tuple[tuple[str, str], ...]:
@@ -289,7 +295,8 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
     kernels = fields.get("kernels")
     return Release(
         version=version,
-        verified=fields["verified"],
+        verified_kernels=fields.get("verified_kernels", ""),
+        verified_full=fields["verified_full"],
         pythons=tuple(fields["pythons"]),
         compiler=fields["compiler"],
         bazel=fields["bazel"],
@@ -298,7 +305,11 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
         wheel_target=fields["wheel_target"],
         wheel_folder=fields["wheel_folder"],
         repo_env=tuple(fields["repo_env"].items()),
-        configure_env=tuple((table["configure_env"] | fields["configure_env"]).items()),
+        configure_env=_answers(fields, table),
+        unasked=tuple(table["unasked"]),
+        configs=_configs(version, table["configs"]),
+        distinct_host=fields.get("distinct_host", False),
+        options=tuple(fields.get("options", ())),
         archive=Archive(sha256=fields["source_sha256"], **archive),
         debian=None if debian is None else DebianSource(**debian),
         stock_flags=tuple(table["stock"]["flags"]),
@@ -306,6 +317,21 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
         guarded=tuple(table["guarded"].items()),
         wheels=tuple(_wheel(wheel) for wheel in fields["wheels"]),
         kernels=None if kernels is None else _kernels(kernels),
+    )
+
+
+def _answers(fields: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The answers for all releases and its own, without those that it has no question for."""
+    answers = table["configure_env"] | fields["configure_env"]
+    unknown = fields.get("configure_env_unknown", ())
+    return tuple((name, value) for name, value in answers.items() if name not in unknown)
+
+
+def _configs(version: str, spans: Mapping[str, Any]) -> tuple[str, ...]:
+    """The configs whose first and last series enclose this release's."""
+    series = Version(_series(version))
+    return tuple(
+        name for name, (first, last) in spans.items() if Version(first) <= series <= Version(last)
     )
 
 

@@ -10,12 +10,15 @@ import contextlib
 import gzip
 import lzma
 import shutil
-import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
+
+# Debian 12's Python, 3.11.2, has no extraction filters yet (PEP 706).
+from backports import tarfile
 
 from tfbuild import talk
 from tfbuild.errors import (
@@ -31,7 +34,9 @@ from tfbuild.settings import Places, need_disk
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
-_STAGED_BYTES = 400_000_000
+_MB = 1_000_000
+_STAGED_BYTES = 400 * _MB
+_TREE_BYTES = 700 * _MB  # (2.14.1's tree takes 354 MB)
 _TORN = (tarfile.TarError, EOFError, ValueError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 
 
@@ -167,14 +172,39 @@ def stage(archive: Path, sha256: str, staging: Staging, places: Places) -> Path:
         return folder
     need_disk(places.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
     with scratch(folder) as fresh:
-        try:
-            with tarfile.open(archive) as tar:
-                tar.extractall(fresh, members=_chosen(tar, staging), filter="data")
-        except _TORN as error:
-            raise ChecksumError(f"{archive} cannot be unpacked: {error}") from error
+        with archive.open("rb") as packed, _opened(packed) as tar:
+            tar.extractall(fresh, members=_chosen(tar, staging), filter="data")
         if not any(fresh.iterdir()):
             raise ChecksumError(f"{archive} holds none of {', '.join(staging.prefixes)}")
     return folder
+
+
+def unpack(archive: Path, sha256: str, places: Places) -> Path:
+    """Unpack the whole tree into a folder named by the archive's hash.
+
+    A folder that is there is taken as it is: it appeared when it was whole. Raises ChecksumError
+    for an archive that is torn, or has a member or a link that leads out of it; DiskError.
+    """
+    folder = places.sources / f"{sha256[:16]}-tree"
+    if folder.is_dir():
+        return folder
+    need_disk(places.sources, _TREE_BYTES, "unpacking TensorFlow's source tree")
+    with scratch(folder) as fresh:
+        with archive.open("rb") as packed, _opened(packed) as tar:
+            tar.extractall(fresh, members=_counted(tar, packed), filter="data")
+        if not any(fresh.iterdir()):
+            raise ChecksumError(f"{archive} holds no folder with a source tree")
+    return folder
+
+
+@contextlib.contextmanager
+def _opened(packed: BinaryIO) -> Iterator[tarfile.TarFile]:
+    """Raises ChecksumError for what the block finds torn."""
+    try:
+        with tarfile.open(fileobj=packed) as tar:
+            yield tar
+    except _TORN as error:
+        raise ChecksumError(f"{packed.name} cannot be unpacked: {error}") from error
 
 
 @contextlib.contextmanager
@@ -192,6 +222,18 @@ def scratch(folder: Path) -> Iterator[Path]:
         raise DiskError(f"cannot write {folder}: {error.strerror}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _counted(tar: tarfile.TarFile, packed: BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """Every member with the archive's own top folder taken off; progress is how much is read."""
+    total = Path(packed.name).stat().st_size
+    with talk.counting("MB of the archive", total // _MB) as count:
+        for member in tar:
+            _, _, inner = member.name.partition("/")
+            linked = member.linkname.partition("/")[2] if member.islnk() else member.linkname
+            if inner:
+                yield member.replace(name=inner, linkname=linked, deep=False)
+            count.advance(packed.tell() // _MB)
 
 
 def _chosen(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.TarInfo]:

@@ -1,0 +1,32 @@
+"""The training run of a profile-guided build: each workload is trained and asked for predictions.
+
+    ARM_PYTHON -P training.py [STEPS [WORKLOAD…]]
+
+Run by its path in the environment of an instrumented wheel, whose code counts as it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+STEPS = 40
+SEED = 1
+
+
+def main(steps: int = STEPS, names: Sequence[str] = ()) -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from tfbench.inside.worker import build  # noqa: PLC0415
+    from tfbench.inside.workloads import WORKLOADS  # noqa: PLC0415
+
+    tf = importlib.import_module("tensorflow")
+    for name in names or WORKLOADS:
+        trainer, _ = build(tf, name, SEED)
+        found = trainer.check(steps)
+        print(f"{name}: {steps} steps, loss {found['losses'][0]} to {found['losses'][-1]}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if sys.argv[1:] else STEPS, sys.argv[2:])

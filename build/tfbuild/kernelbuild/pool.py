@@ -1,0 +1,89 @@
+"""The pool of finished wheels, each with its manifest beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import settings
+from tfbuild.errors import RecordError
+from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.planning.fleet import Fleet
+from tfbuild.records import load, read, save
+from tfbuild.settings import Places
+from tfbuild.tools import environment
+from tfbuild.upstream.download import sha256_of
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What a built wheel holds for one target: bytes of its libraries, and where they are kernels
+    in a stock wheel, admission's verdicts."""
+
+    target: str
+    size: int
+    verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """A wheel in the pool and the manifest beside it. `reused` if it was there already."""
+
+    wheel: Path
+    manifest: Path
+    parts: tuple[Part, ...]
+    reused: bool
+
+
+def admit(
+    fresh: Path,
+    fleet: Fleet,
+    parts: tuple[Part, ...],
+    places: Places,
+    **seen: object,
+) -> Built:
+    """Move a wheel into the pool, whole or not at all, and write its manifest last. `seen` is what
+    the manifest says beside the plans: how the wheel was tried, and how its build went."""
+    facts: Mapping[str, object] = {
+        "schema": SCHEMA,
+        "key": fleet.key,
+        "sha256": sha256_of(fresh),
+        "size": fresh.stat().st_size,
+        "parts": parts,
+        **seen,
+        "plans": fleet.plans,
+    }
+    settings.need_disk(places.pool, fresh.stat().st_size, "the finished wheel")
+    places.pool.mkdir(parents=True, exist_ok=True)
+    final = places.pool / fresh.name
+    if final.is_file() and (old := sha256_of(final)) != facts["sha256"]:
+        environment.discard(old, places)
+    part = places.pool / f".{fresh.name}.part"
+    try:
+        shutil.move(fresh, part)
+        part.replace(final)
+    finally:
+        part.unlink(missing_ok=True)
+    manifest = final.with_suffix(".json")
+    save(manifest, facts)
+    return Built(wheel=final, manifest=manifest, parts=parts, reused=False)
+
+
+def find(fleet: Fleet, places: Places) -> Built | None:
+    """The wheel of exactly these plans, if the pool has it whole."""
+    stem = f"{fleet.first.package.replace('-', '_')}-{fleet.version}"
+    for manifest in sorted(places.pool.glob(f"{stem}-*.json")):
+        with contextlib.suppress(RecordError):
+            fields = load(manifest, schema=SCHEMA)
+            wheel = manifest.with_suffix(".whl")
+            if fields["key"] != fleet.key or not wheel.is_file():
+                continue
+            if sha256_of(wheel) == fields["sha256"]:
+                parts = tuple(read(Part, row) for row in fields["parts"])
+                return Built(wheel=wheel, manifest=manifest, parts=parts, reused=True)
+    return None

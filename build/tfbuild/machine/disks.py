@@ -1,0 +1,216 @@
+"""The file systems that a build writes to: their kind, what is free, and what they forbid."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.machine.checklist import Finding, Verdict, finding, unknown
+from tfbuild.talk import size
+
+_NETWORK = frozenset({"nfs", "nfs4"})
+_REMOTE = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "smb3"}
+)
+_IN_MEMORY = frozenset({"ramfs", "tmpfs"})
+# TensorFlow 2.14.1's own tree has 30 126 files, counted; what it downloads and builds comes on top.
+_LEAST_INODES = 30_126
+_SKEW_S = 2.0  # FAT stores times in steps of 2 s.
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """One line of mountinfo: where, the file system's type, and the options."""
+
+    point: Path
+    kind: str
+    options: frozenset[str]
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """What writing a file showed: how far its time is from the clock, in seconds, and whether a
+    name in capitals is another file. `problem` is why nothing could be written."""
+
+    skew_s: float = 0.0
+    capitals_differ: bool = True
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    """A folder and the file system below it. `free_mb` is what this user may write, in megabytes;
+    `inodes` are free ones, None where the file system makes them as needed (btrfs)."""
+
+    folder: Path
+    mount: Mount
+    free_mb: int
+    inodes: int | None
+    tried: Tried
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Need:
+    """What a folder must hold, in megabytes. `runs` says that programs are started from there."""
+
+    purpose: str
+    disk: Disk
+    megabytes: int
+    runs: bool = False
+
+
+def parse_mounts(text: str) -> tuple[Mount, ...]:
+    """Read /proc/self/mountinfo, in its order.
+
+    Source: proc(5): ID, parent, device number, root, mount point, options, any number of optional
+    fields, a hyphen, type, device, the file system's own options.
+    """
+    found = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kinds = before.split(), after.split()
+        if len(fields) >= 6 and kinds:  # noqa: PLR2004  (the fields named above)
+            options = frozenset(fields[5].split(",")) | frozenset(",".join(kinds[2:]).split(","))
+            point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
+            found.append(Mount(point=Path(point), kind=kinds[0], options=options, device=fields[2]))
+    return tuple(found)
+
+
+def mount_of(path: Path, mounts: tuple[Mount, ...]) -> Mount:
+    """The mount that holds an absolute path: the deepest, and of two at one point the later."""
+    fitting = (mount for mount in reversed(mounts) if path.is_relative_to(mount.point))
+    unknown = Mount(point=Path("/"), kind="unknown", options=frozenset(), device="")
+    return max(fitting, key=lambda mount: len(mount.point.parts), default=unknown)
+
+
+def read_disk(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> Disk:
+    """What `folder` lies on. A folder that is not there yet counts as its nearest parent."""
+    present = folder.absolute()
+    while not os.path.exists(present):  # noqa: PTH110  (Path.exists raises below a closed folder)
+        present = present.parent
+    try:
+        mounts = parse_mounts(mountinfo.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        mounts = ()
+    stat = os.statvfs(present)
+    return Disk(
+        folder=folder,
+        mount=mount_of(present.resolve(), mounts),
+        free_mb=stat.f_bavail * stat.f_frsize // 1_000_000,
+        inodes=stat.f_favail if stat.f_files else None,
+        tried=_tried(present),
+    )
+
+
+def _tried(folder: Path) -> Tried:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".tensorwright-look-") as file:
+            skew = time.time() - os.fstat(file.fileno()).st_mtime
+            path = Path(file.name)
+            return Tried(
+                skew_s=skew, capitals_differ=not path.with_name(path.name.upper()).exists()
+            )
+    except OSError as error:
+        return Tried(problem=error.strerror or str(error))
+
+
+def look(needs: Sequence[Need]) -> Iterator[Finding]:
+    """Everything about the folders that a build needs: space for all on one file system together,
+    and what each mount must be able to do, said once."""
+    for sharing in _together(needs, lambda need: need.disk.mount.device):
+        yield _space(sharing)
+    for sharing in _together(needs, lambda need: str(need.disk.mount.point)):
+        disk = next((need.disk for need in sharing if need.runs), sharing[0].disk)
+        if any(need.runs for need in sharing):
+            yield from _for_programs(disk)
+        yield from _for_files(disk)
+    for need in needs:
+        yield from _defects(need)
+
+
+def _together(needs: Sequence[Need], key: Callable[[Need], str]) -> Iterator[tuple[Need, ...]]:
+    """The needs that share something, in their own order."""
+    for shared in dict.fromkeys(map(key, needs)):
+        yield tuple(need for need in needs if key(need) == shared)
+
+
+def _space(needs: Sequence[Need]) -> Finding:
+    """Gentoo's tensorflow ebuild checks for 10 GB and 6 GB per Python; EasyBuild notes 2 GB of
+    temporary files."""
+    wanted = sum(need.megabytes for need in needs)
+    free = min(need.disk.free_mb for need in needs)
+    parts = ", ".join(f"{size(need.megabytes * 1e6)} {need.purpose}" for need in needs)
+    folder = needs[0].disk.folder
+    return finding(
+        f"disk of {folder}",
+        f"{size(free * 1e6)} free",
+        f"{size(wanted * 1e6)} ({parts})",
+        Verdict.FATAL if free < wanted else None,
+        "Free some space, or set TENSORWRIGHT_CACHE and TMPDIR to folders on a larger disk.",
+    )
+
+
+def _for_files(disk: Disk) -> Iterator[Finding]:
+    name = disk.folder
+    if disk.inodes is not None:
+        few = Verdict.FATAL if disk.inodes < _LEAST_INODES else None
+        wanted = f"more than {_LEAST_INODES}, which TensorFlow's sources alone take"
+        advice = "Remove files there, or take another disk."
+        yield finding(f"free inodes of {name}", str(disk.inodes), wanted, few, advice)
+    yield finding(
+        f"file times of {name}",
+        f"{disk.tried.skew_s:+.1f} s from the clock",
+        f"within {_SKEW_S:g} s",
+        Verdict.WARNING if abs(disk.tried.skew_s) > _SKEW_S else None,
+        "Set the clocks of this machine and of the file server: Bazel goes by file times.",
+    )
+
+
+def _defects(need: Need) -> Iterator[Finding]:
+    """What is said of a folder only where it is wrong."""
+    disk, name = need.disk, need.disk.folder
+    if disk.tried.problem:
+        seen, advice = disk.tried.problem, "Give this user a folder that it may write."
+        yield finding(f"writing in {name}", seen, "a file", Verdict.FATAL, advice)
+    if need.runs and any(mark.isspace() for mark in str(name)):
+        advice = "Shell commands in TensorFlow's rules do not all quote paths: take another folder."
+        yield finding(f"path of {name}", "has spaces", "none", Verdict.WARNING, advice)
+    if need.runs and not disk.tried.capitals_differ:
+        advice = "Sources whose names differ in capitals only overwrite each other there."
+        yield finding(f"FILE and file in {name}", "are one", "are two", Verdict.FATAL, advice)
+
+
+def _for_programs(disk: Disk) -> Iterator[Finding]:
+    kind, name = disk.mount.kind, disk.folder
+    wanted = "a local disk"
+    if kind == "unknown":
+        yield unknown(f"file system of {name}", "/proc/self/mountinfo does not say", wanted)
+    else:
+        yield finding(f"file system of {name}", kind, wanted, _worth(kind), _about(kind))
+    noexec = "noexec" in disk.mount.options
+    advice = "Bazel starts the tools that it builds: mount it without noexec, or go elsewhere."
+    seen = f"mounted at {disk.mount.point}" + (" with noexec" if noexec else "")
+    bad = Verdict.FATAL if noexec else None
+    yield finding(f"programs in {name}", seen, "may be started", bad, advice)
+
+
+def _worth(kind: str) -> Verdict | None:
+    if kind in _NETWORK:
+        return Verdict.FATAL
+    return Verdict.WARNING if kind in _REMOTE | _IN_MEMORY else None
+
+
+def _about(kind: str) -> str:
+    if kind in _IN_MEMORY:
+        return "What is written there is taken from memory: set TENSORWRIGHT_CACHE to a disk."
+    return (
+        "Bazel says of NFS that it may lead to surprising failures and undetermined behavior "
+        "(bazel#2042): set TENSORWRIGHT_CACHE to a local disk."
+    )

@@ -1,0 +1,161 @@
+"""How much memory a full build needs for how many compiles at once.
+
+A job counts as what it took in a public build that was run up to its limit (memory.toml, `seen`):
+that build used GCC, and clang's share is smaller by a measured factor. The sources that were
+measured here take less, and do not decide: those of MLIR and LLVM could not be compiled alone. The
+largest compile that was measured must fit in any case.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from packaging.version import Version
+
+from tfbuild.errors import RecordError
+from tfbuild.planning import jobs
+
+SCHEMA = 1
+_TABLE = "memory.toml"
+# EasyBuild's default (jvm_max_memory in easyblocks/t/tensorflow.py); Java's own is a quarter.
+_HEAP_MB = 4096
+_LEAST_HEAP_MB = 1024
+# "bazel hangs with 176 jobs" (the same file): EasyBuild goes no higher.
+_MOST_JOBS = 128
+# What Bazel itself sets aside for a static link (CppLinkAction.MIN_STATIC_LINK_RESOURCES).
+_LINK_MB = 1536
+# --local_resources is unknown to Bazel 4.2.3; 7.7.1 accepts both. What both accept, all between do.
+_FIRST_WITH_LOCAL_RESOURCES = Version("8")
+_BASIS = (
+    "{jobs} jobs of {family} were the most in {memory} MB (EasyBuild, TensorFlow 2.18.1); measured "
+    "here: {sources} sources of TensorFlow {release} with {compiler}, at most {largest} MB; not "
+    "measured: MLIR and LLVM sources, and the link of libtensorflow_cc"
+)
+_LTO = "nor what link-time optimization adds to the link: watch the first one"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """Megabytes: of one job among many, and the most that a single compile or link takes."""
+
+    per_job: int
+    largest: int
+
+    def peak_mb(self, count: int) -> int:
+        """What `count` jobs at once are expected to take at most."""
+        return max(count * self.per_job, self.largest)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """What a build may use. `memory_mb` is for all that Bazel runs here, `heap_mb` for Bazel's own
+    Java heap beside it, `peak_mb` what the model expects of both together. `limited_by` and `basis`
+    say why, in words."""
+
+    jobs: int
+    memory_mb: int
+    heap_mb: int
+    peak_mb: int
+    limited_by: str
+    basis: str
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_mb <= self.memory_mb + self.heap_mb
+
+
+def choose(
+    memory_mb: int, cores: int, *, family: str = "clang", lto: bool = False, wanted: str = ""
+) -> Budget:
+    """As many jobs as there are cores, as long as the expected peak stays within `memory_mb`.
+
+    One job is always given: preflight says whether it fits. `wanted` is --jobs, which is taken as
+    it is. Raises UsageError when that is not a positive number.
+    """
+    expected = model(family)
+    heap = max(_LEAST_HEAP_MB, min(_HEAP_MB, memory_mb // 4))
+
+    def need(count: int) -> int:
+        return heap + expected.peak_mb(count)
+
+    most = min(cores, _MOST_JOBS)
+    fitting = [count for count in range(1, most + 1) if need(count) <= memory_mb]
+    count = max(fitting, default=1)
+    limited_by = (
+        "CPUs" if most == cores else f"Bazel, which is given no more than {_MOST_JOBS} jobs"
+    )
+    if count < most:
+        limited_by = f"memory ({memory_mb} MB free, {need(count + 1)} MB wanted for one job more)"
+    if not fitting:
+        limited_by = f"memory ({memory_mb} MB free, {need(1)} MB wanted for a single job)"
+    if wanted:
+        asked = jobs.choose(cores, memory_mb, 0, wanted)
+        count, limited_by = asked.count, asked.limited_by
+    return Budget(
+        jobs=count,
+        memory_mb=max(0, memory_mb - heap),
+        heap_mb=heap,
+        peak_mb=need(count),
+        limited_by=limited_by,
+        basis=f"{_basis()}, {_LTO}" if lto else _basis(),
+    )
+
+
+def resource_options(bazel_version: str, budget: Budget) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Startup options and build options that keep Bazel within the budget.
+
+    --jobs is what limits: Bazel counts 250 MB for any compile, 200 MB in older ones
+    (CppCompileAction, AbstractAction.DEFAULT_RESOURCE_SET), so that its memory option alone lets
+    too many run (tensorflow#42066). That one bounds links and tests.
+    """
+    amount = budget.memory_mb
+    if Version(bazel_version) < _FIRST_WITH_LOCAL_RESOURCES:
+        memory = f"--local_ram_resources={amount}"
+    else:
+        memory = f"--local_resources=memory={amount}"
+    return (f"--host_jvm_args=-Xmx{budget.heap_mb}m",), (f"--jobs={budget.jobs}", memory)
+
+
+@functools.cache
+def model(family: str = "clang") -> Model:
+    """The model for a family of compilers, "clang" or "gcc"."""
+    table = _table()
+    seen = table["seen"]
+    # Both figures as clang's, then as the family's own.
+    per_job = (seen["memory_mb"] - seen["heap_mb"]) / seen["jobs"] / _factor(seen["family"])
+    return Model(
+        per_job=round(per_job * _factor(family)),
+        largest=max(_LINK_MB, round(table["heaviest"]["megabytes"] * _factor(family))),
+    )
+
+
+def _factor(family: str) -> float:
+    return 1.0 if family == "clang" else float(_table()["gcc"]["memory"])
+
+
+def _basis() -> str:
+    table = _table()
+    seen = table["seen"]
+    return _BASIS.format(
+        jobs=seen["jobs"],
+        family=seen["family"],
+        memory=seen["memory_mb"],
+        sources=sum(each["measured"] for each in table["class"].values()),
+        release=table["release"],
+        compiler=table["compiler"],
+        largest=table["heaviest"]["megabytes"],
+    )
+
+
+@functools.cache
+def _table() -> Mapping[str, Any]:
+    text = resources.files("tfbuild.treebuild").joinpath(_TABLE).read_text("utf-8")
+    table = tomllib.loads(text)
+    if table["schema"] != SCHEMA:
+        raise RecordError(f"{_TABLE} has schema {table['schema']}, this code reads {SCHEMA}")
+    return table

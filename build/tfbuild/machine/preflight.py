@@ -1,0 +1,196 @@
+"""What would make a full build fail hours later, looked at in seconds before the first of them."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.errors import CommandError, PythonError, ToolError
+from tfbuild.machine import disks, reach, workbench
+from tfbuild.machine.checklist import Finding, Verdict, finding, unknown
+from tfbuild.machine.disks import Need
+from tfbuild.machine.memory import Budget
+from tfbuild.machine.reach import Answer
+from tfbuild.machine.workbench import Interpreter
+from tfbuild.planning.plan import Plan
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools.environment import find_python
+from tfbuild.upstream.releases import Release
+
+# Gentoo's tensorflow ebuild: 10 GB, and 6 GB for each Python.
+_OUTPUT_MB = 16_000
+# EasyBuild's notes on TMPDIR.
+_TEMPORARY_MB = 2_000
+# TensorFlow's own limit for a wheel is 250 MB (ci/official); it is written, then changed.
+_POOL_MB = 500
+# A clock that is off by more makes TLS and the times of files wrong.
+_SKEW_S = 60.0
+# The year of this table: a clock before it was never set.
+_YEAR = 2025
+_PYTHON_S = 30.0
+# Bazel 4.2.3 held 23 open files and 33 threads with 2 jobs (measured on the small workspace of the
+# tests); a job is a thread, a sandbox, a compiler driver and a compiler.
+_LEAST_FILES = 1024
+_OWN_THREADS = 33
+_PER_JOB = 4
+# All archives of a tree come from a mirror and from their homes, which are nearly all at GitHub
+# (2.14.1: tf_mirror_urls in third_party/repo.bzl, and the addresses in workspace*.bzl).
+_ARCHIVES = ("https://storage.googleapis.com/mirror.tensorflow.org/", "https://github.com/")
+_BAZEL = "https://releases.bazel.build/"  # bazelisk's default
+_LOOK = (
+    "import importlib.util as u, pathlib, sys, sysconfig as s\n"
+    "print(pathlib.Path(s.get_paths()['include'], 'Python.h').is_file())\n"
+    "print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])"
+)
+
+
+def look(
+    plan: Plan,
+    release: Release,
+    *,
+    places: Places,
+    compiler: Compiler,
+    budget: Budget,
+    offline: bool,
+    env: Mapping[str, str],
+) -> tuple[Finding, ...]:
+    """Everything, in the order of reading. Takes seconds: the network has a limit of its own.
+
+    `offline` leaves the network out. Raises nothing: what cannot be read is a finding.
+    """
+    answers = () if offline else reach.ask(origins(places, env), env)
+    return (
+        memory_finding(budget),
+        *disks.look(needs(places, env)),
+        *workbench.compiler_findings(compiler, release),
+        workbench.glibc_finding(platform.libc_ver(), plan),
+        workbench.python_finding(plan.python, read_python(plan.python, release), release),
+        *workbench.program_findings(read_programs(release, env), release),
+        *network_findings(answers, offline=offline),
+        clock_finding(time.time(), [each.skew_s for each in answers if each.skew_s is not None]),
+        *limit_findings(*_hard_limits(), budget.jobs),
+    )
+
+
+def needs(places: Places, env: Mapping[str, str]) -> tuple[Need, ...]:
+    temporary = Path(env.get("TMPDIR") or tempfile.gettempdir())
+    return (
+        Need(
+            purpose="for Bazel's outputs and its disk cache",
+            disk=disks.read_disk(places.cache),
+            megabytes=_OUTPUT_MB,
+            runs=True,
+        ),
+        Need(
+            purpose="for temporary files",
+            disk=disks.read_disk(temporary),
+            megabytes=_TEMPORARY_MB,
+            runs=True,
+        ),
+        Need(purpose="for the wheel", disk=disks.read_disk(places.pool), megabytes=_POOL_MB),
+    )
+
+
+def memory_finding(budget: Budget) -> Finding:
+    have = budget.memory_mb + budget.heap_mb
+    advice = "Take fewer --jobs, add memory or swap, or have a cluster compile (--remote-executor)."
+    return finding(
+        "memory",
+        f"{have / 1000:.1f} GB",
+        f"{budget.peak_mb / 1000:.1f} GB for --jobs {budget.jobs} (limited by {budget.limited_by})",
+        None if budget.fits else Verdict.FATAL,
+        advice,
+    )
+
+
+def origins(places: Places, env: Mapping[str, str]) -> tuple[str, ...]:
+    """What a build downloads from: the mirror or the source's home, Bazel, and the archives. pip's
+    index is left out: where it is, is pip's own setting."""
+    mirror = places.mirror if places.mirror.startswith(("http://", "https://")) else ""
+    bazel = env.get("BAZELISK_BASE_URL") or _BAZEL
+    own = () if "/" in env.get("USE_BAZEL_VERSION", "") else (bazel,)
+    return tuple(filter(None, (mirror, *_ARCHIVES, *own)))
+
+
+def network_findings(answers: Sequence[Answer], *, offline: bool) -> Iterator[Finding]:
+    """Archives come from two places, of which one is enough; nothing stands in for the others, but
+    a build may have them in its caches."""
+    if offline:
+        yield finding("network", "not asked: the build is offline", "nothing", None, "")
+        return
+    archives = any(each.reached for each in answers if each.url in _ARCHIVES)
+    for each in answers:
+        through = f" through {each.proxy}" if each.proxy else ""
+        lost = each.url in _ARCHIVES and not archives
+        bad = None if each.reached else Verdict.FATAL if lost else Verdict.WARNING
+        advice = (
+            "Set https_proxy and no_proxy, or run invoke vendor where there is a network."
+            if lost
+            else "What only it has will fail to download, unless a cache or mirror holds it."
+        )
+        yield finding(f"host {each.host}", f"{each.said}{through}", "an answer", bad, advice)
+
+
+def clock_finding(now: float, skews: Sequence[float]) -> Finding:
+    """`now` in seconds since 1970; `skews` are this clock less those of hosts. The median counts:
+    one host may be wrong."""
+    today = datetime.fromtimestamp(now, UTC)
+    wanted = f"within {_SKEW_S:g} s of other machines"
+    advice = "Set this machine's clock: TLS and the times of files go wrong with it."
+    if today.year < _YEAR:
+        return finding("clock", f"{today:%Y-%m-%d}", f"{_YEAR} or later", Verdict.FATAL, advice)
+    if not skews:
+        return unknown("clock", f"{today:%Y-%m-%d %H:%M} UTC, and no host to compare with", wanted)
+    skew = sorted(skews)[len(skews) // 2]
+    bad = Verdict.FATAL if abs(skew) > _SKEW_S else None
+    return finding("clock", f"{skew:+.0f} s from other machines", wanted, bad, advice)
+
+
+def limit_findings(files: int | None, processes: int | None, jobs: int) -> Iterator[Finding]:
+    """Hard limits, to which Bazel raises its own at the start (blaze.cc, UnlimitResources). None is
+    unlimited."""
+    few = Verdict.WARNING if files is not None and files < _LEAST_FILES else None
+    seen = "unlimited" if files is None else str(files)
+    advice = "Raise it in /etc/security/limits.conf, or in the container's options."
+    yield finding("open files", seen, f"{_LEAST_FILES} or more", few, advice)
+    wanted = _OWN_THREADS + _PER_JOB * jobs
+    few = Verdict.WARNING if processes is not None and processes < wanted else None
+    seen = "unlimited" if processes is None else str(processes)
+    yield finding("processes and threads", seen, f"{wanted} or more", few, advice)
+
+
+def _hard_limits() -> tuple[int | None, int | None]:
+    return _hard(resource.RLIMIT_NOFILE), _hard(resource.RLIMIT_NPROC)
+
+
+def _hard(kind: int) -> int | None:
+    limit = resource.getrlimit(kind)[1]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def read_python(version: str, release: Release) -> Interpreter:
+    """Ask the machine's Python of this version for its headers and modules."""
+    modules = workbench.modules_wanted(release)
+    try:
+        path = find_python(version)
+        lines = run([path, "-c", _LOOK, *modules], timeout_s=_PYTHON_S).output.splitlines()
+    except (PythonError, ToolError, CommandError) as error:
+        return Interpreter(problem=error.message.splitlines()[0])
+    return Interpreter(
+        path=str(path), headers=lines[0] == "True", lacking=tuple("".join(lines[1:]).split())
+    )
+
+
+def read_programs(release: Release, env: Mapping[str, str]) -> dict[str, str]:
+    """Where PATH has the programs that the release's build calls."""
+    path = env.get("PATH", "")
+    called = (program.name for program in workbench.programs(release))
+    return {name: shutil.which(name, path=path) or "" for name in called}

@@ -1,0 +1,125 @@
+"""Whether hosts answer, asked as Bazel will ask them: through the proxies of the environment."""
+
+from __future__ import annotations
+
+import email.utils
+import http
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPException
+from urllib.parse import urlsplit
+
+LIMIT_S = 5.0
+"""For all hosts together."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a host said. `skew_s` is this machine's clock less the host's, if it told the time.
+
+    `proxy` is the host and port that the request went through, without a password; empty for none.
+    """
+
+    url: str
+    reached: bool
+    said: str
+    proxy: str = ""
+    skew_s: float | None = None
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or self.url
+
+
+def ask(
+    urls: Iterable[str], env: Mapping[str, str], limit_s: float = LIMIT_S
+) -> tuple[Answer, ...]:
+    """Ask all at once, and take what has come after `limit_s`.
+
+    A name server that does not answer holds its thread for longer than any time limit of a socket:
+    the threads are left behind, and end with the program. A user name and password in an address
+    are left out: who refuses without them was reached.
+    """
+    wanted = tuple(dict.fromkeys(map(_public, urls)))
+    answers: dict[str, Answer] = {}
+
+    def work(url: str) -> None:
+        answers[url] = _ask(url, env, limit_s)
+
+    threads = [threading.Thread(target=work, args=(url,), daemon=True) for url in wanted]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + limit_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = f"no answer within {limit_s:g} s"
+    return tuple(
+        answers.get(url) or Answer(url=url, reached=False, said=late, proxy=_shown(url, env))
+        for url in wanted
+    )
+
+
+def _public(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _ask(url: str, env: Mapping[str, str], limit_s: float) -> Answer:
+    proxy = proxy_for(url, env)
+    proxies = {urlsplit(url).scheme: proxy} if proxy else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    try:
+        request = urllib.request.Request(url, method="HEAD")  # noqa: S310  (https and http)
+        with opener.open(request, timeout=limit_s) as answer:
+            return _answer(url, env, answer.status, answer.headers)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _answer(url, env, error.code, error.headers)
+    except (OSError, HTTPException, ValueError) as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        return Answer(url=url, reached=False, said=reason, proxy=_shown(url, env))
+
+
+def _answer(url: str, env: Mapping[str, str], status: int, headers: Message) -> Answer:
+    """A host that finds nothing at an address was reached; a proxy that asks who we are was not."""
+    refused = status == http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
+    down = status >= http.HTTPStatus.INTERNAL_SERVER_ERROR
+    return Answer(
+        url=url,
+        reached=not (refused or down),
+        said=f"HTTP {status}",
+        proxy=_shown(url, env),
+        skew_s=_skew(headers.get("Date")),
+    )
+
+
+def _skew(date: str | None) -> float | None:
+    try:
+        return time.time() - email.utils.parsedate_to_datetime(date or "").timestamp()
+    except ValueError:
+        return None
+
+
+def proxy_for(url: str, env: Mapping[str, str]) -> str:
+    """The proxy that the environment names for an address; empty for none.
+
+    Source: as curl and Bazel read http_proxy, https_proxy and no_proxy, in either case.
+    """
+    parts = urlsplit(url)
+    scheme = parts.scheme
+    proxy = env.get(f"{scheme}_proxy") or env.get(f"{scheme}_proxy".upper()) or ""
+    excepted = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    host = parts.netloc.rpartition("@")[2]
+    bypass = urllib.request.proxy_bypass_environment  # type: ignore[attr-defined]  # not in typeshed
+    return "" if bypass(host, {"no": excepted}) else proxy
+
+
+def _shown(url: str, env: Mapping[str, str]) -> str:
+    """A proxy's host and port: its address may hold a password."""
+    proxy = proxy_for(url, env)
+    return urlsplit(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]

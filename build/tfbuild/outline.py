@@ -1,0 +1,87 @@
+"""A plan as text: everything that is decided, and what the work will take. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.jobs import Jobs
+from tfbuild.planning.plan import Estimate, FullRecipe, Plan
+from tfbuild.planning.render import render
+from tfbuild.treebuild.profile import INSTRUMENT
+from tfbuild.upstream import releases
+
+Row = tuple[str, str]
+
+
+def outline(fleet: Fleet, jobs: Jobs, guess: Estimate, templates: Path) -> str:
+    """The plan of a wheel, a row for each thing that is decided."""
+    plan = fleet.first
+    rows = [
+        ("plan", fleet.key[:16]),
+        ("wheel", f"{plan.package} {fleet.version} for Python {plan.python}"),
+        ("scope", plan.scope.value),
+        *(row for each in fleet.plans for row in _target(each)),
+        ("compiler", f"{plan.compiler} {plan.compiler_version}"),
+        ("Bazel", f"{plan.bazel} by bazelisk"),
+        ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
+        *(_kernels(plan) if plan.full_recipe is None else _full(plan, plan.full_recipe, templates)),
+        ("jobs", f"{jobs.count} at once, set by {jobs.limited_by}"),
+        ("time", f"about {talk.duration(guess.seconds)} ({guess.basis})"),
+        ("memory", f"about {talk.size(guess.memory_mb * 1e6)}"),
+        ("disk", f"about {talk.size(guess.disk_mb * 1e6)}"),
+        ("verified", releases.find_release(plan.release).verified),
+    ]
+    return "".join(_row(name, text) for name, text in rows)
+
+
+def _row(name: str, text: str) -> str:
+    first, *rest = text.splitlines() or [""]
+    return f"{name:<9} {first}\n" + "".join(f"{'':<9} {line}\n" for line in rest)
+
+
+def _target(plan: Plan) -> list[Row]:
+    target = plan.target
+    return [
+        ("target", f"{target.spec} ({target.family}, {target.vendor})"),
+        ("flags", " ".join(plan.flags)),
+    ]
+
+
+def _kernels(plan: Plan) -> Iterator[Row]:
+    yield (
+        "stock",
+        plan.stock.name if plan.stock else "none is published for this Python and machine",
+    )
+    yield "kernels", " ".join(unit.name for unit in plan.kernels)
+    yield "command", "bazelisk build //:candidates"
+
+
+def _full(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator[Row]:
+    yield "tested", f"with {releases.find_release(plan.release).compiler}, says TensorFlow"
+    answers = releases.filled(recipe.configure_env, python_bin="PYTHON", clang="CLANG")
+    yield "answers", "\n".join(f"{name}={value}" for name, value in answers)
+    lines = render(plan, templates)["tensorwright.bazelrc"].splitlines()
+    yield "bazelrc", "\n".join(line for line in lines if line and not line.startswith("#"))
+    yield "stages", "\n".join(f"{i}. {what}" for i, what in enumerate(_stages(plan, recipe), 1))
+
+
+def _stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
+    build = f"bazelisk build {' '.join(recipe.options)} {recipe.target}"
+    yield "preflight: memory, disk, compiler, glibc, network, clock"
+    yield f"sources: {plan.sources[0].file.name}, unpacked; what the tree says wins over the table"
+    yield "configure: python configure.py, its questions answered as above"
+    if recipe.training:
+        yield f"instrument: {build} {INSTRUMENT}"
+        yield f"train: the program with sha256 {recipe.training[:16]}, in that wheel's environment"
+    profile = " --fdo_optimize=PROFILE" if recipe.training else ""
+    yield f"build: {build}{profile}"
+    if recipe.wheel_folder:
+        yield f"collect: {recipe.wheel_folder}/*.whl"
+    else:
+        program = f"bazel-bin/{recipe.target.removeprefix('//').replace(':', '/')}"
+        yield f"pack: {program} FOLDER{' --cpu' if plan.package == 'tensorflow-cpu' else ''}"
+    yield f"finish: version {plan.version}, platform tag, tuned.json, a check of the CPU at import"
+    yield "audit, install, try, and into wheels/ with a manifest"

@@ -1,0 +1,139 @@
+"""Container files: an image that builds a wheel, and one that compares it with the stock wheel.
+
+Rendering is pure. Both images start from one pinned Debian and run the commands of any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import jinja2
+
+from tfbuild.errors import CompilerError, PythonError
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import Plan, Scope
+
+# Debian 12 of 2026-08-24, without documentation; an index of images for all machines. Public
+# files of many owners name this digest: MathiasPius/kronform#323 with its date.
+BASE = (
+    "debian:bookworm-20260824-slim"
+    "@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171"
+)
+PYTHON = "3.11"
+"""Debian 12 has no other."""
+# Family and version as they answer → the program that Debian 12 calls so, in a package of its name.
+_COMPILERS = {
+    ("clang", "13.0.1"): "clang-13",
+    ("clang", "14.0.6"): "clang-14",
+    ("clang", "15.0.6"): "clang-15",
+    ("clang", "16.0.6"): "clang-16",
+    ("clang", "19.1.7"): "clang-19",
+    ("gcc", "11.3.0"): "g++-11",
+    ("gcc", "12.2.0"): "g++-12",
+}
+_PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+_FOR_INV = ("ca-certificates", "python3", "python3-venv")
+# A linker, C++ headers, and npm for bazelisk: what `doctor` asks for.
+_FOR_BUILDS = ("binutils", "g++", "npm")
+# Python's headers and patchelf: what the preflight of a full build asks for.
+_FOR_TREES = ("patchelf", "python3-dev")
+
+
+def containers(fleet: Fleet, *, kernels: str, vcpus: int | None, templates: Path) -> dict[str, str]:
+    """File name → text. `kernels` is the choice that the plans were made with; with `vcpus` the
+    lines that run the images give them so many CPUs.
+
+    Raises CompilerError or PythonError for what Debian 12 does not have.
+    """
+    given = contexts(fleet, kernels=kernels, vcpus=vcpus)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  (container files, not HTML)
+        keep_trailing_newline=True,
+    )
+    files = {}
+    for name in ("build.Dockerfile", "compare.Dockerfile"):
+        template = f"containers/{name}.j2"
+        files[name] = environment.get_template(template).render(given[template])
+        ignored = "containers/dockerignore.j2"
+        files[f"{name}.dockerignore"] = environment.get_template(ignored).render(given[ignored])
+    return files
+
+
+def contexts(fleet: Fleet, *, kernels: str, vcpus: int | None) -> dict[str, Mapping[str, object]]:
+    """What each template is given."""
+    plan = fleet.first
+    if plan.python != PYTHON:
+        raise PythonError(
+            f"the containers' Debian has Python {PYTHON}, the plan is for {plan.python}",
+            hint=f"Choose --python {PYTHON}, or build on a machine that has the other",
+        )
+    compiler = _compiler(plan)
+    common: dict[str, object] = {
+        "package": plan.package,
+        "version": fleet.version,
+        "platform": _PLATFORMS[plan.target.family],
+        "base": BASE,
+        "cpus": "" if vcpus is None else f" --cpuset-cpus {_first(vcpus)}",
+    }
+    build: dict[str, object] = {
+        "image": f"tensorwright-build:{plan.release}-{fleet.local}",
+        "packages": sorted({*_FOR_INV, *_FOR_BUILDS, *_packages(plan, compiler)}),
+        "command": ["./inv", *_build_words(fleet, kernels, compiler)],
+    }
+    compare: dict[str, object] = {
+        "image": "tensorwright-compare",
+        "packages": sorted(_FOR_INV),
+        "command": ["./inv", "compare", *(() if vcpus is None else ("--vcpus", str(vcpus)))],
+    }
+    return {
+        "containers/build.Dockerfile.j2": common | build,
+        "containers/compare.Dockerfile.j2": common | compare,
+        "containers/debian.j2": {},
+        "containers/dockerignore.j2": {},
+    }
+
+
+def _first(vcpus: int) -> str:
+    return "0" if vcpus == 1 else f"0-{vcpus - 1}"
+
+
+def _compiler(plan: Plan) -> str:
+    """The plan's compiler as Debian 12 calls it; another version would be another plan."""
+    found = _COMPILERS.get((plan.compiler, plan.compiler_version))
+    if found is None:
+        known = ", ".join(f"{family}@{version}" for family, version in _COMPILERS)
+        raise CompilerError(
+            f"the containers' Debian has no {plan.compiler} {plan.compiler_version}",
+            hint=f"Name one of these with --compiler: {known}",
+        )
+    return found
+
+
+def _packages(plan: Plan, compiler: str) -> tuple[str, ...]:
+    if plan.scope is Scope.KERNELS:
+        return (compiler,)
+    family, _, number = compiler.rpartition("-")
+    # lld links what --lto makes, llvm-profdata reads what --pgo measured.
+    llvm = (f"lld-{number}", f"llvm-{number}") if family == "clang" else ()
+    return (compiler, *llvm, *_FOR_TREES)
+
+
+def _build_words(fleet: Fleet, kernels: str, compiler: str) -> tuple[str, ...]:
+    """The options that make these plans again: `native` is resolved, defaults are written out."""
+    plan = fleet.first
+    recipe = plan.full_recipe
+    return (
+        "build",
+        *("--scope", plan.scope.value),
+        *("--arch", ",".join(fleet.targets)),
+        *("--release", plan.release),
+        *("--package", plan.package),
+        *("--python", plan.python),
+        *("--compiler", compiler),
+        *(("--kernels", kernels) if recipe is None else ()),
+        *(("--lto",) if recipe is not None and recipe.lto else ()),
+    )

@@ -1,0 +1,40 @@
+"""python -P -m tfbuild.probe.whole ANSWER: a full build as its user meets it.
+
+Writes one JSON object: the version, where it was imported from, the sum of 512 x 512 ones, and the
+losses of two steps of a small Keras model, where the package has Keras.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+SIDE = 512
+
+
+def main(answer: Path) -> None:
+    import tensorflow as tf  # noqa: PLC0415
+
+    found = {
+        "version": tf.__version__,
+        "file": tf.__file__,
+        "sum": float(tf.reduce_sum(tf.ones([SIDE, SIDE]))),
+        "losses": losses(tf) if hasattr(tf, "keras") else [],
+    }
+    answer.write_text(json.dumps(found), encoding="utf-8")
+
+
+def losses(tf: Any) -> list[float]:  # noqa: ANN401
+    """Of a dense layer that learns to add, after each of two epochs of one batch."""
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    x = tf.reshape(tf.range(32.0), (8, 4)) / 32
+    y = tf.reduce_sum(x, axis=1, keepdims=True)
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    return [float(loss) for loss in history.history["loss"]]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

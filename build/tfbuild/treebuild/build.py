@@ -1,0 +1,258 @@
+"""From a plan to a wheel that was built from nothing: the full scope, stage after stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.auditing import audit
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.errors import VendorError
+from tfbuild.kernelbuild import pool
+from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.machine.memory import Budget
+from tfbuild.packing import tuned
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import Plan
+from tfbuild.records import load, save
+from tfbuild.remote import caches, headers, toolchain
+from tfbuild.remote.caches import Remote
+from tfbuild.settings import Places
+from tfbuild.tools import environment
+from tfbuild.tools.bazel import Bazel
+from tfbuild.tools.requirement import Exact
+from tfbuild.treebuild import compiling, finish, profile, site
+from tfbuild.treebuild.compiling import Call, compile_wheel
+from tfbuild.treebuild.site import Site
+from tfbuild.treebuild.stages import stage
+from tfbuild.upstream import source
+from tfbuild.upstream.download import sha256_of
+from tfbuild.vendoring import declarations, vendor, vendored
+from tfbuild.vendoring.vendored import Lock
+from tfbuild.watching.attempt import Attempt
+
+COURSE = "course.json"
+"""How the build of the wheel went: its attempts, and what each met."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What a person chose beside the plan.
+
+    `tree` is a checkout, `source` an archive, `vendored` a folder that `invoke vendor` made.
+    `training` is the program of the plan's `training`. `requirements` is the text of the wheel's
+    locked dependencies; None for those of the release.
+    """
+
+    budget: Budget
+    tree: Path | None = None
+    source: Path | None = None
+    vendored: Path | None = None
+    remote: Remote = field(default_factory=Remote)
+    training: Path | None = None
+    defines: tuple[str, ...] = ()
+    auto_fix: bool = False
+    requirements: str | None = None
+
+
+def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Built:
+    """Make the wheel, or find it finished. Stages that an earlier run has ended are not run again,
+    and Bazel goes on where it was.
+
+    Raises whatever a stage raises; the pool gets a whole wheel or nothing.
+    """
+    finished = pool.find(Fleet(plans=(plan,)), places)
+    if finished is not None:
+        talk.note(f"{finished.wheel.name} is already built")
+        return finished
+    if order.training:
+        profile.need(compiler)
+    lock = _checked(plan, order.vendored)
+    needs = _requirements(plan, order, places)
+    ground = _ready(plan, compiler, order, needs, lock, places)
+    caches.check(order.remote, ground.bazel)
+    if lock:
+        declarations.pin(ground.tree.folder, lock.first_use)
+    with headers.private_rc(order.remote.headers, places.cache / "bazel-closed") as secrets:
+        call = _call(ground, order, lock, secrets)
+        learned = _learned(ground, call, order, needs)
+        raw = _compiled(ground, call, order, learned)
+    return _admitted(ground, raw, learned, needs)
+
+
+def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: Places) -> Lock:
+    """A vendor folder with all that this plan's build fetches. Raises as `build`, VendorError."""
+    ground = _ready(plan, compiler, order, _requirements(plan, order, places), None, places)
+    archive = None if order.tree else source.fetch_source(plan.sources, places, order.source)
+    return vendor.vendor(
+        folder,
+        ground.tree.folder,
+        (ground.recipe.target,),
+        release=plan.release,
+        found=ground.bazel,
+        options=ground.options,
+        startup=(f"--bazelrc={ground.rc}",),
+        source=archive,
+        python=ground.python,
+        archives=declarations.declared(ground.tree.folder).archives,
+        places=places,
+    )
+
+
+def _ready(
+    plan: Plan,
+    compiler: Compiler,
+    order: Order,
+    needs: str,
+    lock: Lock | None,
+    places: Places,
+) -> Site:
+    """The tree of an order, ready for Bazel."""
+    return site.prepare(
+        plan,
+        compiler,
+        python=environment.create_bare(python=plan.python, requirements=needs, places=places),
+        given_tree=order.tree,
+        given_source=order.source or _source_in(order.vendored, lock),
+        found=_bazel(order, lock, places),
+        places=places,
+    )
+
+
+def _checked(plan: Plan, folder: Path | None) -> Lock | None:
+    """The lock of a vendor folder that is whole and for this plan. Raises VendorError."""
+    if folder is None:
+        return None
+    with talk.step(f"check every file of {folder}"):
+        lock = vendored.check(folder)
+    if lock.release != plan.release:
+        raise VendorError(
+            f"{folder} was made for TensorFlow {lock.release}, the plan is for {plan.release}",
+            hint=f"Make another with: invoke vendor --release {plan.release}",
+        )
+    return lock
+
+
+def _call(site: Site, order: Order, lock: Lock | None, secrets: tuple[str, ...]) -> Call:
+    disk = site.places.cache / "bazel-disk-cache"
+    identity = toolchain.toolchain_of(site.compiler)
+    folder = order.vendored
+    return Call(
+        name="build",
+        startup=secrets,
+        options=(
+            *caches.options(order.remote, site.bazel.version, disk),
+            *toolchain.key_options(identity, order.remote),
+            *(vendored.options(folder, lock) if folder and lock else ()),
+        ),
+        budget=order.budget,
+        disk=disk,
+        shared=bool(order.remote.addresses),
+        secret=order.remote.headers,
+        auto_fix=order.auto_fix,
+    )
+
+
+def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
+    """What clang reads of a training run; None for a plan without one."""
+    program = order.training
+    if program is None:
+        return None
+
+    def work() -> Path:
+        instrumented = replace(
+            call, name="instrumented", options=(*call.options, profile.INSTRUMENT)
+        )
+        raw = compile_wheel(site, instrumented, _first(order)).wheel
+        arm = environment.create_locked(
+            raw, python=site.plan.python, requirements=needs, places=site.places
+        )
+        folder = site.folder / "profiles"
+        with talk.step(f"train with {program.name}"):
+            profile.train(arm, program, folder)
+        environment.discard(sha256_of(raw), site.places)
+        return profile.merge(folder, site.compiler, site.folder / "learned.profdata")
+
+    return stage(site.folder, "profile", _inputs(site, order), work)
+
+
+def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Path:
+    """The wheel as TensorFlow's tools left it, with a record of how its build went beside it."""
+    if learned is not None:
+        call = replace(call, options=(*call.options, profile.use(learned)))
+
+    def work() -> Path:
+        made = compile_wheel(site, call, _first(order))
+        save(site.folder / COURSE, made)
+        return made.wheel
+
+    if not site.source_sha256:  # (a checkout may have changed since: Bazel knows)
+        return work()
+    return stage(site.folder, "compile", _inputs(site, order, learned), work)
+
+
+def _first(order: Order) -> Attempt:
+    return Attempt(jobs=order.budget.jobs, defines=order.defines)
+
+
+def _inputs(site: Site, order: Order, *files: Path | None) -> object:
+    """What decides the result of a stage."""
+    toolchain_key = toolchain.toolchain_of(site.compiler).identity
+    hashes = [sha256_of(file) for file in files if file]
+    return [site.plan.key, site.recipe, site.source_sha256, order.defines, toolchain_key, hashes]
+
+
+def _admitted(site: Site, raw: Path, learned: Path | None, needs: str) -> Built:
+    """The wheel in the pool: with its identity, audited, installed and tried."""
+    plan, places = site.plan, site.places
+    licence = site.tree.folder / "LICENSE"
+    with talk.step("finish the wheel"):
+        fresh = finish.finish(
+            raw,
+            plan,
+            places=places,
+            bazel=site.bazel.version,
+            source_sha256=site.source_sha256,
+            licence=licence.read_bytes() if licence.is_file() else b"",
+            profile_sha256=sha256_of(learned) if learned else "",
+        )
+    with talk.step("audit"):
+        audit.judge(audit.audit(fresh, places=places))
+    with talk.step("install the wheel and try it"):
+        found = finish.try_out(fresh, plan, requirements=needs, cpu=read_cpu(), places=places)
+    course = load(site.folder / COURSE, schema=compiling.SCHEMA)
+    facts = tuned.read_tuned(fresh)
+    assert facts is not None  # noqa: S101  (finish has just written it)
+    assert facts.tree is not None  # noqa: S101
+    size = sum(each.size for each in facts.tree.libraries.values())
+    return pool.admit(
+        fresh,
+        Fleet(plans=(plan,)),
+        (Part(target=plan.target.spec, size=size),),
+        places,
+        smoke=found,
+        course=course,
+        differences=site.differences,
+    )
+
+
+def _bazel(order: Order, lock: Lock | None, places: Places) -> Bazel | None:
+    """The vendored Bazel; None for the one that the tree asks for."""
+    return vendored.bazel_of(order.vendored, lock, places) if order.vendored and lock else None
+
+
+def _source_in(folder: Path | None, lock: Lock | None) -> Path | None:
+    """The release's archive in a vendor folder."""
+    if folder is None or lock is None:
+        return None
+    found = [item.path for item in lock.files if item.path.startswith("sources/")]
+    return folder / found[0] if found else None
+
+
+def _requirements(plan: Plan, order: Order, places: Places) -> str:
+    if order.requirements is not None:
+        return order.requirements
+    exact = Exact(name=plan.package, version=plan.release)
+    return environment.needs_of(exact, python=plan.python, places=places)

@@ -1,0 +1,201 @@
+"""How a tree differs from the release table, and the plan's recipe as the tree wants it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from packaging.version import Version
+
+from tfbuild.planning.plan import FullRecipe
+from tfbuild.treebuild.tree import HOST_FLAG, PIP_PACKAGE, Tree
+from tfbuild.upstream.releases import Release
+
+# What we write ourselves: .bazelrc.user, and through configure.py .tf_configure.bazelrc.
+_OWN_CONFIGS = frozenset({"opt", "tensorwright"})
+_FIRST_WITHOUT_HOST_FLAG = Version("6")  # (easybuild-easyblocks, tensorflow.py)
+# Since 2.21 a tree compiles with a Clang that it downloads; with this config, with the machine's.
+_LOCAL_TOOLCHAIN = "clang_local"
+
+
+class Weight(StrEnum):
+    INFORMATION = "information"
+    ADAPTED = "adapted"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """One thing that the table and the tree say differently. `advice` is for a person."""
+
+    what: str
+    table: str
+    tree: str
+    weight: Weight
+    advice: str
+
+
+def differences(
+    tree: Tree, release: Release, recipe: FullRecipe, *, bazel: str
+) -> tuple[Difference, ...]:
+    """Where the tree is not as the table says, or not as the recipe needs it; `bazel` is the one
+    that will run. With a fatal one the build must not begin; `adapted` sees to the adapted ones."""
+    return (
+        *_release_differs(tree, release),
+        *_bazel_differs(tree, release, bazel),
+        *_target_differs(tree, recipe),
+        *_host_flags_differ(tree, release),
+        *_configs_differ(tree, release, recipe),
+        *_variables_differ(tree, release, recipe),
+    )
+
+
+def _release_differs(tree: Tree, release: Release) -> Iterator[Difference]:
+    if tree.release != release.version:
+        yield Difference(
+            what="release",
+            table=release.version,
+            tree=tree.release,
+            weight=Weight.FATAL,
+            advice=f"Plan with --release {tree.release} if the table has it, or pass another tree",
+        )
+
+
+def _bazel_differs(tree: Tree, release: Release, bazel: str) -> Iterator[Difference]:
+    if tree.bazel != release.bazel:
+        yield Difference(
+            what=".bazelversion",
+            table=release.bazel,
+            tree=tree.bazel or "none",
+            weight=Weight.ADAPTED if tree.bazel else Weight.INFORMATION,
+            advice=f"Bazel {bazel} will be used",
+        )
+    if not release.accepts_bazel(bazel):
+        oldest, newest = release.bazel_range
+        yield Difference(
+            what="Bazel that is here",
+            table=f"{oldest} to {newest}",
+            tree=f"to be built with {bazel}",
+            weight=Weight.INFORMATION,
+            advice="Nobody is known to have built this release with it",
+        )
+    if tree.bazel_limits and not _within(tree.bazel_limits, bazel):
+        oldest, newest = tree.bazel_limits
+        yield Difference(
+            what="Bazel that configure.py accepts",
+            table=bazel,
+            tree=f"{oldest} to {newest}",
+            weight=Weight.FATAL,
+            advice=f"Use Bazel {tree.bazel or oldest}",
+        )
+
+
+def _within(limits: tuple[str, str], version: str) -> bool:
+    oldest, newest = map(Version, limits)
+    return oldest <= Version(version) <= newest
+
+
+def _target_differs(tree: Tree, recipe: FullRecipe) -> Iterator[Difference]:
+    if tree.wheel_target != recipe.target:
+        yield Difference(
+            what="wheel target",
+            table=recipe.target,
+            tree=tree.wheel_target or "none",
+            weight=Weight.ADAPTED if tree.wheel_target else Weight.FATAL,
+            advice="The tree's is built"
+            if tree.wheel_target
+            else f"{PIP_PACKAGE}/BUILD makes no wheel: pass another tree",
+        )
+
+
+def _host_flags_differ(tree: Tree, release: Release) -> Iterator[Difference]:
+    if tree.shares_host_flags != release.distinct_host:
+        said = {True: "compiled for the target", False: "compiled for this machine"}
+        yield Difference(
+            what="tools that run during the build",
+            table=said[release.distinct_host],
+            tree=said[tree.shares_host_flags],
+            weight=Weight.ADAPTED,
+            advice="They are compiled for this machine",
+        )
+
+
+def _configs_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Iterator[Difference]:
+    named = {option.partition("=")[2] for option in recipe.options if _is_config(option)}
+    needed = named - _OWN_CONFIGS
+    for name in sorted(needed - tree.configs):
+        yield Difference(
+            what=f"--config={name}",
+            table="named by the plan",
+            tree="not defined",
+            weight=Weight.FATAL,
+            advice="Bazel refuses a config that no .bazelrc defines: plan without it",
+        )
+    for name in sorted(set(release.configs) - tree.configs - needed):
+        yield Difference(
+            what=f"--config={name}",
+            table="defined",
+            tree="not defined",
+            weight=Weight.INFORMATION,
+            advice="The plan does not name it",
+        )
+    if _LOCAL_TOOLCHAIN in tree.configs - needed:
+        yield Difference(
+            what="C++ toolchain",
+            table="the machine's",
+            tree="downloaded",
+            weight=Weight.ADAPTED,
+            advice=f"The machine's is used: --config={_LOCAL_TOOLCHAIN}",
+        )
+
+
+def _is_config(option: str) -> bool:
+    return option.startswith("--config=")
+
+
+def _variables_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Iterator[Difference]:
+    answers = dict(recipe.configure_env)
+    for name in sorted(answers.keys() - tree.variables):
+        yield Difference(
+            what=name,
+            table=answers[name],
+            tree="unknown to configure.py",
+            weight=Weight.ADAPTED,
+            advice="It has no effect in this tree, and is left out",
+        )
+    for name in sorted(tree.questions - answers.keys() - set(release.unasked)):
+        yield Difference(
+            what=name,
+            table="no answer",
+            tree="configure.py asks for it",
+            weight=Weight.INFORMATION,
+            advice="configure.py reads an empty answer, and takes its default",
+        )
+    for name, value in recipe.repo_env:
+        if name not in tree.repo_env:
+            yield Difference(
+                what=name,
+                table=value,
+                tree="read by no .bzl file",
+                weight=Weight.INFORMATION,
+                advice="It has no effect in this tree",
+            )
+
+
+def adapted(recipe: FullRecipe, tree: Tree, bazel: str) -> FullRecipe:
+    """The recipe as this tree wants it, for this Bazel. The tree has a wheel target."""
+    options = [option for option in recipe.options if not option.startswith(HOST_FLAG)]
+    local = f"--config={_LOCAL_TOOLCHAIN}"
+    if _LOCAL_TOOLCHAIN in tree.configs and local not in options:
+        options.insert(0, local)
+    if tree.shares_host_flags and Version(bazel) < _FIRST_WITHOUT_HOST_FLAG:
+        options.insert(0, f"{HOST_FLAG}=true")
+    return dataclasses.replace(
+        recipe,
+        target=tree.wheel_target,
+        wheel_folder=tree.wheel_folder,
+        options=tuple(options),
+        configure_env=tuple(pair for pair in recipe.configure_env if pair[0] in tree.variables),
+    )

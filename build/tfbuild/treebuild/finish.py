@@ -1,0 +1,182 @@
+"""From the wheel that TensorFlow's own build leaves to one that says what it is, and is tried."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tfbuild.auditing import libraries, manylinux
+from tfbuild.auditing.libraries import Facts, Member
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import AgreementError, CommandError, HostError, WheelError
+from tfbuild.kernelbuild.admission import probe_env
+from tfbuild.packing import notices, repack, sbom, tuned
+from tfbuild.packing.tuned import Tree, TreeLibrary, Tuned
+from tfbuild.packing.wheel import opened
+from tfbuild.planning import guard
+from tfbuild.planning.plan import Plan, Scope
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools import environment
+from tfbuild.tools.environment import Environment
+
+_TRY_S = 600.0
+_ONES = 512.0 * 512.0  # what tfbuild.probe.whole adds up
+_REFUSAL = "ImportError: this TensorFlow cannot run here"
+
+
+def finish(
+    raw: Path,
+    plan: Plan,
+    *,
+    places: Places,
+    bazel: str,
+    source_sha256: str,
+    licence: bytes = b"",
+    profile_sha256: str = "",
+) -> Path:
+    """The wheel `raw` with its own version, platform, guard and papers, in the plan's work folder.
+
+    `bazel` is the version that built it, `licence` the tree's LICENSE, for a raw wheel without one.
+    The platform is the oldest that the libraries keep to: without any it stays linux_x86_64, which
+    pip installs anywhere on Linux and public indexes refuse. Raises WheelError, DiskError.
+    """
+    every = libraries.members(raw)
+    own = libraries.libraries_of(every)
+    if not own:
+        raise WheelError(f"{raw.name} has no library", hint="Bazel built another target")
+    shown = libraries.facts_of(raw, own, places.cache / "census")
+    facts = Tuned(
+        scope=Scope.FULL,
+        key=plan.key,
+        release=plan.release,
+        compiler=f"{plan.compiler} {plan.compiler_version}",
+        bazel=bazel,
+        tree=_tree(plan, own, shown, profile_sha256),
+        source_sha256=source_sha256,
+        stock_sha256=plan.stock.sha256 if plan.stock else "",
+    )
+    add: dict[str, Path | bytes] = {**guard.whole_files(plan.target, plan.required)}
+    return repack.repack(
+        raw,
+        local=plan.local,
+        platform=_platform(plan, shown),
+        add=add,
+        edit={guard.INIT: guard.guarded},
+        out_dir=places.work / plan.key[:16] / "wheel",
+        dist_info_files=_papers(facts, plan, raw, added=(*add,), licence=licence),
+    )
+
+
+def _tree(
+    plan: Plan, own: Mapping[str, Member], shown: Mapping[str, Facts], profile_sha256: str
+) -> Tree:
+    recipe = plan.full_recipe
+    assert recipe is not None  # noqa: S101  (a plan of scope full has one)
+    options = {
+        "lto": "thin" if recipe.lto else "",
+        "training": recipe.training,
+        "profile_sha256": profile_sha256,
+    }
+    return Tree(
+        name=plan.target.local,
+        target=plan.target.spec,
+        plan_key=plan.key,
+        required_features=plan.required,
+        flags=plan.flags,
+        options={name: value for name, value in options.items() if value},
+        libraries={
+            file: TreeLibrary(
+                size=own[file].size,
+                sha256=own[file].sha256,
+                floors=shown[file].floors,
+                census=shown[file].census,
+            )
+            for file in sorted(own)
+        },
+    )
+
+
+def _platform(plan: Plan, shown: Mapping[str, Facts]) -> str:
+    demands = {PurePosixPath(file).name: (f.floors, f.needed) for file, f in shown.items()}
+    return manylinux.platform_for(plan.target.family, demands)
+
+
+def _papers(
+    facts: Tuned, plan: Plan, raw: Path, *, added: tuple[str, ...], licence: bytes
+) -> dict[str, bytes]:
+    """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
+    assert facts.tree is not None  # noqa: S101  (finish has just made it)
+    with opened(raw) as archive:
+        names = frozenset(archive.namelist())
+    papers: dict[str, bytes] = {}
+    if not notices.has_licence(names):
+        if not licence:
+            raise WheelError(
+                f"{raw.name} does not hold TensorFlow's LICENSE, and the tree has none",
+                hint="Without it, it must not be passed on",
+            )
+        papers[notices.LICENCE] = licence
+    sources = (pin.file for pin in plan.sources)
+    found = (file.name for file in sources if file.sha256 == facts.source_sha256)
+    source = next(found, "a source tree of the user's own")
+    ours = (*papers, tuned.FILE, sbom.FILE, notices.FILE)
+    return papers | {
+        tuned.FILE: facts.to_bytes(),
+        sbom.FILE: sbom.whole_document(
+            facts, facts.tree, package=plan.package, version=plan.version, source=source
+        ),
+        notices.FILE: notices.whole_statement(
+            facts,
+            facts.tree,
+            version=plan.version,
+            source_file=source,
+            added=[*added, *(f"*.dist-info/{name}" for name in ours)],
+            own=notices.THIRD_PARTY in names,
+        ),
+    }
+
+
+def try_out(
+    wheel: Path, plan: Plan, *, requirements: str, cpu: Cpu, places: Places
+) -> dict[str, Any]:
+    """Install the wheel and use it: what tfbuild.probe.whole answers.
+
+    `requirements` is the text of the locked dependencies. On a CPU that lacks what the wheel needs,
+    it must refuse to be imported, and the answer is {"refused": [features]}. Raises AgreementError,
+    HostError, and what environment.create_locked does.
+    """
+    arm = environment.create_locked(
+        wheel, python=plan.python, requirements=requirements, places=places
+    )
+    facts = tuned.read_tuned(wheel)
+    assert facts is not None  # noqa: S101  (finish has just made it)
+    return probe(arm, tuned.lacking(facts, cpu), places.work / plan.key[:16])
+
+
+def probe(
+    arm: Environment, absent: tuple[str, ...], folder: Path, launcher: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """What tfbuild.probe.whole finds in an environment. `absent` are the features that the wheel
+    needs and the CPU has not; `launcher` goes before the interpreter, as an emulator does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    answer = folder / "whole.json"
+    answer.unlink(missing_ok=True)
+    words: list[str | Path] = [*launcher, arm.python, "-P", "-m", "tfbuild.probe.whole", answer]
+    try:
+        run(words, env=probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
+    except CommandError as error:
+        if absent and _REFUSAL in error.last_line:
+            return {"refused": list(absent)}
+        raise HostError(f"{arm.wheel.name} does not run here: {error.message}") from error
+    if absent:
+        raise HostError(f"{arm.wheel.name} was imported on a CPU without {', '.join(absent)}")
+    found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    if found["sum"] != _ONES:
+        raise AgreementError(f"{arm.wheel.name} adds up {_ONES:.0f} ones to {found['sum']}")
+    if not all(math.isfinite(loss) for loss in found["losses"]):
+        raise AgreementError(f"{arm.wheel.name} trains to losses of {found['losses']}")
+    return found

@@ -1,0 +1,90 @@
+"""Profile-guided optimisation: the run of an instrumented wheel, and what clang learns of it.
+
+https://clang.llvm.org/docs/UsersManual.html#profiling-with-instrumentation; the Bazel options are
+--fdo_instrument and --fdo_optimize.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.errors import BuildError, CommandError, ToolError
+from tfbuild.run import run
+from tfbuild.tools.environment import Environment
+
+INSTRUMENT = "--fdo_instrument=/nonexistent"
+"""The folder is written into the code; LLVM_PROFILE_FILE says at run time where profiles go."""
+_TRAINING_S = 6 * 3600.0
+_LINK_S = 60.0
+
+
+def use(profile: Path) -> str:
+    return f"--fdo_optimize={profile}"
+
+
+def need(compiler: Compiler) -> None:
+    """Raises ToolError for what an instrumented build would miss in the end."""
+    merger(compiler)
+    # clang's own runtime is a library that Debian has in a package of its own.
+    words = ("-fprofile-generate", "-shared", "-x", "c", "/dev/null", "-o", "/dev/null")
+    if run([compiler.path, *words], check=False, timeout_s=_LINK_S).returncode:
+        major = compiler.version.partition(".")[0]
+        raise ToolError(
+            f"{compiler.path.name} has no profile runtime, and --pgo needs it",
+            hint=f"Run: apt-get install libclang-rt-{major}-dev",
+        )
+
+
+def merger(compiler: Compiler) -> Path:
+    """The llvm-profdata of the same LLVM as the compiler: another cannot read its profiles.
+
+    Raises ToolError.
+    """
+    major = compiler.version.partition(".")[0]
+    beside = compiler.path.resolve().with_name("llvm-profdata")
+    found = shutil.which(f"llvm-profdata-{major}") or (str(beside) if beside.is_file() else None)
+    if found is None:
+        raise ToolError(
+            f"llvm-profdata of LLVM {major} is missing, and --pgo needs it",
+            hint=f"Run: apt-get install llvm-{major}",
+        )
+    return Path(found)
+
+
+def train(arm: Environment, program: Path, folder: Path) -> None:
+    """Run the training program on the instrumented wheel. Its profiles land in `folder`.
+
+    Raises CommandError when it fails, BuildError when it leaves no profile.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    env = os.environ | {"LLVM_PROFILE_FILE": f"{folder}/%p-%m.profraw"}
+    run(
+        [arm.python, program],
+        env=env,
+        log=folder.with_suffix(".log"),
+        timeout_s=_TRAINING_S,
+    )
+    if not any(folder.glob("*.profraw")):
+        raise BuildError(
+            f"{program.name} ran and left no profile",
+            hint="Let it import the TensorFlow of its interpreter, and end by itself",
+        )
+
+
+def merge(folder: Path, compiler: Compiler, profile: Path) -> Path:
+    """All profiles of a training run as the one file that clang reads."""
+    raw = sorted(folder.glob("*.profraw"))
+    part = profile.with_suffix(".part")
+    try:
+        run([merger(compiler), "merge", f"--output={part}", *raw], timeout_s=3600)
+    except CommandError as error:
+        found = re.search(r"(?m)^.*(?:error|warning): (.+)$", error.message)
+        said = found[1] if found else error.last_line
+        raise BuildError(f"the profiles could not be merged: {said}") from error
+    part.replace(profile)
+    return profile

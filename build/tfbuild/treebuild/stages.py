@@ -1,0 +1,51 @@
+"""Stages of long work: each is done once for its inputs, and found again after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.errors import RecordError
+from tfbuild.records import key_of, load, read, save
+from tfbuild.upstream.download import sha256_of
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A stage that has ended: the key of its inputs, and the file that it left with its bytes."""
+
+    schema: int = SCHEMA
+    key: str
+    file: str
+    sha256: str
+
+
+def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> Path:
+    """The file that `make` writes somewhere below `folder`, made now or by an earlier run.
+
+    It is made again when `inputs` are others, or when the file is gone or has other bytes.
+    """
+    record, key = folder / f"{name}.done.json", key_of(inputs)
+    done = _earlier(record)
+    if done is not None and done.key == key:
+        path = folder / done.file
+        if path.is_file() and sha256_of(path) == done.sha256:
+            talk.note(f"{name}: done by an earlier run")
+            return path
+    record.unlink(missing_ok=True)
+    with talk.step(name):
+        path = make()
+    save(record, Done(key=key, file=str(path.relative_to(folder)), sha256=sha256_of(path)))
+    return path
+
+
+def _earlier(record: Path) -> Done | None:
+    """None where no run has ended here, or its record is torn."""
+    with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
+        return read(Done, load(record, schema=SCHEMA))
+    return None

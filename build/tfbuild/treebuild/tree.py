@@ -1,0 +1,300 @@
+"""The tree in hand: what its own files say about building it.
+
+Nothing in the tree is run. What decides is read from .bazelversion, .bazelrc and what it imports,
+configure.py, tensorflow/tools/pip_package and the .bzl files of the tree's repositories.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from packaging.version import InvalidVersion, Version
+
+from tfbuild import talk
+from tfbuild.errors import TreeError
+
+PIP_PACKAGE = "tensorflow/tools/pip_package"
+_RULE = f"//{PIP_PACKAGE}:wheel"
+_PROGRAM = f"//{PIP_PACKAGE}:build_pip_package"
+# Where the rule leaves the wheel: tensorflow/tools/pip_package/utils/tf_wheel.bzl.
+_RULES_FOLDER = f"bazel-bin/{PIP_PACKAGE}/wheel_house"
+
+# Commands of an rc file whose lines `bazel build` reads (Bazel's documentation, "bazelrc").
+_FOR_BUILD = frozenset({"always", "build", "common"})
+_OFF = frozenset({"0", "false", "no"})
+HOST_FLAG = "--distinct_host_configuration"
+# The functions of configure.py that ask a person when the environment does not answer.
+_ASKING = frozenset(
+    {
+        "get_from_env_or_user_or_default",
+        "get_var",
+        "prompt_loop_or_load_from_env",
+        "set_action_env_var",
+        "set_build_var",
+    }
+)
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|CC|CXX")
+_QUOTED = re.compile(r"""["']([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)["']""")
+_LARGEST = 4_000_000
+"""Bytes; the largest of these files in any release has less than a tenth of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """What a source tree says of itself.
+
+    `bazel` and `wheel_target` are empty where the tree does not say; `bazel_limits` are those that
+    configure.py enforces, if it does. `configs` are the names that `bazel build --config` knows,
+    `wheel_options` what build_pip_package understands. `variables` stand in configure.py, which
+    asks for `questions` when the environment is silent; `repo_env` are the names that the tree's
+    repository rules can read.
+    """
+
+    folder: Path
+    release: str
+    bazel: str
+    bazel_limits: tuple[str, str] | None
+    configs: frozenset[str]
+    shares_host_flags: bool
+    wheel_target: str
+    wheel_folder: str
+    wheel_options: frozenset[str]
+    variables: frozenset[str]
+    questions: frozenset[str]
+    repo_env: frozenset[str]
+
+
+def read_tree(folder: Path) -> Tree:
+    """Raises TreeError for what is no TensorFlow tree, or one whose files cannot be understood."""
+    read = functools.partial(_read, folder)
+    rc = _needed(folder, ".bazelrc")
+    configure = _needed(folder, "configure.py")
+    build = _needed(folder, f"{PIP_PACKAGE}/BUILD")
+    lines = tuple(rc_lines(rc, functools.partial(_imported, folder)))
+    program = read(f"{PIP_PACKAGE}/build_pip_package.sh") or ""
+    script = read(f"{PIP_PACKAGE}/build_pip_package.py") or ""
+    target = wheel_target(build)
+    names, questions, limits = questioned(configure)
+    return Tree(
+        folder=folder,
+        release=_release(read),
+        bazel=bazel_version(read(".bazelversion") or ""),
+        bazel_limits=limits,
+        configs=configs(lines),
+        shares_host_flags=shares_host_flags(lines),
+        wheel_target=target,
+        wheel_folder=_RULES_FOLDER if target == _RULE else "",
+        wheel_options=wheel_options(program + script),
+        variables=names,
+        questions=questions,
+        repo_env=_repo_env(folder),
+    )
+
+
+def _needed(folder: Path, name: str) -> str:
+    text = _read(folder, name)
+    if text is None:
+        raise TreeError(
+            f"{folder} is no TensorFlow source tree: it has no {name}",
+            hint="Pass the folder that holds configure.py and .bazelrc with --tree",
+        )
+    if not text.strip():
+        raise TreeError(f"{folder / name} is empty", hint="Unpack the sources anew")
+    return text
+
+
+def _read(folder: Path, name: str) -> str | None:
+    """The text of a file, None where there is none. Raises TreeError for what is no text of ours:
+    a link out of the tree, bytes that are not UTF-8, a NUL, a huge file."""
+    path = folder / name
+    try:
+        if not path.resolve(strict=True).is_relative_to(folder.resolve()):
+            raise TreeError(f"{path} is a link out of the tree")
+        if not path.is_file():
+            return None
+        if path.stat().st_size > _LARGEST:
+            raise TreeError(f"{path} has {talk.size(path.stat().st_size)}: it is not TensorFlow's")
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise TreeError(f"{path} is not UTF-8 from byte {error.start} on") from error
+    except (OSError, RuntimeError) as error:  # (RuntimeError: a link that leads to itself)
+        raise TreeError(f"{path} cannot be read: {error}") from error
+    if "\0" in text:
+        raise TreeError(f"{path} is binary: it has a NUL at character {text.index(chr(0))}")
+    return text
+
+
+def _release(read: Callable[[str], str | None]) -> str:
+    """2.14.1, from the first file that says it: tf_version.bzl since 2.20, setup.py before."""
+    for name, pattern in (
+        ("tensorflow/tf_version.bzl", r'^TF_VERSION *= *"([^"]+)"'),
+        (f"{PIP_PACKAGE}/setup.py", r"^_VERSION *= *['\"]([^'\"]+)['\"]"),
+    ):
+        if found := re.search(pattern, read(name) or "", re.MULTILINE):
+            return found[1]
+    raise TreeError(
+        f"the tree names no release: neither tensorflow/tf_version.bzl nor {PIP_PACKAGE}/setup.py"
+        " has one"
+    )
+
+
+def bazel_version(text: str) -> str:
+    """The version in .bazelversion, whose first line counts; comments may follow it."""
+    first = text.strip().partition("\n")[0].strip()
+    return _version(first, ".bazelversion") if first else ""
+
+
+def _version(text: str, name: str) -> str:
+    try:
+        Version(text)
+    except InvalidVersion:
+        raise TreeError(f"{name} names no version of Bazel: {text[:40]}") from None
+    return text
+
+
+def rc_lines(
+    text: str, imported: Callable[[str, bool], str | None], within: tuple[str, ...] = (".bazelrc",)
+) -> Iterator[tuple[str, ...]]:
+    """Every line of an rc file and of those that it imports, as words, in Bazel's order.
+
+    `imported` gives the text of a file by its name, and is told whether it must exist. Raises
+    TreeError for a file that imports itself.
+    """
+    for line in text.replace("\\\n", "").split("\n"):
+        words = tuple(_words(line))
+        if words[:1] in {("import",), ("try-import",)} and len(words) > 1:
+            name = PurePosixPath(words[1].removeprefix("%workspace%/")).as_posix()
+            if name in within:
+                raise TreeError(f"{name} imports itself through {' and '.join(within)}")
+            inner = imported(name, words[0] == "import")
+            if inner is not None:
+                yield from rc_lines(inner, imported, (*within, name))
+        elif words:
+            yield words
+
+
+def _words(line: str) -> Iterator[str]:
+    """Quotes group, but no name that is looked for has any: they are only taken off."""
+    for word in line.split():
+        if word.startswith("#"):
+            return
+        yield word.strip("\"'")
+
+
+def _imported(folder: Path, name: str, needed: bool) -> str | None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        return None  # (of the machine, not of the tree)
+    text = _read(folder, name)
+    if text is None and needed:
+        raise TreeError(f".bazelrc imports {name}, which the tree does not have")
+    return text
+
+
+def configs(lines: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    """The names that `bazel build --config=NAME` finds in these lines."""
+    heads = (words[0].partition(":") for words in lines)
+    return frozenset(name for command, _, name in heads if command in _FOR_BUILD and name)
+
+
+def shares_host_flags(lines: Iterable[tuple[str, ...]]) -> bool:
+    """Whether tools that run during the build are compiled with the target's flags on Linux. The
+    last of several lines counts."""
+    shared = False
+    for command, *flags in lines:
+        if command in {"build", "common", "build:linux", "common:linux"}:
+            for flag in flags:
+                name, _, value = flag.partition("=")
+                if name == HOST_FLAG.replace("--", "--no"):
+                    shared = True
+                elif name == HOST_FLAG:
+                    shared = value in _OFF
+    return shared
+
+
+def wheel_target(build: str) -> str:
+    """What makes the wheel in tools/pip_package/BUILD: the rule `wheel` since 2.17, the program
+    build_pip_package before; empty if it has neither."""
+    names = set()
+    for call in _calls(_parsed(build, f"{PIP_PACKAGE}/BUILD")):
+        for keyword in call.keywords:
+            if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
+                names.add(keyword.value.value)
+    if "wheel" in names:
+        return _RULE
+    return _PROGRAM if "build_pip_package" in names else ""
+
+
+def wheel_options(program: str) -> frozenset[str]:
+    """What build_pip_package.sh compares its arguments with, or build_pip_package.py adds."""
+    compared = re.findall(r"""["']?\$\{?[0-9]\b[^=\n]*==? *["']?(--[a-z_-]+)""", program)
+    added = re.findall(r"""add_argument\(\s*["'](--[a-z_-]+)""", program)
+    return frozenset(compared + added)
+
+
+def questioned(
+    configure: str,
+) -> tuple[frozenset[str], frozenset[str], tuple[str, str] | None]:
+    """Of configure.py: every variable that it names, those that it asks a person for, and the
+    oldest and newest Bazel that it accepts if it says so (_TF_MIN_BAZEL_VERSION, up to 2.9)."""
+    tree = _parsed(configure, "configure.py")
+    named = frozenset(text for text in _strings(ast.walk(tree)) if _VARIABLE.fullmatch(text))
+    asked = {
+        text
+        for call in _calls(tree)
+        if isinstance(call.func, ast.Name) and call.func.id in _ASKING
+        for text in _strings([*call.args[:2], *(word.value for word in call.keywords)])
+    }
+    return named, named & asked, _limits(tree)
+
+
+def _limits(configure: ast.Module) -> tuple[str, str] | None:
+    values = {
+        target.id: str(node.value.value)
+        for node in configure.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    oldest, newest = (values.get(f"_TF_{end}_BAZEL_VERSION") for end in ("MIN", "MAX"))
+    if oldest is None or newest is None:
+        return None
+    return _version(oldest, "configure.py"), _version(newest, "configure.py")
+
+
+def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _parsed(text: str, name: str) -> ast.Module:
+    """Starlark, in which BUILD files are written, has Python's syntax."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise TreeError(f"{name} cannot be parsed: {str(error) or type(error).__name__}") from error
+
+
+def _repo_env(folder: Path) -> frozenset[str]:
+    """Every name that a .bzl file which looks at the environment has in quotes."""
+    names: set[str] = set()
+    for top in ("third_party", "tensorflow"):
+        for path in sorted((folder / top).rglob("*.bzl")):
+            text = _read(folder, str(path.relative_to(folder))) or ""
+            if re.search(r"\b(?:environ|getenv|get_host_environ)\b", text):
+                names.update(_QUOTED.findall(text))
+    return frozenset(names)

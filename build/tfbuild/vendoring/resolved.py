@@ -1,0 +1,59 @@
+"""What Bazel says of the repositories that it fetched: --experimental_repository_resolved_file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from tfbuild.errors import VendorError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fetched:
+    """A repository that Bazel's downloader filled. `pinned` is false where its rule has no hash."""
+
+    name: str
+    urls: tuple[str, ...]
+    sha256: str
+    pinned: bool
+
+
+def resolved(text: str) -> tuple[Fetched, ...]:
+    """What --experimental_repository_resolved_file tells of repositories with one address list.
+
+    The file is Starlark with literals only, `resolved = [...]`. `original_attributes` are the
+    rule's, `repositories` what it says makes it reproducible. Raises VendorError.
+    """
+    try:
+        (statement,) = ast.parse(text).body
+        assert isinstance(statement, ast.Assign)  # noqa: S101  (else no such file)
+        entries: list[dict[str, Any]] = ast.literal_eval(statement.value)
+        return tuple(each for entry in entries for each in _of_entry(entry))
+    except (ValueError, SyntaxError, AssertionError, AttributeError, KeyError, TypeError) as error:
+        raise VendorError(f"Bazel's list of repositories cannot be read: {error}") from error
+
+
+def _of_entry(entry: Mapping[str, Any]) -> Iterator[Fetched]:
+    original = entry["original_attributes"]
+    for made in entry.get("repositories", ()):
+        told = made["attributes"]
+        urls = told.get("urls") or told.get("url") or original.get("urls") or original.get("url")
+        sha256 = told.get("sha256") or original.get("sha256")
+        if urls and sha256:
+            listed = (urls,) if isinstance(urls, str) else tuple(urls)
+            pinned = bool(original.get("sha256") or original.get("integrity"))
+            yield Fetched(
+                name=original["name"],
+                urls=tuple(_public(url) for url in listed),
+                sha256=sha256,
+                pinned=pinned,
+            )
+
+
+def _public(url: str) -> str:
+    """The address without a user name or password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

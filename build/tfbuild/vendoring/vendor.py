@@ -1,0 +1,290 @@
+"""Filling a vendor folder (vendored.py) on a machine that has a network.
+
+Bazel itself says what a build needs: a build that stops before its actions fetches exactly that,
+through the folder's repository cache. Archives are hashed and stored, never unpacked here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tfbuild import records, talk
+from tfbuild.errors import ChecksumError, CommandError, DiskError, DownloadError, VendorError
+from tfbuild.run import run
+from tfbuild.settings import Places, exclusive
+from tfbuild.tools import bazel
+from tfbuild.tools.bazel import Bazel
+from tfbuild.upstream import download
+from tfbuild.upstream.download import Pin
+from tfbuild.vendoring.declarations import Archive, file_of
+from tfbuild.vendoring.resolved import Fetched, resolved
+from tfbuild.vendoring.vendored import (
+    AGAIN,
+    BEFORE,
+    LOCK,
+    SCHEMA,
+    Item,
+    Lock,
+    key_of,
+    paths,
+    read_lock,
+)
+
+_CACHED = "repository_cache/content_addressable/sha256"
+_WAITING = ".waiting"
+_ELF = b"\x7fELF"
+
+
+def vendor(
+    folder: Path,
+    tree: Path,
+    targets: tuple[str, ...],
+    *,
+    release: str,
+    found: Bazel,
+    options: tuple[str, ...],
+    places: Places,
+    source: Path | None = None,
+    python: Path | None = None,
+    archives: Sequence[Archive] = (),
+    startup: tuple[str, ...] = (),
+) -> Lock:
+    """Fill `folder` with what Bazel fetches for these targets and options, and lock it.
+
+    `source` is the release's archive, `python` the interpreter whose wheels pip is asked for;
+    `archives` are fetched beforehand by our own downloader, which resumes. A folder has no lock
+    while it is being filled, and a killed run goes on with what it has. Raises VendorError,
+    DownloadError, DiskError, BusyError.
+    """
+    folder = folder.resolve()
+    with exclusive(folder, "vendoring"):
+        known = _earlier(folder)
+        _sound(folder)
+        if source is not None:
+            _placed(source, folder / "sources" / source.name)
+        if not found.debian:
+            _own_bazel(found, folder / "bazel")
+        if python is not None:
+            wheels(tree, python, folder / "wheels")
+        prefetch(archives, folder, mirror=places.mirror)
+        with talk.step("Bazel fetches what the build needs"):
+            fetched = _fetched(
+                folder, tree, targets, found, (*options, "--nobuild"), startup, places
+            )
+        _unchanged(fetched, known)
+        urls = {each.sha256: each.urls for each in archives} | {e.sha256: e.urls for e in fetched}
+        _sweep(folder)
+        _name(folder, urls)
+        lock = Lock(
+            schema=SCHEMA,
+            release=release,
+            bazel=found.version,
+            from_system=found.debian,
+            first_use={each.name: each.sha256 for each in fetched if not each.pinned},
+            files=tuple(_items(folder, urls)),
+            key="",
+        )
+        lock = dataclasses.replace(lock, key=key_of(lock))
+        records.save(folder / LOCK, lock)
+        (folder / BEFORE).unlink(missing_ok=True)
+    for name in sorted(lock.first_use):
+        talk.note(f"{name} is not pinned by TensorFlow: pinned here on first use")
+    talk.note(f"{talk.count(len(lock.files), 'file')}, {talk.size(lock.size)}")
+    return lock
+
+
+def _earlier(folder: Path) -> Mapping[str, str]:
+    """What an earlier run pinned on first use. Its lock is put aside until there is a new one."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / LOCK).replace(folder / BEFORE)
+    return read_lock(folder / BEFORE).first_use if (folder / BEFORE).exists() else {}
+
+
+def _sound(folder: Path) -> None:
+    """Remove cached archives that have gone bad, so that they are fetched again."""
+    for path in (folder / _CACHED).glob("*/file"):
+        download.kept(path, Pin(name=path.parent.name, sha256=path.parent.name))
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed run left half."""
+    shutil.rmtree(folder / _WAITING, ignore_errors=True)
+    for left in (*(folder / _CACHED).glob("tmp-*"), *folder.rglob(".*.new")):
+        left.unlink()
+
+
+def _unchanged(fetched: Sequence[Fetched], known: Mapping[str, str]) -> None:
+    for each in fetched:
+        if not each.pinned and known.get(each.name, each.sha256) != each.sha256:
+            raise VendorError(
+                f"{each.name} has sha256 {each.sha256}, an earlier run got {known[each.name]}",
+                hint=f"No rule pins it and it was changed; to accept it remove {BEFORE}",
+            )
+
+
+def prefetch(archives: Sequence[Archive], folder: Path, *, mirror: str = "") -> tuple[str, ...]:
+    """Download pinned archives into the repository cache; the names of those that nobody had.
+
+    An archive that cannot be had is no error here: a tree declares what other targets need.
+    """
+    wanted = {each.sha256: each for each in archives if each.sha256}
+    absent = []
+    with talk.counting("archives", len(wanted)) as count:
+        for number, archive in enumerate(wanted.values()):
+            count.advance(number, detail=archive.name)
+            if not (_cached(folder, archive.sha256).is_file() or _had(archive, folder, mirror)):
+                absent.append(archive.name)
+                talk.warn(f"{archive.name} could not be downloaded from any of its addresses")
+    return tuple(absent)
+
+
+def wheels(tree: Path, python: Path, folder: Path) -> None:
+    """The Python packages that the tree locks for this Python, by hash. Raises VendorError."""
+    asked = "import sys; print('%d_%d' % sys.version_info[:2])"
+    version = run([python, "-I", "-c", asked]).output.strip()
+    locked = tree / f"requirements_lock_{version}.txt"
+    if not locked.is_file():
+        talk.note(f"the tree has no {locked.name}: pip downloads nothing for it")
+        return
+    words = ("--no-deps", "--require-hashes", "--dest", folder, "--requirement", locked)
+    try:
+        run([python, "-m", "pip", "download", "--disable-pip-version-check", *words])
+    except CommandError as error:
+        raise VendorError(f"pip: {error.last_line}", hint=AGAIN) from error
+
+
+def _fetched(
+    folder: Path,
+    tree: Path,
+    targets: tuple[str, ...],
+    found: Bazel,
+    options: tuple[str, ...],
+    startup: tuple[str, ...],
+    places: Places,
+) -> tuple[Fetched, ...]:
+    """Load and analyse the targets with an output base of its own: only what is fetched in this
+    very run is told."""
+    work = places.cache / "vendor" / records.key_of(str(folder))[:16]
+    work.mkdir(parents=True, exist_ok=True)
+    for left in work.glob("base.*"):  # by a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    base = Path(tempfile.mkdtemp(prefix="base.", dir=work))
+    log = work / "bazel.log"
+    told = base / "resolved.bzl"
+    try:
+        done = bazel.build(
+            found,
+            targets,
+            workspace=tree,
+            options=(
+                *options,
+                f"--repository_cache={folder / 'repository_cache'}",
+                f"--distdir={folder / 'distdir'}",
+                f"--experimental_repository_resolved_file={told}",
+            ),
+            startup=(*startup, f"--output_base={base / 'output'}"),
+            places=places,
+            log=log,
+        )
+        if done.returncode:
+            errors = [line for line in done.output.splitlines() if line.startswith("ERROR: ")]
+            said = (errors or done.output.splitlines() or ["no reason given"])[-1]
+            raise VendorError(f"Bazel could not fetch everything: {said} (see {log})", hint=AGAIN)
+        return resolved(told.read_text(encoding="utf-8"))
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _own_bazel(found: Bazel, folder: Path) -> None:
+    """bazelisk, and the Bazel that it fetches or that it was told to run, in the folder."""
+    real = found.bazelisk.resolve()
+    with real.open("rb") as file:
+        if file.read(len(_ELF)) == _ELF:  # (on PATH it may be a script that needs node)
+            _placed(real, folder / "bazelisk")
+    if Path(found.use).is_absolute():
+        _placed(Path(found.use), folder / f"bazel-{found.version}")
+        return
+    env = bazel.environment(found.use, bazel.pinned(found.version))
+    env["BAZELISK_HOME"] = str(folder)
+    folder.mkdir(exist_ok=True)
+    try:
+        run([found.bazelisk, "--version"], env=env, cwd=folder)
+    except CommandError as error:
+        raise VendorError(f"bazelisk: {error.last_line}", hint=AGAIN) from error
+
+
+def _had(archive: Archive, folder: Path, mirror: str) -> bool:
+    """Whether one of the addresses, the mirror first, gave the pinned bytes."""
+    pin = Pin(name=archive.file or archive.name, sha256=archive.sha256)
+    # Another archive may have the name already: then each waits in a folder of its own.
+    waiting = folder / _WAITING / archive.sha256
+    for url in (*_mirrored(mirror, pin.name), *archive.urls):
+        try:
+            _placed(download.fetch(url, pin, waiting), _cached(folder, archive.sha256), link=True)
+        except (DownloadError, ChecksumError) as error:
+            talk.note(f"{error.message}; trying the next address")
+        else:
+            shutil.rmtree(waiting)
+            return True
+    return False
+
+
+def _mirrored(mirror: str, name: str) -> tuple[str, ...]:
+    """The mirror's address of a file, where there is a mirror: an address or a folder."""
+    if not mirror:
+        return ()
+    base = mirror if "://" in mirror else Path(mirror).expanduser().resolve().as_uri()
+    return (f"{base.rstrip('/')}/{name}",)
+
+
+def _cached(folder: Path, sha256: str) -> Path:
+    return folder / _CACHED / sha256 / "file"
+
+
+def _name(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> None:
+    """Give the cached archives their names in the distdir: of two with one name the first by hash
+    gets it."""
+    taken: set[str] = set()
+    for sha256 in sorted(urls):
+        name = file_of(urls[sha256][0])
+        if name and name not in taken and _cached(folder, sha256).is_file():
+            taken.add(name)
+            _placed(_cached(folder, sha256), folder / "distdir" / name, link=True)
+
+
+def _items(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[Item]:
+    for path in sorted(paths(folder)):
+        file = folder / path
+        sha256 = download.sha256_of(file)
+        at_home = path.startswith(("distdir/", "repository_cache/"))
+        known = urls.get(sha256, ()) if at_home else ()
+        yield Item(path=path, urls=known, sha256=sha256, size=file.stat().st_size)
+
+
+def _placed(source: Path, target: Path, *, link: bool = False) -> None:
+    """Put the file in its place, whole or not at all. `link` stores the bytes once where the file
+    system can: only for what is the folder's own. Raises DiskError."""
+    fresh = target.with_name(f".{target.name}.new")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.unlink(missing_ok=True)
+        if not link or not _linked(source, fresh):
+            shutil.copy2(source, fresh)
+        fresh.replace(target)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise DiskError(f"cannot write {target}: {error.strerror}") from error
+
+
+def _linked(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,18 @@
+"""What may change between two attempts at the same build without changing the wheel's plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """`jobs` compiles at once. `defines` are --define values that switch off what a compiler cannot
+    do (xnn_enable_avx512fp16=false). `fetches` counts how often downloads were tried again. A
+    `distrusting` attempt takes nothing from a cache, and writes what it makes over what is there.
+    """
+
+    jobs: int
+    defines: tuple[str, ...] = ()
+    fetches: int = 0
+    distrusting: bool = False

@@ -1,0 +1,268 @@
+"""What Bazel says about a build in its event file, while it runs and after.
+
+The file is the build event protocol as JSON lines (`--build_event_json_file`), after Bazel's
+build_event_stream.proto and failure_details.proto. JSON leaves out what is zero, and writes 64-bit
+numbers as strings. Read here are fields that 4.2.3 and 7.7.1 share, with one difference: which
+runner took how many actions stands in buildMetrics in newer ones (runnerCount), and in both in the
+log "process stats".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tfbuild.watching.pace import Pace, Progress
+
+Event = Mapping[str, Any]
+
+_POLL_S = 0.2
+_JOIN_S = 5.0
+_STDERR_B = 1 << 16  # compilers give their reason first
+_SIGNALS = range(129, 193)  # a shell's 128 + signal, which Bazel's runners report too
+# Abort reasons that only say that something else failed, or that nothing was asked for.
+_CONSEQUENCES = frozenset({"INCOMPLETE", "SKIPPED", "NO_ANALYZE", "NO_BUILD"})
+_TESTS_THAT_FAILED = frozenset({"FAILED", "TIMEOUT", "REMOTE_FAILURE"})
+_PROGRESS = re.compile(r"^(?:\([\d:]+\) )?\[([\d,]+) / ([\d,]+)\] (.*)$")
+_PROCESSES = re.compile(r"^[\d,]+ process(?:es)?: (.*)\.$")
+_ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """One thing that failed. `kind` is an action's mnemonic (CppCompile), a test's status, or the
+    reason why something was aborted (LOADING_FAILURE). `exit_code` is the program's, 128 + signal
+    where a signal ended it, 0 where no program ran.
+    """
+
+    label: str
+    kind: str
+    exit_code: int = 0
+    message: str = ""
+    stderr: str = ""
+
+    @property
+    def signal(self) -> int:
+        """The signal that ended the program; 0 when none did."""
+        return self.exit_code - 128 if self.exit_code in _SIGNALS else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """A build as its events tell it. `finished` is False when Bazel did not live to say how it
+    ended, or refused its options. `runners` counts actions by who took them: "linux-sandbox",
+    "disk cache hit", "remote cache hit", "internal". `seconds` is 0 when unfinished.
+    """
+
+    finished: bool
+    exit_code: int = 0
+    exit_name: str = ""
+    failures: tuple[Failure, ...] = ()
+    actions_created: int = 0
+    actions_executed: int = 0
+    runners: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        return self.finished and self.exit_code == 0
+
+    @property
+    def cache_hits(self) -> int:
+        return sum(count for name, count in self.runners.items() if name.endswith("cache hit"))
+
+
+def options(path: Path) -> tuple[str, ...]:
+    """Bazel options that write events to `path`, in time to follow them. Bazel keeps its progress
+    lines back until 10 kB are together, which is minutes: a buffer of 1 byte holds none back.
+    """
+    return (f"--build_event_json_file={path}", "--bes_outerr_buffer_size=1")
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Each event of the file. A line that cannot be read is left out: a build that was killed, or
+    whose disk ran full, cuts the last one short, and what it said before is still worth reading.
+    """
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            event = _parsed(line)
+            if event is not None:
+                yield event
+
+
+def _parsed(line: str) -> Event | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("id"), dict) else None
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """How the build ended. None without a file: Bazel ended before it wrote one.
+
+    To be read before the next build, which uses the names of this one's stderr files again.
+    """
+    try:
+        return outcome_of(read_events(path))
+    except FileNotFoundError:
+        return None
+
+
+def outcome_of(events: Iterable[Event]) -> Outcome:
+    """The outcome that the events add up to."""
+    failures: list[Failure] = []
+    causes: list[Failure] = []  # of targets and of the build: said again where an action failed
+    finished, metrics, runners = None, {}, {}
+    for event in events:
+        failure = _failure(event)
+        if failure is not None:
+            (failures if "completed" not in event else causes).append(failure)
+        if "finished" in event:
+            finished = event["finished"]
+            detail = finished.get("failureDetail", {}).get("message", "")
+            causes += [Failure(label="", kind="Build", message=detail)] if detail else []
+        if "buildMetrics" in event:
+            metrics = event["buildMetrics"]
+        if "buildToolLogs" in event:
+            runners = _processes(event["buildToolLogs"])
+    exit_code = (finished or {}).get("exitCode", {})
+    actions = metrics.get("actionSummary", {})
+    return Outcome(
+        finished=finished is not None,
+        exit_code=int(exit_code.get("code", 0)),
+        exit_name=exit_code.get("name", ""),
+        failures=tuple(failures or causes),
+        actions_created=int(actions.get("actionsCreated", 0)),
+        actions_executed=int(actions.get("actionsExecuted", 0)),
+        runners=_counted(actions.get("runnerCount", ())) or runners,
+        seconds=int(metrics.get("timingMetrics", {}).get("wallTimeInMs", 0)) / 1000,
+    )
+
+
+def _failure(event: Event) -> Failure | None:
+    identity = next(iter(event["id"].values()), None) or {}
+    label = identity.get("label") or " ".join(identity.get("pattern", ()))
+    if "action" in event and not event["action"].get("success"):
+        return _failed_action(label, event["action"])
+    if "aborted" in event and event["aborted"].get("reason") not in _CONSEQUENCES:
+        aborted = event["aborted"]
+        message = aborted.get("description", "")
+        # An analysis that failed says why at what it failed for, and nothing here.
+        if message or aborted.get("reason") != "ANALYSIS_FAILURE":
+            return Failure(label=label, kind=aborted.get("reason", "UNKNOWN"), message=message)
+    if event.get("testSummary", {}).get("overallStatus") in _TESTS_THAT_FAILED:
+        return Failure(label=label, kind=f"Test {event['testSummary']['overallStatus']}")
+    detail = event.get("completed", {}).get("failureDetail")
+    if detail:
+        return Failure(label=label, kind="Target", message=detail.get("message", ""))
+    return None
+
+
+def _failed_action(label: str, action: Event) -> Failure:
+    # In 4.2.3 `exitCode` is 1 for a program that a signal ended; the spawn's is the program's own.
+    detail = action.get("failureDetail", {})
+    exit_code = detail.get("spawn", {}).get("spawnExitCode") or action.get("exitCode", 0)
+    return Failure(
+        label=label or action.get("label", ""),
+        kind=action.get("type", ""),
+        exit_code=int(exit_code),
+        message=detail.get("message", ""),
+        stderr=_contents(action.get("stderr", {})),
+    )
+
+
+def _contents(file: Event) -> str:
+    """What a file of an event holds, from the event or from this machine; "" when it is gone."""
+    data = b""
+    with contextlib.suppress(OSError, ValueError, binascii.Error):
+        if "contents" in file:
+            data = base64.b64decode(file["contents"], validate=True)
+        place = urlsplit(file.get("uri", ""))
+        if place.scheme == "file" and (path := Path(unquote(place.path))).is_file():
+            with path.open("rb") as stream:
+                data = stream.read(_STDERR_B)
+    return plain(data[:_STDERR_B].decode(errors="replace"))
+
+
+def plain(text: str) -> str:
+    """Text without the colours that compilers write even into files."""
+    return _ANSI.sub("", text)
+
+
+def _counted(runners: Iterable[Event]) -> dict[str, int]:
+    """Of `runnerCount`: its entry "total" is the sum of the others."""
+    named = {entry["name"]: int(entry.get("count", 0)) for entry in runners if "name" in entry}
+    return {name: count for name, count in named.items() if name != "total"}
+
+
+def _processes(logs: Event) -> dict[str, int]:
+    """Of "18 processes: 12 internal, 6 linux-sandbox."."""
+    texts = [_contents(log) for log in logs.get("log", ()) if log.get("name") == "process stats"]
+    found = _PROCESSES.match(texts[0].strip()) if texts else None
+    parts = [part.partition(" ") for part in found[1].split(", ")] if found else []
+    return {name: int(count) for count, _, name in parts if count.isdigit()}
+
+
+@contextlib.contextmanager
+def following(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    """Tell `on_progress`, from a thread, how far the build has come that writes its events to
+    `path` inside the block. What an earlier build left there is cut off first; the file stays, and
+    so does its mode. Progress is a service: what goes wrong with it ends it, and never the build.
+    """
+    with contextlib.suppress(OSError):
+        os.truncate(path, 0)
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(path, on_progress, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_JOIN_S)
+
+
+def _follow(path: Path, on_progress: Callable[[Progress], None], ended: threading.Event) -> None:
+    pace = Pace()
+    with contextlib.suppress(Exception):
+        for line in _tail(path, ended):
+            said = _said((_parsed(line) or {}).get("progress", {}).get("stderr", ""))
+            if said is not None:
+                on_progress(pace.fed(time.monotonic(), *said))
+
+
+def _said(stderr: str) -> tuple[int, int, str] | None:
+    """Done, total and what runs, of the last progress line in what Bazel printed."""
+    for line in reversed(plain(stderr).splitlines()):
+        found = _PROGRESS.match(line)
+        if found:
+            done, total, detail = found.groups()
+            return int(done.replace(",", "")), int(total.replace(",", "")), detail
+    return None
+
+
+def _tail(path: Path, ended: threading.Event) -> Iterator[str]:
+    """Whole lines as they come, and what is left when `ended`."""
+    while not path.exists():
+        if ended.wait(_POLL_S):
+            return
+    with path.open("rb") as stream:
+        rest = b""
+        while True:
+            last = ended.is_set()
+            *lines, rest = (rest + stream.read()).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+            if last:
+                return
+            ended.wait(_POLL_S)

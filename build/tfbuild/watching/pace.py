@@ -1,0 +1,83 @@
+"""How fast a build goes, and how long it may still take: pure, fed with what was seen when."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tfbuild.talk import duration
+
+_WINDOW_S = 600.0  # what counts as lately
+_LATEST = 0.25  # of the window: a second look at how fast it is, for a range
+_SAMPLE_S = 1.0
+_LEAST_S = 60.0
+_LEAST_DONE = 50
+_GROWTH = 0.02  # Bazel finds actions while it builds: more than this in a window is no total yet
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """`done` of `total` actions, `detail` of which Bazel shows one. `per_minute` is the rate
+    lately. `left_s` is the shortest and longest time that is left, in seconds, and None until what
+    was seen is worth an estimate.
+    """
+
+    done: int
+    total: int
+    detail: str = ""
+    per_minute: float | None = None
+    left_s: tuple[float, float] | None = None
+
+    @property
+    def tempo(self) -> str:
+        """Rate and estimate as a person reads them; empty when neither is known."""
+        if self.per_minute is None:
+            return ""
+        rate = f"{self.per_minute:.0f} a minute"
+        if self.left_s is None:
+            return rate
+        least, most = (duration(seconds) for seconds in self.left_s)
+        return f"{rate}, {least if least == most else f'{least} to {most}'} left"
+
+
+class Pace:
+    """Collects (time, done, total) of one build over a window, at most one a second."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int, int]] = deque()
+
+    def fed(self, at: float, done: int, total: int, detail: str = "") -> Progress:
+        """The progress at the time `at`, in seconds of a clock that does not go back."""
+        if not self._seen or at - self._seen[-1][0] >= _SAMPLE_S:
+            self._seen.append((at, done, total))
+        while len(self._seen) > 1 and at - self._seen[1][0] >= _WINDOW_S:
+            self._seen.popleft()
+        per_s = self._rate(at, done, 1.0)
+        return Progress(
+            done=done,
+            total=total,
+            detail=detail,
+            per_minute=None if per_s is None else per_s * 60,
+            left_s=self._left(at, done, total),
+        )
+
+    def _rate(self, at: float, done: int, share: float) -> float | None:
+        """Actions per second over the last `share` of what is kept."""
+        spent = at - self._seen[0][0]
+        if spent < _LEAST_S:
+            return None
+        since, before, _ = next(
+            seen for seen in reversed(self._seen) if at - seen[0] >= spent * share
+        )
+        return max(0, done - before) / (at - since)
+
+    def _left(self, at: float, done: int, total: int) -> tuple[float, float] | None:
+        _, first_done, first_total = self._seen[0]
+        if done - first_done < _LEAST_DONE or total - first_total > total * _GROWTH:
+            return None
+        rates = [self._rate(at, done, share) for share in (1.0, _LATEST)]
+        known = [rate for rate in rates if rate]
+        if len(known) < len(rates):
+            return None  # (nothing ended lately: one long action, which no rate tells)
+        left = max(0, total - done)
+        return left / max(known), left / min(known)

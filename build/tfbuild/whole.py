@@ -1,0 +1,210 @@
+"""What the tasks call for the full scope: options as they were typed in, text out."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import settings, talk
+from tfbuild.cpus import cpu
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.errors import UsageError
+from tfbuild.kernelbuild.pool import Built
+from tfbuild.machine import checklist, memory, preflight
+from tfbuild.machine.memory import Budget
+from tfbuild.planning import jobs
+from tfbuild.planning.plan import Estimate, Plan
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.records import pretty
+from tfbuild.remote import caches
+from tfbuild.remote.caches import Remote
+from tfbuild.settings import Places
+from tfbuild.tools import doctor
+from tfbuild.treebuild import build as builder
+from tfbuild.treebuild import site
+from tfbuild.treebuild.build import Order
+from tfbuild.upstream import releases
+from tfbuild.vendoring import declarations
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """Options beside the plan's; an empty one means the default. Lists have commas between."""
+
+    jobs: str = ""
+    source: str = ""
+    tree: str = ""
+    vendor: str = ""
+    remote_cache: str = ""
+    remote_executor: str = ""
+    remote_instance: str = ""
+    remote_headers: str = ""
+    remote_ca: str = ""
+    remote_certificate: str = ""
+    remote_key: str = ""
+    remote_property: str = ""
+    remote_timeout: str = ""
+    remote_cache_read_only: bool = False
+    define: str = ""
+    auto_fix: bool = False
+    preflight: bool = True
+
+
+NOTHING = Wanted()
+_CORE_SECONDS = 40 * 3600
+_DISK_MB = 16_000
+
+
+def build(request: Request, wanted: Wanted, *, install: bool) -> Built:
+    """Make the wheel of a request from TensorFlow's whole tree. What was asked for is looked at
+    first, so that a wrong request leaves no trace, and then the machine."""
+    places = settings.places()
+    remote = remote_of(wanted)
+    caches.need_explicit(request.arch, remote)
+    plan, compiler = plan_for(request)
+    compiler.need_here()
+    order = _order(plan, request, wanted, remote)
+    with settings.exclusive(places.cache, "a build"):
+        if not order.vendored:
+            doctor.prepare(places, plan.bazel, clang=False, install=install)
+        talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
+        if wanted.preflight:
+            _preflight(plan, compiler, order, places)
+        return builder.build(plan, compiler=compiler, order=order, places=places)
+
+
+def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
+    """Make or complete a vendor folder for a request. Returns what is in it."""
+    places = settings.places()
+    plan, compiler = plan_for(request)
+    compiler.need_here()
+    order = _order(plan, request, wanted, Remote())
+    folder = _path(out) or places.reports / f"vendor-{plan.release}"
+    with settings.exclusive(places.cache, "vendoring"):
+        doctor.prepare(places, plan.bazel, clang=False)
+        lock = builder.fill(plan, folder, compiler=compiler, order=order, places=places)
+    if as_json:
+        return pretty({"folder": folder, "lock": lock})
+    whose = "the machine's own" if lock.from_system else "in the folder"
+    return (
+        f"{folder}: {talk.count(len(lock.files), 'file')}, {talk.size(lock.size)}, for Bazel "
+        f"{lock.bazel} ({whose})\n"
+        f"build from it: invoke build --scope full --release {plan.release} --vendor {folder}\n"
+    )
+
+
+def declared(request: Request, wanted: Wanted, *, as_json: bool) -> str:
+    """The archives that a tree declares, without a network where the tree is here."""
+    places = settings.places()
+    plan, _ = plan_for(request)
+    tree = _folder("tree", wanted.tree) or site.tree_of(plan, _path(wanted.source), places)[0]
+    found = declarations.declared(tree)
+    if as_json:
+        return pretty(found)
+    rows = [f"{each.sha256 or 'not pinned':<64}  {each.urls[-1]}" for each in found.archives]
+    others = ", ".join(found.elsewhere) or "none"
+    rows.append(
+        f"{talk.count(len(rows), 'archive')}; what these files add is known to Bazel alone:"
+    )
+    return "\n".join([*rows, f"  {others}", *(f"not read: {each}" for each in found.unread), ""])
+
+
+def budget_for(plan: Plan, wanted: str) -> Budget:
+    """The jobs and the memory of a full build on this machine. Raises UsageError."""
+    lto = plan.full_recipe is not None and plan.full_recipe.lto
+    usable = cpu.read_vcpus().usable
+    return memory.choose(jobs.available_mb(), usable, family=plan.compiler, lto=lto, wanted=wanted)
+
+
+def estimate(budget: Budget) -> Estimate:
+    """What a full build takes, with the ground that each figure stands on."""
+    return Estimate(
+        seconds=_CORE_SECONDS / budget.jobs,
+        memory_mb=budget.peak_mb,
+        disk_mb=_DISK_MB,
+        basis="not measured here: EasyBuild's 2.18.1 took 3 h 58 min with 10 jobs, its 2.21.0 "
+        f"48 min on 32 cores; disk as Gentoo checks for it; memory: {budget.basis}",
+    )
+
+
+def _order(plan: Plan, request: Request, wanted: Wanted, remote: Remote) -> Order:
+    if wanted.tree and (wanted.source or wanted.vendor):
+        other = "source" if wanted.source else "vendor"
+        raise UsageError(f"--tree and --{other} both say which sources to build: give one")
+    return Order(
+        budget=budget_for(plan, wanted.jobs),
+        tree=_folder("tree", wanted.tree),
+        source=_path(wanted.source),
+        vendored=_folder("vendor", wanted.vendor),
+        remote=remote,
+        training=_path(request.pgo),
+        defines=tuple(f"{name}={value}" for name, value in _pairs("define", wanted.define).items()),
+        auto_fix=wanted.auto_fix,
+    )
+
+
+def _preflight(plan: Plan, compiler: Compiler, order: Order, places: Places) -> None:
+    with talk.step("preflight"):
+        findings = preflight.look(
+            plan,
+            releases.find_release(plan.release),
+            places=places,
+            compiler=compiler,
+            budget=order.budget,
+            offline=order.vendored is not None,
+            env=os.environ,
+        )
+    talk.say(checklist.describe(findings))
+    checklist.judge(findings)
+
+
+def remote_of(wanted: Wanted) -> Remote:
+    """What the options say of a shared cache. Raises UsageError."""
+    timeout = wanted.remote_timeout or str(Remote().timeout_s)
+    if not timeout.isdecimal():
+        raise UsageError(f"--remote-timeout {timeout} is no number of seconds")
+    return Remote(
+        cache=wanted.remote_cache,
+        executor=wanted.remote_executor,
+        instance=wanted.remote_instance,
+        authority=_path(wanted.remote_ca),
+        certificate=_path(wanted.remote_certificate),
+        key=_path(wanted.remote_key),
+        headers=_path(wanted.remote_headers),
+        properties=_pairs("remote-property", wanted.remote_property),
+        upload=not wanted.remote_cache_read_only,
+        timeout_s=int(timeout),
+    )
+
+
+def _pairs(option: str, text: str) -> Mapping[str, str]:
+    """NAME=VALUE,NAME=VALUE as pairs."""
+    pairs: dict[str, str] = {}
+    for word in filter(None, text.split(",")):
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--{option} {word!r} is not NAME=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _path(text: str) -> Path | None:
+    return Path(text).expanduser().resolve() if text else None
+
+
+def _folder(option: str, text: str) -> Path | None:
+    path = _path(text)
+    if path is not None and not path.is_dir():
+        raise UsageError(f"--{option} {path}: there is no such folder")
+    return path
+
+
+def unused(wanted: Wanted) -> tuple[str, ...]:
+    """The options that were given and mean nothing for another scope."""
+    shared = {"jobs", "source"}
+    fields = (each.name for each in dataclasses.fields(Wanted) if each.name not in shared)
+    given = (name for name in fields if getattr(wanted, name) != getattr(NOTHING, name))
+    return tuple(f"--{name.replace('_', '-')}" for name in given)

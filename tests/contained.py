@@ -1,0 +1,37 @@
+"""Container files of plans that need no compiler here, and which of them are golden."""
+
+from __future__ import annotations
+
+from tfbuild.planning.containers import containers
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.request import Request, fleet_for
+from tfbuild.settings import ROOT
+
+TEMPLATES = ROOT / "templates"
+# Folder in tests/golden → what is asked for, and the vCPUs of its lines.
+CASES: dict[str, tuple[Request, int | None]] = {
+    "containers-kernels": (Request(arch="haswell,zen4", compiler="clang@16.0.6"), None),
+    "containers-full": (
+        Request(arch="skylake", scope="full", compiler="clang@16.0.6", lto=True),
+        8,
+    ),
+    "containers-aarch64": (
+        Request(
+            arch="neoverse_v1",
+            scope="full",
+            release="2.20.0",
+            package="tensorflow",
+            compiler="gcc@12.2.0",
+        ),
+        1,
+    ),
+}
+
+
+def fleet(request: Request) -> Fleet:
+    made, _ = fleet_for(request)
+    return made
+
+
+def contained(request: Request, vcpus: int | None = None) -> dict[str, str]:
+    return containers(fleet(request), kernels=request.kernels, vcpus=vcpus, templates=TEMPLATES)

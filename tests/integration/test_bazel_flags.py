@@ -1,0 +1,538 @@
+"""Every option that a full build gives Bazel, against the Bazels that can be had here: Debian's
+4.2.3 and sid's 7.7.1. They serve four releases. Options for a Bazel between them are held against
+both: what both accept, it accepts; what one refuses must stand in `BY_VERSION`.
+
+The words are those of `compile_wheel`, which here runs a program that writes them down. `info`
+takes every option of `build`, and Bazel reads each option by itself: those of several calls go into
+one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+from tests import newer_bazel
+from tests.trees import reduced_tree
+
+from tfbuild import settings
+from tfbuild.cpus.compilers import Compiler, find_compiler
+from tfbuild.errors import BuildError, UsageError
+from tfbuild.machine import memory
+from tfbuild.planning import render
+from tfbuild.planning.plan import Plan
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.remote import caches, headers, toolchain
+from tfbuild.remote.caches import Remote
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools.bazel import DEBIAN_BAZEL, Bazel
+from tfbuild.treebuild import build, profile
+from tfbuild.treebuild.build import Order
+from tfbuild.treebuild.compiling import Call, compile_wheel
+from tfbuild.treebuild.differences import adapted
+from tfbuild.treebuild.site import Site
+from tfbuild.treebuild.tree import Tree, read_tree
+from tfbuild.upstream.releases import Release, find_release, load_releases
+from tfbuild.vendoring.vendored import SCHEMA, Item, Lock
+from tfbuild.watching.attempt import Attempt
+
+pytestmark = pytest.mark.toolchain
+
+OLD, NEW = "4.2.3", "7.7.1"
+ARCHS = ("skylake", "sapphirerapids", "neoverse_v1")
+# The first version that is not given the option. A no-op from 6.0.0 on (bazelbuild/bazel#17731), it
+# is gone in 7 (google/jax#16682; 7.0.2 refuses it).
+BY_VERSION = {"--distinct_host_configuration": Version("6")}
+# With a cluster it is given from this version on: before it Bazel refuses the pair
+# (bazelbuild/bazel#13852).
+DISK_WITH_EXECUTOR = Version("5")
+# Of the other Bazel: --local_resources came with 7.1.0 (bazelbuild/bazel#21331), --disk_cache's
+# limit with 7.4.
+FOREIGN = {
+    OLD: ("--local_resources=memory=1", "--experimental_disk_cache_gc_max_size=1G"),
+    NEW: ("--distinct_host_configuration=true", "--experimental_execution_log_file=/e"),
+}
+WRONG = ("--nosuchflag=1", "--jobs=many", "--local_ram_resources=4GB", "--config=tensorwrite")
+DEBIAN = ("--install_base=/usr/share/bazel", "--trust_install_base")
+# Where nobody answers, that is known after the first attempt, and no error.
+AT_ONCE = ("--remote_retries=0", "--remote_local_fallback")
+HEADER = "Authorization: Bearer token"
+RECORDER = '#!/bin/sh\nprintf \'%s\\0\' "$@" > "$0.words"\nexit 1\n'
+# Asks Bazel inside the other system: a line with words and a folder, a line with what came of them.
+DRIVER = """
+import json, subprocess, sys
+for line in sys.stdin:
+    words, folder = json.loads(line)
+    done = subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120)
+    print(json.dumps([done.returncode, done.stdout]), flush=True)
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Words:
+    """What Bazel is called with, in the folder of the tree."""
+
+    startup: tuple[str, ...]
+    options: tuple[str, ...]
+    folder: Path
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(map(name_of, self.options))
+
+    def without(self, *names: str) -> Words:
+        kept = tuple(each for each in self.options if name_of(each) not in names)
+        return replace(self, options=kept)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    code: int
+    said: str
+
+    @property
+    def accepted(self) -> bool:
+        return self.code == 0
+
+    def refuses(self, option: str) -> bool:
+        lines = [line for line in self.said.split("\n") if line.startswith("ERROR: ")]
+        return self.code == 2 and len(lines) == 1 and option in lines[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """The options of a release for Bazel `told`, given to Bazel `run`."""
+
+    release: str
+    told: str
+    run: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.release, self.told
+
+    def __str__(self) -> str:
+        away = "" if self.told == self.run else f" (not here), on {self.run}"
+        return f"{self.release} for {self.told}{away}"
+
+
+def cases() -> Iterator[Case]:
+    for release in load_releases():
+        here = [version for version in (OLD, NEW) if release.accepts_bazel(version)]
+        yield from (Case(release=release.version, told=each, run=each) for each in here)
+        if Version(OLD).major < Version(release.bazel).major < Version(NEW).major:
+            for each in (OLD, NEW):
+                yield Case(release=release.version, told=release.bazel, run=each)
+
+
+CASES = tuple(cases())
+SERVED = tuple(case for case in CASES if case.told == case.run)
+BETWEEN = tuple(case for case in CASES if case.told != case.run)
+
+
+def gone(version: str) -> frozenset[str]:
+    """The options that this Bazel is not given."""
+    return frozenset(name for name, first in BY_VERSION.items() if Version(version) >= first)
+
+
+def misfits(words: Words, version: str) -> dict[str, str]:
+    """The options that this Bazel refuses, and what it says of each."""
+    found = {name: name for name in words.names & gone(version)}
+    with_disk = {"--remote_executor", "--disk_cache"} <= words.names
+    if with_disk and Version(version) < DISK_WITH_EXECUTOR:
+        found["--disk_cache"] = "Cannot combine gRPC based remote execution with disk caching"
+    return found
+
+
+def name_of(option: str) -> str:
+    return option.partition("=")[0]
+
+
+Written = Mapping[tuple[str, str], Mapping[str, Words]]
+"""For each release and version of Bazel, by cache or cluster, the options of all calls at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """Where calls are written down. `folder` is seen by both Bazels under the same name."""
+
+    folder: Path
+    compiler: Compiler
+    recorder: Path
+    places: Places
+
+    def tree(self, release: str) -> Tree:
+        folder = reduced_tree(self.folder / "trees" / release, release)
+        (folder / "WORKSPACE").touch()
+        return read_tree(folder)
+
+    def site(self, plan: Plan, tree: Tree, found: Bazel, name: str) -> Site:
+        assert plan.full_recipe is not None
+        recipe = adapted(plan.full_recipe, tree, found.version)
+        folder = self.folder / "sites" / plan.release / found.version / name
+        render.write(
+            render.render(replace(plan, full_recipe=recipe), self.places.templates), folder
+        )
+        return Site(
+            plan=plan,
+            recipe=recipe,
+            compiler=self.compiler,
+            tree=tree,
+            differences=(),
+            bazel=found,
+            python=Path(sys.executable),
+            source_sha256="0" * 64,
+            folder=folder,
+            places=self.places,
+        )
+
+    def bazel(self, version: str, *, debian: bool = False) -> Bazel:
+        return Bazel(bazelisk=self.recorder, use=version, version=version, debian=debian)
+
+    def written(self, site: Site, call: Call) -> Words:
+        """What compile_wheel calls."""
+        first = Attempt(jobs=call.budget.jobs, defines=("xnn_enable_avx512fp16=false",))
+        with pytest.raises(BuildError):
+            compile_wheel(site, call, first)
+        words = Path(f"{self.recorder}.words").read_text().split("\0")[:-1]
+        at = words.index("build")
+        assert words[-1] == site.recipe.target
+        return Words(
+            startup=tuple(words[:at]),
+            options=tuple(words[at + 1 : -1]),
+            folder=site.tree.folder,
+        )
+
+
+def calls(site: Site, remote: Remote, secrets: tuple[str, ...]) -> tuple[Call, ...]:
+    """The calls of a build from a vendor folder: where the plan says so, two for its profile."""
+    item = Item(path="wheels/a.whl", urls=(), sha256="", size=0)
+    lock = Lock(
+        schema=SCHEMA,
+        release=site.plan.release,
+        bazel=site.bazel.version,
+        from_system=False,
+        first_use={},
+        files=(item,),
+        key="",
+    )
+    order = Order(
+        budget=memory.choose(8_000, 2), vendored=site.places.cache / "vendor", remote=remote
+    )
+    call = build._call(site, order, lock, secrets)
+    if not site.plan.full_recipe or not site.plan.full_recipe.training:
+        return (call,)
+    learned = profile.use(site.folder / "learned.profdata")
+    return tuple(
+        replace(call, options=(*call.options, each)) for each in (profile.INSTRUMENT, learned)
+    )
+
+
+def variants(release: Release, program: Path) -> Iterator[tuple[str, Plan]]:
+    """A plan for each target: plain, with LTO, with PGO."""
+    request = Request(release=release.version, scope="full", compiler="clang@16.0.6")
+    for arch in ARCHS:
+        for kind, chosen in (
+            ("plain", request),
+            ("lto", replace(request, lto=True)),
+            ("pgo", replace(request, pgo=str(program))),
+        ):
+            yield f"{arch}-{kind}", plan_for(replace(chosen, arch=arch))[0]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    identified = functools.cache(toolchain.toolchain_of)
+    with (
+        tempfile.TemporaryDirectory(prefix="tensorwright-") as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        # The same compiler's files need not be hashed for each call.
+        patch.setattr(toolchain, "toolchain_of", identified)
+        folder = Path(name)
+        recorder = folder / "recorder"
+        recorder.write_text(RECORDER)
+        recorder.chmod(0o755)
+        own = Places(root=settings.ROOT, cache=folder / "cache", pool=folder / "pool")
+        yield Bench(folder=folder, compiler=find_compiler(), recorder=recorder, places=own)
+
+
+@pytest.fixture(scope="module")
+def remotes(bench: Bench) -> Mapping[str, Remote]:
+    """Where nobody answers. Bazel opens the files for TLS, and asks a gRPC cache what it can do:
+    `info` goes on without, for the build falls back to this machine."""
+    key, authority = bench.folder / "client.key", bench.folder / "ca.pem"
+    made = ("-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "1")
+    run(["openssl", "req", "-x509", *made, "-keyout", key, "-out", authority])
+    secret = bench.folder / "headers"
+    secret.write_text(f"{HEADER}\n")
+    secret.chmod(0o600)
+    properties = {"OSFamily": "linux", "container-image": "docker://image@sha256:0"}
+    return {
+        "none": Remote(),
+        "http": Remote(cache="http://127.0.0.1:9", headers=secret, timeout_s=5),
+        "https": Remote(cache="https://127.0.0.1:9/tf", authority=authority, upload=False),
+        "grpcs": Remote(
+            cache="grpcs://127.0.0.1:9",
+            instance="main",
+            authority=authority,
+            certificate=authority,
+            key=key,
+            headers=secret,
+        ),
+        "cluster": Remote(executor="grpcs://127.0.0.1:9", properties=properties),
+    }
+
+
+@pytest.fixture(scope="module")
+def written(bench: Bench, remotes: Mapping[str, Remote]) -> Iterator[Written]:
+    """All calls of each release for each version of Bazel. The files of headers are there."""
+    program = bench.folder / "training.py"
+    program.touch()
+    with contextlib.ExitStack() as stack:
+        secrets = {
+            name: stack.enter_context(headers.private_rc(remote.headers, bench.folder / "private"))
+            for name, remote in remotes.items()
+        }
+        found: dict[tuple[str, str], dict[str, Words]] = {}
+        for release, told in {case.key: None for case in CASES}:
+            tree, bazel = bench.tree(release), bench.bazel(told)
+            sites = [
+                bench.site(plan, tree, bazel, name)
+                for name, plan in variants(find_release(release), program)
+            ]
+            found[release, told] = {
+                name: union(
+                    bench.written(site, call)
+                    for site in sites
+                    for call in calls(site, remote, secrets[name])
+                )
+                for name, remote in remotes.items()
+                if usable(remote, bazel)
+            }
+        yield found
+
+
+def usable(remote: Remote, bazel: Bazel) -> bool:
+    with contextlib.suppress(UsageError):
+        caches.check(remote, bazel)
+        return True
+    return False
+
+
+def union(several: Iterable[Words]) -> Words:
+    """Their options, each once, in order."""
+    several = tuple(several)
+    startup = itertools.chain.from_iterable(each.startup for each in several)
+    options = itertools.chain.from_iterable(each.options for each in several)
+    return Words(
+        startup=tuple(dict.fromkeys(startup)),
+        options=tuple(dict.fromkeys(options)),
+        folder=several[0].folder,
+    )
+
+
+@pytest.fixture(scope="module")
+def every(written: Written) -> Words:
+    """The options of all calls for all releases."""
+    return union(words for each in written.values() for words in each.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Real:
+    """A Bazel that runs here, kept by a process that asks it."""
+
+    version: str
+    program: str | Path
+    root: Path
+    driver: subprocess.Popen[str]
+
+    def ask(self, words: Words) -> Answer:
+        """What `info` says to the options of a build, by one server for all calls."""
+        startup = (*(each for each in words.startup if each != "--batch"), *self._server())
+        options = [self._spoken(each) for each in words.options]
+        return self._answer([*startup, "info", *options, *AT_ONCE, "release"], words.folder)
+
+    def _spoken(self, option: str) -> str:
+        """Debian's Java in 4.2.3 ends over gRPC with TLS, which `caches.check` sees to."""
+        return option.replace("=grpcs://", "=grpc://") if self.version == OLD else option
+
+    def as_it_is(self, words: Words) -> Answer:
+        return self._answer([*words.startup, "info", *words.options, "release"], words.folder)
+
+    def alone(self, option: str, words: Words) -> Answer:
+        return self.ask(replace(words, options=(option,)))
+
+    def end(self) -> None:
+        self._answer([*self._server(), "shutdown"], self.root)
+
+    def _server(self) -> tuple[str, ...]:
+        own = ("--max_idle_secs=60", "--host_jvm_args=-Xmx1g", "--nosystem_rc", "--nohome_rc")
+        return (*own, *DEBIAN, f"--output_user_root={self.root}")
+
+    def _answer(self, words: Sequence[str], folder: Path) -> Answer:
+        stdin, stdout = self.driver.stdin, self.driver.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps([[str(self.program), *words], str(folder)]) + "\n")
+        stdin.flush()
+        code, said = json.loads(stdout.readline())
+        return Answer(code=code, said=said)
+
+
+@contextlib.contextmanager
+def running(version: str, program: str | Path, folder: Path, *driven: str | Path) -> Iterator[Real]:
+    """`driven` are the words that start the driver's Python."""
+    root = folder / f"bazel-{version}"
+    root.mkdir()
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*driven, "-c", DRIVER], stdin=pipe, stdout=pipe, text=True) as driver:
+        real = Real(version=version, program=program, root=root, driver=driver)
+        yield real
+        real.end()
+
+
+@pytest.fixture(scope="module")
+def older(bench: Bench) -> Iterator[Real]:
+    if not DEBIAN_BAZEL.is_file():
+        pytest.skip(f"{DEBIAN_BAZEL} is not installed: apt-get install bazel-bootstrap")
+    with running(OLD, DEBIAN_BAZEL, bench.folder, sys.executable) as real:
+        yield real
+
+
+@pytest.fixture(scope="module")
+def newer(bench: Bench, places: Places) -> Iterator[Real]:
+    there = newer_bazel.inside(newer_bazel.sid(places), bench.folder)
+    with running(NEW, newer_bazel.BAZEL, bench.folder, *there, "python3") as real:
+        yield real
+
+
+@pytest.fixture
+def real(request: pytest.FixtureRequest) -> Real:
+    """The Bazel of the test's parameter `run`."""
+    found: Real = request.getfixturevalue({OLD: "older", NEW: "newer"}[request.param])
+    return found
+
+
+def on(*chosen: Case) -> pytest.MarkDecorator:
+    pairs = [pytest.param(case, case.run, id=str(case)) for case in chosen]
+    return pytest.mark.parametrize(("case", "real"), pairs, indirect=["real"])
+
+
+on_both = pytest.mark.parametrize("real", [OLD, NEW], indirect=True)
+
+
+@on(*SERVED)
+def test_a_bazel_of_the_releases_range_takes_all(case: Case, real: Real, written: Written) -> None:
+    for name, words in written[case.key].items():
+        answer = real.ask(words)
+        assert answer.accepted, (name, answer.said)
+
+
+@on(*BETWEEN)
+def test_a_bazel_outside_the_range_refuses_what_the_table_says(
+    case: Case, real: Real, written: Written
+) -> None:
+    for name, words in written[case.key].items():
+        refused = misfits(words, real.version)
+        answer = real.ask(words.without(*refused))
+        assert answer.accepted, (name, answer.said)
+        for option, said in refused.items():
+            others = refused.keys() - {option}
+            assert real.ask(words.without(*others)).refuses(said)
+
+
+@pytest.mark.parametrize("case", {each.key: each for each in CASES}.values(), ids=str)
+def test_an_option_that_is_gone_is_not_given(case: Case, written: Written, bench: Bench) -> None:
+    names = union(written[case.key].values()).names
+    wanted = bench.tree(case.release).shares_host_flags
+    assert names & set(BY_VERSION) == (set(BY_VERSION) - gone(case.told) if wanted else set())
+
+
+@on_both
+def test_no_other_option_depends_on_the_version(real: Real, every: Words) -> None:
+    """Each by itself: those of the command line and those of the rendered bazelrc."""
+    options: dict[str, str] = {}
+    for each in (*every.options, *rendered(every)):
+        options.setdefault(name_of(each), each)
+    refused = {name for name, option in options.items() if not real.alone(option, every).accepted}
+    assert refused == gone(real.version)
+
+
+def rendered(words: Words) -> Iterator[str]:
+    for rc in (Path(each.partition("=")[2]) for each in words.startup if "bazelrc=" in each):
+        for line in rc.read_text().splitlines():
+            if line.startswith("build"):
+                yield line.partition(" ")[2].strip('"')
+
+
+@on_both
+@pytest.mark.parametrize("cache", ["none", "http"])
+def test_the_startup_options_are_taken_as_they_are(
+    real: Real, bench: Bench, remotes: Mapping[str, Remote], cache: str
+) -> None:
+    case = next(case for case in SERVED if case.run == real.version)
+    found = bench.bazel(case.told, debian=real.version == OLD)
+    remote = remotes[cache]
+    request = Request(arch="skylake", release=case.release, scope="full", compiler="clang@16.0.6")
+    site = bench.site(plan_for(request)[0], bench.tree(case.release), found, "as-it-is")
+    with headers.private_rc(remote.headers, bench.folder / "private") as secrets:
+        (call,) = calls(site, remote, secrets)
+        words = bench.written(site, call)
+        # The product knows the startup options that Debian's Bazel needs, of 4.2.3 alone.
+        needs = () if found.debian else DEBIAN
+        answer = real.as_it_is(replace(words, startup=(*needs, *words.startup)))
+    assert answer.accepted, answer.said
+
+
+@on_both
+@pytest.mark.parametrize("option", WRONG)
+def test_a_wrong_option_is_refused(real: Real, every: Words, option: str) -> None:
+    assert real.alone(option, every).refuses(option.removeprefix("--config="))
+
+
+@pytest.mark.parametrize(
+    ("real", "option"),
+    [(version, each) for version, options in FOREIGN.items() for each in options],
+    indirect=["real"],
+)
+def test_an_option_of_the_other_bazel_is_refused(real: Real, every: Words, option: str) -> None:
+    assert real.alone(option, every).refuses(option)
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("build:tensorwright --nosuchflag=1", "--nosuchflag=1"),
+        ("build:tensorwright --copt", "--copt"),
+        ("build --remote_header=ab", "--remote_header=ab"),
+    ],
+)
+def test_a_wrong_line_of_a_bazelrc_is_refused(
+    real: Real, bench: Bench, every: Words, line: str, said: str
+) -> None:
+    rc = bench.folder / "wrong.bazelrc"
+    rc.write_text(f"{line}\n")
+    wrong = replace(every, startup=(*every.startup, f"--bazelrc={rc}"))
+    assert real.alone("--config=tensorwright", wrong).refuses(said)
+
+
+@on_both
+@pytest.mark.parametrize("option", ["--nosuchstartup", "--bazelrc=/nonexistent.bazelrc"])
+def test_a_wrong_startup_option_is_refused(real: Real, every: Words, option: str) -> None:
+    answer = real.alone("--config=tensorwright", replace(every, startup=(*every.startup, option)))
+    assert answer.code == 2
+    assert option.removeprefix("--bazelrc=") in answer.said

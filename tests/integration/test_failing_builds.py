@@ -1,0 +1,320 @@
+"""Real Bazel on builds that fail as full builds do: the cause, the label and the remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests import trees
+from tests.webserver import Site, serving
+
+from tfbuild import settings
+from tfbuild.run import Completed
+from tfbuild.settings import Places
+from tfbuild.tools import bazel
+from tfbuild.tools.bazel import Bazel
+from tfbuild.watching import diagnosis, events
+from tfbuild.watching.attempt import Attempt
+from tfbuild.watching.diagnosis import Cause, Diagnosis
+from tfbuild.watching.events import Outcome
+from tfbuild.watching.pace import Progress
+
+pytestmark = pytest.mark.toolchain
+
+PIP_PACKAGE = "//tensorflow/tools/pip_package:build_pip_package"
+CORE = Path("tensorflow/core")
+CLANG = "/usr/bin/clang-16"
+SLOW = 12
+ATTEMPT = Attempt(jobs=8)
+
+Change = Callable[[Path], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """One Bazel with one output folder; the tree is made anew for every build."""
+
+    bazel: Bazel
+    tools: Places
+    folder: Path
+
+    @property
+    def events(self) -> Path:
+        return self.folder / "events.json"
+
+    def build(
+        self,
+        *options: str,
+        change: Change = lambda _: None,
+        target: str = PIP_PACKAGE,
+        compiler: str = CLANG,
+        cache: Path | None = None,
+        on_progress: Callable[[int, int, str], None] = lambda *_: None,
+    ) -> Completed:
+        tree = self.folder / "tree"
+        shutil.rmtree(tree, ignore_errors=True)
+        change(trees.make_tree(tree))
+        words = (
+            *trees.repository_options(self.bazel, self.tools),
+            *events.options(self.events),
+            f"--repo_env=CC={compiler}",
+            "--compilation_mode=opt",
+            "--color=no",
+            "--curses=no",
+            *options,
+        )
+        return bazel.build(
+            self.bazel,
+            (target,),
+            workspace=tree,
+            options=words,
+            places=dataclasses.replace(self.tools, cache=cache or self.folder / "cache"),
+            log=self.folder / "build.log",
+            on_progress=on_progress,
+        )
+
+    def outcome(self) -> Outcome:
+        found = events.read_outcome(self.events)
+        assert found is not None
+        return found
+
+    def diagnosis(self, *options: str, **others: object) -> Diagnosis:
+        self.events.unlink(missing_ok=True)
+        done = self.build(*options, **others)  # type: ignore[arg-type]
+        assert done.returncode != 0, done.output
+        return diagnosis.diagnose(events.read_outcome(self.events), done.output)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    here = settings.places()
+    if bazel.find_bazelisk(here) is None:
+        bazel.install_bazelisk(here)
+    folder = tmp_path_factory.mktemp("failing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USE_BAZEL_VERSION", str(bazel.DEBIAN_BAZEL))
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            patch.delenv(name, raising=False)
+        yield Bench(bazel=bazel.find_bazel(here, "4.2.1"), tools=here, folder=folder)
+    shutil.rmtree(folder, ignore_errors=True)  # (Bazel makes its folders read-only)
+
+
+def written(name: Path, text: str) -> Change:
+    def change(tree: Path) -> None:
+        (tree / name).write_text(text)
+
+    return change
+
+
+def compiler(folder: Path, name: str, body: str) -> str:
+    """A compiler that does `body` for XNNPACK's source and is clang for the rest."""
+    wrapper = folder / name / "clang-16"
+    wrapper.parent.mkdir()
+    script = f'#!/bin/sh\ncase "$*" in *vmul.cc*) {body};; esac\nexec {CLANG} "$@"\n'
+    wrapper.write_text(script)
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+def test_a_flag_that_clang_lacks_is_named_with_its_define(bench: Bench) -> None:
+    found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavx512fp99")
+    assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
+    assert found.what == "-mavx512fp99"
+    assert diagnosis.remedied(ATTEMPT, found) is None  # no kernels of XNNPACK's are known for it
+
+
+def test_a_flag_that_gcc_lacks_has_its_kernels_switched_off(bench: Bench) -> None:
+    """g++ 12 knows -mavx512fp16 and lacks -mavxvnniint8."""
+    found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavxvnniint8", compiler="/usr/bin/gcc")
+    assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
+    assert found.remedy == "Give --define xnn_enable_avxvnniint8=false"
+    again = diagnosis.remedied(ATTEMPT, found)
+    assert again is not None
+    assert again.defines == ("xnn_enable_avxvnniint8=false",)
+
+
+def test_a_host_tool_that_dies_of_sigill_is_told_from_a_broken_one(bench: Bench) -> None:
+    dies = written(CORE / "op_gen.cc", "int main() { __builtin_trap(); }\n")
+    found = bench.diagnosis(change=dies)
+    assert (found.cause, found.label) == (Cause.HOST_TOOL, "//tensorflow/core:table")
+    assert "Illegal instruction" in found.evidence
+    assert "host_copt" in found.remedy
+
+
+def test_a_compiler_that_the_kernel_killed_is_out_of_memory(bench: Bench) -> None:
+    killed = compiler(bench.folder, "killed", "kill -9 $$")
+    found = bench.diagnosis(compiler=killed)
+    assert (found.cause, found.label) == (Cause.MEMORY, "@XNNPACK//:XNNPACK")
+    assert "src/vmul.cc failed: (Killed)" in found.evidence
+    assert "--jobs" in found.remedy
+    assert diagnosis.remedied(ATTEMPT, found) == dataclasses.replace(ATTEMPT, jobs=4)
+
+
+def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(bench: Bench) -> None:
+    found = bench.diagnosis(change=written(CORE / "ops.cc", "int x() { return missing_name; }\n"))
+    assert (found.cause, found.label) == (Cause.COMPILE, "//tensorflow/core:ops")
+    assert found.evidence.endswith("error: use of undeclared identifier 'missing_name'")
+    assert bench.outcome().failures[0].stderr  # the words came from the event's own file
+
+
+def test_an_undefined_symbol_is_the_linkers(bench: Bench) -> None:
+    text = "int nowhere();\nint main() { return nowhere(); }\n"
+    found = bench.diagnosis(change=written(CORE / "op_gen.cc", text))
+    assert (found.cause, found.label) == (Cause.LINK, "//tensorflow/core:op_gen")
+    assert "nowhere" in found.evidence
+
+
+def test_a_target_of_another_release_is_named(bench: Bench) -> None:
+    wheel = "//tensorflow/tools/pip_package:wheel"
+    found = bench.diagnosis(target=wheel)
+    assert (found.cause, found.label, found.what) == (Cause.TARGET, wheel, wheel)
+    assert "--release" in found.remedy
+
+
+def test_a_config_that_the_tree_lacks_is_named(bench: Bench) -> None:
+    found = bench.diagnosis("--config=numa")
+    assert (found.cause, found.what) == (Cause.CONFIG, "numa")
+    assert found.remedy.startswith("Leave out --config=numa")
+
+
+def test_an_option_that_this_bazel_lacks_is_named(bench: Bench) -> None:
+    found = bench.diagnosis("--noenable_bzlmod")
+    assert (found.cause, found.what) == (Cause.OPTION, "--noenable_bzlmod")
+    assert "USE_BAZEL_VERSION" in found.remedy
+
+
+def needs_archive(url: str) -> Change:
+    def change(tree: Path) -> None:
+        with (tree / "WORKSPACE").open("a") as workspace:
+            workspace.write(
+                'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'
+                f'http_archive(name = "far", urls = ["{url}"], sha256 = "{"0" * 64}")\n'
+            )
+        build = tree / CORE / "BUILD"
+        build.write_text(build.read_text().replace('["@XNNPACK"]', '["@XNNPACK", "@far"]'))
+
+    return change
+
+
+def test_an_archive_that_is_not_the_pinned_one_is_not_fetched_again(bench: Bench) -> None:
+    with serving(Site(files={"/far.tar.gz": b"something else"})) as site:
+        url = f"{site.url}/far.tar.gz"
+        found = bench.diagnosis(change=needs_archive(url))
+    assert (found.cause, found.label, found.what) == (Cause.CHECKSUM, "//external:far", url)
+    assert "invoke vendor" in found.remedy
+    assert diagnosis.remedied(ATTEMPT, found) is None
+
+
+def test_an_archive_that_no_server_has_is_a_failed_download(bench: Bench) -> None:
+    with serving(Site(files={})) as site:
+        url = f"{site.url}/far.tar.gz"
+        found = bench.diagnosis(change=needs_archive(url))
+    assert (found.cause, found.label, found.what) == (Cause.DOWNLOAD, "//external:far", url)
+    assert diagnosis.remedied(ATTEMPT, found) is None  # the server will say 404 again
+
+
+def test_a_remote_executor_that_is_down_is_named(bench: Bench) -> None:
+    found = bench.diagnosis("--remote_executor=grpc://127.0.0.1:9")
+    assert found.cause is Cause.REMOTE
+    assert "--remote-executor" in found.remedy
+
+
+def test_a_disk_that_runs_full_is_named(bench: Bench, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can make a small disk")
+    fills = 'genrule(name = "big", outs = ["big.bin"], cmd = "head -c 16M /dev/zero > $@")\n'
+    try:
+        found = bench.diagnosis(
+            change=written(CORE / "BUILD", fills), target="//tensorflow/core:big", cache=small
+        )
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert (found.cause, found.label) == (Cause.DISK, "//tensorflow/core:big")
+    assert "TENSORWRIGHT_CACHE" in found.remedy
+
+
+def slow(tree: Path) -> None:
+    rules = [
+        f'genrule(name = "g{i}", outs = ["g{i}.h"], cmd = "sleep 0.4; echo > $@")\n'
+        for i in range(SLOW)
+    ]
+    names = ", ".join(f'"g{i}"' for i in range(SLOW))
+    (tree / CORE / "BUILD").write_text(
+        "".join(rules) + f'filegroup(name = "all", srcs = [{names}])\n'
+    )
+
+
+def kill_builds_in(folder: Path) -> None:
+    """SIGKILL to the process group of the Bazel that writes below `folder`."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace")
+            if f"--output_user_root={folder}" in words:
+                os.killpg(os.getpgid(int(entry.name)), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended meanwhile
+
+
+def test_a_killed_build_goes_on_where_it_was(bench: Bench) -> None:
+    """By the disk cache, which a full build has: Bazel's own record of what it did is written
+    every few seconds, and a killed one was seen to lose all of it."""
+    cache = bench.folder / "killed"
+    ended: list[int] = []
+
+    def kill_in_the_middle(done: int, _total: int, _detail: str) -> None:
+        ended.append(done)
+        if done > SLOW // 2:
+            kill_builds_in(cache)
+
+    def build(on_progress: Callable[[int, int, str], None]) -> Completed:
+        return bench.build(
+            "--jobs=1",
+            "--show_progress_rate_limit=0.01",
+            f"--disk_cache={cache}/disk",
+            change=slow,
+            target="//tensorflow/core:all",
+            cache=cache,
+            on_progress=on_progress,
+        )
+
+    first = build(kill_in_the_middle)
+    assert first.returncode == -signal.SIGKILL
+    assert not bench.outcome().finished
+    found = diagnosis.diagnose(bench.outcome(), first.output)
+    assert found.cause is Cause.INTERRUPTED
+    assert "goes on where it was" in found.remedy
+
+    second = build(lambda *_: None)
+    assert second.returncode == 0, second.output
+    outcome = bench.outcome()
+    assert outcome.succeeded
+    # One action may have ended, and one was running, when the last progress was told.
+    assert outcome.runners["linux-sandbox"] <= SLOW - (max(ended) - 2)
+    assert outcome.cache_hits >= SLOW // 2 - 1
+
+
+def test_progress_is_told_while_the_build_runs(bench: Bench) -> None:
+    told: list[Progress] = []
+    lead: list[int] = []
+    with events.following(bench.events, told.append):
+        done = bench.build(
+            "--jobs=1",
+            "--action_env=AGAIN=1",
+            change=slow,
+            target="//tensorflow/core:all",
+            on_progress=lambda *_: lead.append(len(told)),
+        )
+    assert done.returncode == 0, done.output
+    assert told[-1].total > SLOW
+    counts = [progress.done for progress in told]
+    assert counts == sorted(counts)
+    assert lead[-1] > 0  # (not all at the end: Bazel was still printing when the first was told)

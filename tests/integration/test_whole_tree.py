@@ -1,0 +1,297 @@
+"""A full build end to end, by the code that serves TensorFlow's tree, of a small workspace shaped
+like it: real Bazel and clang, from a plan to a wheel in the pool."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.test_dispatcher import on_x86_64
+from tests.trees import change, make_tree, repository_options
+
+from tfbuild import settings
+from tfbuild.binaries.census import census
+from tfbuild.cpus.compilers import find_compiler
+from tfbuild.errors import BuildError, CommandError, TreeError
+from tfbuild.kernelbuild.pool import Built
+from tfbuild.machine import memory
+from tfbuild.packing.tuned import read_tuned
+from tfbuild.packing.wheel import extract, read_identity
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.records import plain
+from tfbuild.settings import ROOT, Places
+from tfbuild.tools import bazel
+from tfbuild.tools.bazel import DEBIAN_BAZEL
+from tfbuild.treebuild.build import Order, build
+from tfbuild.watching.attempt import Attempt
+
+pytestmark = [on_x86_64, pytest.mark.toolchain]
+
+BUDGET = memory.choose(4_000, 2)
+LIBRARY = "tensorflow/libtensorflow_cc.so.2"
+TOOL = "bazel-out/host/bin/tensorflow/core/op_gen"
+TUNED = {"avx", "avx2", "fma", "bmi2"}
+# Of the actions that are no bookkeeping: those that had ended before the kill, and the others.
+EARLIER, LATER = 8, 6
+TRAINING = """import tensorflow as tf
+assert tf.reduce_sum(tf.ones([64, 64])) == 4096
+"""
+
+# XNNPACK's way to leave out kernels that a compiler cannot compile.
+GUARDED = """config_setting(
+    name = "without",
+    define_values = {"xnn_enable_avxvnniint8": "false"},
+)
+
+cc_library(
+    name = "XNNPACK",
+    srcs = ["src/vmul.cc"],
+    copts = select({
+        ":without": [],
+        "//conditions:default": ["-mavxvnniint8"],
+    }),
+    visibility = ["//visibility:public"],
+)
+"""
+SLOW = """
+genrule(
+    name = "slow",
+    outs = ["slow.cc"],
+    cmd = "touch {waiting}; while [ ! -e {go} ]; do sleep 0.1; done; touch $@",
+    tags = ["local"],
+    tools = [":ops"],
+)
+"""
+CHILD = """
+import dataclasses, pathlib
+from tests.integration.test_whole_tree import built
+from tfbuild import settings
+places = dataclasses.replace(
+    settings.places(), cache=pathlib.Path("{cache}"), pool=pathlib.Path("{pool}")
+)
+built(places, pathlib.Path("{tree}"))
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def debians_bazel() -> Iterator[None]:
+    """bazelisk would ask the network first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USE_BAZEL_VERSION", str(DEBIAN_BAZEL))
+        yield
+
+
+def own_places(folder: Path) -> Places:
+    """A cache of its own, with the tools of this machine."""
+    own = dataclasses.replace(settings.places(), cache=folder / "cache", pool=folder / "pool")
+    own.cache.mkdir(parents=True)
+    own.tools.symlink_to(settings.places().tools)
+    return own
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    return own_places(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As up to 2.12: its .bazelrc has the tools of the build compiled as for the target."""
+    folder = make_tree(tmp_path_factory.mktemp("tree"))
+    with (folder / ".bazelrc").open("a") as rc:
+        rc.write("build:linux --distinct_host_configuration=false\n")
+    return folder
+
+
+def built(places: Places, tree: Path, order: Order | None = None, **options: object) -> Built:
+    request = Request(scope="full", python="3.11", **({"arch": "haswell"} | options))  # type: ignore[arg-type]
+    plan, compiler = plan_for(request)
+    order = dataclasses.replace(order or Order(budget=BUDGET), tree=tree, requirements="")
+    return build(plan, compiler=compiler, order=order, places=places)
+
+
+@pytest.fixture(scope="module")
+def haswell(places: Places, tree: Path) -> Built:
+    return built(places, tree)
+
+
+def used(file: Path) -> set[str]:
+    """The features beyond the baseline that a program or library has instructions of."""
+    return {name for name, times in census(file).items() if times} & TUNED
+
+
+def library(wheel: Path, folder: Path) -> Path:
+    extract(wheel, (LIBRARY,), folder)
+    return folder / LIBRARY
+
+
+def test_the_wheel_says_what_it_is(haswell: Built) -> None:
+    identity, facts = read_identity(haswell.wheel), read_tuned(haswell.wheel)
+    assert identity.version == "2.14.1+haswell.full"
+    assert all("manylinux" in tag for tag in identity.tags)
+    assert facts is not None
+    assert facts.scope == "full"
+    assert facts.targets == ("haswell",)
+    assert facts.tree is not None
+    assert "avx2" in facts.tree.required_features
+
+
+def test_the_manifest_says_how_it_went(haswell: Built) -> None:
+    manifest = json.loads(haswell.manifest.read_text())
+    assert manifest["smoke"]["sum"] == 512 * 512
+    (attempt,) = manifest["course"]["attempts"]
+    assert attempt == plain(Attempt(jobs=BUDGET.jobs))
+    (outcome,) = manifest["course"]["outcomes"]
+    assert outcome["finished"]
+    assert outcome["runners"]["internal"] > 0
+    named = {each["what"]: each["weight"] for each in manifest["differences"]}
+    assert named["tools that run during the build"] == "adapted"
+
+
+def test_the_flags_are_in_the_library_and_not_in_the_tools_of_the_build(
+    haswell: Built, tree: Path, tmp_path: Path
+) -> None:
+    assert {"avx", "avx2"} <= used(library(haswell.wheel, tmp_path / "unpacked"))
+    assert used(tree / TOOL) == set()
+
+
+def test_without_our_option_the_tools_would_be_tuned(tree: Path, tmp_path: Path) -> None:
+    """That the test above can fail: TensorFlow's own setting, as up to 2.12."""
+    places = own_places(tmp_path)
+    found = bazel.find_bazel(places, "4.2.1")
+    options = (
+        *repository_options(found, places),
+        f"--repo_env=CC={find_compiler('clang-16').driver}",
+        *("--compilation_mode=opt", "--copt=-march=haswell"),
+    )
+    table = ("//tensorflow/core:table",)
+    log = tmp_path / "log"
+    done = bazel.build(found, table, workspace=tree, options=options, places=places, log=log)
+    assert done.returncode == 0, done.output
+    assert used(tree / "bazel-bin/tensorflow/core/op_gen") & {"avx", "avx2"}
+
+
+def test_it_is_found_finished(haswell: Built, places: Places, tree: Path) -> None:
+    again = built(places, tree)
+    assert again.reused
+    assert again.wheel == haswell.wheel
+
+
+def test_from_another_folder_and_a_clean_cache_come_the_same_bytes(
+    haswell: Built, tmp_path: Path
+) -> None:
+    other = make_tree(tmp_path / "elsewhere/tree")
+    again = built(own_places(tmp_path / "other"), other)
+    assert haswell.wheel.read_bytes() == again.wheel.read_bytes()
+
+
+def test_releases_whose_bazel_makes_the_wheel(places: Places, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree", "2.20.0")
+    made = built(places, tree, release="2.20.0")
+    assert read_identity(made.wheel).version == "2.20.0+haswell.full"
+
+
+def test_link_time_optimization_reaches_the_library_only(places: Places, tree: Path) -> None:
+    made = built(places, tree, lto=True)
+    facts = read_tuned(made.wheel)
+    assert facts is not None
+    assert facts.tree is not None
+    assert facts.tree.options["lto"] == "thin"
+    assert read_identity(made.wheel).version == "2.14.1+haswell.full.lto"
+
+
+def test_a_wheel_learns_from_a_training_run(places: Places, tree: Path, tmp_path: Path) -> None:
+    program = tmp_path / "training.py"
+    program.write_text(TRAINING)
+    order = Order(budget=BUDGET, training=program)
+    made = built(places, tree, order, pgo=str(program))
+    facts = read_tuned(made.wheel)
+    assert facts is not None
+    assert facts.tree is not None
+    assert len(facts.tree.options["profile_sha256"]) == 64
+    assert read_identity(made.wheel).version == "2.14.1+haswell.full.pgo"
+
+
+def test_training_that_fails_is_an_error_with_its_last_line(
+    places: Places, tree: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "training.py"
+    program.write_text("raise SystemExit('no data')\n")
+    with pytest.raises(CommandError, match="no data"):
+        built(places, tree, Order(budget=BUDGET, training=program), pgo=str(program))
+
+
+def test_a_flag_that_the_compiler_lacks_is_explained_or_mended(
+    places: Places, tmp_path: Path
+) -> None:
+    """XNNPACK has kernels that GCC 12 does not know the ISA of, and a define to leave them out."""
+    tree = make_tree(tmp_path / "tree")
+    (tree / "third_party/XNNPACK/BUILD.bazel").write_text(GUARDED)
+    with pytest.raises(BuildError, match="-mavxvnniint8") as caught:
+        built(places, tree, arch="skylake", compiler="g++-12")
+    assert "--define xnn_enable_avxvnniint8=false" in caught.value.hint
+    assert "--auto-fix" in caught.value.hint
+    order = Order(budget=BUDGET, auto_fix=True)
+    made = built(places, tree, order, arch="skylake", compiler="g++-12")
+    attempts = json.loads(made.manifest.read_text())["course"]["attempts"]
+    assert [each["defines"] for each in attempts] == [[], ["xnn_enable_avxvnniint8=false"]]
+
+
+def test_a_tree_that_asks_something_new_is_an_error_before_bazel_starts(
+    places: Places, tmp_path: Path
+) -> None:
+    tree = make_tree(tmp_path / "tree")
+    change(
+        tree, "configure.py", '("TF_NEED_ROCM",', '("TF_NEED_LUCK", "Lucky? "), ("TF_NEED_ROCM",'
+    )
+    with pytest.raises(TreeError, match="TF_NEED_LUCK was not answered"):
+        built(places, tree, arch="skylake")
+
+
+def _sessions_of(parent: int) -> Iterator[int]:
+    """Process groups below a process: each program that we run has one of its own."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            pid, ppid, group = int(stat.parent.name), int(fields[1]), int(fields[2])
+            if ppid == parent and pid == group:
+                yield group
+
+
+def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
+    """SIGKILL while one action waits: what had ended is not done again, by anybody."""
+    places, tree = own_places(tmp_path), make_tree(tmp_path / "tree")
+    waiting, go = tmp_path / "waiting", tmp_path / "go"
+    slow = SLOW.format(waiting=waiting, go=go)
+    (tree / "tensorflow/core/BUILD").write_text((tree / "tensorflow/core/BUILD").read_text() + slow)
+    sources = 'linkshared = True, srcs = ["//tensorflow/core:slow"],'
+    change(tree, "tensorflow/BUILD", "linkshared = True,", sources)
+    script = CHILD.format(cache=places.cache, pool=places.pool, tree=tree)
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT}"}
+    child = subprocess.Popen([sys.executable, "-c", script], env=env, start_new_session=True)
+    try:
+        while not waiting.exists():
+            assert child.poll() is None
+            time.sleep(0.1)
+    finally:
+        for group in (child.pid, *_sessions_of(child.pid)):
+            os.killpg(group, signal.SIGKILL)
+        child.wait()
+    go.touch()
+    made = built(places, tree)
+    (outcome,) = json.loads(made.manifest.read_text())["course"]["outcomes"]
+    ran = Counter(outcome["runners"])
+    # 4.2.3 calls what the disk cache has a remote hit.
+    hits = sum(ran[name] for name in ran if name.endswith("cache hit"))
+    assert hits >= EARLIER
+    assert ran.total() - hits - ran["internal"] <= LATER

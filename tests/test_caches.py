@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import resolve
+from tfbuild.errors import UsageError
+from tfbuild.remote import caches
+from tfbuild.remote.caches import Remote
+from tfbuild.tools.bazel import Bazel
+
+DISK = Path("/cache/disk")
+
+
+def of(version: str, *, debian: bool = False) -> Bazel:
+    return Bazel(bazelisk=Path("/b"), use=version, version=version, debian=debian)
+
+
+BAZEL = of("6.5.0")
+CLUSTER = Remote(executor="grpcs://cluster:443", properties={"OSFamily": "linux"})
+
+
+def pem(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_text("-----BEGIN\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize(
+    "address", ["http://h:80", "https://h/path", "grpc://h:1", "grpcs://[::1]:2", "unix:/run/c"]
+)
+def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
+    caches.check(Remote(cache=address), BAZEL)
+
+
+@pytest.mark.parametrize(
+    ("remote", "said"),
+    [
+        (Remote(cache="ftp://h"), "begins with none of http, https, grpc"),
+        (Remote(cache="h:9092"), "begins with none of"),
+        (Remote(cache="grpc://"), "names no place"),
+        (Remote(cache="unix:"), "names no place"),
+        (Remote(cache="http://h/a b"), "has a space in it"),
+        (Remote(cache="http://h:99999"), "is no URL"),
+        (Remote(executor="http://h"), "--remote-executor 'http://h' begins with none of grpc"),
+        (Remote(cache="http://h", executor="grpc://h:1"), "cannot be combined with the HTTP cache"),
+        (Remote(cache="http://h", timeout_s=0), "at least 1 second"),
+        (Remote(cache="http://h", instance="a\nb"), "--remote-instance has a space or control"),
+        (Remote(executor="grpc://h:1", properties={"a b": "c"}), "is not NAME=VALUE"),
+        (Remote(executor="grpc://h:1", properties={"a": ""}), "is not NAME=VALUE"),
+        (Remote(upload=False), "options of a remote cache were given without one"),
+    ],
+)
+def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        caches.check(remote, BAZEL)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://me:hunter2@h", "grpcs://hunter2@h", "http://h/?key=hunter2", "http://h#hunter2"],
+)
+def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> None:
+    with pytest.raises(UsageError, match="every process list would show") as caught:
+        caches.check(Remote(cache=address), BAZEL)
+    assert "hunter2" not in str(caught.value)
+    assert "--remote-headers" in caught.value.hint
+
+
+def test_certificates_come_in_pairs_and_need_a_private_key(tmp_path: Path) -> None:
+    certificate, key = pem(tmp_path, "c.pem"), pem(tmp_path, "c.key")
+    whole = Remote(cache="grpcs://h:1", certificate=certificate, key=key)
+    caches.check(whole, of("4.2.3"))
+    with pytest.raises(UsageError, match="two files, --remote-key is missing"):
+        caches.check(dataclasses.replace(whole, key=None), of("4.2.3"))
+    with pytest.raises(UsageError, match="two files, --remote-certificate is missing"):
+        caches.check(dataclasses.replace(whole, certificate=None), of("4.2.3"))
+    key.chmod(0o640)
+    with pytest.raises(UsageError, match=r"can be read by others \(mode 640\)") as caught:
+        caches.check(whole, of("4.2.3"))
+    assert caught.value.hint == f"Run: chmod 600 {key}"
+
+
+def test_certificates_need_a_connection_that_uses_them(tmp_path: Path) -> None:
+    authority = pem(tmp_path, "ca.pem")
+    with pytest.raises(UsageError, match="grpc://h:1 is not encrypted"):
+        caches.check(Remote(cache="grpc://h:1", authority=authority), BAZEL)
+    with pytest.raises(UsageError, match="is no file that can be read"):
+        caches.check(Remote(cache="grpcs://h:1", authority=tmp_path / "none"), BAZEL)
+    over_http = Remote(cache="https://h", authority=authority)
+    caches.check(over_http, of("5.0.0"))
+    with pytest.raises(UsageError, match=r"Bazel 4\.2\.3 reads no certificate files for an https"):
+        caches.check(over_http, of("4.2.3"))
+
+
+def test_debians_bazel_is_not_sent_to_a_server_that_it_crashes_on() -> None:
+    debian = of("4.2.3", debian=True)
+    caches.check(Remote(cache="grpc://h:1"), debian)
+    for remote in (Remote(cache="grpcs://h:1"), CLUSTER):
+        with pytest.raises(UsageError, match="cannot speak gRPC over TLS"):
+            caches.check(remote, debian)
+
+
+def test_headers_are_read_before_bazel_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        caches.check(Remote(cache="http://h", headers=tmp_path / "none"), BAZEL)
+
+
+def test_without_a_remote_there_is_the_disk_cache_alone() -> None:
+    caches.check(Remote(), BAZEL)
+    assert caches.options(Remote(), "6.5.0", DISK) == ("--disk_cache=/cache/disk",)
+
+
+def test_a_remote_cache_is_used_beside_the_one_on_disk() -> None:
+    remote = Remote(cache="https://h", instance="tuned", upload=False, timeout_s=7)
+    assert caches.options(remote, "6.5.0", DISK) == (
+        "--disk_cache=/cache/disk",
+        "--remote_cache=https://h",
+        "--remote_instance_name=tuned",
+        "--remote_timeout=7s",
+        "--remote_retries=5",
+        "--remote_download_outputs=all",
+        "--remote_local_fallback",
+        "--noremote_upload_local_results",
+        "--incompatible_remote_results_ignore_disk",
+    )
+
+
+def test_files_are_named_and_headers_are_not(tmp_path: Path) -> None:
+    remote = Remote(
+        cache="grpcs://h:1",
+        authority=Path("/ca.pem"),
+        certificate=Path("/c.pem"),
+        key=Path("/c.key"),
+        headers=tmp_path / "headers",
+    )
+    options = caches.options(remote, "6.5.0", DISK)
+    tls = {"--tls_certificate=/ca.pem", "--tls_client_certificate=/c.pem"}
+    assert tls | {"--tls_client_key=/c.key"} <= set(options)
+    assert not [option for option in options if "header" in option]
+    assert "--noannounce_rc" in options  # TensorFlow's .bazelrc announces every option
+
+
+@pytest.mark.parametrize(("bazel", "disk"), [("4.2.3", False), ("5.0.0", True), ("7.4.1", True)])
+def test_an_old_bazel_has_no_disk_cache_beside_a_cluster(bazel: str, *, disk: bool) -> None:
+    options = caches.options(CLUSTER, bazel, DISK)
+    assert ("--disk_cache=/cache/disk" in options) is disk
+    assert "--remote_default_exec_properties=OSFamily=linux" in options
+
+
+@pytest.mark.parametrize(("bazel", "told"), [("4.2.3", True), ("6.5.0", True), ("7.4.1", False)])
+def test_only_bazels_that_mix_them_are_told_to_keep_disk_and_remote_apart(
+    bazel: str, *, told: bool
+) -> None:
+    remote = Remote(cache="http://h")
+    apart = "--incompatible_remote_results_ignore_disk"
+    assert (apart in caches.options(remote, bazel, DISK)) is told
+
+
+def test_native_is_refused_where_others_read_the_results() -> None:
+    caches.need_explicit("native", Remote())
+    caches.need_explicit("skylake", CLUSTER)
+    here = resolve("native", read_cpu()).spec
+    with pytest.raises(UsageError, match="another target on each machine") as caught:
+        caches.need_explicit(" Native", CLUSTER)
+    assert caught.value.hint.endswith(f"--arch {here}")
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_address_that_fits_one_line_or_a_usage_error(text: str) -> None:
+    taken = False
+    with contextlib.suppress(UsageError):
+        caches.check(Remote(cache=text), BAZEL)
+        taken = True
+    assert not taken or text.isprintable()
+
+
+@given(st.text(max_size=40))
+def test_a_refusal_is_one_line(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        caches.check(Remote(cache=f"ftp://{text}"), BAZEL)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from tfbuild.errors import PreflightError
+from tfbuild.machine.checklist import Verdict, describe, finding, judge, unknown
+
+FULL = finding("disk", "1 GB free", "16 GB", Verdict.FATAL, "Free some space.")
+OLD = finding("compiler", "gcc 9", "gcc 12", Verdict.WARNING, "Take a newer one.")
+GOOD = finding("memory", "64 GB", "12 GB", None, "Add memory.")
+UNSEEN = unknown("clock", "no host to compare with", "within 60 s")
+
+
+def test_a_good_finding_needs_no_advice() -> None:
+    assert (GOOD.verdict, GOOD.advice) == (Verdict.OK, "")
+
+
+def test_only_what_is_fatal_stops_a_build() -> None:
+    judge([OLD, GOOD, UNSEEN])
+    judge([])
+
+
+def test_every_fatal_finding_is_named_with_what_to_do() -> None:
+    missing = finding("git", "not on PATH", "git", Verdict.FATAL, "Install it.")
+    with pytest.raises(PreflightError) as caught:
+        judge([FULL, OLD, missing])
+    assert str(caught.value) == (
+        "the build would fail here for 2 things:\n"
+        "  - disk: 1 GB free; wanted: 16 GB. Free some space.\n"
+        "  - git: not on PATH; wanted: git. Install it.\n"
+        "Mend this, or pass --no-preflight to try all the same"
+    )
+    assert caught.value.exit_code == 37
+
+
+def test_the_table_is_aligned_and_advice_stands_below_its_line() -> None:
+    assert describe([FULL, GOOD, UNSEEN]).splitlines() == [
+        "fatal    disk    1 GB free                16 GB",
+        "         Free some space.",
+        "ok       memory  64 GB                    12 GB",
+        "unknown  clock   no host to compare with  within 60 s",
+    ]
+    assert not describe([])

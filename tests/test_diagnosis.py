@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbuild.watching import diagnosis
+from tfbuild.watching.attempt import Attempt
+from tfbuild.watching.diagnosis import Cause, Diagnosis, diagnose, explain, remedied
+from tfbuild.watching.events import Failure, Outcome, read_outcome
+
+RECORDED = Path(__file__).with_name("data") / "events"
+FIRST = Attempt(jobs=8)
+XNNPACK = "@XNNPACK//:XNNPACK"
+WHEEL = "//tensorflow/tools/pip_package:wheel"
+FAR = "http://127.0.0.1:8080/far.tar.gz"
+
+
+def log_of(name: str) -> str:
+    return (RECORDED / f"{name}.log").read_text()
+
+
+def failed(kind: str = "CppCompile", **details: object) -> Outcome:
+    failure = Failure(label="//a:b", kind=kind, **{"exit_code": 1, **details})  # type: ignore[arg-type]
+    return Outcome(finished=True, exit_code=1, exit_name="BUILD_FAILURE", failures=(failure,))
+
+
+SEEN = [
+    ("killed", Cause.MEMORY, XNNPACK, ""),
+    ("killed_7", Cause.MEMORY, "//:die", ""),
+    ("heap", Cause.MEMORY, "", ""),
+    ("flag", Cause.FLAG, XNNPACK, "-mavx512fp99"),
+    ("sigill", Cause.HOST_TOOL, "//tensorflow/core:table", ""),
+    ("compile", Cause.COMPILE, "//tensorflow/core:ops", ""),
+    ("link", Cause.LINK, "//tensorflow/core:op_gen", ""),
+    ("target", Cause.TARGET, WHEEL, WHEEL),
+    ("config", Cause.CONFIG, "", "numa"),
+    ("option", Cause.OPTION, "", "--no_such_option=1"),
+    ("download", Cause.DOWNLOAD, "//external:far", FAR),
+    ("checksum", Cause.CHECKSUM, "//external:far", FAR),
+    ("executor", Cause.REMOTE, "", ""),
+    ("disk", Cause.DISK, "//tensorflow/core:big", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "cause", "label", "what"), SEEN)
+def test_builds_that_really_failed(name: str, cause: Cause, label: str, what: str) -> None:
+    found = diagnose(read_outcome(RECORDED / f"{name}.json"), log_of(name))
+    assert (found.cause, found.label, found.what) == (cause, label, what)
+    assert found.evidence
+    message, hint = explain(found)
+    assert "\n" not in message
+    assert found.evidence in message
+    assert hint == found.remedy
+
+
+@pytest.mark.parametrize(("name", "cause"), [row[:2] for row in SEEN])
+def test_the_log_alone_tells_the_cause(name: str, cause: Cause) -> None:
+    """A Bazel that died may leave no events."""
+    assert diagnose(None, log_of(name)).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "what"),
+    [
+        ("clang: error: unable to execute command: Killed", Cause.MEMORY, ""),
+        ("g++: fatal error: Killed signal terminated program cc1plus", Cause.MEMORY, ""),
+        ("collect2: fatal error: ld terminated with signal 9 [Killed]", Cause.MEMORY, ""),
+        ("virtual memory exhausted: Cannot allocate memory", Cause.MEMORY, ""),
+        ("Server terminated abruptly (error code: 14, error message: '')", Cause.MEMORY, ""),
+        ("ld: final link failed: No space left on device", Cause.DISK, ""),
+        (
+            "gcc: error: unrecognized command-line option ‘-mavxvnniint8’; did you mean",  # noqa: RUF001
+            Cause.FLAG,
+            "-mavxvnniint8",
+        ),
+        ("gcc: error: unrecognized command line option '-mgfni'", Cause.FLAG, "-mgfni"),
+        ("clang: error: unsupported argument 'zen9' to option '-march='", Cause.COMPILE, ""),
+        ("cc1: error: bad value ('znver9') for '-march=' switch", Cause.FLAG, "znver9"),
+        (
+            "cc1: error: invalid feature modifier ‘i8mm’ in ‘-march=armv8.2-a+i8mm’",  # noqa: RUF001
+            Cause.FLAG,
+            "i8mm",
+        ),
+        ("x.o: relocation truncated to fit: R_X86_64_PC32 against `.bss'", Cause.LINK, ""),
+        ("ld.lld: error: undefined symbol: absl::Now()", Cause.LINK, ""),
+        ("a.cc:1:1: fatal error: 'x.h' file not found", Cause.COMPILE, ""),
+    ],
+)
+def test_what_compilers_and_linkers_say(line: str, cause: Cause, what: str) -> None:
+    found = diagnose(failed(stderr=f"In file included from a.h:\n{line}\n"), "")
+    assert (found.cause, found.label, found.what) == (cause, "//a:b", what)
+    assert found.evidence == line.translate(diagnosis._QUOTES)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "what"),
+    [
+        (
+            "ERROR: The project you're trying to build requires Bazel 6.1.0 (specified in /x)",
+            Cause.BAZEL_VERSION,
+            "6.1.0",
+        ),
+        ("ERROR: Please downgrade your bazel installation to version 3", Cause.BAZEL_VERSION, ""),
+        ("ERROR: While parsing option --jobs=x: not an int", Cause.OPTION, "--jobs=x"),
+        ("ERROR: build interrupted", Cause.INTERRUPTED, ""),
+        ("ERROR: /t/BUILD:1:1: Compiling a.cc failed: (Timeout)", Cause.TIMEOUT, ""),
+        ("FAIL: //a:t (see /t/test.log)", Cause.TEST, "//a:t"),
+        ("ERROR: something that nobody has seen", Cause.UNKNOWN, ""),
+    ],
+)
+def test_what_bazel_says(line: str, cause: Cause, what: str) -> None:
+    found = diagnose(Outcome(finished=False), f"INFO: Found 1 target...\n{line}\n")
+    assert (found.cause, found.what) == (cause, what)
+    assert found.evidence == line.removeprefix("ERROR: ")
+
+
+def test_a_mirror_that_was_down_before_another_served_is_no_cause() -> None:
+    """Each build of TensorFlow warns of some."""
+    warning = (
+        "WARNING: Download from https://mirror.example/a.zip failed: class"
+        " java.io.FileNotFoundException GET returned 404 Not Found\n"
+    )
+    found = diagnose(failed(message="clang failed"), f"{warning}{log_of('compile')}\n{warning}")
+    assert found.cause is Cause.COMPILE
+    found = diagnose(read_outcome(RECORDED / "cache_down.json"), log_of("cache_down"))
+    assert found.cause not in {Cause.REMOTE, Cause.DOWNLOAD}
+
+
+def test_the_first_failure_decides() -> None:
+    """With --keep_going there are many, and the log has them all."""
+    first = Failure(label="//a:b", kind="CppCompile", exit_code=1, stderr="a.cc:1: error: no x")
+    second = Failure(label="//c:d", kind="CppCompile", exit_code=137)
+    found = diagnose(
+        Outcome(finished=True, exit_code=1, failures=(first, second)), log_of("killed")
+    )
+    assert (found.cause, found.label) == (Cause.COMPILE, "//a:b")
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"), [(137, Cause.MEMORY), (132, Cause.HOST_TOOL), (139, Cause.UNKNOWN)]
+)
+def test_a_signal_is_a_cause_without_a_word(number: int, cause: Cause) -> None:
+    found = diagnose(failed(exit_code=number), "")
+    assert (found.cause, found.label) == (cause, "//a:b")
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("OOM_ERROR", Cause.MEMORY), ("REMOTE_ERROR", Cause.REMOTE), ("ODD", Cause.UNKNOWN)],
+)
+def test_bazels_own_exit_is_asked_last(name: str, cause: Cause) -> None:
+    assert diagnose(Outcome(finished=True, exit_code=33, exit_name=name), "").cause is cause
+
+
+@pytest.mark.parametrize("outcome", [None, Outcome(finished=False)])
+def test_a_build_that_just_stopped_was_stopped(outcome: Outcome | None) -> None:
+    found = diagnose(outcome, "INFO: Found 1 target...\n[3 / 9] Compiling a.cc\n")
+    assert found.cause is Cause.INTERRUPTED
+    assert remedied(FIRST, found) is None
+
+
+def test_a_message_holds_no_password_and_no_command() -> None:
+    line = "Error downloading [https://me:secret@host/a.zip] to /output/a.zip: Connection refused"
+    found = diagnose(failed(kind="LOADING_FAILURE", message=line), "")
+    assert "secret" not in repr(found)
+    assert found.what == "https://host/a.zip"
+    message, _ = explain(diagnose(failed(exit_code=137), log_of("killed")))
+    assert message.endswith("Compiling src/vmul.cc failed: (Killed): clang-16 failed")
+
+
+@given(st.text(), st.text())
+def test_any_text_has_a_diagnosis(stderr: str, log: str) -> None:
+    for found in (diagnose(failed(stderr=stderr), log), diagnose(None, log)):
+        assert found.remedy
+        assert len(found.evidence) <= 300
+
+
+# Remedies -----------------------------------------------------------------------------------------
+
+
+def because(cause: Cause, what: str = "", evidence: str = "") -> Diagnosis:
+    return diagnosis._diagnosis(cause, label="//a:b", line=evidence, what=what)
+
+
+def test_out_of_memory_halves_the_jobs_down_to_one() -> None:
+    attempt: Attempt | None = FIRST
+    jobs = []
+    while attempt is not None:
+        jobs.append(attempt.jobs)
+        attempt = remedied(attempt, because(Cause.MEMORY))
+    assert jobs == [8, 4, 2, 1]
+
+
+def test_a_flag_switches_off_the_kernels_that_need_it_once() -> None:
+    found = because(Cause.FLAG, "-mavx512fp16")
+    assert found.remedy == "Give --define xnn_enable_avx512fp16=false"
+    again = remedied(replace(FIRST, defines=("a=b",)), found)
+    assert again == replace(FIRST, defines=("a=b", "xnn_enable_avx512fp16=false"))
+    assert remedied(again, found) is None  # it was switched off, and somebody else uses the flag
+
+
+def test_every_kernel_that_needs_a_flag_is_switched_off() -> None:
+    found = remedied(FIRST, because(Cause.FLAG, "-mgfni"))
+    assert found is not None
+    assert {"xnn_enable_avxvnni=false", "xnn_enable_avx512amx=false"} <= set(found.defines)
+
+
+def test_a_download_is_tried_three_more_times() -> None:
+    attempt, found = FIRST, because(Cause.DOWNLOAD, FAR, "Error downloading: Connection refused")
+    for fetches in (1, 2, 3):
+        again = remedied(attempt, found)
+        assert again == replace(FIRST, fetches=fetches)
+        attempt = again
+    assert remedied(attempt, found) is None
+
+
+@pytest.mark.parametrize("said", ["GET returned 404 Not Found", "PKIX path building failed"])
+def test_an_answer_that_stays_the_same_is_not_asked_for_again(said: str) -> None:
+    assert remedied(FIRST, because(Cause.DOWNLOAD, FAR, said)) is None
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_each_cause_says_what_to_do_and_no_attempt_repeats_itself(cause: Cause) -> None:
+    found = because(cause, "-what")
+    assert found.remedy
+    assert "{" not in found.remedy
+    assert explain(found)[0]
+    assert remedied(FIRST, found) != FIRST

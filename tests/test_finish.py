@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+import archspec.cpu
+import pytest
+from tests.test_audit import altered
+from tests.test_dispatcher import on_x86_64
+from tests.whole import LICENCE, PLAN, raw_wheel
+
+from tfbuild.auditing.audit import audit, describe
+from tfbuild.auditing.claims import Role
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.errors import HostError, WheelError
+from tfbuild.packing import notices, sbom
+from tfbuild.packing.tuned import chosen, lacking, read_tuned
+from tfbuild.packing.wheel import read_identity, read_member, stem_of, verify_record
+from tfbuild.planning import guard
+from tfbuild.planning.plan import Plan, Scope
+from tfbuild.settings import Places
+from tfbuild.shipped._tensorwright_cpu import RISK
+from tfbuild.treebuild.finish import finish, try_out
+
+pytestmark = [pytest.mark.toolchain, on_x86_64]
+
+HASWELL = ("-march=haswell", "-ffp-contract=fast")
+SOURCE = PLAN.sources[0].file.sha256
+DISPATCHED = """
+extern "C" __attribute__((noinline)) void {name}() {{
+  __asm__ volatile("vpdpbusd %%zmm2, %%zmm1, %%zmm0" ::: "memory");
+}}
+"""
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
+
+
+@pytest.fixture(scope="module")
+def haswell(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return raw_wheel(tmp_path_factory.mktemp("haswell"), *HASWELL)
+
+
+def finished(raw: Path, places: Places, plan: Plan = PLAN, licence: bytes = LICENCE) -> Path:
+    return finish(raw, plan, places=places, bazel="6.1.0", source_sha256=SOURCE, licence=licence)
+
+
+def test_a_full_build_says_what_it_is(haswell: Path, places: Places) -> None:
+    wheel = finished(haswell, places)
+    identity = read_identity(wheel)
+    assert identity.version == "2.14.1+haswell.full"
+    assert stem_of(wheel) == "tensorflow_cpu-2.14.1+haswell.full"
+    (tag,) = {each.partition("_x86_64")[0] for each in identity.tags if "manylinux_" in each}
+    assert tag.startswith("cp311-cp311-manylinux_2_")
+    verify_record(wheel)
+    info = f"{stem_of(wheel)}.dist-info"
+    assert b"Version: 2.14.1+haswell.full\n" in read_member(wheel, f"{info}/METADATA")
+    assert f"Tag: {identity.tags[0]}".encode() in read_member(wheel, f"{info}/WHEEL")
+    assert read_member(wheel, f"{info}/{notices.LICENCE}") == LICENCE
+    facts = read_tuned(wheel)
+    assert facts is not None
+    assert facts.tree is not None
+    assert (facts.scope, facts.targets, facts.libraries) == (Scope.FULL, ("haswell",), ())
+    assert facts.tree.required_features == PLAN.required
+    (library,) = facts.tree.libraries.values()
+    assert library.census["fma"] > 0
+    document = json.loads(read_member(wheel, f"{info}/{sbom.FILE}"))
+    assert {each["name"] for each in document["components"]} >= {
+        "tensorflow",
+        *facts.tree.libraries,
+    }
+
+
+def test_the_same_build_gives_the_same_bytes(haswell: Path, places: Places) -> None:
+    first = finished(haswell, places).read_bytes()
+    assert finished(haswell, places).read_bytes() == first
+
+
+def test_a_version_that_bazel_was_told_is_not_told_twice(tmp_path: Path, places: Places) -> None:
+    raw = raw_wheel(tmp_path / "raw", *HASWELL, env={"ML_WHEEL_VERSION_SUFFIX": "+haswell.full"})
+    assert "+haswell.full-" in raw.name
+    assert read_identity(finished(raw, places)).version == "2.14.1+haswell.full"
+
+
+def test_a_library_that_asks_for_what_no_policy_has_keeps_the_plain_tag(
+    tmp_path: Path, places: Places
+) -> None:
+    raw = raw_wheel(tmp_path / "raw", *HASWELL, "-Wl,--no-as-needed", "-ltinfo")
+    assert read_identity(finished(raw, places)).tags == ("cp311-cp311-linux_x86_64",)
+
+
+def test_without_a_licence_it_is_not_finished(haswell: Path, places: Places) -> None:
+    with pytest.raises(WheelError, match="does not hold TensorFlow's LICENSE"):
+        finished(haswell, places, licence=b"")
+    assert not [*places.cache.rglob("*full*.whl")]
+
+
+# ---- the audit ----
+
+
+def test_an_honest_full_build_passes(haswell: Path, places: Places) -> None:
+    found = audit(finished(haswell, places), places=places)
+    assert found.problems == ()
+    assert found.remarks == ()
+    assert {library.role for library in found.libraries} == {Role.TREE}
+    assert describe(found).splitlines()[-1].startswith("It is what it says; of the files")
+
+
+def test_flags_that_did_nothing_are_seen_though_others_ask_the_cpu(
+    tmp_path: Path, places: Places
+) -> None:
+    code = DISPATCHED.format(name="xnn_f32_gemm_ukernel_4x16__avx512vnni")
+    fma = code.replace("vpdpbusd %%zmm2, %%zmm1, %%zmm0", "vfmadd231ps %%ymm2, %%ymm1, %%ymm0")
+    raw = raw_wheel(tmp_path / "raw", "-mavx", extra=fma)
+    (problem,) = audit(finished(raw, places), places=places).problems
+    assert problem.startswith("its flags did nothing, there is no instruction of")
+
+
+def test_code_that_is_chosen_at_run_time_may_be_for_any_cpu(tmp_path: Path, places: Places) -> None:
+    extra = DISPATCHED.format(name="xnn_qs8_gemm_ukernel_4x16__avx512vnni")
+    found = audit(
+        finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), places), places=places
+    )
+    assert found.problems == ()
+    assert found.libraries[0].census["avx512_vnni"] == 1
+
+
+def test_other_code_beyond_the_target_is_named(tmp_path: Path, places: Places) -> None:
+    extra = DISPATCHED.format(name="smuggled")
+    found = audit(
+        finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), places), places=places
+    )
+    (problem,) = found.problems
+    assert problem == (
+        "tensorflow/libtensorflow_cc.so.2: 1 of avx512_vnni, which haswell does not require, in "
+        "code that is not known to ask the CPU: smuggled"
+    )
+
+
+def test_without_names_nothing_is_judged_and_that_is_said(tmp_path: Path, places: Places) -> None:
+    extra = "static " + DISPATCHED.format(name="hidden").strip().removeprefix('extern "C" ')
+    extra += '\nextern "C" void seen() { hidden(); }\n'
+    raw = raw_wheel(tmp_path / "raw", *HASWELL, "-s", extra=extra)
+    found = audit(finished(raw, places), places=places)
+    assert found.problems == ()
+    said = (
+        "tensorflow/libtensorflow_cc.so.2: 1 of avx512_vnni in functions without a name: not judged"
+    )
+    assert said in found.remarks
+    assert f"remark: {said}" in describe(found).splitlines()
+
+
+def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
+    info = f"{stem_of(wheel)}.dist-info/"
+    member = name.replace("INFO/", info)
+    data = read_member(wheel, member)
+    assert old in data
+    return altered(wheel, {member: data.replace(old, new)})
+
+
+@pytest.mark.parametrize(
+    ("member", "old", "new", "said"),
+    [
+        (guard.INIT, guard.FIRST, b"", "does not ask the CPU before anything else"),
+        (guard.INIT, guard.FIRST, b"import os\n" + guard.FIRST, "does not ask the CPU"),
+        (guard.NEEDS, b'"avx2"', b'"sse2x"', "_tensorwright_cpu.json is not what"),
+        ("INFO/METADATA", b"+haswell.full", b"+zen4.full", "METADATA has another version"),
+        ("INFO/WHEEL", b"manylinux_2_", b"manylinux_3_", "WHEEL has other tags"),
+        ("INFO/tuned.json", b'"fma"', b'"fmx"', "fmx is no feature of x86_64 that is known"),
+        ("INFO/tuned.json", b': "haswell"', b': "haswall"', "haswall"),
+        ("INFO/tuned.json", b"cc.so.2", b"dd.so.2", "tuned.json does not name tensorflow/lib"),
+    ],
+)
+def test_what_was_changed_afterwards_is_seen(
+    member: str, old: bytes, new: bytes, said: str, haswell: Path, places: Places
+) -> None:
+    wheel = altering(finished(haswell, places), member, old, new)
+    assert any(said in each for each in audit(wheel, places=places).problems)
+
+
+def test_a_file_of_ours_that_the_notice_does_not_name_is_seen(
+    haswell: Path, places: Places
+) -> None:
+    name = guard.DATA.encode()
+    wheel = altering(finished(haswell, places), f"INFO/{notices.FILE}", b"  " + name + b"\n", b"")
+    assert any("does not name" in each for each in audit(wheel, places=places).problems)
+
+
+# ---- at import ----
+
+
+def imported(wheel: Path, folder: Path, *under: str, **env: str) -> tuple[int, str]:
+    """Exit status and last line of a Python that imports it and adds up some ones."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    code = "import tensorflow as tf; print(tf.reduce_sum(tf.ones([8, 8])))"
+    done = subprocess.run(
+        [*under, "/usr/bin/python3", "-c", code],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()[-1]
+
+
+def fits_here() -> bool:
+    return not set(PLAN.required) - read_cpu().features
+
+
+@pytest.mark.skipif(not fits_here(), reason="this CPU is older than haswell")
+def test_a_cpu_that_has_all_imports_it(haswell: Path, places: Places, tmp_path: Path) -> None:
+    assert imported(finished(haswell, places), tmp_path / "site") == (0, "64.0")
+
+
+def test_a_masked_feature_refuses_the_import(haswell: Path, places: Places, tmp_path: Path) -> None:
+    wheel = finished(haswell, places)
+    status, last = imported(wheel, tmp_path / "site", TENSORWRIGHT_MASK="fma,avx2")
+    assert status == 1
+    assert last.startswith(
+        "ImportError: this TensorFlow cannot run here: it is built for haswell, and this CPU lacks "
+        "avx2, fma"
+    )
+    assert f". Wheels for this CPU, {archspec.cpu.host().name}: the page simple/" in last
+    assert f"{RISK}=1" in last
+    mask = {"TENSORWRIGHT_MASK": "fma", RISK: "1"}
+    if fits_here():
+        assert imported(wheel, tmp_path / "site", **mask) == (0, "64.0")
+
+
+def test_an_emulated_cpu_is_asked_and_not_its_host(
+    haswell: Path, places: Places, tmp_path: Path
+) -> None:
+    """qemu-x86_64 shows the host's /proc/cpuinfo."""
+    wheel = finished(haswell, places)
+    status, last = imported(wheel, tmp_path / "old", "qemu-x86_64", "-cpu", "SandyBridge")
+    assert status == 1
+    assert "this CPU lacks abm, avx2, bmi1, bmi2, f16c, fma, movbe" in last
+    if fits_here():
+        assert "/proc/cpuinfo shows another CPU" in last
+    status, last = imported(wheel, tmp_path / "new", "qemu-x86_64", "-cpu", "Haswell")
+    assert (status, last) == (0, "64.0")
+
+
+def test_it_is_tried_in_an_environment_of_its_own(haswell: Path, places: Places) -> None:
+    wheel = finished(haswell, places)
+    facts, cpu = read_tuned(wheel), read_cpu()
+    assert facts is not None
+    found = try_out(wheel, PLAN, requirements="", cpu=cpu, places=places)
+    if lacking(facts, cpu):
+        assert found == {"refused": [*lacking(facts, cpu)]}
+        assert chosen(facts, cpu) is None
+    else:
+        assert (found["version"], found["sum"], found["losses"]) == ("2.14.1", 262144.0, [])
+
+
+def test_a_wheel_that_cannot_be_imported_is_no_wheel(haswell: Path, places: Places) -> None:
+    wheel = finished(haswell, places)
+    broken = altering(wheel, guard.INIT, b"import ctypes", b"import nothing_of_that_name")
+    with pytest.raises(HostError, match="does not run here"):
+        try_out(broken, PLAN, requirements="", cpu=read_cpu(), places=places)
+
+
+def test_a_plan_without_a_published_wheel_names_none(haswell: Path, places: Places) -> None:
+    facts = read_tuned(finished(haswell, places, dataclasses.replace(PLAN, stock=None)))
+    assert facts is not None
+    assert facts.stock_sha256 == ""

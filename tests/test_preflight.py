@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.planned import planned
+
+from tfbuild import settings
+from tfbuild.cpus import compilers
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.machine import memory, preflight
+from tfbuild.machine.checklist import Finding, Verdict, describe
+from tfbuild.machine.reach import Answer
+from tfbuild.settings import Places
+from tfbuild.upstream.releases import find_release
+
+DECLARED = Compiler(family="clang", version="16.0.6", path=Path("clang"), architecture="x86_64")
+MIRROR, GITHUB = "https://storage.googleapis.com/mirror.tensorflow.org/", "https://github.com/"
+BAZEL = "https://releases.bazel.build/"
+
+
+def places(tmp_path: Path, mirror: str = "") -> Places:
+    return Places(
+        root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool", mirror=mirror
+    )
+
+
+def looked(tmp_path: Path, *, offline: bool, env: dict[str, str]) -> dict[str, Finding]:
+    found = preflight.look(
+        planned(scope="full"),
+        find_release("2.14.1"),
+        places=places(tmp_path),
+        compiler=DECLARED,
+        budget=memory.choose(64_000, 4),
+        offline=offline,
+        env=env,
+    )
+    assert len(describe(found).splitlines()) >= len(found)
+    return {each.name: each for each in found}
+
+
+def test_this_machine_is_looked_at_without_a_network(tmp_path: Path) -> None:
+    found = looked(tmp_path, offline=True, env=dict(os.environ))
+    wanted = {"memory", "compiler", "C library", "Python 3.11", "patchelf", "clock", "open files"}
+    assert wanted <= set(found)
+    assert found["memory"].verdict is Verdict.OK
+    assert found["network"].verdict is Verdict.OK
+    assert found["clock"].verdict is Verdict.UNKNOWN
+    assert found["realpath"].verdict is Verdict.OK
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_programs_are_looked_for_on_the_path_that_is_given(tmp_path: Path) -> None:
+    found = looked(tmp_path, offline=True, env={"PATH": str(tmp_path)})
+    assert found["realpath"].verdict is Verdict.FATAL
+
+
+def test_a_proxy_that_is_gone_is_found_before_the_build(tmp_path: Path) -> None:
+    """Nothing listens on port 9 here: every host is asked there, and none on the internet."""
+    env = {"https_proxy": "http://127.0.0.1:9", "PATH": os.environ["PATH"]}
+    found = looked(tmp_path, offline=False, env=env)
+    assert found["host github.com"].verdict is Verdict.FATAL
+    assert found["host github.com"].seen.endswith("through 127.0.0.1:9")
+    assert found["host releases.bazel.build"].verdict is Verdict.WARNING
+
+
+def test_temporary_files_count_where_they_go(tmp_path: Path) -> None:
+    output, temporary, pool = preflight.needs(places(tmp_path), {"TMPDIR": str(tmp_path / "t")})
+    assert temporary.disk.folder == tmp_path / "t"
+    assert (output.megabytes, temporary.megabytes, pool.megabytes) == (16_000, 2_000, 500)
+    assert (output.runs, temporary.runs, pool.runs) == (True, True, False)
+
+
+def test_memory_is_held_against_the_model() -> None:
+    assert preflight.memory_finding(memory.choose(64_000, 4)).verdict is Verdict.OK
+    short = preflight.memory_finding(memory.choose(64_000, 4, wanted="400"))
+    assert short.verdict is Verdict.FATAL
+    assert "for --jobs 400 (limited by --jobs)" in short.wanted
+    assert preflight.memory_finding(memory.choose(2_000, 4)).verdict is Verdict.FATAL
+
+
+@pytest.mark.parametrize(
+    ("mirror", "env", "expected"),
+    [
+        ("", {}, (MIRROR, GITHUB, BAZEL)),
+        ("https://m.example/x", {}, ("https://m.example/x", MIRROR, GITHUB, BAZEL)),
+        ("/srv/mirror", {}, (MIRROR, GITHUB, BAZEL)),
+        ("", {"BAZELISK_BASE_URL": "http://b/"}, (MIRROR, GITHUB, "http://b/")),
+        ("", {"USE_BAZEL_VERSION": "/usr/bin/bazel-4"}, (MIRROR, GITHUB)),
+        ("", {"USE_BAZEL_VERSION": "5.3.0"}, (MIRROR, GITHUB, BAZEL)),
+    ],
+)
+def test_the_hosts_are_those_that_the_build_will_ask(
+    tmp_path: Path, mirror: str, env: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    assert preflight.origins(places(tmp_path, mirror), env) == expected
+
+
+def answers(**reached: bool) -> list[Answer]:
+    urls = {"mirror": MIRROR, "github": GITHUB, "bazel": BAZEL}
+    return [Answer(url=urls[name], reached=value, said="x") for name, value in reached.items()]
+
+
+@pytest.mark.parametrize(
+    ("reached", "verdicts"),
+    [
+        ({"mirror": True, "github": True, "bazel": True}, ["ok", "ok", "ok"]),
+        ({"mirror": False, "github": True, "bazel": True}, ["warning", "ok", "ok"]),
+        ({"mirror": True, "github": False, "bazel": False}, ["ok", "warning", "warning"]),
+        ({"mirror": False, "github": False, "bazel": True}, ["fatal", "fatal", "ok"]),
+    ],
+)
+def test_one_of_the_places_of_the_archives_is_enough(
+    reached: dict[str, bool], verdicts: list[str]
+) -> None:
+    found = preflight.network_findings(answers(**reached), offline=False)
+    assert [each.verdict for each in found] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("now", "skews", "verdict"),
+    [
+        (0.0, [], Verdict.FATAL),  # a board without a battery
+        (1.8e9, [], Verdict.UNKNOWN),
+        (1.8e9, [0.4, -2.0, 59.0], Verdict.OK),
+        (1.8e9, [-61.0], Verdict.FATAL),
+        (1.8e9, [3600.0, 0.1, 0.2], Verdict.OK),  # one host is wrong, not this machine
+    ],
+)
+def test_the_clock(now: float, skews: list[float], verdict: Verdict) -> None:
+    assert preflight.clock_finding(now, skews).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("files", "processes", "verdicts"),
+    [
+        (None, None, ["ok", "ok"]),
+        (1024, 65, ["ok", "ok"]),
+        (1023, 64, ["warning", "warning"]),
+    ],
+)
+def test_limits(files: int | None, processes: int | None, verdicts: list[str]) -> None:
+    found = preflight.limit_findings(files, processes, jobs=8)
+    assert [each.verdict for each in found] == verdicts
+
+
+def test_the_machines_python_is_asked() -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = preflight.read_python(version, find_release("2.13"))
+    assert found.path == sys.executable
+    assert "numpy" not in found.lacking  # the project's own needs it
+    assert preflight.read_python("3.99", find_release("2.13")).problem
+
+
+@pytest.mark.toolchain
+def test_the_compiler_of_this_machine_is_judged(tmp_path: Path) -> None:
+    here = compilers.find_compiler("g++")
+    found = preflight.look(
+        planned(scope="full"),
+        find_release("2.14.1"),
+        places=places(tmp_path),
+        compiler=here,
+        budget=memory.choose(64_000, 4, family=here.family),
+        offline=True,
+        env=dict(os.environ),
+    )
+    seen = next(each for each in found if each.name == "compiler")
+    assert seen.seen == f"gcc {here.version}"
+    assert seen.verdict is Verdict.WARNING  # 2.14 is tested with clang

@@ -1,0 +1,47 @@
+"""Vendor folders without a Bazel: a few files and their lock."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from tfbuild import records
+from tfbuild.upstream.download import sha256_of
+from tfbuild.vendoring.vendored import LOCK, SCHEMA, Item, Lock, key_of
+
+FILES = {
+    "distdir/a.tar.gz": b"archive a",
+    "distdir/b.zip": b"archive b",
+    "repository_cache/content_addressable/sha256/00/file": b"archive a",
+    "sources/tensorflow.tar.gz": b"sources",
+}
+
+
+def make_folder(
+    folder: Path, *, bazel: str = "4.2.3", more: dict[str, bytes] | None = None
+) -> Lock:
+    """A whole folder; Bazel is the system's unless `more` has one."""
+    files = {**FILES, **(more or {})}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    lock = Lock(
+        schema=SCHEMA,
+        release="2.14.1",
+        bazel=bazel,
+        from_system=not any(name.startswith("bazel/") for name in files),
+        first_use={"b": sha256_of(folder / "distdir/b.zip")},
+        files=tuple(
+            Item(
+                path=name,
+                urls=("https://x.example/" + name,),
+                sha256=sha256_of(folder / name),
+                size=len(data),
+            )
+            for name, data in sorted(files.items())
+        ),
+        key="",
+    )
+    lock = dataclasses.replace(lock, key=key_of(lock))
+    records.save(folder / LOCK, lock)
+    return lock
