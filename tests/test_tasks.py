@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import tasks
+from tests.trees import change, make_tree
 
 from tfbuild import settings
 from tfbuild.records import key_of
@@ -50,6 +51,13 @@ def chosen(**options: str) -> tuple[str, ...]:
 
 
 DECLARED = chosen()
+DECLARED_ARCHIVE = f"""http_archive(
+    name = "a",
+    sha256 = "{"0" * 64}",
+    urls = ["https://example.com/a.tar.gz"],
+)
+
+"""
 FULL = chosen(scope="full")
 
 
@@ -221,6 +229,33 @@ def test_options_of_a_full_build_are_refused_by_another(invoke: Tasks) -> None:
 def test_native_is_refused_with_a_shared_cache(invoke: Tasks) -> None:
     words = ("--scope", "full", "--arch", "native", "--remote-cache", "https://cache.example.com")
     assert "--arch native means another target on each machine" in said(invoke("build", *words), 2)
+
+
+def test_the_archives_of_a_tree_are_listed(invoke: Tasks, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    change(tree, "WORKSPACE", "local_repository(", DECLARED_ARCHIVE + "local_repository(")
+    lines = invoke("vendor", *DECLARED, "--tree", str(tree), "--dry-run").stdout.splitlines()
+    assert lines[0] == f"{'0' * 64}  https://example.com/a.tar.gz"
+    assert lines[1].startswith("1 archive;")
+    found = json.loads(
+        invoke("vendor", *DECLARED, "--tree", str(tree), "--dry-run", "--json").stdout
+    )
+    assert [each["name"] for each in found["archives"]] == ["a"]
+
+
+def test_a_folder_without_a_tree_is_an_error(invoke: Tasks, tmp_path: Path) -> None:
+    words = ("--tree", str(tmp_path), "--dry-run")
+    assert "Give the folder of a TensorFlow tree" in said(invoke("vendor", *DECLARED, *words), 38)
+
+
+@pytest.mark.parametrize("choice", [DECLARED, FULL], ids=["kernels", "full"])
+def test_container_files_are_written(invoke: Tasks, choice: tuple[str, ...]) -> None:
+    done = invoke("containers", *choice, "--vcpus", "2", "--out", "files")
+    assert "files in files" in done.stdout
+    text = (invoke.folder / "files/build.Dockerfile").read_text()
+    assert "@sha256:" in text
+    assert "--arch" in text
+    assert "--vcpus none is no number" in said(invoke("containers", *choice, "--vcpus", "none"), 2)
 
 
 def test_native_is_resolved_before_it_is_planned(invoke: Tasks) -> None:

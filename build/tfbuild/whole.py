@@ -63,6 +63,7 @@ def build(request: Request, wanted: Wanted, *, install: bool) -> Built:
     first, so that a wrong request leaves no trace, and then the machine."""
     places = settings.places()
     remote = remote_of(wanted)
+    caches.check_given(remote)
     caches.need_explicit(request.arch, remote)
     plan, compiler = plan_for(request)
     compiler.need_here()

@@ -154,7 +154,7 @@ def _basis() -> str:
 
 @functools.cache
 def _table() -> Mapping[str, Any]:
-    text = resources.files("tfbuild.treebuild").joinpath(_TABLE).read_text("utf-8")
+    text = resources.files("tfbuild.machine").joinpath(_TABLE).read_text("utf-8")
     table = tomllib.loads(text)
     if table["schema"] != SCHEMA:
         raise RecordError(f"{_TABLE} has schema {table['schema']}, this code reads {SCHEMA}")

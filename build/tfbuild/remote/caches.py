@@ -61,7 +61,24 @@ class Remote:
 
 
 def check(remote: Remote, bazel: Bazel) -> None:
-    """Raises UsageError for what this Bazel could not use, or would show to others."""
+    """`check_given`, and what this Bazel could not use. Raises UsageError."""
+    check_given(remote)
+    if bazel.debian and any(each.startswith("grpcs:") for each in remote.addresses):
+        # It ends in "JDK provider does not support ALPN protocol" (seen with 4.2.3).
+        raise UsageError(
+            f"Debian's Bazel {bazel.version} cannot speak gRPC over TLS",
+            hint="Set BAZELISK_BASE_URL to a mirror of Bazel's own, or use an http:// cache",
+        )
+    old, secured = Version(bazel.version) < _TLS_FOR_HTTP, any(_files(remote).values())
+    if old and secured and remote.cache.startswith("https:"):
+        raise UsageError(
+            f"Bazel {bazel.version} reads no certificate files for an https cache",
+            hint="Use a grpcs:// cache, or a server whose certificate Bazel's own Java trusts",
+        )
+
+
+def check_given(remote: Remote) -> None:
+    """Raises UsageError for what no Bazel could use, or any would show to others."""
     _check_address("--remote-cache", remote.cache, _CACHE_SCHEMES)
     _check_address("--remote-executor", remote.executor, _EXECUTOR_SCHEMES)
     if not remote.addresses:
@@ -77,12 +94,6 @@ def check(remote: Remote, bazel: Bazel) -> None:
             f"--remote-executor cannot be combined with the HTTP cache {remote.cache}",
             hint="Name the cluster's own cache (grpcs://), or leave --remote-cache out",
         )
-    if bazel.debian and any(each.startswith("grpcs:") for each in remote.addresses):
-        # It ends in "JDK provider does not support ALPN protocol" (seen with 4.2.3).
-        raise UsageError(
-            f"Debian's Bazel {bazel.version} cannot speak gRPC over TLS",
-            hint="Set BAZELISK_BASE_URL to a mirror of Bazel's own, or use an http:// cache",
-        )
     if remote.timeout_s < 1:
         raise UsageError(f"--remote-timeout is {remote.timeout_s}, at least 1 second is needed")
     if not remote.instance.isprintable() or " " in remote.instance:
@@ -90,7 +101,7 @@ def check(remote: Remote, bazel: Bazel) -> None:
     for name, value in remote.properties.items():
         if not _NAME.fullmatch(name) or not value or not value.isprintable():
             raise UsageError(f"--remote-property {name}={value!r} is not NAME=VALUE")
-    _check_files(remote, Version(bazel.version))
+    _check_files(remote)
     if remote.headers is not None:
         headers.read_headers(remote.headers)
 
@@ -119,13 +130,17 @@ def _check_address(option: str, address: str, schemes: tuple[str, ...]) -> None:
         raise UsageError(f"{option} {address!r} names no place, or has a space in it")
 
 
-def _check_files(remote: Remote, bazel: Version) -> None:
-    given = {
+def _files(remote: Remote) -> dict[str, Path | None]:
+    """The certificate files by their options."""
+    return {
         "--remote-ca": remote.authority,
         "--remote-certificate": remote.certificate,
         "--remote-key": remote.key,
     }
-    files = {option: path for option, path in given.items() if path is not None}
+
+
+def _check_files(remote: Remote) -> None:
+    files = {option: path for option, path in _files(remote).items() if path is not None}
     for option, path in files.items():
         if not path.is_file() or not os.access(path, os.R_OK):
             raise UsageError(f"{option} {path} is no file that can be read")
@@ -134,16 +149,9 @@ def _check_files(remote: Remote, bazel: Version) -> None:
         raise UsageError(f"a client certificate has two files, {lacks} is missing")
     if remote.key is not None:
         headers.need_private("--remote-key", remote.key)
-    if not files:
-        return
     plain = [each for each in remote.addresses if urlsplit(each).scheme not in _ENCRYPTED]
-    if plain:
+    if files and plain:
         raise UsageError(f"{next(iter(files))} was given, but {plain[0]} is not encrypted")
-    if bazel < _TLS_FOR_HTTP and remote.cache.startswith("https:"):
-        raise UsageError(
-            f"Bazel {bazel} reads no certificate files for an https cache",
-            hint="Use a grpcs:// cache, or a server whose certificate Bazel's own Java trusts",
-        )
 
 
 def need_explicit(arch: str, remote: Remote) -> None:

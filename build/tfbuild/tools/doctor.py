@@ -92,7 +92,7 @@ def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[N
             ),
             Need(
                 name="debootstrap",
-                purpose="makes an older Debian to load wheels in",
+                purpose="makes an older Debian to load wheels in, and a newer one for its Bazel",
                 packages=("debootstrap",),
                 present=_all_of("debootstrap"),
             ),
