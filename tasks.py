@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,17 @@ TREE_HELP = {
 }
 
 
+def stop_on_signals() -> None:
+    """SIGTERM, and SIGHUP without nohup, stop a task as Ctrl-C does: what it runs ends with it."""
+
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt(128 + number)
+
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) is signal.SIG_DFL:
+            signal.signal(each, stop)
+
+
 def command(
     help: dict[str, str] | None = None,  # noqa: A002  (Invoke's own name for it)
     positional: tuple[str, ...] = (),
@@ -71,13 +83,15 @@ def command(
         def guarded(*args: Options.args, **options: Options.kwargs) -> None:
             from tfbuild.errors import TensorwrightError
 
+            stop_on_signals()
             try:
                 function(*args, **options)
                 sys.stdout.flush()
             except TensorwrightError as error:
                 raise Exit(f"error: {error}", error.exit_code) from None
-            except KeyboardInterrupt:
-                raise Exit("stopped. The next run continues where this one was", 130) from None
+            except KeyboardInterrupt as stop:
+                code = stop.args[0] if stop.args else 128 + signal.SIGINT
+                raise Exit("stopped. The next run continues where this one was", code) from None
             except BrokenPipeError:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             except OSError as error:

@@ -27,8 +27,9 @@ CLUSTER = Remote(executor="grpcs://cluster:443", properties={"OSFamily": "linux"
 
 
 def pem(folder: Path, name: str) -> Path:
+    kind = "PRIVATE KEY" if name.endswith(".key") else "CERTIFICATE"
     path = folder / name
-    path.write_text("-----BEGIN\n")
+    path.write_text(f"# ours\n-----BEGIN {kind}-----\nAAAA\n-----END {kind}-----\n")
     path.chmod(0o600)
     return path
 
@@ -98,6 +99,31 @@ def test_certificates_need_a_connection_that_uses_them(tmp_path: Path) -> None:
     caches.check(over_http, of("5.0.0"))
     with pytest.raises(UsageError, match=r"Bazel 4\.2\.3 reads no certificate files for an https"):
         caches.check(over_http, of("4.2.3"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "AAAA\n",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n",  # cut off
+        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        "see -----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        "\0\xff",
+    ],
+)
+def test_a_certificate_is_looked_into_before_bazel_dies_of_it(tmp_path: Path, text: str) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text(text, encoding="latin-1")
+    with pytest.raises(UsageError, match=r"--remote-ca .* holds no whole certificate in PEM"):
+        caches.check_given(Remote(cache="grpcs://h:1", authority=authority))
+
+
+def test_a_key_is_no_certificate(tmp_path: Path) -> None:
+    certificate = pem(tmp_path, "c.pem")
+    both = Remote(cache="grpcs://h:1", certificate=certificate, key=certificate)
+    with pytest.raises(UsageError, match=r"--remote-key .* holds no whole private key in PEM"):
+        caches.check_given(both)
 
 
 def test_debians_bazel_is_not_sent_to_a_server_that_it_crashes_on() -> None:
@@ -187,3 +213,19 @@ def test_a_refusal_is_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         caches.check(Remote(cache=f"ftp://{text}"), BAZEL)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "WARNING: Reading from Remote Cache:\nio.netty.Channel$Annotated: Connection refused\n",
+        "WARNING: Writing to Remote Cache:\njava.net.ConnectException: Connection refused\nat x\n",
+        "INFO: a\nWARNING: Remote Cache: Connection refused\nWARNING: Remote Cache: another\n",
+    ],
+)
+def test_what_bazel_says_of_a_shared_cache_is_found(output: str) -> None:
+    assert caches.complaint(output) == "Connection refused"
+
+
+def test_other_warnings_are_no_complaint_about_a_cache() -> None:
+    assert caches.complaint("WARNING: The following rc files are no longer being read\n") == ""

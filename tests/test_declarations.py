@@ -246,3 +246,27 @@ def test_a_hash_for_which_there_is_no_rule_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(VendorError, match=f"no rule .* under the name {name}"):
             pin(folder, {name: HASH[::-1]})
     assert (folder / "WORKSPACE").read_text() == text
+
+
+@pytest.mark.parametrize("sha256", ["../../x", "00", "g" * 64, f"{HASH}\n"])
+def test_what_is_no_hash_is_not_taken_for_one(tmp_path: Path, sha256: str) -> None:
+    """It becomes a folder's name."""
+    text = f'http_file(name = "c", sha256 = {sha256!r}, url = "https://x.example/c.zip")\n'
+    found = declared(tree(tmp_path, WORKSPACE=text))
+    assert (found.archives, found.unread) == ((), ("WORKSPACE:1",))
+
+
+def test_a_hash_in_capitals_is_the_same_hash(tmp_path: Path) -> None:
+    text = f'http_file(name = "c", sha256 = "{"AB" * 32}", url = "https://x.example/c.zip")\n'
+    (archive,) = declared(tree(tmp_path, WORKSPACE=text)).archives
+    assert archive.sha256 == "ab" * 32
+
+
+@pytest.mark.parametrize("text", ["x = " + "(" * 9_000 + ")" * 9_000, "x = " + "-" * 99_999 + "1"])
+def test_what_is_nested_too_deep_is_an_error_in_a_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TreeError, match="WORKSPACE cannot be read as Starlark: "):
+        declared(tree(tmp_path, WORKSPACE=text))
+
+
+def test_escapes_that_python_warns_of_are_no_matter(tmp_path: Path) -> None:
+    assert declared(tree(tmp_path, WORKSPACE='x = "\\d"\n')).unread == ()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -22,7 +24,7 @@ from tfbuild.packing.tuned import chosen, lacking, read_tuned
 from tfbuild.packing.wheel import read_identity, read_member, stem_of, verify_record
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.settings import Places
+from tfbuild.settings import ROOT, Places
 from tfbuild.shipped._tensorwright_cpu import RISK
 from tfbuild.treebuild.finish import finish, try_out
 
@@ -75,6 +77,15 @@ def test_a_full_build_says_what_it_is(haswell: Path, places: Places) -> None:
         "tensorflow",
         *facts.tree.libraries,
     }
+
+
+def test_a_checkout_is_not_said_to_be_the_release(haswell: Path, places: Places) -> None:
+    wheel = finish(haswell, PLAN, places=places, bazel="6.1.0", source_sha256="", licence=LICENCE)
+    info = f"{stem_of(wheel)}.dist-info"
+    document = json.loads(read_member(wheel, f"{info}/{sbom.FILE}"))
+    (sources,) = (each for each in document["components"] if each["bom-ref"] == "sources")
+    assert not {"hashes", "purl"} & sources.keys()
+    assert re.search(rb"of the user's own\nwhich", read_member(wheel, f"{info}/{notices.FILE}"))
 
 
 def test_the_same_build_gives_the_same_bytes(haswell: Path, places: Places) -> None:
@@ -272,3 +283,18 @@ def test_a_plan_without_a_published_wheel_names_none(haswell: Path, places: Plac
     facts = read_tuned(finished(haswell, places, dataclasses.replace(PLAN, stock=None)))
     assert facts is not None
     assert facts.stock_sha256 == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "oldest"),
+    [
+        ("shipped/*.py", (3, 7)),  # TensorFlow 2.8
+        ("probe/whole.py", (3, 7)),
+        ("probe/*.py", (3, 9)),  # 2.14.1, the release whose kernels are built
+    ],
+)
+def test_what_runs_in_a_users_python_is_written_for_the_oldest(
+    files: str, oldest: tuple[int, int]
+) -> None:
+    for path in (ROOT / "build/tfbuild").glob(files):
+        ast.parse(path.read_text("utf-8"), str(path), feature_version=oldest)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -55,6 +56,12 @@ def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path)
         "  cwise_op_tanh: 6 kernels agree with stock over 120 cases",
         "  softmax_op: stays stock, it does not load alone:",
     ]
+
+
+def test_the_libraries_of_a_full_build_are_no_kernel_library(tmp_path: Path) -> None:
+    part = Part(target="skylake", size=900_000)
+    whole = dataclasses.replace(built(tmp_path), parts=(part,))
+    assert describe_built(whole, as_json=False).splitlines()[1] == "skylake: libraries of 900.0 kB"
 
 
 def test_a_wheel_is_described_to_machines(tmp_path: Path) -> None:

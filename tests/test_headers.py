@@ -94,6 +94,14 @@ def test_the_rc_file_is_gone_whatever_ends_the_build(
     assert not list(root.iterdir())
 
 
+def test_what_a_killed_build_left_is_removed(tmp_path: Path) -> None:
+    path, root = kept(tmp_path, "a: b\n"), tmp_path / "closed"
+    root.mkdir()
+    (root / "headers-abc.bazelrc").write_text("secret")
+    with headers.private_rc(path, root) as startup:
+        assert [f"--bazelrc={each}" for each in root.iterdir()] == [startup[-1]]
+
+
 def test_without_headers_nothing_is_made(tmp_path: Path) -> None:
     with headers.private_rc(None, tmp_path / "closed") as startup:
         assert startup == ()
@@ -107,7 +115,7 @@ def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
 
 
 def test_redacted_events_keep_all_but_the_values(tmp_path: Path) -> None:
-    path = kept(tmp_path, "Authorization: Bearer s3<r&t=\nx-key: s3cond\n")
+    secrets = (("Authorization", "Bearer s3<r&t="), ("x-key", "s3cond"))
     events = headers.closed(tmp_path / "events.json")
     assert (events.stat().st_mode & 0o777, events.read_bytes()) == (0o600, b"")
     # As Bazel 4.2.3 writes them; the last line is torn.
@@ -116,7 +124,7 @@ def test_redacted_events_keep_all_but_the_values(tmp_path: Path) -> None:
         '{"b":"--remote_header=x-key=s3cond","c":"kept \\u003d"}\n'
         '{"d":"\\u0027x-key\\u003ds3cond'
     )
-    headers.redact(path, events)
+    headers.redact(secrets, events)
     first, second, torn = events.read_text().splitlines()
     assert json.loads(first) == {"a": "--remote_header=Authorization=***"}
     assert json.loads(second) == {"b": "--remote_header=x-key=***", "c": "kept ="}
@@ -125,6 +133,6 @@ def test_redacted_events_keep_all_but_the_values(tmp_path: Path) -> None:
 
 
 def test_there_may_be_nothing_to_redact(tmp_path: Path) -> None:
-    headers.redact(kept(tmp_path, "a: b\n"), tmp_path / "none")
-    headers.redact(None, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"headers"}
+    headers.redact((("a", "b"),), tmp_path / "none")
+    headers.redact((), tmp_path)
+    assert not list(tmp_path.iterdir())

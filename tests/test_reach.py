@@ -56,6 +56,17 @@ def test_a_host_is_reached_when_it_answers_itself(path: str, reached: bool) -> N
     assert found.proxy == ""
 
 
+def test_an_address_that_cannot_be_parsed_is_not_reached() -> None:
+    (found,) = reach.ask(["http://[me:secret@bad/"], {"http_proxy": "http://[proxy"})
+    assert not found.reached
+    assert "secret" not in repr(found)
+
+
+def test_a_proxy_that_is_none_reaches_nothing() -> None:
+    (found,) = reach.ask(["http://127.0.0.1:9/"], {"http_proxy": "http://[proxy"})
+    assert not found.reached
+
+
 def test_a_proxy_is_asked_instead_and_its_password_is_not_shown() -> None:
     with served() as (address, asked):
         env = {"http_proxy": f"http://user:secret@{address}"}

@@ -465,7 +465,10 @@ def silent_index() -> Iterator[tuple[str, threading.Event, threading.Event]]:
 
 
 @pytest.mark.toolchain
-def test_ctrl_c_ends_a_build_and_all_that_it_started(tooled: Tasks) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_build_and_all_that_it_started(
+    tooled: Tasks, number: signal.Signals
+) -> None:
     with silent_index() as (url, came, ended):
         env = tooled.env | {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull}
         env = {name: env[name] for name in env if name not in {"PIP_EXTRA_INDEX_URL", "PIP_PROXY"}}
@@ -479,10 +482,10 @@ def test_ctrl_c_ends_a_build_and_all_that_it_started(tooled: Tasks) -> None:
             start_new_session=True,
         ) as process:
             assert came.wait(120), "the build did not ask the index for the stock wheel"
-            os.killpg(process.pid, signal.SIGINT)
+            os.kill(process.pid, number)
             out, err = process.communicate(timeout=60)
         assert ended.wait(30), "pip is still waiting for the index"
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "Traceback" not in err
     assert err.splitlines()[-1] == "stopped. The next run continues where this one was"
     assert out == ""

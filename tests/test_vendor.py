@@ -18,13 +18,15 @@ from tests.webserver import Site, serving
 from tfbuild import settings
 from tfbuild.errors import BusyError, DiskError, VendorError
 from tfbuild.records import save
+from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
+from tfbuild.tools.environment import create_bare
 from tfbuild.vendoring import vendor, vendored
 from tfbuild.vendoring.declarations import Archive
 from tfbuild.vendoring.resolved import Fetched
-from tfbuild.vendoring.vendored import BEFORE, LOCK
+from tfbuild.vendoring.vendored import BEFORE, DEPENDENCIES, LOCK
 
 DATA = random.Random(2).randbytes(200_000)  # noqa: S311  (bytes to carry, no secret)
 CACHED = "repository_cache/content_addressable/sha256"
@@ -242,7 +244,8 @@ def test_pip_fetches_what_the_tree_locks_and_nothing_else(
     sha256 = small_wheel(tmp_path / "index")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
-    python = Path(sys.executable)
+    run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"])
+    python = tmp_path / "bare/bin/python"  # as the one that builds
     locked = tmp_path / f"requirements_lock_{sys.version_info[0]}_{sys.version_info[1]}.txt"
     locked.write_text(f"tiny==1.0 --hash=sha256:{sha256}\n")
     vendor.wheels(tmp_path, python, tmp_path / "wheels")
@@ -255,7 +258,32 @@ def test_pip_fetches_what_the_tree_locks_and_nothing_else(
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.toolchain
+def test_an_environment_is_made_from_the_folder_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "index").mkdir()
+    requirements = f"tiny==1.0 --hash=sha256:{small_wheel(tmp_path / 'index')}\n"
+    out = tmp_path / "vendor"
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with monkeypatch.context() as online:
+        online.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+        online.setenv("PIP_NO_INDEX", "1")
+        vendor.dependencies(requirements, Path(sys.executable), out / DEPENDENCIES)
+    assert vendored.requirements(out) == requirements
+    places = Places(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    made = create_bare(
+        python=python, requirements=requirements, places=places, links=out / DEPENDENCIES
+    )
+    run([made, "-c", "import tiny"])
+    with pytest.raises(VendorError, match=r"requirements\.txt.*Run invoke vendor again"):
+        vendored.requirements(tmp_path)
+
+
 def test_a_lock_of_an_earlier_run_that_is_torn_is_said(tmp_path: Path) -> None:
     save(tmp_path / BEFORE, {"schema": 1})
-    with pytest.raises(VendorError, match=BEFORE):
+    with pytest.raises(VendorError, match=BEFORE) as caught:
         vendor._earlier(tmp_path)
+    assert caught.value.hint.startswith("Remove it")

@@ -180,7 +180,8 @@ def describe_built(built: Built, *, as_json: bool) -> str:
         )
     lines = [f"{built.wheel} ({talk.size(built.wheel.stat().st_size)})"]
     for part in built.parts:
-        lines.append(f"{part.target}: a kernel library of {talk.size(part.size)}")
+        what = "a kernel library" if part.verdicts else "libraries"
+        lines.append(f"{part.target}: {what} of {talk.size(part.size)}")
         lines += [f"  {_verdict_line(verdict)}" for verdict in part.verdicts]
     return "\n".join(lines) + "\n"
 

@@ -55,7 +55,6 @@ class Wanted:
 
 NOTHING = Wanted()
 _CORE_SECONDS = 40 * 3600
-_DISK_MB = 16_000
 
 
 def build(request: Request, wanted: Wanted, *, install: bool) -> Built:
@@ -68,6 +67,9 @@ def build(request: Request, wanted: Wanted, *, install: bool) -> Built:
     plan, compiler = plan_for(request)
     compiler.need_here()
     order = _order(plan, request, wanted, remote)
+    finished = builder.finished(plan, order, places)
+    if finished is not None:
+        return finished
     with settings.exclusive(places.cache, "a build"):
         if not order.vendored:
             doctor.prepare(places, plan.bazel, clang=False, install=install)
@@ -125,7 +127,7 @@ def estimate(budget: Budget) -> Estimate:
     return Estimate(
         seconds=_CORE_SECONDS / budget.jobs,
         memory_mb=budget.peak_mb,
-        disk_mb=_DISK_MB,
+        disk_mb=preflight.OUTPUT_MB,
         basis="not measured here: EasyBuild's 2.18.1 took 3 h 58 min with 10 jobs, its 2.21.0 "
         f"48 min on 32 cores; disk as Gentoo checks for it; memory: {budget.basis}",
     )
@@ -185,15 +187,18 @@ def _pairs(option: str, text: str) -> Mapping[str, str]:
     """NAME=VALUE,NAME=VALUE as pairs."""
     pairs: dict[str, str] = {}
     for word in filter(None, text.split(",")):
-        name, equals, value = word.partition("=")
+        name, equals, value = map(str.strip, word.partition("="))
         if not name or not equals:
             raise UsageError(f"--{option} {word!r} is not NAME=VALUE")
-        pairs[name.strip()] = value.strip()
+        pairs[name] = value
     return pairs
 
 
 def _path(text: str) -> Path | None:
-    return Path(text).expanduser().resolve() if text else None
+    try:
+        return Path(text).expanduser().resolve() if text else None
+    except RuntimeError as error:  # (no such user's home, or a link to itself)
+        raise UsageError(f"{text} is no path: {error}") from error
 
 
 def _folder(option: str, text: str) -> Path | None:

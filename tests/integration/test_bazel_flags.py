@@ -41,7 +41,7 @@ from tfbuild.treebuild import build, profile
 from tfbuild.treebuild.build import Order
 from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.differences import adapted
-from tfbuild.treebuild.site import Site
+from tfbuild.treebuild.site import Site, provided
 from tfbuild.treebuild.tree import Tree, read_tree
 from tfbuild.upstream.releases import Release, find_release, load_releases
 from tfbuild.vendoring.vendored import SCHEMA, Item, Lock
@@ -192,6 +192,7 @@ class Bench:
             tree=tree,
             differences=(),
             bazel=found,
+            repositories=provided(found, recipe, self.places),
             python=Path(sys.executable),
             source_sha256="0" * 64,
             folder=folder,
@@ -303,7 +304,9 @@ def written(bench: Bench, remotes: Mapping[str, Remote]) -> Iterator[Written]:
     program.touch()
     with contextlib.ExitStack() as stack:
         secrets = {
-            name: stack.enter_context(headers.private_rc(remote.headers, bench.folder / "private"))
+            name: stack.enter_context(
+                headers.private_rc(remote.headers, bench.folder / "private" / name)
+            )
             for name, remote in remotes.items()
         }
         found: dict[tuple[str, str], dict[str, Words]] = {}
@@ -497,7 +500,7 @@ def test_the_startup_options_are_taken_as_they_are(
     remote = remotes[cache]
     request = Request(arch="skylake", release=case.release, scope="full", compiler="clang@16.0.6")
     site = bench.site(plan_for(request)[0], bench.tree(case.release), found, "as-it-is")
-    with headers.private_rc(remote.headers, bench.folder / "private") as secrets:
+    with headers.private_rc(remote.headers, bench.folder / "alone") as secrets:
         (call,) = calls(site, remote, secrets)
         words = bench.written(site, call)
         # The product knows the startup options that Debian's Bazel needs, of 4.2.3 alone.

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,14 +26,15 @@ from tfbuild.cpus.compilers import find_compiler
 from tfbuild.errors import BuildError, CommandError, TreeError
 from tfbuild.kernelbuild.pool import Built
 from tfbuild.machine import memory
-from tfbuild.packing.tuned import read_tuned
+from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.planning.request import Request, plan_for
 from tfbuild.records import plain
 from tfbuild.settings import ROOT, Places
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import DEBIAN_BAZEL
-from tfbuild.treebuild.build import Order, build
+from tfbuild.treebuild.build import Order, build, fill, finished
+from tfbuild.upstream.download import sha256_of
 from tfbuild.watching.attempt import Attempt
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
@@ -181,10 +183,43 @@ def test_without_our_option_the_tools_would_be_tuned(tree: Path, tmp_path: Path)
     assert used(tree / "bazel-bin/tensorflow/core/op_gen") & {"avx", "avx2"}
 
 
-def test_it_is_found_finished(haswell: Built, places: Places, tree: Path) -> None:
+def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
+    haswell: Built, places: Places, tree: Path
+) -> None:
+    before = haswell.wheel.read_bytes()
+    plan, _ = plan_for(Request(scope="full", arch="haswell", python="3.11"))
+    assert finished(plan, Order(budget=BUDGET, tree=tree), places) is None
+    assert finished(plan, Order(budget=BUDGET), places) is None  # (not of the release's sources)
     again = built(places, tree)
-    assert again.reused
+    assert not again.reused
     assert again.wheel == haswell.wheel
+    assert again.wheel.read_bytes() == before
+
+
+def test_a_wheel_of_the_release_is_found_finished_unless_more_is_defined(
+    haswell: Built, places: Places, tmp_path: Path
+) -> None:
+    plan, _ = plan_for(Request(scope="full", arch="haswell", python="3.11"))
+    own = dataclasses.replace(places, pool=tmp_path)
+    manifest = json.loads(haswell.manifest.read_text())
+    facts = read_tuned(haswell.wheel)
+    assert facts is not None
+    made = _with_facts(haswell.wheel, dataclasses.replace(facts, source_sha256="0" * 64), tmp_path)
+    manifest["sha256"] = sha256_of(made)
+    made.with_suffix(".json").write_text(json.dumps(manifest))
+    found = finished(plan, Order(budget=BUDGET), own)
+    assert found is not None
+    assert found.wheel == made
+    assert finished(plan, Order(budget=BUDGET, defines=("a=b",)), own) is None
+
+
+def _with_facts(wheel: Path, facts: Tuned, folder: Path) -> Path:
+    """A copy of the wheel with another tuned.json; its RECORD is left as it was."""
+    made = folder / wheel.name
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, facts.to_bytes() if name.endswith(FILE) else old.read(name))
+    return made
 
 
 def test_from_another_folder_and_a_clean_cache_come_the_same_bytes(
@@ -199,6 +234,21 @@ def test_releases_whose_bazel_makes_the_wheel(places: Places, tmp_path: Path) ->
     tree = make_tree(tmp_path / "tree", "2.20.0")
     made = built(places, tree, release="2.20.0")
     assert read_identity(made.wheel).version == "2.20.0+haswell.full"
+    # From 2.20 on another plan's wheel has another name, and Bazel leaves it where it is.
+    left = tree / "bazel-bin/tensorflow/tools/pip_package/wheel_house/tensorflow_cpu-2.20.0+old.whl"
+    left.write_bytes(made.wheel.read_bytes())
+    assert built(places, tree, release="2.20.0").wheel.read_bytes() == made.wheel.read_bytes()
+
+
+def test_a_vendor_folder_serves_a_build_on_another_machine(places: Places, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    plan, compiler = plan_for(Request(scope="full", python="3.11", arch="haswell"))
+    order = Order(budget=BUDGET, tree=tree, requirements="")
+    fill(plan, tmp_path / "vendor", compiler=compiler, order=order, places=places)
+    there = own_places(tmp_path)
+    order = Order(budget=BUDGET, tree=tree, vendored=tmp_path / "vendor")
+    made = build(plan, compiler=compiler, order=order, places=there)
+    assert read_identity(made.wheel).version == "2.14.1+haswell.full"
 
 
 def test_link_time_optimization_reaches_the_library_only(places: Places, tree: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 from tests.altered import altered
 
 from tfbench.arms.arm import Arm, environment
+from tfbench.inside import training
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.comparison import COMPARISON, SAMPLES, Setting, compare, judge, make_setting
@@ -510,3 +511,14 @@ def left_running(pids: Sequence[int]) -> tuple[int, ...]:
     with contextlib.suppress(TimeoutError):
         wait_until(lambda: not any(map(running, pids)), "the end of all workers", limit_s=30)
     return tuple(filter(running, pids))
+
+
+def test_the_program_that_a_full_build_learns_from_trains_any_workload(stock_python: Path) -> None:
+    """As treebuild.profile runs it: by its path, with nothing of ours on the path."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(stock_python), training.__file__, "2", "mnist_mlp", "imdb_bilstm"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=300)
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [
+        "mnist_mlp",
+        "imdb_bilstm",
+    ]

@@ -1,6 +1,6 @@
 """The training run of a profile-guided build: each workload is trained and asked for predictions.
 
-    ARM_PYTHON -P training.py [STEPS [WORKLOAD…]]
+    ARM_PYTHON training.py [STEPS [WORKLOAD…]]
 
 Run by its path in the environment of an instrumented wheel, whose code counts as it runs.
 """

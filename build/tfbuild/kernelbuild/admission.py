@@ -154,7 +154,8 @@ def _probe(
     answer.unlink(missing_ok=True)
     try:
         run(
-            [environment.python, "-P", "-m", "tfbuild.probe", request, answer],
+            [environment.python, "-m", "tfbuild.probe", request, answer],
+            cwd=folder,
             env=probe_env(),
             log=folder / "probe.log",
             timeout_s=_PROBE_S,
@@ -167,10 +168,15 @@ def _probe(
 
 
 def probe_env() -> dict[str, str]:
-    """A quiet TensorFlow on the CPU, and this package on the path."""
+    """A quiet TensorFlow on the CPU, and this package on the path.
+
+    PYTHONSAFEPATH keeps the working directory off it. Before 3.11 Python knows neither that nor -P:
+    so a probe is run in a folder of ours.
+    """
     return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": str(settings.ROOT / "build"),
+        "PYTHONSAFEPATH": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         # oneDNN's graph pass would put its own ops in the place of those that are looked at.

@@ -152,9 +152,11 @@ def smoke(arm: Environment, folder: Path, launcher: tuple[str, ...] = ()) -> dic
     answer = folder / "smoke.json"
     answer.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    words: list[str | Path] = [*launcher, arm.python, "-P", "-m", "tfbuild.probe.smoke", answer]
+    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.smoke", answer]
     try:
-        run(words, env=admission.probe_env(), log=folder / "smoke.log", timeout_s=_TRY_S)
+        run(
+            words, cwd=folder, env=admission.probe_env(), log=folder / "smoke.log", timeout_s=_TRY_S
+        )
     except CommandError as error:
         raise HostError(f"{arm.wheel.name} does not run here: {error.message}") from error
     return dict(json.loads(answer.read_text(encoding="utf-8")))

@@ -26,7 +26,7 @@ from tfbuild.tools.environment import find_python
 from tfbuild.upstream.releases import Release
 
 # Gentoo's tensorflow ebuild: 10 GB, and 6 GB for each Python.
-_OUTPUT_MB = 16_000
+OUTPUT_MB = 16_000
 # EasyBuild's notes on TMPDIR.
 _TEMPORARY_MB = 2_000
 # TensorFlow's own limit for a wheel is 250 MB (ci/official); it is written, then changed.
@@ -46,9 +46,8 @@ _PER_JOB = 4
 _ARCHIVES = ("https://storage.googleapis.com/mirror.tensorflow.org/", "https://github.com/")
 _BAZEL = "https://releases.bazel.build/"  # bazelisk's default
 _LOOK = (
-    "import importlib.util as u, pathlib, sys, sysconfig as s\n"
-    "print(pathlib.Path(s.get_paths()['include'], 'Python.h').is_file())\n"
-    "print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])"
+    "import pathlib, sysconfig as s\n"
+    "print(pathlib.Path(s.get_paths()['include'], 'Python.h').is_file())"
 )
 
 
@@ -72,7 +71,7 @@ def look(
         *disks.look(needs(places, env)),
         *workbench.compiler_findings(compiler, release),
         workbench.glibc_finding(platform.libc_ver(), plan),
-        workbench.python_finding(plan.python, read_python(plan.python, release), release),
+        workbench.python_finding(plan.python, read_python(plan.python), release),
         *workbench.program_findings(read_programs(release, env), release),
         *network_findings(answers, offline=offline),
         clock_finding(time.time(), [each.skew_s for each in answers if each.skew_s is not None]),
@@ -86,7 +85,7 @@ def needs(places: Places, env: Mapping[str, str]) -> tuple[Need, ...]:
         Need(
             purpose="for Bazel's outputs and its disk cache",
             disk=disks.read_disk(places.cache),
-            megabytes=_OUTPUT_MB,
+            megabytes=OUTPUT_MB,
             runs=True,
         ),
         Need(
@@ -176,17 +175,14 @@ def _hard(kind: int) -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def read_python(version: str, release: Release) -> Interpreter:
-    """Ask the machine's Python of this version for its headers and modules."""
-    modules = workbench.modules_wanted(release)
+def read_python(version: str) -> Interpreter:
+    """Ask the machine's Python of this version for its headers."""
     try:
         path = find_python(version)
-        lines = run([path, "-c", _LOOK, *modules], timeout_s=_PYTHON_S).output.splitlines()
+        said = run([path, "-I", "-c", _LOOK], timeout_s=_PYTHON_S).output
     except (PythonError, ToolError, CommandError) as error:
         return Interpreter(problem=error.message.splitlines()[0])
-    return Interpreter(
-        path=str(path), headers=lines[0] == "True", lacking=tuple("".join(lines[1:]).split())
-    )
+    return Interpreter(path=str(path), headers="True" in said.split())
 
 
 def read_programs(release: Release, env: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPException
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+
+from tfbuild.upstream.download import without_login
 
 LIMIT_S = 5.0
 """For all hosts together."""
@@ -33,7 +35,7 @@ class Answer:
 
     @property
     def host(self) -> str:
-        return urlsplit(self.url).hostname or self.url
+        return _split(self.url).hostname or self.url
 
 
 def ask(
@@ -45,7 +47,7 @@ def ask(
     the threads are left behind, and end with the program. A user name and password in an address
     are left out: who refuses without them was reached.
     """
-    wanted = tuple(dict.fromkeys(map(_public, urls)))
+    wanted = tuple(dict.fromkeys(map(without_login, urls)))
     answers: dict[str, Answer] = {}
 
     def work(url: str) -> None:
@@ -64,14 +66,9 @@ def ask(
     )
 
 
-def _public(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
 def _ask(url: str, env: Mapping[str, str], limit_s: float) -> Answer:
     proxy = proxy_for(url, env)
-    proxies = {urlsplit(url).scheme: proxy} if proxy else {}
+    proxies = {_split(url).scheme: proxy} if proxy else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     try:
         request = urllib.request.Request(url, method="HEAD")  # noqa: S310  (https and http)
@@ -110,7 +107,7 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
 
     Source: as curl and Bazel read http_proxy, https_proxy and no_proxy, in either case.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     scheme = parts.scheme
     proxy = env.get(f"{scheme}_proxy") or env.get(f"{scheme}_proxy".upper()) or ""
     excepted = env.get("no_proxy") or env.get("NO_PROXY") or ""
@@ -122,4 +119,12 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
 def _shown(url: str, env: Mapping[str, str]) -> str:
     """A proxy's host and port: its address may hold a password."""
     proxy = proxy_for(url, env)
-    return urlsplit(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
+    return _split(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of an address; no host where it is none, which is then said when it is asked."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult(scheme="", netloc="", path=url, query="", fragment="")

@@ -36,12 +36,10 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
-    """A Python: its path, whether its headers are there, and which modules it lacks. `problem` is
-    why there is none."""
+    """A Python: its path, and whether its headers are there. `problem` is why there is none."""
 
     path: str = ""
     headers: bool = False
-    lacking: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -75,9 +73,6 @@ PROGRAMS = (
         package="coreutils",
     ),
 )
-# Before Python was hermetic, setup.py made the wheel with the machine's, and NumPy gave headers.
-# 2.14.1's build_pip_package.sh takes Python and these modules from Bazel's runfiles.
-_OF_THE_MACHINE = ("numpy", "setuptools", "wheel")
 _LEGACY_TAGS = {"manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 571, PEP 599
 _TAG = re.compile(r"(?P<legacy>manylinux20\d\d)_|manylinux_(?P<major>\d+)_(?P<minor>\d+)_")
 
@@ -144,12 +139,9 @@ def hermetic(release: Release) -> bool:
     return "TF_PYTHON_VERSION" in dict(release.repo_env)
 
 
-def modules_wanted(release: Release) -> tuple[str, ...]:
-    """What the machine's Python must be able to import."""
-    return () if hermetic(release) else _OF_THE_MACHINE
-
-
 def python_finding(python: str, interpreter: Interpreter, release: Release) -> Finding:
+    """Modules are not looked for: the build runs its Python in an environment of its own, which has
+    what the release's wheel depends on, NumPy, setuptools and wheel among it."""
     name, wanted = f"Python {python}", "an interpreter"
     if interpreter.problem:
         if hermetic(release):
@@ -160,12 +152,7 @@ def python_finding(python: str, interpreter: Interpreter, release: Release) -> F
     if not (interpreter.headers or hermetic(release)):
         advice = f"Run: apt-get install python{python}-dev"
         return finding(name, "no Python.h", "its headers", Verdict.FATAL, advice)
-    modules = modules_wanted(release)
-    wanted = f"with {', '.join(modules)}" if modules else "to run configure.py"
-    lacking = interpreter.lacking
-    seen = f"{interpreter.path} without {', '.join(lacking)}" if lacking else interpreter.path
-    advice = f"Run: {interpreter.path} -m pip install {' '.join(lacking)}"
-    return finding(name, seen, wanted, Verdict.FATAL if lacking else None, advice)
+    return finding(name, interpreter.path, wanted, None, "")
 
 
 def program_findings(found: Mapping[str, str], release: Release) -> Iterator[Finding]:

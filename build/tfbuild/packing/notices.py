@@ -207,7 +207,8 @@ def listed(text: str, heading: str) -> frozenset[str]:
 
 def _file(name: str, sha256: str) -> Iterator[str]:
     yield f"  {name}"
-    yield f"  sha256 {sha256}"
+    if sha256:
+        yield f"  sha256 {sha256}"
 
 
 def _table(rows: Mapping[str, str]) -> Iterator[str]:

@@ -122,13 +122,15 @@ def _stock(tuned: Tuned, package: str, file: str) -> Component:
 
 
 def _sources(tuned: Tuned, what: str) -> Component:
+    """The release's archive; a checkout of the user's own has no hash, and is not the release."""
+    known = PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}")
     return Component(
         bom_ref="sources",
         type=ComponentType.LIBRARY,
         name="tensorflow",
         version=tuned.release,
         description=what,
-        purl=PackageURL("github", "tensorflow", "tensorflow", f"v{tuned.release}"),
+        purl=known if tuned.source_sha256 else None,
         hashes=_sha256(tuned.source_sha256),
         licenses=[LicenseExpression(APACHE)],
     )
@@ -194,7 +196,7 @@ def _tools(tuned: Tuned) -> Iterable[Component]:
 
 
 def _sha256(digest: str) -> Iterable[HashType]:
-    return [HashType(alg=HashAlgorithm.SHA_256, content=digest)]
+    return [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else []
 
 
 def _properties(values: Mapping[str, str]) -> Iterable[Property]:

@@ -156,8 +156,6 @@ def write(files: Mapping[str, str], folder: Path) -> None:
         path = folder / name
         if not path.is_file() or path.read_bytes() != text.encode():
             write_atomic(path, text)
-            if name.endswith(".sh"):
-                path.chmod(0o755)
 
 
 def check(files: Mapping[str, str], folder: Path) -> None:

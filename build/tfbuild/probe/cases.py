@@ -163,28 +163,19 @@ def _values(
     kind: str,
     rng: np.random.Generator,
 ) -> Array:
-    match argument.role:
-        case "shape":
-            return np.asarray(shape, dtype)
-        case "low":
-            return np.asarray(-3, dtype)
-        case "high":
-            return np.asarray(1000, dtype)
-        case "positive":
-            return np.asarray(rng.uniform(0.1, 5.0, shape)).astype(dtype)
-        case "scalar":
-            return np.asarray(rng.uniform(0.05, 0.95)).astype(dtype)
-        case "step":
-            return np.asarray(3, dtype)
-        case "indices":
-            return rng.permutation(shape[0]).astype(dtype)
-        case "resource" | "reference":
-            start: Array = np.abs(numbers(dtype, shape, rng)) + np.asarray(0.5).astype(dtype)
-            return start
-        case _ if kind == "special":
-            return special(dtype, shape, rng)
-        case _:
-            return numbers(dtype, shape, rng)
+    fixed: dict[str, Any] = {"shape": shape, "low": -3, "high": 1000, "step": 3}
+    if argument.role in fixed:
+        return np.asarray(fixed[argument.role], dtype)
+    if argument.role == "positive":
+        return np.asarray(rng.uniform(0.1, 5.0, shape)).astype(dtype)
+    if argument.role == "scalar":
+        return np.asarray(rng.uniform(0.05, 0.95)).astype(dtype)
+    if argument.role == "indices":
+        return rng.permutation(shape[0]).astype(dtype)
+    if argument.role in {"resource", "reference"}:
+        start: Array = np.abs(numbers(dtype, shape, rng)) + np.asarray(0.5).astype(dtype)
+        return start
+    return (special if kind == "special" else numbers)(dtype, shape, rng)
 
 
 def numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:  # noqa: ANN401

@@ -22,6 +22,12 @@ _EXECUTOR_SCHEMES = ("grpc", "grpcs")
 _ENCRYPTED = ("https", "grpcs")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _RETRIES = 5
+_PEM_B = 1 << 20
+_COMPLAINT = re.compile(
+    r"^WARNING: (?:(?:Reading from|Writing to) )?Remote Cache:\s+(?:[\w.$]+: )?(?P<what>.+)",
+    re.MULTILINE,
+)
+_SHOWN = 200
 
 # For a second attempt after an entry that is well-formed and wrong: Bazel 4 fails on an action
 # result that lists no outputs. What the attempt makes overwrites the shared cache. The cache on
@@ -142,8 +148,7 @@ def _files(remote: Remote) -> dict[str, Path | None]:
 def _check_files(remote: Remote) -> None:
     files = {option: path for option, path in _files(remote).items() if path is not None}
     for option, path in files.items():
-        if not path.is_file() or not os.access(path, os.R_OK):
-            raise UsageError(f"{option} {path} is no file that can be read")
+        _check_pem(option, path)
     if (remote.certificate is None) != (remote.key is None):
         lacks = "--remote-key" if remote.key is None else "--remote-certificate"
         raise UsageError(f"a client certificate has two files, {lacks} is missing")
@@ -152,6 +157,21 @@ def _check_files(remote: Remote) -> None:
     plain = [each for each in remote.addresses if urlsplit(each).scheme not in _ENCRYPTED]
     if files and plain:
         raise UsageError(f"{next(iter(files))} was given, but {plain[0]} is not encrypted")
+
+
+def _check_pem(option: str, path: Path) -> None:
+    """Bazel 7.7.1 ends with 37 and not a word over a file that is empty or something else."""
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise UsageError(f"{option} {path} is no file that can be read")
+    kind = "PRIVATE KEY" if option == "--remote-key" else "CERTIFICATE"
+    block = rf"^-----BEGIN ([A-Z0-9 ]*{kind})-----\s.+?^-----END \1-----"
+    with path.open("rb") as file:
+        text = file.read(_PEM_B).decode("ascii", errors="replace")
+    if not re.search(block, text, re.MULTILINE | re.DOTALL):
+        raise UsageError(
+            f"{option} {path} holds no whole {kind.lower()} in PEM",
+            hint=f"It begins with -----BEGIN {kind}-----, and ends in the same way",
+        )
 
 
 def need_explicit(arch: str, remote: Remote) -> None:
@@ -200,6 +220,13 @@ def options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
         *silent,
         *property_options(remote.properties),
     )
+
+
+def complaint(output: str) -> str:
+    """What Bazel's output says first of a shared cache that did not serve; empty when nothing. Up
+    to Bazel 4 it stands on a line of its own, after a Java class."""
+    said = _COMPLAINT.search(output)
+    return said["what"].strip()[:_SHOWN] if said else ""
 
 
 def property_options(properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfbuild.errors import DiskError, UsageError
@@ -77,7 +77,9 @@ def private_rc(path: Path | None, root: Path) -> Iterator[tuple[str, ...]]:
 
     `root` becomes a folder that is closed to others, with all of Bazel's output in it: Bazel opens
     its --output_user_root to everybody, and the log that it keeps there repeats every option. So a
-    build with headers has its output apart from one without. Raises UsageError, DiskError.
+    build with headers has its output apart from one without. A file that a killed build left is
+    removed, too: the caller sees to it that there is one build at a time. Raises UsageError,
+    DiskError.
     """
     if path is None:
         yield ()
@@ -88,6 +90,8 @@ def private_rc(path: Path | None, root: Path) -> Iterator[tuple[str, ...]]:
         try:
             root.mkdir(parents=True, exist_ok=True)
             root.chmod(0o700)
+            for left in root.glob("headers-*.bazelrc"):
+                left.unlink()
             handle, name = tempfile.mkstemp(prefix="headers-", suffix=".bazelrc", dir=root)
             rc = Path(name)  # (mode 0600)
             with os.fdopen(handle, "w", encoding="ascii") as sink:
@@ -108,12 +112,12 @@ def closed(path: Path) -> Path:
     return path
 
 
-def redact(path: Path | None, events: Path) -> None:
+def redact(secrets: Sequence[tuple[str, str]], events: Path) -> None:
     """Put *** in place of each header's value in a finished event file, which stays closed."""
-    if path is None or not events.is_file():
+    if not secrets or not events.is_file():
         return
     text = events.read_text(encoding="utf-8", errors="surrogateescape")
-    for name, value in read_headers(path):
+    for name, value in secrets:
         for equals, seen in (("=", value), ("\\u003d", _in_json(value))):
             text = text.replace(f"{name}{equals}{seen}", f"{name}{equals}***")
     write_atomic(events, text.encode("utf-8", errors="surrogateescape"))

@@ -6,6 +6,7 @@ upgraded compiler of the same name would be served what the old one made (bazelb
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 import re
@@ -41,6 +42,7 @@ class Toolchain:
         return f"{self.compiler}-glibc-{self.glibc}-{self.digest[:16]}"
 
 
+@functools.cache
 def toolchain_of(compiler: Compiler) -> Toolchain:
     """What this machine compiles with. Raises CompilerError where the C library is not glibc,
     CommandError when the compiler does not run."""

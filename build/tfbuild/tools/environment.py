@@ -107,8 +107,11 @@ def create(wheel: Path, *, python: str, lock: str, places: Places) -> Environmen
     return create_locked(wheel, python=python, requirements=text, places=places)
 
 
-def create_locked(wheel: Path, *, python: str, requirements: str, places: Places) -> Environment:
-    """As `create`, with the text of the locked requirements."""
+def create_locked(
+    wheel: Path, *, python: str, requirements: str, places: Places, links: Path | None = None
+) -> Environment:
+    """As `create`, with the text of the locked requirements. Their wheels come from the folder
+    `links`, if there is one, and from nowhere else."""
     sha256 = sha256_of(wheel)
     key = hashlib.sha256(f"{python}\n{sha256}\n{requirements}".encode()).hexdigest()[:16]
     folder = places.arms / key
@@ -116,7 +119,7 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
     if (folder / _MARK).is_file() and environment.python.exists():
         return environment
     need_disk(places.arms, _BYTES, "an environment with TensorFlow")
-    _begin(folder, python, requirements)
+    _begin(folder, python, requirements, links)
     log = folder / "pip.log"
     pip, quiet = _pip(environment.python)
     try:
@@ -131,19 +134,22 @@ def create_locked(wheel: Path, *, python: str, requirements: str, places: Places
     return environment
 
 
-def create_bare(*, python: str, requirements: str, places: Places) -> Path:
+def create_bare(
+    *, python: str, requirements: str, places: Places, links: Path | None = None
+) -> Path:
     """The interpreter of an environment with the locked `requirements` alone: what a build of the
-    whole tree runs its Python with. Raises PythonError, CommandError."""
+    whole tree runs its Python with. `links` as in create_locked. Raises PythonError, CommandError.
+    """
     key = hashlib.sha256(f"{python}\n{requirements}".encode()).hexdigest()[:16]
     folder = places.arms / f"bare-{key}"
     interpreter = folder / "bin" / "python"
     if not (folder / _MARK).is_file() or not interpreter.exists():
-        _begin(folder, python, requirements)
+        _begin(folder, python, requirements, links)
         write_atomic(folder / _MARK, "no wheel\n")
     return interpreter
 
 
-def _begin(folder: Path, python: str, requirements: str) -> None:
+def _begin(folder: Path, python: str, requirements: str, links: Path | None) -> None:
     """A new environment in `folder` with the locked requirements."""
     shutil.rmtree(folder, ignore_errors=True)
     run([find_python(python), "-m", "venv", "--without-pip", folder])
@@ -152,7 +158,8 @@ def _begin(folder: Path, python: str, requirements: str) -> None:
     if requirements.strip():
         pip, quiet = _pip(folder / "bin" / "python")
         locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
-        run([*pip, "install", *quiet, *locked], log=folder / "pip.log", timeout_s=1800)
+        source = () if links is None else ("--no-index", "--find-links", str(links))
+        run([*pip, "install", *quiet, *source, *locked], log=folder / "pip.log", timeout_s=1800)
 
 
 def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from tfbuild.tools.requirement import Exact
 from tfbuild.treebuild import compiling, finish, profile, site
 from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.site import Site
-from tfbuild.treebuild.stages import stage
+from tfbuild.treebuild.stages import forget, stage
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
 from tfbuild.vendoring import declarations, vendor, vendored
@@ -57,16 +58,27 @@ class Order:
     requirements: str | None = None
 
 
+def finished(plan: Plan, order: Order, places: Places) -> Built | None:
+    """The wheel in the pool that this order would make again. One of a checkout is always made: the
+    plan's key does not have what is in it, and Bazel knows what is still as it was."""
+    found = pool.find(Fleet(plans=(plan,)), places)
+    if found is None or order.tree:
+        return None
+    facts = tuned.read_tuned(found.wheel)
+    course = load(found.manifest, schema=pool.SCHEMA)["course"]
+    other = tuple(course["attempts"][0]["defines"]) != order.defines
+    if facts is None or not facts.source_sha256 or other:
+        return None
+    talk.note(f"{found.wheel.name} is already built")
+    return found
+
+
 def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Built:
-    """Make the wheel, or find it finished. Stages that an earlier run has ended are not run again,
-    and Bazel goes on where it was.
+    """Make the wheel. Stages that an earlier run has ended are not run again, and Bazel goes on
+    where it was.
 
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
-    finished = pool.find(Fleet(plans=(plan,)), places)
-    if finished is not None:
-        talk.note(f"{finished.wheel.name} is already built")
-        return finished
     if order.training:
         profile.need(compiler)
     lock = _checked(plan, order.vendored)
@@ -79,12 +91,13 @@ def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Bu
         call = _call(ground, order, lock, secrets)
         learned = _learned(ground, call, order, needs)
         raw = _compiled(ground, call, order, learned)
-    return _admitted(ground, raw, learned, needs)
+    return _admitted(ground, raw, order, learned, needs)
 
 
 def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: Places) -> Lock:
     """A vendor folder with all that this plan's build fetches. Raises as `build`, VendorError."""
-    ground = _ready(plan, compiler, order, _requirements(plan, order, places), None, places)
+    needs = _requirements(plan, order, places)
+    ground = _ready(plan, compiler, order, needs, None, places)
     archive = None if order.tree else source.fetch_source(plan.sources, places, order.source)
     return vendor.vendor(
         folder,
@@ -96,6 +109,7 @@ def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: 
         startup=(f"--bazelrc={ground.rc}",),
         source=archive,
         python=ground.python,
+        requirements=needs,
         archives=declarations.declared(ground.tree.folder).archives,
         places=places,
     )
@@ -113,7 +127,9 @@ def _ready(
     return site.prepare(
         plan,
         compiler,
-        python=environment.create_bare(python=plan.python, requirements=needs, places=places),
+        python=environment.create_bare(
+            python=plan.python, requirements=needs, places=places, links=_links(order)
+        ),
         given_tree=order.tree,
         given_source=order.source or _source_in(order.vendored, lock),
         found=_bazel(order, lock, places),
@@ -150,7 +166,7 @@ def _call(site: Site, order: Order, lock: Lock | None, secrets: tuple[str, ...])
         budget=order.budget,
         disk=disk,
         shared=bool(order.remote.addresses),
-        secret=order.remote.headers,
+        secrets=headers.read_headers(order.remote.headers) if order.remote.headers else (),
         auto_fix=order.auto_fix,
     )
 
@@ -167,7 +183,11 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
         )
         raw = compile_wheel(site, instrumented, _first(order)).wheel
         arm = environment.create_locked(
-            raw, python=site.plan.python, requirements=needs, places=site.places
+            raw,
+            python=site.plan.python,
+            requirements=needs,
+            places=site.places,
+            links=_links(order),
         )
         folder = site.folder / "profiles"
         with talk.step(f"train with {program.name}"):
@@ -175,7 +195,7 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
         environment.discard(sha256_of(raw), site.places)
         return profile.merge(folder, site.compiler, site.folder / "learned.profdata")
 
-    return stage(site.folder, "profile", _inputs(site, order), work)
+    return _stage(site, "profile", _inputs(site, order), work)
 
 
 def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Path:
@@ -188,9 +208,17 @@ def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Pat
         save(site.folder / COURSE, made)
         return made.wheel
 
-    if not site.source_sha256:  # (a checkout may have changed since: Bazel knows)
-        return work()
-    return stage(site.folder, "compile", _inputs(site, order, learned), work)
+    if not (site.folder / COURSE).is_file():
+        forget(site.folder, "compile")
+    return _stage(site, "compile", _inputs(site, order, learned), work)
+
+
+def _stage(site: Site, name: str, inputs: object, work: Callable[[], Path]) -> Path:
+    """A stage that is done once, but for a checkout: that may have changed since, and only Bazel
+    knows where."""
+    if not site.source_sha256:
+        forget(site.folder, name)
+    return stage(site.folder, name, inputs, work)
 
 
 def _first(order: Order) -> Attempt:
@@ -204,7 +232,7 @@ def _inputs(site: Site, order: Order, *files: Path | None) -> object:
     return [site.plan.key, site.recipe, site.source_sha256, order.defines, toolchain_key, hashes]
 
 
-def _admitted(site: Site, raw: Path, learned: Path | None, needs: str) -> Built:
+def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: str) -> Built:
     """The wheel in the pool: with its identity, audited, installed and tried."""
     plan, places = site.plan, site.places
     licence = site.tree.folder / "LICENSE"
@@ -219,14 +247,19 @@ def _admitted(site: Site, raw: Path, learned: Path | None, needs: str) -> Built:
             profile_sha256=sha256_of(learned) if learned else "",
         )
     with talk.step("audit"):
-        audit.judge(audit.audit(fresh, places=places))
+        seen = audit.audit(fresh, places=places)
+        audit.judge(seen)
     with talk.step("install the wheel and try it"):
-        found = finish.try_out(fresh, plan, requirements=needs, cpu=read_cpu(), places=places)
+        found = finish.try_out(
+            fresh,
+            plan,
+            requirements=needs,
+            cpu=read_cpu(),
+            places=places,
+            links=_links(order),
+        )
     course = load(site.folder / COURSE, schema=compiling.SCHEMA)
-    facts = tuned.read_tuned(fresh)
-    assert facts is not None  # noqa: S101  (finish has just written it)
-    assert facts.tree is not None  # noqa: S101
-    size = sum(each.size for each in facts.tree.libraries.values())
+    size = sum(library.size for library in seen.libraries)
     return pool.admit(
         fresh,
         Fleet(plans=(plan,)),
@@ -254,5 +287,12 @@ def _source_in(folder: Path | None, lock: Lock | None) -> Path | None:
 def _requirements(plan: Plan, order: Order, places: Places) -> str:
     if order.requirements is not None:
         return order.requirements
+    if order.vendored:
+        return vendored.requirements(order.vendored)
     exact = Exact(name=plan.package, version=plan.release)
     return environment.needs_of(exact, python=plan.python, places=places)
+
+
+def _links(order: Order) -> Path | None:
+    """Where the wheels of the requirements are; None for pip's own index."""
+    return order.vendored / vendored.DEPENDENCIES if order.vendored else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tfbuild import talk
@@ -32,7 +34,7 @@ class Call:
     """How Bazel is called for one wheel.
 
     `name` is that of its logs, `disk` the disk cache, `shared` says whether there is another.
-    `secret` is the headers file, whose values must not stay in what Bazel leaves.
+    `secrets` are headers, whose values must not stay in what Bazel leaves.
     """
 
     name: str
@@ -41,7 +43,7 @@ class Call:
     budget: Budget
     disk: Path
     shared: bool = False
-    secret: Path | None = None
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     auto_fix: bool = False
 
 
@@ -61,13 +63,16 @@ def compile_wheel(site: Site, call: Call, first: Attempt) -> Compiled:
     Raises BuildError with the cause that was found and its remedy.
     """
     attempts, outcomes = [first], []
+    _forget_wheels(site)
     while True:
         done, outcome = _attempt(site, call, attempts[-1])
         outcomes.append(outcome)
         if done.returncode == 0:
             break
         found = diagnosis.diagnose(outcome, done.output)
-        if call.shared and done.returncode in _BAD_ENTRY:
+        # Without the caches it is something else.
+        trusting = not attempts[-1].distrusting
+        if call.shared and trusting and done.returncode in _BAD_ENTRY:
             found = replace(found, cause=Cause.CACHE)
         attempts.append(_following(site, call, attempts[-1], found))
     wheel = _collected(site, call)
@@ -80,7 +85,7 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Outco
     told = headers.closed(site.folder / f"{call.name}.events.json")
     budget = replace(call.budget, jobs=attempt.jobs)
     startup, bounds = memory.resource_options(site.bazel.version, budget)
-    with talk.counting("actions", 0) as count:
+    with talk.counting("actions", 0) as count, _gone_if_stopped(told, secret=bool(call.secrets)):
 
         def tell(progress: Progress) -> None:
             count.advance(progress.done, progress.total, progress.detail, progress.tempo)
@@ -103,8 +108,23 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Outco
                 log=site.folder / f"{call.name}.log",
             )
     outcome = events.read_outcome(told)
-    headers.redact(call.secret, told)
+    headers.redact(call.secrets, told)
+    said = caches.complaint(done.output) if call.shared else ""
+    if said:
+        talk.warn(f"the shared cache did not serve everything: {said}")
     return done, outcome
+
+
+@contextlib.contextmanager
+def _gone_if_stopped(told: Path, *, secret: bool) -> Iterator[None]:
+    """Bazel's server writes on for a while after its client was stopped. A file with secrets that
+    nobody will redact goes at once, and what is still written goes with it."""
+    try:
+        yield
+    except BaseException:
+        if secret:
+            told.unlink(missing_ok=True)
+        raise
 
 
 def _following(site: Site, call: Call, attempt: Attempt, found: Diagnosis) -> Attempt:
@@ -133,8 +153,16 @@ def _change(before: Attempt, after: Attempt) -> str:
     return " ".join(new) or "the same options"
 
 
+def _forget_wheels(site: Site) -> None:
+    """Remove the wheels of earlier plans for this tree: Bazel leaves an output that no rule has any
+    more, and from 2.20 on a wheel's name has the target in it. A cached one comes back."""
+    if site.recipe.wheel_folder:
+        for wheel in (site.tree.folder / site.recipe.wheel_folder).glob("*.whl"):
+            wheel.unlink()
+
+
 def _collected(site: Site, call: Call) -> Path:
-    """The wheel, out of Bazel's folder, which the next build empties. Raises BuildError."""
+    """A copy of the wheel, since later builds write into Bazel's folder. Raises BuildError."""
     folder = site.folder / call.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

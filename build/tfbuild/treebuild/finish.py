@@ -141,16 +141,23 @@ def _papers(
 
 
 def try_out(
-    wheel: Path, plan: Plan, *, requirements: str, cpu: Cpu, places: Places
+    wheel: Path,
+    plan: Plan,
+    *,
+    requirements: str,
+    cpu: Cpu,
+    places: Places,
+    links: Path | None = None,
 ) -> dict[str, Any]:
     """Install the wheel and use it: what tfbuild.probe.whole answers.
 
-    `requirements` is the text of the locked dependencies. On a CPU that lacks what the wheel needs,
-    it must refuse to be imported, and the answer is {"refused": [features]}. Raises AgreementError,
-    HostError, and what environment.create_locked does.
+    `requirements` is the text of the locked dependencies, `links` a folder with their wheels. On a
+    CPU that lacks what the wheel needs, it must refuse to be imported, and the answer is
+    {"refused": [features]}. Raises AgreementError, HostError, and what environment.create_locked
+    does.
     """
     arm = environment.create_locked(
-        wheel, python=plan.python, requirements=requirements, places=places
+        wheel, python=plan.python, requirements=requirements, places=places, links=links
     )
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (finish has just made it)
@@ -165,15 +172,17 @@ def probe(
     folder.mkdir(parents=True, exist_ok=True)
     answer = folder / "whole.json"
     answer.unlink(missing_ok=True)
-    words: list[str | Path] = [*launcher, arm.python, "-P", "-m", "tfbuild.probe.whole", answer]
+    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.whole", answer]
     try:
-        run(words, env=probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
+        run(words, cwd=folder, env=probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
     except CommandError as error:
         if absent and _REFUSAL in error.last_line:
             return {"refused": list(absent)}
         raise HostError(f"{arm.wheel.name} does not run here: {error.message}") from error
     if absent:
         raise HostError(f"{arm.wheel.name} was imported on a CPU without {', '.join(absent)}")
+    if not answer.is_file():
+        raise HostError(f"{arm.wheel.name} ended its process before it was tried to the end")
     found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if found["sum"] != _ONES:
         raise AgreementError(f"{arm.wheel.name} adds up {_ONES:.0f} ones to {found['sum']}")

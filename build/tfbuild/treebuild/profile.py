@@ -20,6 +20,8 @@ INSTRUMENT = "--fdo_instrument=/nonexistent"
 """The folder is written into the code; LLVM_PROFILE_FILE says at run time where profiles go."""
 _TRAINING_S = 6 * 3600.0
 _LINK_S = 60.0
+# Where Python would find another TensorFlow than the instrumented one.
+_ELSEWHERE = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 
 def use(profile: Path) -> str:
@@ -58,17 +60,20 @@ def merger(compiler: Compiler) -> Path:
 def train(arm: Environment, program: Path, folder: Path) -> None:
     """Run the training program on the instrumented wheel. Its profiles land in `folder`.
 
-    Raises CommandError when it fails, BuildError when it leaves no profile.
+    Raises BuildError when it fails or leaves no profile.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    env = os.environ | {"LLVM_PROFILE_FILE": f"{folder}/%p-%m.profraw"}
-    run(
-        [arm.python, program],
-        env=env,
-        log=folder.with_suffix(".log"),
-        timeout_s=_TRAINING_S,
-    )
+    env = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    env["LLVM_PROFILE_FILE"] = f"{folder}/%p-%m.profraw"
+    log = folder.with_suffix(".log")
+    try:
+        run([arm.python, program], env=env, log=log, timeout_s=_TRAINING_S)
+    except CommandError as error:
+        raise BuildError(
+            f"{program.name} failed: {error.last_line} (whole output: {log})",
+            hint="It runs where only the instrumented wheel and what that needs are installed",
+        ) from error
     if not any(folder.glob("*.profraw")):
         raise BuildError(
             f"{program.name} ran and left no profile",

@@ -29,8 +29,9 @@ _CONFIGURE_S = 300.0
 class Site:
     """Everything that stays the same over all calls of Bazel for one plan.
 
-    `recipe` is the plan's as this tree needs it. `python` is the interpreter that the build uses.
-    Files and logs lie in `folder`. `source_sha256` is empty for a tree that the user gave.
+    `recipe` is the plan's as this tree needs it. `python` is the interpreter that the build uses,
+    `repositories` are what Debian's Bazel lacks. Files and logs lie in `folder`. `source_sha256` is
+    empty for a tree that the user gave.
     """
 
     plan: Plan
@@ -39,6 +40,7 @@ class Site:
     tree: Tree
     differences: tuple[Difference, ...]
     bazel: Bazel
+    repositories: Mapping[str, Path]
     python: Path
     source_sha256: str
     folder: Path
@@ -51,13 +53,8 @@ class Site:
     @property
     def options(self) -> tuple[str, ...]:
         """Bazel's own repositories where it lacks them, the compiler, and the plan's config."""
-        rules_cc = self.places.tools / "rules_cc"
-        render.write(render.rules_cc(self.places.templates), rules_cc)
-        own = {"rules_cc": rules_cc}
-        if self.bazel.debian and self.recipe.training:
-            own["bazel_tools"] = bazel.mended_tools(self.places)
         return (
-            *bazel.repository_options(self.bazel, own),
+            *bazel.repository_options(self.bazel, self.repositories),
             f"--repo_env=CC={self.compiler.driver}",
             *self.recipe.options,
         )
@@ -90,6 +87,7 @@ def prepare(
         tree=tree,
         differences=seen,
         bazel=found,
+        repositories=provided(found, recipe, places),
         python=python,
         source_sha256=sha256,
         folder=places.work / plan.key[:16],
@@ -99,6 +97,14 @@ def prepare(
     render.write(render.render(here, places.templates), site.folder)
     _configure(site)
     return site
+
+
+def provided(found: Bazel, recipe: FullRecipe, places: Places) -> Mapping[str, Path]:
+    """Where the repositories lie that this Bazel must be given; they are written where needed."""
+    folder = places.tools / "rules_cc"
+    render.write(render.rules_cc(places.templates), folder)
+    mended = found.debian and bool(recipe.training)
+    return {"rules_cc": folder} | ({"bazel_tools": bazel.mended_tools(places)} if mended else {})
 
 
 def _recipe(plan: Plan) -> FullRecipe:
@@ -135,7 +141,6 @@ def _configure(site: Site) -> None:
             clang=str(site.compiler.driver),
         )
     )
-
     log = site.folder / "configure.log"
     words: list[str | Path] = [site.python, "configure.py"]
     env = _env(site, answers)

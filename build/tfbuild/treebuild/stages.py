@@ -25,12 +25,17 @@ class Done:
     sha256: str
 
 
+def forget(folder: Path, name: str) -> None:
+    """Have a stage done again."""
+    _record(folder, name).unlink(missing_ok=True)
+
+
 def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> Path:
     """The file that `make` writes somewhere below `folder`, made now or by an earlier run.
 
     It is made again when `inputs` are others, or when the file is gone or has other bytes.
     """
-    record, key = folder / f"{name}.done.json", key_of(inputs)
+    record, key = _record(folder, name), key_of(inputs)
     done = _earlier(record)
     if done is not None and done.key == key:
         path = folder / done.file
@@ -42,6 +47,10 @@ def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> 
         path = make()
     save(record, Done(key=key, file=str(path.relative_to(folder)), sha256=sha256_of(path)))
     return path
+
+
+def _record(folder: Path, name: str) -> Path:
+    return folder / f"{name}.done.json"
 
 
 def _earlier(record: Path) -> Done | None:

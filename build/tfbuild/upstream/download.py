@@ -164,4 +164,15 @@ def adopt(path: Path, pin: Pin, folder: Path) -> Path:
 
 def _public(url: str) -> str:
     """The address without a user name or password, for messages and logs."""
-    return re.sub(r"^([\w+.-]+://)[^/]*@", r"\1", url).partition("?")[0]
+    return without_login(url).partition("?")[0]
+
+
+def without_login(url: str) -> str:
+    """The address without a user name or password; it need not be a right one."""
+    return re.sub(r"^([\w+.-]+://)[^/]*@", r"\1", url)
+
+
+def mirrored(mirror: str, name: str) -> str:
+    """The address of a file in a mirror, which is an address itself, or a folder."""
+    base = mirror if "://" in mirror else Path(mirror).expanduser().resolve().as_uri()
+    return f"{base.rstrip('/')}/{name}"

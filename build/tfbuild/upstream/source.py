@@ -105,18 +105,16 @@ def _attempts(
 
     if places.mirror:
         for pin in pins:
-            yield f"mirror {pin.file.name}", web(_mirrored(places.mirror, pin.file.name), pin)
+            yield (
+                f"mirror {pin.file.name}",
+                web(download.mirrored(places.mirror, pin.file.name), pin),
+            )
     for pin in pins:
         if pin.kind == "home":
             yield "home", web(pin.origin, pin)
     for pin in pins:
         if pin.kind == "debian":
             yield f"Debian source package {pin.origin}", apt(pin)
-
-
-def _mirrored(mirror: str, name: str) -> str:
-    base = mirror if "://" in mirror else Path(mirror).expanduser().resolve().as_uri()
-    return f"{base.rstrip('/')}/{name}"
 
 
 def _from_debian(pin: SourcePin, places: Places) -> Path:

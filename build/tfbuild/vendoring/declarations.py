@@ -8,6 +8,8 @@ use nothing else.
 from __future__ import annotations
 
 import ast
+import re
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ _OWN = ("@//", "@org_tensorflow//", "//")
 _URLS = ("urls", "url", "jar_urls")
 # third_party/repo.bzl: the same for every release that has this function.
 _MIRROR = "https://storage.googleapis.com/mirror.tensorflow.org/"
+_SHA256 = re.compile(r"[0-9a-f]{64}|")
 Names = Mapping[str, Any]
 
 
@@ -140,9 +143,11 @@ def _modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
     while waiting:
         origin = waiting.popleft()
         try:
-            module = ast.parse((tree / origin).read_bytes())
-        except (OSError, SyntaxError, ValueError) as error:
-            raise TreeError(f"{origin} cannot be read as Starlark: {error}") from error
+            with warnings.catch_warnings(action="ignore"):  # (what Python says of escapes)
+                module = ast.parse((tree / origin).read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            said = str(error) or type(error).__name__
+            raise TreeError(f"{origin} cannot be read as Starlark: {said}") from error
         yield origin, module
         found = {_inside(label, origin) for label in _loads(module)} - seen
         fresh = sorted(path for path in found if path and (tree / path).is_file())
@@ -242,7 +247,10 @@ def _archives(rule: _Rule) -> Iterator[Archive]:
         listed = (urls,) if isinstance(urls, str) else tuple(urls)
         if not listed or not all(isinstance(each, str) for each in (*listed, sha256)):
             raise _UnknownError
-        yield Archive(name=_name(rule), urls=listed, sha256=sha256, origin=rule.origin)
+        pinned = sha256.lower()  # (as Bazel reads it)
+        if not _SHA256.fullmatch(pinned):
+            raise _UnknownError
+        yield Archive(name=_name(rule), urls=listed, sha256=pinned, origin=rule.origin)
 
 
 def _addresses(rule: _Rule) -> Iterator[tuple[Any, Any]]:

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from tfbuild.errors import VendorError
+from tfbuild.upstream.download import without_login
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,11 +28,9 @@ def resolved(text: str) -> tuple[Fetched, ...]:
     rule's, `repositories` what it says makes it reproducible. Raises VendorError.
     """
     try:
-        (statement,) = ast.parse(text).body
-        assert isinstance(statement, ast.Assign)  # noqa: S101  (else no such file)
-        entries: list[dict[str, Any]] = ast.literal_eval(statement.value)
+        entries: list[dict[str, Any]] = ast.literal_eval(text.partition("=")[2])
         return tuple(each for entry in entries for each in _of_entry(entry))
-    except (ValueError, SyntaxError, AssertionError, AttributeError, KeyError, TypeError) as error:
+    except (ValueError, SyntaxError, AttributeError, KeyError, TypeError) as error:
         raise VendorError(f"Bazel's list of repositories cannot be read: {error}") from error
 
 
@@ -47,13 +45,7 @@ def _of_entry(entry: Mapping[str, Any]) -> Iterator[Fetched]:
             pinned = bool(original.get("sha256") or original.get("integrity"))
             yield Fetched(
                 name=original["name"],
-                urls=tuple(_public(url) for url in listed),
+                urls=tuple(map(without_login, listed)),
                 sha256=sha256,
                 pinned=pinned,
             )
-
-
-def _public(url: str) -> str:
-    """The address without a user name or password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,9 @@ from tfbuild.vendoring.resolved import Fetched, resolved
 from tfbuild.vendoring.vendored import (
     AGAIN,
     BEFORE,
+    DEPENDENCIES,
     LOCK,
+    REQUIREMENTS,
     SCHEMA,
     Item,
     Lock,
@@ -39,6 +42,8 @@ from tfbuild.vendoring.vendored import (
 _CACHED = "repository_cache/content_addressable/sha256"
 _WAITING = ".waiting"
 _ELF = b"\x7fELF"
+_PIP_S = 3600.0
+_BAZELISK_S = 1800.0
 
 
 def vendor(
@@ -52,15 +57,16 @@ def vendor(
     places: Places,
     source: Path | None = None,
     python: Path | None = None,
+    requirements: str = "",
     archives: Sequence[Archive] = (),
     startup: tuple[str, ...] = (),
 ) -> Lock:
     """Fill `folder` with what Bazel fetches for these targets and options, and lock it.
 
-    `source` is the release's archive, `python` the interpreter whose wheels pip is asked for;
-    `archives` are fetched beforehand by our own downloader, which resumes. A folder has no lock
-    while it is being filled, and a killed run goes on with what it has. Raises VendorError,
-    DownloadError, DiskError, BusyError.
+    `source` is the release's archive, `python` the interpreter whose wheels pip is asked for,
+    `requirements` the text of what the finished wheel depends on. `archives` are fetched beforehand
+    by our own downloader, which resumes. A folder has no lock while it is being filled, and a
+    killed run goes on with what it has. Raises VendorError, DownloadError, DiskError, BusyError.
     """
     folder = folder.resolve()
     with exclusive(folder, "vendoring"):
@@ -72,6 +78,7 @@ def vendor(
             _own_bazel(found, folder / "bazel")
         if python is not None:
             wheels(tree, python, folder / "wheels")
+            dependencies(requirements, python, folder / DEPENDENCIES)
         prefetch(archives, folder, mirror=places.mirror)
         with talk.step("Bazel fetches what the build needs"):
             fetched = _fetched(
@@ -103,7 +110,15 @@ def _earlier(folder: Path) -> Mapping[str, str]:
     """What an earlier run pinned on first use. Its lock is put aside until there is a new one."""
     with contextlib.suppress(FileNotFoundError):
         (folder / LOCK).replace(folder / BEFORE)
-    return read_lock(folder / BEFORE).first_use if (folder / BEFORE).exists() else {}
+    if not (folder / BEFORE).exists():
+        return {}
+    try:
+        return read_lock(folder / BEFORE).first_use
+    except VendorError as error:
+        raise VendorError(
+            error.message,
+            hint="Remove it if what no rule pins may be pinned anew, on first use",
+        ) from error
 
 
 def _sound(folder: Path) -> None:
@@ -145,16 +160,31 @@ def prefetch(archives: Sequence[Archive], folder: Path, *, mirror: str = "") -> 
 
 
 def wheels(tree: Path, python: Path, folder: Path) -> None:
-    """The Python packages that the tree locks for this Python, by hash. Raises VendorError."""
+    """The Python packages that the tree locks for this Python, by hash; it need not have pip
+    itself. Raises VendorError."""
     asked = "import sys; print('%d_%d' % sys.version_info[:2])"
     version = run([python, "-I", "-c", asked]).output.strip()
     locked = tree / f"requirements_lock_{version}.txt"
     if not locked.is_file():
         talk.note(f"the tree has no {locked.name}: pip downloads nothing for it")
         return
-    words = ("--no-deps", "--require-hashes", "--dest", folder, "--requirement", locked)
+    _downloaded(locked, python, folder)
+
+
+def dependencies(requirements: str, python: Path, folder: Path) -> None:
+    """The locked requirements of the finished wheel: a build makes its environments of them."""
+    locked = folder / REQUIREMENTS
+    records.write_atomic(locked, requirements)
+    if requirements.strip():
+        _downloaded(locked, python, folder, "--only-binary=:all:")
+
+
+def _downloaded(locked: Path, python: Path, folder: Path, *choice: str) -> None:
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    words = ("--no-deps", "--require-hashes", *choice)
+    files: tuple[str | Path, ...] = ("--dest", folder, "--requirement", locked)
     try:
-        run([python, "-m", "pip", "download", "--disable-pip-version-check", *words])
+        run([*pip, "download", *words, *files], timeout_s=_PIP_S)
     except CommandError as error:
         raise VendorError(f"pip: {error.last_line}", hint=AGAIN) from error
 
@@ -214,7 +244,7 @@ def _own_bazel(found: Bazel, folder: Path) -> None:
     env["BAZELISK_HOME"] = str(folder)
     folder.mkdir(exist_ok=True)
     try:
-        run([found.bazelisk, "--version"], env=env, cwd=folder)
+        run([found.bazelisk, "--version"], env=env, cwd=folder, timeout_s=_BAZELISK_S)
     except CommandError as error:
         raise VendorError(f"bazelisk: {error.last_line}", hint=AGAIN) from error
 
@@ -224,7 +254,8 @@ def _had(archive: Archive, folder: Path, mirror: str) -> bool:
     pin = Pin(name=archive.file or archive.name, sha256=archive.sha256)
     # Another archive may have the name already: then each waits in a folder of its own.
     waiting = folder / _WAITING / archive.sha256
-    for url in (*_mirrored(mirror, pin.name), *archive.urls):
+    first = (download.mirrored(mirror, pin.name),) if mirror else ()
+    for url in (*first, *archive.urls):
         try:
             _placed(download.fetch(url, pin, waiting), _cached(folder, archive.sha256), link=True)
         except (DownloadError, ChecksumError) as error:
@@ -233,14 +264,6 @@ def _had(archive: Archive, folder: Path, mirror: str) -> bool:
             shutil.rmtree(waiting)
             return True
     return False
-
-
-def _mirrored(mirror: str, name: str) -> tuple[str, ...]:
-    """The mirror's address of a file, where there is a mirror: an address or a folder."""
-    if not mirror:
-        return ()
-    base = mirror if "://" in mirror else Path(mirror).expanduser().resolve().as_uri()
-    return (f"{base.rstrip('/')}/{name}",)
 
 
 def _cached(folder: Path, sha256: str) -> Path:

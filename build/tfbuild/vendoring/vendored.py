@@ -5,6 +5,7 @@
     repository_cache/  Bazel's own cache of archives, by hash
     distdir/           the same archives under their names
     wheels/            what rules_python's pip_parse would download
+    dependencies/      what the finished wheel depends on, and requirements.txt with its hashes
     vendor.lock.json   path, addresses, SHA-256 and size of every file
 
 Bazel asks the repository cache first: names in a distdir are not unique (2.14.1 declares two
@@ -31,6 +32,9 @@ BEFORE = "vendor.lock.before"
 """The lock of an earlier run, while the folder is being filled again."""
 SCHEMA = 1
 AGAIN = "Run invoke vendor again: what was fetched is kept"
+_REMOVE = f"Remove that file. {AGAIN}"
+DEPENDENCIES = "dependencies"
+REQUIREMENTS = "requirements.txt"
 _BUSY = ".lock"  # (settings.exclusive)
 
 
@@ -114,6 +118,14 @@ def options(folder: Path, lock: Lock) -> tuple[str, ...]:
     )
 
 
+def requirements(folder: Path) -> str:
+    """The locked requirements whose wheels are in the folder, as text. Raises VendorError."""
+    try:
+        return (folder / DEPENDENCIES / REQUIREMENTS).read_text(encoding="utf-8")
+    except OSError as error:
+        raise VendorError(f"{folder} has no {DEPENDENCIES}/{REQUIREMENTS}", hint=AGAIN) from error
+
+
 def bazel_of(folder: Path, lock: Lock, places: Places) -> Bazel:
     """The folder's Bazel, or the machine's own where the folder was made with that.
 
@@ -162,9 +174,6 @@ def _same(path: Path, item: Item) -> None:
     seen = sha256_of(path)
     if seen != item.sha256:
         raise VendorError(f"{item.path} has sha256 {seen}, {LOCK} says {item.sha256}", hint=_REMOVE)
-
-
-_REMOVE = f"Remove that file. {AGAIN}"
 
 
 def _binary(folder: Path) -> Path:
