@@ -296,9 +296,6 @@ def build(
         lto=lto,
         pgo=trained_by(pgo),
     )
-    if dry_run:
-        print(front.describe_plan(request, jobs, as_json=json), end="")
-        return
     wanted = front.Wanted(
         jobs=jobs,
         source=source,
@@ -318,6 +315,9 @@ def build(
         auto_fix=auto_fix,
         preflight=preflight,
     )
+    if dry_run:
+        print(front.dry_run(request, wanted, as_json=json), end="")
+        return
     built = front.build_wheel(
         request,
         wanted,

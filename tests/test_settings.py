@@ -85,7 +85,8 @@ def test_a_holder_that_was_ended_leaves_the_folder_free(tmp_path: Path, number: 
         held.send_signal(number)
         held.wait(30)
     with exclusive(tmp_path, "a build"):
-        assert (tmp_path / ".lock").read_text() == f"process {os.getpid()}"
+        said = (tmp_path / ".lock").read_text()
+        assert said == f"process {os.getpid()} is using {tmp_path} for a build"
 
 
 def test_the_folder_is_free_again_after_an_error(tmp_path: Path) -> None:

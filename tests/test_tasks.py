@@ -402,7 +402,7 @@ def test_a_cache_that_cannot_be_made_is_a_disk_error(invoke: Tasks) -> None:
 def test_a_second_build_is_told_to_wait(invoke: Tasks) -> None:
     with settings.exclusive(invoke.cache, "a test"):
         message = said(invoke("build", *OWN), 22)
-    assert f"process {os.getpid()} is using {invoke.cache} for a build" in message
+    assert f"process {os.getpid()} is using {invoke.cache} for a test" in message
 
 
 @pytest.fixture

@@ -49,6 +49,15 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     return outline.outline(fleet, chosen, guess, settings.places().templates)
 
 
+def dry_run(request: Request, wanted: Wanted, *, as_json: bool) -> str:
+    """The whole plan, once the options beside it are seen to be usable."""
+    if request.scope == Scope.FULL:
+        whole.check(request, wanted)
+    else:
+        _need_nothing_of_the_tree(wanted)
+    return describe_plan(request, wanted.jobs, as_json=as_json)
+
+
 def estimate(fleet: Fleet, jobs: int) -> Estimate:
     """The first plan's, and for each target more its compiles again."""
     plan = fleet.first

@@ -103,13 +103,13 @@ def exclusive(folder: Path, what: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             handle.seek(0)
-            holder = handle.read().strip() or "another process"
+            holder = handle.read().strip() or f"another process is using {folder}"
             raise BusyError(
-                f"{holder} is using {folder} for {what}",
+                holder,
                 hint="Wait until it has finished, then run the same command again",
             ) from None
         handle.truncate(0)
-        handle.write(f"process {os.getpid()}")
+        handle.write(f"process {os.getpid()} is using {folder} for {what}")
         handle.flush()
         yield
 
@@ -123,5 +123,6 @@ def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
     if free < needed_bytes:
         raise DiskError(
             f"{what} needs {size(needed_bytes)} in {folder}, {size(free)} are free",
-            hint="Free some space, or set TENSORWRIGHT_CACHE to a folder on a larger disk",
+            hint="Free some space, or set TENSORWRIGHT_CACHE (TENSORWRIGHT_WHEELS for the finished "
+            "wheels) to a folder on a larger disk",
         )

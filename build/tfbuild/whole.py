@@ -79,6 +79,14 @@ def build(request: Request, wanted: Wanted, *, install: bool) -> Built:
         return builder.build(plan, compiler=compiler, order=order, places=places)
 
 
+def check(request: Request, wanted: Wanted) -> None:
+    """Raises for what a build would refuse before it looks at the machine."""
+    remote = remote_of(wanted)
+    caches.check_given(remote)
+    caches.need_explicit(request.arch, remote)
+    _order(plan_for(request)[0], request, wanted, remote)
+
+
 def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
     """Make or complete a vendor folder for a request. Returns what is in it."""
     places = settings.places()
@@ -91,11 +99,12 @@ def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
         lock = builder.fill(plan, folder, compiler=compiler, order=order, places=places)
     if as_json:
         return pretty({"folder": folder, "lock": lock})
+    chosen = f"--release {plan.release}" + (f" --tree {order.tree}" if order.tree else "")
     whose = "the machine's own" if lock.from_system else "in the folder"
     return (
         f"{folder}: {talk.count(len(lock.files), 'file')}, {talk.size(lock.size)}, for Bazel "
         f"{lock.bazel} ({whose})\n"
-        f"build from it: invoke build --scope full --release {plan.release} --vendor {folder}\n"
+        f"build from it: invoke build --scope full {chosen} --vendor {folder}\n"
     )
 
 
@@ -134,9 +143,8 @@ def estimate(budget: Budget) -> Estimate:
 
 
 def _order(plan: Plan, request: Request, wanted: Wanted, remote: Remote) -> Order:
-    if wanted.tree and (wanted.source or wanted.vendor):
-        other = "source" if wanted.source else "vendor"
-        raise UsageError(f"--tree and --{other} both say which sources to build: give one")
+    if wanted.tree and wanted.source:
+        raise UsageError("--tree and --source both say which sources to build: give one")
     return Order(
         budget=budget_for(plan, wanted.jobs),
         tree=_folder("tree", wanted.tree),

@@ -23,7 +23,7 @@ from tests.trees import change, make_tree, repository_options
 from tfbuild import settings
 from tfbuild.binaries.census import census
 from tfbuild.cpus.compilers import find_compiler
-from tfbuild.errors import BuildError, CommandError, TreeError
+from tfbuild.errors import BuildError, TreeError
 from tfbuild.kernelbuild.pool import Built
 from tfbuild.machine import memory
 from tfbuild.packing.tuned import FILE, Tuned, read_tuned
@@ -277,7 +277,7 @@ def test_training_that_fails_is_an_error_with_its_last_line(
 ) -> None:
     program = tmp_path / "training.py"
     program.write_text("raise SystemExit('no data')\n")
-    with pytest.raises(CommandError, match="no data"):
+    with pytest.raises(BuildError, match="no data"):
         built(places, tree, Order(budget=BUDGET, training=program), pgo=str(program))
 
 

@@ -18,6 +18,7 @@ from tfbuild.settings import Places
 from tfbuild.upstream import releases
 
 _PROBE_S = 300.0
+_HELD = "Another command"  # (… holds the client lock / is running)
 # What compiles, what Python imports, and which of its libraries TensorFlow leaves out, decide here.
 _STEERING = frozenset({"CC", "CXX", "PYTHONPATH", "TF_SYSTEM_LIBS"})
 _VERSION = re.compile(r"^bazel (\d[\d.]*)", re.MULTILINE)
@@ -208,6 +209,8 @@ def build(
     """
 
     def on_line(line: str) -> None:
+        if line.startswith(_HELD):
+            talk.note("another Bazel, perhaps of a run that was killed, works here: waiting for it")
         found = _PROGRESS.match(line)
         if found:
             done, total, what = found.groups()

@@ -85,8 +85,8 @@ def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Bu
     needs = _requirements(plan, order, places)
     ground = _ready(plan, compiler, order, needs, lock, places)
     caches.check(order.remote, ground.bazel)
-    if lock:
-        declarations.pin(ground.tree.folder, lock.first_use)
+    if lock and lock.first_use:
+        _pin(ground, order, lock)
     with headers.private_rc(order.remote.headers, places.cache / "bazel-closed") as secrets:
         call = _call(ground, order, lock, secrets)
         learned = _learned(ground, call, order, needs)
@@ -151,6 +151,17 @@ def _checked(plan: Plan, folder: Path | None) -> Lock | None:
     return lock
 
 
+def _pin(site: Site, order: Order, lock: Lock) -> None:
+    """Write the hashes that the lock has into rules without one. A checkout is left as it is."""
+    if order.tree:
+        name, sha256 = min(lock.first_use.items())
+        raise VendorError(
+            f"no rule of {order.tree} pins {name}, and Bazel takes nothing else without a network",
+            hint=f'Write sha256 = "{sha256}" into its rule',
+        )
+    declarations.pin(site.tree.folder, lock.first_use)
+
+
 def _call(site: Site, order: Order, lock: Lock | None, secrets: tuple[str, ...]) -> Call:
     disk = site.places.cache / "bazel-disk-cache"
     identity = toolchain.toolchain_of(site.compiler)
@@ -205,7 +216,7 @@ def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Pat
 
     def work() -> Path:
         made = compile_wheel(site, call, _first(order))
-        save(site.folder / COURSE, made)
+        save(site.folder / COURSE, replace(made, wheel=Path(made.wheel.name)))
         return made.wheel
 
     if not (site.folder / COURSE).is_file():
@@ -265,7 +276,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
         Fleet(plans=(plan,)),
         (Part(target=plan.target.spec, size=size),),
         places,
-        smoke=found,
+        smoke={name: found[name] for name in found if name != "file"},
         course=course,
         differences=site.differences,
     )
