@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.cpus.compilers import Compiler, find_compiler, identify, macros
+from tfbuild.cpus.compilers import Compiler, can_link, find_compiler, identify, macros
 from tfbuild.errors import CompilerError
 
 HOST = platform.machine()
@@ -128,3 +128,10 @@ def test_macros_have_values() -> None:
 def test_bazel_gets_the_driver_that_knows_c_from_cxx(path: str, driver: str) -> None:
     compiler = Compiler(family="gcc", version="12.2.0", path=Path(path), architecture="x86_64")
     assert compiler.driver == Path(driver)
+
+
+@pytest.mark.toolchain
+def test_a_linker_that_is_not_there_is_seen_in_a_moment() -> None:
+    clang = find_compiler("clang-16")
+    assert can_link(clang, ())
+    assert not can_link(clang, ("-fuse-ld=nonesuch",))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.errors import UsageError
-from tfbuild.front import Request, describe_built, describe_plan, estimate, jobs_for
+from tfbuild.errors import CompilerError, ToolError, UsageError
+from tfbuild.front import Request, build_wheel, describe_built, describe_plan, estimate, jobs_for
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.planning.request import fleet_for, plan_for
@@ -70,3 +70,29 @@ def test_a_wheel_is_described_to_machines(tmp_path: Path) -> None:
     (part,) = found["parts"]
     assert [verdict["unit"] for verdict in part["verdicts"]] == ["cwise_op_tanh", "softmax_op"]
     assert found["reused"] is False
+
+
+@pytest.mark.parametrize("scope", ["kernels", "full"])
+def test_what_is_missing_is_installed_before_a_compiler_is_looked_for(
+    scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a bare machine there is none yet."""
+
+    def install(*_: object, **options: object) -> None:
+        raise ToolError(f"asked to install: {options['install']}")
+
+    monkeypatch.setattr("tfbuild.tools.doctor.prepare", install)
+    request = Request(arch="skylake", scope=scope, compiler="nonesuch-16")
+    with pytest.raises(ToolError, match="asked to install: True"):
+        build_wheel(request, install=True)
+    with pytest.raises(CompilerError, match="nonesuch-16"):
+        build_wheel(request)
+
+
+def test_a_build_that_learns_is_made_twice(tmp_path: Path) -> None:
+    program = tmp_path / "training.py"
+    program.touch()
+    request = dataclasses.replace(REQUEST, scope="full")
+    once, _ = fleet_for(request)
+    twice, _ = fleet_for(dataclasses.replace(request, pgo=str(program)))
+    assert estimate(twice, 2).seconds == 2 * estimate(once, 2).seconds

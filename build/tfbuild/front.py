@@ -62,7 +62,7 @@ def estimate(fleet: Fleet, jobs: int) -> Estimate:
     """The first plan's, and for each target more its compiles again."""
     plan = fleet.first
     if plan.scope is Scope.FULL:
-        return whole.estimate(whole.budget_for(plan, str(jobs)))
+        return whole.estimate(plan, whole.budget_for(plan, str(jobs)))
     one = plans.estimate(plan, jobs)
     return dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
 
@@ -135,13 +135,15 @@ def build_wheel(
         for option, value in (("--stock-wheel", stock_wheel), ("--keep-going", keep_going)):
             if value:
                 raise UsageError(f"{option} is for --scope kernels")
-        return whole.build(request, wanted, install=install)
-    _need_nothing_of_the_tree(wanted)
+    else:
+        _need_nothing_of_the_tree(wanted)
     places = settings.places()
     if install:
         doctor.prepare(
             places, releases.pinned_bazel(releases.find_release(request.release)), install=True
         )
+    if request.scope == Scope.FULL:
+        return whole.build(request, wanted)
     fleet, compiler = fleet_for(request)
     plan = fleet.first
     chosen = jobs_for(plan, wanted.jobs)
@@ -155,14 +157,10 @@ def build_wheel(
             compiler=compiler,
             jobs=chosen,
             places=places,
-            given_source=_path(wanted.source),
-            given_stock=_path(stock_wheel),
+            given_source=whole.path_of(wanted.source),
+            given_stock=whole.path_of(stock_wheel),
             keep_going=keep_going,
         )
-
-
-def _path(text: str) -> Path | None:
-    return Path(text).expanduser().resolve() if text else None
 
 
 def _need_nothing_of_the_tree(wanted: Wanted) -> None:
@@ -177,7 +175,7 @@ def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
         raise WheelError(what, hint="Give the path of a .whl file")
-    found = audit.audit(path, places=settings.places(), stock=_path(stock))
+    found = audit.audit(path, places=settings.places(), stock=whole.path_of(stock))
     return found, pretty(found) if as_json else audit.describe(found)
 
 

@@ -81,7 +81,6 @@ def _stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
     if recipe.wheel_folder:
         yield f"collect: {recipe.wheel_folder}/*.whl"
     else:
-        program = f"bazel-bin/{recipe.target.removeprefix('//').replace(':', '/')}"
-        yield f"pack: {program} FOLDER{' --cpu' if plan.package == 'tensorflow-cpu' else ''}"
+        yield f"pack: {recipe.program} FOLDER{' --cpu' if plan.package == 'tensorflow-cpu' else ''}"
     yield f"finish: version {plan.version}, platform tag, tuned.json, a check of the CPU at import"
     yield "audit, install, try, and into wheels/ with a manifest"

@@ -57,22 +57,18 @@ NOTHING = Wanted()
 _CORE_SECONDS = 40 * 3600
 
 
-def build(request: Request, wanted: Wanted, *, install: bool) -> Built:
+def build(request: Request, wanted: Wanted) -> Built:
     """Make the wheel of a request from TensorFlow's whole tree. What was asked for is looked at
     first, so that a wrong request leaves no trace, and then the machine."""
     places = settings.places()
-    remote = remote_of(wanted)
-    caches.check_given(remote)
-    caches.need_explicit(request.arch, remote)
-    plan, compiler = plan_for(request)
+    plan, compiler, order = _asked(request, wanted)
     compiler.need_here()
-    order = _order(plan, request, wanted, remote)
     finished = builder.finished(plan, order, places)
     if finished is not None:
         return finished
     with settings.exclusive(places.cache, "a build"):
         if not order.vendored:
-            doctor.prepare(places, plan.bazel, clang=False, install=install)
+            doctor.prepare(places, plan.bazel, clang=False)
         talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
         if wanted.preflight:
             _preflight(plan, compiler, order, places)
@@ -81,19 +77,23 @@ def build(request: Request, wanted: Wanted, *, install: bool) -> Built:
 
 def check(request: Request, wanted: Wanted) -> None:
     """Raises for what a build would refuse before it looks at the machine."""
+    _asked(request, wanted)
+
+
+def _asked(request: Request, wanted: Wanted) -> tuple[Plan, Compiler, Order]:
     remote = remote_of(wanted)
     caches.check_given(remote)
     caches.need_explicit(request.arch, remote)
-    _order(plan_for(request)[0], request, wanted, remote)
+    plan, compiler = plan_for(request)
+    return plan, compiler, _order(plan, request, wanted, remote)
 
 
 def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
     """Make or complete a vendor folder for a request. Returns what is in it."""
     places = settings.places()
-    plan, compiler = plan_for(request)
+    plan, compiler, order = _asked(request, wanted)
     compiler.need_here()
-    order = _order(plan, request, wanted, Remote())
-    folder = _path(out) or places.reports / f"vendor-{plan.release}"
+    folder = path_of(out) or places.reports / f"vendor-{plan.release}"
     with settings.exclusive(places.cache, "vendoring"):
         doctor.prepare(places, plan.bazel, clang=False)
         lock = builder.fill(plan, folder, compiler=compiler, order=order, places=places)
@@ -112,7 +112,7 @@ def declared(request: Request, wanted: Wanted, *, as_json: bool) -> str:
     """The archives that a tree declares, without a network where the tree is here."""
     places = settings.places()
     plan, _ = plan_for(request)
-    tree = _folder("tree", wanted.tree) or site.tree_of(plan, _path(wanted.source), places)[0]
+    tree = _folder("tree", wanted.tree) or site.tree_of(plan, path_of(wanted.source), places)[0]
     found = declarations.declared(tree)
     if as_json:
         return pretty(found)
@@ -131,10 +131,12 @@ def budget_for(plan: Plan, wanted: str) -> Budget:
     return memory.choose(jobs.available_mb(), usable, family=plan.compiler, lto=lto, wanted=wanted)
 
 
-def estimate(budget: Budget) -> Estimate:
-    """What a full build takes, with the ground that each figure stands on."""
+def estimate(plan: Plan, budget: Budget) -> Estimate:
+    """What a full build takes, with the ground that each figure stands on. With --pgo the tree is
+    built twice."""
+    times = 2 if plan.full_recipe is not None and plan.full_recipe.training else 1
     return Estimate(
-        seconds=_CORE_SECONDS / budget.jobs,
+        seconds=times * _CORE_SECONDS / budget.jobs,
         memory_mb=budget.peak_mb,
         disk_mb=preflight.OUTPUT_MB,
         basis="not measured here: EasyBuild's 2.18.1 took 3 h 58 min with 10 jobs, its 2.21.0 "
@@ -148,10 +150,10 @@ def _order(plan: Plan, request: Request, wanted: Wanted, remote: Remote) -> Orde
     return Order(
         budget=budget_for(plan, wanted.jobs),
         tree=_folder("tree", wanted.tree),
-        source=_path(wanted.source),
+        source=path_of(wanted.source),
         vendored=_folder("vendor", wanted.vendor),
         remote=remote,
-        training=_path(request.pgo),
+        training=path_of(request.pgo),
         defines=tuple(f"{name}={value}" for name, value in _pairs("define", wanted.define).items()),
         auto_fix=wanted.auto_fix,
     )
@@ -181,10 +183,10 @@ def remote_of(wanted: Wanted) -> Remote:
         cache=wanted.remote_cache,
         executor=wanted.remote_executor,
         instance=wanted.remote_instance,
-        authority=_path(wanted.remote_ca),
-        certificate=_path(wanted.remote_certificate),
-        key=_path(wanted.remote_key),
-        headers=_path(wanted.remote_headers),
+        authority=path_of(wanted.remote_ca),
+        certificate=path_of(wanted.remote_certificate),
+        key=path_of(wanted.remote_key),
+        headers=path_of(wanted.remote_headers),
         properties=_pairs("remote-property", wanted.remote_property),
         upload=not wanted.remote_cache_read_only,
         timeout_s=int(timeout),
@@ -202,7 +204,8 @@ def _pairs(option: str, text: str) -> Mapping[str, str]:
     return pairs
 
 
-def _path(text: str) -> Path | None:
+def path_of(text: str) -> Path | None:
+    """What a person typed as a path; None for nothing. Raises UsageError."""
     try:
         return Path(text).expanduser().resolve() if text else None
     except RuntimeError as error:  # (no such user's home, or a link to itself)
@@ -210,7 +213,7 @@ def _path(text: str) -> Path | None:
 
 
 def _folder(option: str, text: str) -> Path | None:
-    path = _path(text)
+    path = path_of(text)
     if path is not None and not path.is_dir():
         raise UsageError(f"--{option} {path}: there is no such folder")
     return path

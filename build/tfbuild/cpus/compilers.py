@@ -43,6 +43,13 @@ class Compiler:
             )
 
 
+def can_link(compiler: Compiler, flags: Sequence[str]) -> bool:
+    """Whether a shared library can be linked with these flags: a linker or a runtime library may be
+    in a package of its own."""
+    words = (*compiler.flags, *flags, "-shared", "-x", "c", "/dev/null", "-o", "/dev/null")
+    return not run([compiler.path, *words], check=False, timeout_s=_TIMEOUT_S).returncode
+
+
 def find_compiler(
     name: str | None = None,
     architecture: str | None = None,

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import jinja2
-
 from tfbuild.errors import CompilerError, PythonError
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.render import rendered
 
 # Debian 12 of 2026-08-24, without documentation; an index of images for all machines. Public
 # files of many owners name this digest: MathiasPius/kronform#323 with its date.
@@ -48,18 +47,11 @@ def containers(fleet: Fleet, *, kernels: str, vcpus: int | None, templates: Path
     Raises CompilerError or PythonError for what Debian 12 does not have.
     """
     given = contexts(fleet, kernels=kernels, vcpus=vcpus)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701  (container files, not HTML)
-        keep_trailing_newline=True,
-    )
     files = {}
     for name in ("build.Dockerfile", "compare.Dockerfile"):
-        template = f"containers/{name}.j2"
-        files[name] = environment.get_template(template).render(given[template])
-        ignored = "containers/dockerignore.j2"
-        files[f"{name}.dockerignore"] = environment.get_template(ignored).render(given[ignored])
+        for file, template in ((name, name), (f"{name}.dockerignore", "dockerignore")):
+            source = f"containers/{template}.j2"
+            files[file] = rendered(templates, source, given[source])
     return files
 
 
@@ -117,8 +109,9 @@ def _packages(plan: Plan, compiler: str) -> tuple[str, ...]:
     if plan.scope is Scope.KERNELS:
         return (compiler,)
     family, _, number = compiler.rpartition("-")
-    # lld links what --lto makes, llvm-profdata reads what --pgo measured.
-    llvm = (f"lld-{number}", f"llvm-{number}") if family == "clang" else ()
+    # lld links what --lto makes; --pgo, which may follow, needs a runtime and llvm-profdata.
+    names = (f"lld-{number}", f"llvm-{number}", f"libclang-rt-{number}-dev")
+    llvm = names if family == "clang" else ()
     return (compiler, *llvm, *_FOR_TREES)
 
 

@@ -86,6 +86,11 @@ class FullRecipe:
     training: str = ""
     guard_sha256: str
 
+    @property
+    def program(self) -> str:
+        """Where Bazel leaves the program that packs the wheel, where the target is one."""
+        return f"bazel-bin/{self.target.removeprefix('//').replace(':', '/')}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:

@@ -37,7 +37,7 @@ def render(plan: Plan, templates: Path) -> dict[str, str]:
     """Relative path → text of everything that the plan renders to."""
     names = _CONFIGURATION if plan.scope is Scope.FULL else _WORKSPACE
     given = contexts(plan)
-    files = {path: _text(templates, name, given[name]) for path, name in names.items()}
+    files = {path: rendered(templates, name, given[name]) for path, name in names.items()}
     files["plan.json"] = pretty(plan)
     if plan.scope is Scope.FULL:
         return files
@@ -80,7 +80,7 @@ def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
 
 def admitted(units: tuple[KernelUnit, ...], templates: Path) -> str:
     """The text of admitted.bzl once admission has spoken."""
-    return _text(templates, "kernels/admitted.bzl.j2", {"admitted": units})
+    return rendered(templates, "kernels/admitted.bzl.j2", {"admitted": units})
 
 
 def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
@@ -88,7 +88,7 @@ def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
     given = contexts(plan)
 
     def text(name: str) -> str:
-        return _text(templates, name, given[name])
+        return rendered(templates, name, given[name])
 
     return {
         "tf_source": _repository(text("kernels/tf_source.BUILD.j2")),
@@ -99,7 +99,7 @@ def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
 
 def rules_cc(templates: Path) -> dict[str, str]:
     """The repository that stands in for rules_cc under Debian's Bazel 4, which has no own."""
-    text = _text(templates, "kernels/rules_cc.defs.bzl.j2", {})
+    text = rendered(templates, "kernels/rules_cc.defs.bzl.j2", {})
     return _repository("") | {"cc/BUILD.bazel": "", "cc/defs.bzl": text}
 
 
@@ -136,7 +136,7 @@ def _native() -> dict[str, str]:
     return {f"tensorwright/{path.name}": path.read_text("utf-8") for path in NATIVE.iterdir()}
 
 
-def _text(templates: Path, name: str, context: Mapping[str, object]) -> str:
+def rendered(templates: Path, name: str, context: Mapping[str, object]) -> str:
     return _environment(templates).get_template(name).render(context)
 
 

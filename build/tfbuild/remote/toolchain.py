@@ -22,7 +22,8 @@ from tfbuild.run import run
 from tfbuild.upstream.download import sha256_of
 
 _TIMEOUT_S = 30.0
-_PROGRAMS = ("cc1", "cc1plus", "as", "ld")
+# Bazel links with gold where it finds it, --lto with lld.
+_PROGRAMS = ("cc1", "cc1plus", "as", "ld", "ld.gold", "ld.lld")
 _FILES = ("libstdc++.so.6", "libc.so.6", "libgcc.a", "crtbeginS.o")
 _LIBRARY = re.compile(r"(?:=>\s+|^\s*)(/\S+) \(0x", re.MULTILINE)
 

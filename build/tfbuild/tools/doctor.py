@@ -88,7 +88,7 @@ def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[N
                 name="LLVM 16's linker, profile tools and runtime",
                 purpose="builds with link-time and profile-guided optimization",
                 packages=("lld-16", "llvm-16", "libclang-rt-16-dev"),
-                present=_all_of("ld.lld-16", "llvm-profdata-16"),
+                present=_llvm(),
             ),
             Need(
                 name="debootstrap",
@@ -106,6 +106,15 @@ def _clang() -> str:
     except CompilerError:
         return ""
     return f"{found.path} ({found.family} {found.version})" if found.family == "clang" else ""
+
+
+def _llvm() -> str:
+    """The programs, once clang's profile runtime, which is no program, is there too."""
+    try:
+        whole = compilers.can_link(compilers.find_compiler("clang-16"), ("-fprofile-generate",))
+    except CompilerError:
+        return ""
+    return _all_of("ld.lld-16", "llvm-profdata-16") if whole else ""
 
 
 def _all_of(*programs: str) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tfbuild import talk
 from tfbuild.auditing import audit
-from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import VendorError
+from tfbuild.errors import ToolError, VendorError
 from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.machine.memory import Budget
@@ -79,8 +79,7 @@ def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Bu
 
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
-    if order.training:
-        profile.need(compiler)
+    _need_tools(plan, compiler)
     lock = _checked(plan, order.vendored)
     needs = _requirements(plan, order, places)
     ground = _ready(plan, compiler, order, needs, lock, places)
@@ -92,6 +91,20 @@ def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Bu
         learned = _learned(ground, call, order, needs)
         raw = _compiled(ground, call, order, learned)
     return _admitted(ground, raw, order, learned, needs)
+
+
+def _need_tools(plan: Plan, compiler: Compiler) -> None:
+    """Raises ToolError or HostError, in seconds, for what the link or the training run would miss
+    after hours."""
+    recipe = plan.full_recipe
+    if recipe is not None and recipe.lto and not can_link(compiler, recipe.linkopts):
+        major = compiler.version.partition(".")[0]
+        raise ToolError(
+            f"{compiler.path.name} does not find lld, and --lto needs it",
+            hint=f"Run: apt-get install lld-{major}",
+        )
+    if recipe is not None and recipe.training:
+        profile.need(compiler, plan.required, read_cpu())
 
 
 def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: Places) -> Lock:
@@ -240,7 +253,8 @@ def _inputs(site: Site, order: Order, *files: Path | None) -> object:
     """What decides the result of a stage."""
     toolchain_key = toolchain.toolchain_of(site.compiler).identity
     hashes = [sha256_of(file) for file in files if file]
-    return [site.plan.key, site.recipe, site.source_sha256, order.defines, toolchain_key, hashes]
+    made_with = (site.bazel.version, toolchain_key)
+    return [site.plan.key, site.recipe, site.source_sha256, order.defines, made_with, hashes]
 
 
 def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: str) -> Built:

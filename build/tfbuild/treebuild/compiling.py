@@ -180,13 +180,13 @@ def _collected(site: Site, call: Call) -> Path:
 
 def _pack(site: Site, folder: Path) -> None:
     """Run the program that the target is. Raises BuildError."""
-    program = site.recipe.target.removeprefix("//").replace(":", "/")
+    program = site.tree.folder / site.recipe.program
     cpu = site.plan.package == "tensorflow-cpu" and "--cpu" in site.tree.wheel_options
     log = folder.with_suffix(".pack.log")
     env = bazel.environment(site.bazel.use) | {"PYTHON_BIN_PATH": str(site.python)}
-    words: list[str | Path] = [site.tree.folder / "bazel-bin" / program, folder]
+    words: list[str | Path] = [program, folder]
     try:
         run([*words, *(["--cpu"] if cpu else [])], env=env, log=log, timeout_s=_PACK_S)
     except CommandError as error:
-        what = f"{Path(program).name} failed (whole output: {log})"
+        what = f"{program.name} failed (whole output: {log})"
         raise BuildError(f"{what}: {error.last_line}") from error

@@ -13,7 +13,7 @@ from tfbuild.planning.plan import FullRecipe
 from tfbuild.treebuild.tree import HOST_FLAG, PIP_PACKAGE, Tree
 from tfbuild.upstream.releases import Release
 
-# What we write ourselves: .bazelrc.user, and through configure.py .tf_configure.bazelrc.
+# In the bazelrc that is rendered, and in what configure.py writes.
 _OWN_CONFIGS = frozenset({"opt", "tensorwright"})
 _FIRST_WITHOUT_HOST_FLAG = Version("6")  # (easybuild-easyblocks, tensorflow.py)
 # Since 2.21 a tree compiles with a Clang that it downloads; with this config, with the machine's.

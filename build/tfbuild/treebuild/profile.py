@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import BuildError, CommandError, ToolError
+from tfbuild.cpus.compilers import Compiler, can_link
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import BuildError, CommandError, HostError, ToolError
 from tfbuild.run import run
 from tfbuild.tools.environment import Environment
 
 INSTRUMENT = "--fdo_instrument=/nonexistent"
 """The folder is written into the code; LLVM_PROFILE_FILE says at run time where profiles go."""
 _TRAINING_S = 6 * 3600.0
-_LINK_S = 60.0
 # Where Python would find another TensorFlow than the instrumented one.
 _ELSEWHERE = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
@@ -28,12 +29,17 @@ def use(profile: Path) -> str:
     return f"--fdo_optimize={profile}"
 
 
-def need(compiler: Compiler) -> None:
-    """Raises ToolError for what an instrumented build would miss in the end."""
+def need(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
+    """Raises ToolError for what an instrumented build would miss in the end, and HostError where
+    this CPU could not run what it makes: `required` are the features that this needs."""
+    absent = sorted(set(required) - cpu.features)
+    if absent:
+        raise HostError(
+            f"--pgo runs the wheel that it builds first, and this CPU lacks {', '.join(absent)}",
+            hint="Build with --pgo on a CPU that has them",
+        )
     merger(compiler)
-    # clang's own runtime is a library that Debian has in a package of its own.
-    words = ("-fprofile-generate", "-shared", "-x", "c", "/dev/null", "-o", "/dev/null")
-    if run([compiler.path, *words], check=False, timeout_s=_LINK_S).returncode:
+    if not can_link(compiler, ("-fprofile-generate",)):
         major = compiler.version.partition(".")[0]
         raise ToolError(
             f"{compiler.path.name} has no profile runtime, and --pgo needs it",

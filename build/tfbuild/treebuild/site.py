@@ -100,11 +100,13 @@ def prepare(
 
 
 def provided(found: Bazel, recipe: FullRecipe, places: Places) -> Mapping[str, Path]:
-    """Where the repositories lie that this Bazel must be given; they are written where needed."""
+    """Where the repositories lie that Debian's Bazel must be given; they are written here."""
+    if not found.debian:
+        return {}
     folder = places.tools / "rules_cc"
     render.write(render.rules_cc(places.templates), folder)
-    mended = found.debian and bool(recipe.training)
-    return {"rules_cc": folder} | ({"bazel_tools": bazel.mended_tools(places)} if mended else {})
+    mended = {"bazel_tools": bazel.mended_tools(places)} if recipe.training else {}
+    return {"rules_cc": folder} | mended
 
 
 def _recipe(plan: Plan) -> FullRecipe:
@@ -126,7 +128,7 @@ def _tell(found: tuple[Difference, ...]) -> None:
     fatal = [each for each in found if each.weight is Weight.FATAL]
     if fatal:
         raise TreeError(
-            f"this tree cannot be built: {fatal[0].what} is {fatal[0].tree or 'missing'}",
+            f"this tree cannot be built: {fatal[0].what} is {fatal[0].tree}",
             hint=fatal[0].advice,
         )
 

@@ -9,8 +9,8 @@
     vendor.lock.json   path, addresses, SHA-256 and size of every file
 
 Bazel asks the repository cache first: names in a distdir are not unique (2.14.1 declares two
-different v1.0.tar.gz). The distdir serves where the cache wants more than the hash: Bazel 7.1 and
-later keep an archive's addresses in it, too.
+different v1.0.tar.gz). The distdir is for people, and for a Bazel that wants more than the hash of
+its cache.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ RUN if [ -n "$SNAPSHOT" ]; then \
       ca-certificates \
       clang-16 \
       g++ \
+      libclang-rt-16-dev \
       lld-16 \
       llvm-16 \
       npm \
