@@ -19,7 +19,7 @@ TFBUILD = {
     "binaries": ("elf", "instructions", "census"),
     "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
-    "tools": ("requirement", "environment", "bazel", "doctor"),
+    "tools": ("pip", "requirement", "environment", "bazel", "doctor"),
     "kernelbuild": ("admission", "workspace", "assemble", "pool", "build"),
     "machine": ("memory", "checklist", "disks", "reach", "workbench", "preflight"),
     "remote": ("headers", "caches", "toolchain"),

@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import platform
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,8 @@ from packaging.version import Version
 from tfbuild import settings, talk
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError
 from tfbuild.records import write_atomic
-from tfbuild.run import run
 from tfbuild.settings import Places
+from tfbuild.tools import pip
 from tfbuild.tools.environment import OTHER_BYTES, fetch_wheel
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import releases
@@ -31,7 +30,6 @@ from tfbuild.upstream.releases import Release
 
 _BYTES = 300_000_000
 """The lock of 2.14.1 is 78 MB of wheels, and pip keeps each twice for a moment."""
-_FETCH_S = 3600.0
 _NEWEST_GLIBC = 28
 """The locks are resolved for manylinux_2_28."""
 _LATE_PATCH = ".99"
@@ -135,14 +133,11 @@ def _fetch(absent: Sequence[Pinned], folder: Path, python: str) -> None:
     """Through pip, into the folder. Raises DownloadError, ChecksumError."""
     wanted = folder / "requirements.txt"
     write_atomic(wanted, "".join(map(_line, absent)))
-    words: list[str | Path] = [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"),
-        *("--only-binary=:all:", "--no-cache-dir", "--progress-bar", "off"),
-        *("--disable-pip-version-check", "--python-version", f"{python}{_LATE_PATCH}"),
+    choice = (
+        *("--only-binary=:all:", "--python-version", f"{python}{_LATE_PATCH}"),
         *("--implementation", "cp"),
         *_platforms(platform.machine()),
-        *("--dest", folder, "--requirement", wanted),
-    ]
+    )
     with talk.counting("packages", len(absent)) as count:
 
         def listen(line: str) -> None:
@@ -150,7 +145,7 @@ def _fetch(absent: Sequence[Pinned], folder: Path, python: str) -> None:
                 count.advance(count.done + 1, detail=line.split()[1])
 
         try:
-            run(words, timeout_s=_FETCH_S, on_line=listen)
+            pip.download(wanted, folder, *choice, on_line=listen)
         except CommandError as error:
             raise _refused(error) from error
 

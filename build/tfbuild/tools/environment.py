@@ -6,7 +6,6 @@ import hashlib
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,6 +14,7 @@ from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonErr
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Places, need_disk
+from tfbuild.tools import pip
 from tfbuild.tools.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
@@ -70,7 +70,7 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
     )
     locked = Locked(exact=parse_exact(requirement), sha256=pin.sha256)
     try:
-        _pip_download(locked, places.downloads, choice=words)
+        _pip_download(locked, places.downloads, *words)
     except CommandError as error:
         raise DownloadError(
             f"pip could not fetch {requirement} ({error.last_line})",
@@ -80,19 +80,14 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
 
 
 def _pip_download(
-    locked: Locked, folder: Path, *, interpreter: Sequence[str] = (), choice: Sequence[str] = ()
+    locked: Locked, folder: Path, *choice: str, interpreter: Path | None = None
 ) -> None:
     """The wheel of a locked requirement into `folder`, for an interpreter or for a choice of tags.
     Raises CommandError."""
     wanted = folder / f"{locked.sha256}.requirement"
     write_atomic(wanted, locked.line)
-    words = [
-        *(sys.executable, "-m", "pip", *interpreter, "download", "--quiet", "--no-deps"),
-        *("--no-cache-dir", "--require-hashes", "--only-binary=:all:", "--dest", str(folder)),
-        *(*choice, "--requirement", str(wanted)),
-    ]
     try:
-        run(words, timeout_s=3600)
+        pip.download(wanted, folder, "--only-binary=:all:", *choice, interpreter=interpreter)
     finally:
         wanted.unlink(missing_ok=True)
 
@@ -121,13 +116,13 @@ def create_locked(
     need_disk(places.arms, _BYTES, "an environment with TensorFlow")
     _begin(folder, python, requirements, links)
     log = folder / "pip.log"
-    pip, quiet = _pip(environment.python)
+    words, quiet = _pip(environment.python)
     try:
-        run([*pip, "install", *quiet, "--no-index", wheel], log=log, timeout_s=1800)
+        run([*words, "install", *quiet, "--no-index", wheel], log=log, timeout_s=1800)
     except CommandError as error:
         raise WheelError(f"pip refuses {wheel.name} ({error.last_line})") from error
     try:
-        run([*pip, "check"], log=log, timeout_s=300)
+        run([*words, "check"], log=log, timeout_s=300)
     except CommandError as error:
         raise WheelError(f"pip check: {error.last_line}") from error
     write_atomic(folder / _MARK, f"{sha256}\n")
@@ -156,10 +151,10 @@ def _begin(folder: Path, python: str, requirements: str, links: Path | None) -> 
     locked_file = folder / "requirements.txt"
     write_atomic(locked_file, requirements)
     if requirements.strip():
-        pip, quiet = _pip(folder / "bin" / "python")
+        words, quiet = _pip(folder / "bin" / "python")
         locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
         source = () if links is None else ("--no-index", "--find-links", str(links))
-        run([*pip, "install", *quiet, *source, *locked], log=folder / "pip.log", timeout_s=1800)
+        run([*words, "install", *quiet, *source, *locked], log=folder / "pip.log", timeout_s=1800)
 
 
 def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -223,7 +218,7 @@ def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
         return found
     need_disk(places.downloads, _BYTES, f"downloading {locked.exact}")
     try:
-        _pip_download(locked, folder, interpreter=("--python", str(interpreter)))
+        _pip_download(locked, folder, interpreter=interpreter)
     except CommandError as error:
         if OTHER_BYTES in error.message:
             raise ChecksumError(

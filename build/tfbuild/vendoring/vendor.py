@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from tfbuild import records, talk
 from tfbuild.errors import ChecksumError, CommandError, DiskError, DownloadError, VendorError
 from tfbuild.run import run
 from tfbuild.settings import Places, exclusive
-from tfbuild.tools import bazel
+from tfbuild.tools import bazel, pip
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
@@ -42,7 +41,6 @@ from tfbuild.vendoring.vendored import (
 _CACHED = "repository_cache/content_addressable/sha256"
 _WAITING = ".waiting"
 _ELF = b"\x7fELF"
-_PIP_S = 3600.0
 _BAZELISK_S = 1800.0
 
 
@@ -180,11 +178,8 @@ def dependencies(requirements: str, python: Path, folder: Path) -> None:
 
 
 def _downloaded(locked: Path, python: Path, folder: Path, *choice: str) -> None:
-    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
-    words = ("--no-deps", "--require-hashes", *choice)
-    files: tuple[str | Path, ...] = ("--dest", folder, "--requirement", locked)
     try:
-        run([*pip, "download", *words, *files], timeout_s=_PIP_S)
+        pip.download(locked, folder, *choice, interpreter=python)
     except CommandError as error:
         raise VendorError(f"pip: {error.last_line}", hint=AGAIN) from error
 

@@ -1,0 +1,30 @@
+"""pip, with the user's own settings of where its index is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tfbuild.run import run
+
+_LIMIT_S = 3600.0
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+
+
+def download(
+    wanted: Path,
+    folder: Path,
+    *choice: str,
+    interpreter: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> None:
+    """The files of a list of hashed requirements into `folder`, and nothing that they need beside.
+
+    `choice` says which files, for `interpreter` if one is given, which need not have pip itself.
+    Raises CommandError.
+    """
+    own = () if interpreter is None else ("--python", str(interpreter))
+    words = ("download", "--no-deps", "--require-hashes", "--no-cache-dir", "--progress-bar", "off")
+    files = ("--dest", folder, "--requirement", wanted)
+    run([*_PIP, *own, *words, *choice, *files], timeout_s=_LIMIT_S, on_line=on_line)
