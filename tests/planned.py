@@ -6,6 +6,7 @@ from typing import Any
 
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import Request, plan_for
+from tfbuild.upstream.releases import find_release
 
 
 def planned(
@@ -15,7 +16,7 @@ def planned(
     release: str = "2.14.1",
     kernels: str = "hot",
     package: str = "tensorflow-cpu",
-    python: str = "3.11",
+    python: str = "",
     compiler: str = "clang@16.0.6",
     **options: Any,  # noqa: ANN401
 ) -> Plan:
@@ -25,9 +26,15 @@ def planned(
         scope=scope,
         kernels=kernels,
         package=package,
-        python=python,
+        python=python or _python(release),
         compiler=compiler,
         **options,
     )
     plan, _ = plan_for(request)
     return plan
+
+
+def _python(release: str) -> str:
+    """3.11, or the newest that the release can be built for: whatever runs the tests."""
+    known = find_release(release).pythons
+    return "3.11" if "3.11" in known else known[-1]

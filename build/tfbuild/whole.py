@@ -17,7 +17,7 @@ from tfbuild.machine import checklist, memory, preflight
 from tfbuild.machine.memory import Budget
 from tfbuild.planning import jobs
 from tfbuild.planning.plan import Estimate, Plan
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import Request, fleet_for
 from tfbuild.records import pretty
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
@@ -84,8 +84,8 @@ def _asked(request: Request, wanted: Wanted) -> tuple[Plan, Compiler, Order]:
     remote = remote_of(wanted)
     caches.check_given(remote)
     caches.need_explicit(request.arch, remote)
-    plan, compiler = plan_for(request)
-    return plan, compiler, _order(plan, request, wanted, remote)
+    fleet, compiler = fleet_for(request)
+    return fleet.first, compiler, _order(fleet.first, request, wanted, remote)
 
 
 def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
@@ -111,7 +111,7 @@ def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
 def declared(request: Request, wanted: Wanted, *, as_json: bool) -> str:
     """The archives that a tree declares, without a network where the tree is here."""
     places = settings.places()
-    plan, _ = plan_for(request)
+    plan = fleet_for(request)[0].first
     tree = _folder("tree", wanted.tree) or site.tree_of(plan, path_of(wanted.source), places)[0]
     found = declarations.declared(tree)
     if as_json:

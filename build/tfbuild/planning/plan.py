@@ -287,7 +287,14 @@ def full_recipe(
     lto: bool = False,
     training: str = "",
 ) -> FullRecipe:
-    """Raises CompilerError for what only clang can do here."""
+    """Raises CompilerError for what only clang can do here, PythonError for a Python that the
+    release cannot be built for."""
+    if python not in release.pythons:
+        raise PythonError(
+            f"TensorFlow {release.version} is built for Python {', '.join(release.pythons)}, not "
+            f"for {python}",
+            hint="Choose one of those with --python",
+        )
     if (lto or training) and compiler.family != "clang":
         raise CompilerError(
             f"--{'lto' if lto else 'pgo'} needs clang, not {compiler.family}",
