@@ -16,7 +16,7 @@ from tests.contained import CASES, contained, fleet
 from tests.regenerate import COMMAND, GOLDEN
 
 from tfbuild.errors import CompilerError, PythonError
-from tfbuild.machine.workbench import PROGRAMS
+from tfbuild.machine.programs import PROGRAMS
 from tfbuild.planning.containers import BASE
 from tfbuild.planning.request import Request
 from tfbuild.settings import ROOT, places

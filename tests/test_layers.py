@@ -21,7 +21,7 @@ TFBUILD = {
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
     "tools": ("pip", "requirement", "environment", "bazel", "doctor"),
     "kernelbuild": ("admission", "workspace", "assemble", "pool", "build"),
-    "machine": ("memory", "checklist", "disks", "reach", "workbench", "preflight"),
+    "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
     "remote": ("headers", "caches", "toolchain"),
     "watching": ("attempt", "pace", "events", "diagnosis"),
     "vendoring": ("declarations", "resolved", "vendored", "vendor"),

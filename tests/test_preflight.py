@@ -13,7 +13,7 @@ from tfbuild.cpus import compilers
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine import memory, preflight
 from tfbuild.machine.checklist import Finding, Verdict, describe
-from tfbuild.machine.reach import Answer
+from tfbuild.machine.network import Answer
 from tfbuild.settings import Places
 from tfbuild.upstream.releases import find_release
 

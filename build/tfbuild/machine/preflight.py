@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CommandError, PythonError, ToolError
-from tfbuild.machine import disks, reach, workbench
+from tfbuild.machine import disks, network, programs
 from tfbuild.machine.checklist import Finding, Verdict, finding, unknown
 from tfbuild.machine.disks import Need
 from tfbuild.machine.memory import Budget
-from tfbuild.machine.reach import Answer
-from tfbuild.machine.workbench import Interpreter
+from tfbuild.machine.network import Answer
+from tfbuild.machine.programs import Interpreter
 from tfbuild.planning.plan import Plan
 from tfbuild.run import run
 from tfbuild.settings import Places
@@ -65,14 +65,14 @@ def look(
 
     `offline` leaves the network out. Raises nothing: what cannot be read is a finding.
     """
-    answers = () if offline else reach.ask(origins(places, env), env)
+    answers = () if offline else network.ask(origins(places, env), env)
     return (
         memory_finding(budget),
         *disks.look(needs(places, env)),
-        *workbench.compiler_findings(compiler, release),
-        workbench.glibc_finding(platform.libc_ver(), plan),
-        workbench.python_finding(plan.python, read_python(plan.python), release),
-        *workbench.program_findings(read_programs(release, env), release),
+        *programs.compiler_findings(compiler, release),
+        programs.glibc_finding(platform.libc_ver(), plan),
+        programs.python_finding(plan.python, read_python(plan.python), release),
+        *programs.program_findings(read_programs(release, env), release),
         *network_findings(answers, offline=offline),
         clock_finding(time.time(), [each.skew_s for each in answers if each.skew_s is not None]),
         *limit_findings(*_hard_limits(), budget.jobs),
@@ -188,5 +188,5 @@ def read_python(version: str) -> Interpreter:
 def read_programs(release: Release, env: Mapping[str, str]) -> dict[str, str]:
     """Where PATH has the programs that the release's build calls."""
     path = env.get("PATH", "")
-    called = (program.name for program in workbench.programs(release))
+    called = (program.name for program in programs.called_by(release))
     return {name: shutil.which(name, path=path) or "" for name in called}

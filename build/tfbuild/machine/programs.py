@@ -157,7 +157,7 @@ def python_finding(python: str, interpreter: Interpreter, release: Release) -> F
 
 def program_findings(found: Mapping[str, str], release: Release) -> Iterator[Finding]:
     """`found` maps a program's name to its path; what is missing is not in it or empty."""
-    called = programs(release)
+    called = called_by(release)
     if not called:
         wanted = "what this release's scripts call; only 2.14.1's were read"
         yield unknown("programs", "not looked for", wanted)
@@ -168,6 +168,6 @@ def program_findings(found: Mapping[str, str], release: Release) -> Iterator[Fin
         yield finding(program.name, path or "not on PATH", program.purpose, bad, advice)
 
 
-def programs(release: Release) -> tuple[Program, ...]:
+def called_by(release: Release) -> tuple[Program, ...]:
     """The programs that the release's build is known to call."""
     return tuple(each for each in PROGRAMS if Version(release.version) in each.releases)
