@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import ArrayLike, DTypeLike
 
-from tfbuild.probe.agreement import ULPS, allowed, distance
+from tfbuild.probe.agreement import allowed, assignments, distance
 from tfbuild.probe.cases import (
-    EXACT,
     KINDS,
-    SUMS,
     Argument,
     Array,
     broadcasts,
@@ -26,6 +25,7 @@ from tfbuild.probe.cases import (
     special,
 )
 from tfbuild.probe.registry import Kernel, difference
+from tfbuild.probe.tolerances import ELEMENTWISE, EXACT, MOVES, TERMS, ULPS, whole
 
 FLOAT, DOUBLE, INT32, COMPLEX64, BOOL, HALF = 1, 2, 3, 8, 10, 19  # numbers of types.proto
 DTYPES = {
@@ -148,12 +148,56 @@ def test_the_worst_of_several_results_counts() -> None:
     assert distance("Tanh", (good, good), (good, bad)) == 2
 
 
+def test_terms_that_cancel_are_measured_at_the_sum_of_their_magnitudes() -> None:
+    """1e6 - 1e6 + 1: one unit of the million, not of the one."""
+    stock, tuned, terms = ((np.array([value], np.float32),) for value in (1.0, 1.0625, 2e6))
+    assert distance("Sum", stock, tuned, terms) < 1
+    assert distance("Sum", stock, tuned) > ULPS
+    assert distance("Sum", stock, tuned, "InvalidArgumentError") > ULPS  # (no scale: none is used)
+    assert distance("Sum", stock, tuned, (np.zeros(2, np.float32),)) > ULPS
+
+
+def test_words_are_the_same_or_are_not() -> None:
+    one, other = (np.array([word, b""], object) for word in (b"a", b"b"))
+    assert distance("StringUpper", (one,), (one.copy(),)) == 0
+    assert distance("StringUpper", (one,), (other,)) == INF
+
+
+def test_every_op_has_one_tolerance() -> None:
+    assert not EXACT & ELEMENTWISE
+    assert not EXACT & TERMS
+    assert not TERMS & ELEMENTWISE
+    assert not any(whole(op) for op in EXACT | ELEMENTWISE)
+    assert whole("FusedBatchNormV3")
+    assert whole("gradient of Tanh")
+    assert {allowed(op, REAL) for op in MOVES} == {0.0}
+    assert allowed("gradient of Mul", REAL) == ULPS  # (a sum over what was broadcast)
+
+
+def attr(name: str, *lawful: int) -> SimpleNamespace:
+    allowed_values = SimpleNamespace(list=SimpleNamespace(type=list(lawful)))
+    return SimpleNamespace(name=name, type="type", allowed_values=allowed_values)
+
+
+def test_types_are_assigned_within_what_the_op_allows() -> None:
+    op = SimpleNamespace(name="Any", attr=[attr("T"), attr("Tidx", INT32, 9), attr("U", DOUBLE)])
+    assert list(assignments(op, {"T": (FLOAT, DOUBLE)})) == [
+        {"T": FLOAT, "Tidx": INT32, "U": DOUBLE},
+        {"T": DOUBLE, "Tidx": INT32, "U": DOUBLE},
+    ]
+    cast = SimpleNamespace(name="Cast", attr=[attr("SrcT"), attr("DstT", FLOAT, BOOL)])
+    assert len(list(assignments(cast, {}))) == 9 * 2  # (one kernel: every pair of common types)
+    assert list(assignments(op, {"Tidx": (5,)})) == []  # (registered, but no program reaches it)
+    complex_abs = SimpleNamespace(name="ComplexAbs", attr=[attr("T"), attr("Tout", FLOAT, DOUBLE)])
+    assert list(assignments(complex_abs, {"T": (18,)})) == [{"T": 18, "Tout": DOUBLE}]
+
+
 REAL = (np.zeros(1, np.float32),)
 
 
 def test_what_the_standard_fixes_must_agree_to_the_bit() -> None:
-    assert not EXACT & SUMS
     assert allowed("Mul", (np.zeros(1, np.complex64),)) == ULPS
+    assert allowed("Transpose", (np.zeros(1, np.complex64),)) == 0
     assert {allowed(op, REAL) for op in EXACT} == {0.0}
     assert allowed("Tanh", REAL) == ULPS
     assert (

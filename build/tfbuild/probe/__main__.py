@@ -18,13 +18,18 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfbuild.probe import agreement, registry
+from tfbuild.probe import agreement, registry, trials
+from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
+_UNFED = "no inputs were found that the stock kernel accepts"
+
+_Pair = tuple[registry.Kernel, list[trials.Known]]
+"""A registration, and the cases found for it."""
 
 
 def main(request: Path, answer: Path) -> None:
@@ -35,11 +40,49 @@ def main(request: Path, answer: Path) -> None:
     with answer.open("w", encoding="utf-8") as sink, tempfile.TemporaryDirectory() as scratch:
         _write(sink, {"stock": _facts(tf)})
         for unit, path in wanted["libraries"].items():
-            state = Path(scratch) / "outcomes"
-            found = _forked(functools.partial(_admit, Path(path), before, state))
-            if "reason" not in found:
-                found = _agree(found["kernels"], state)
-            _write(sink, {"unit": unit, **found})
+            folder = Path(scratch) / unit.replace("/", "__")
+            folder.mkdir()
+            _write(sink, {"unit": unit, **_judged(Path(path), before, folder)})
+
+
+def _judged(path: Path, before: Counter[registry.Kernel], folder: Path) -> dict[str, Any]:
+    """A unit's answer."""
+    seen = _forked(functools.partial(_look, path, before))
+    if "reason" in seen:
+        return seen
+    kernels = [registry.Kernel(*row) for row in seen["kernels"]]
+    try:
+        known = trials.found(kernels, folder / "journals")
+    except RuntimeError as error:
+        return {"reason": str(error)}
+    pairs = [
+        (kernel, rows)
+        for kernel, rows in zip(kernels, known, strict=True)
+        if rows or agreement.feedable(kernel) or not agreement.reachable(kernel)
+    ]
+    refused = {kernel: _UNFED for kernel in kernels if kernel not in {each for each, _ in pairs}}
+    state = folder / "tuned"
+    failed = _forked(functools.partial(_compute, path, pairs, state)) if pairs else {}
+    if failed:
+        return failed
+    found = _agree(pairs, state) if pairs else {"refused": {}}
+    if "reason" in found:
+        return found
+    return _answer(kernels, refused | found.pop("refused"), found)
+
+
+def _answer(
+    kernels: list[registry.Kernel], refused: Mapping[registry.Kernel, str], found: dict[str, Any]
+) -> dict[str, Any]:
+    """What was found, for the kernels that are not refused. Where all are, there is a reason."""
+    if len(refused) == len(kernels):
+        first = kernels[0]
+        return {"reason": f"{first.op} {registry.types(first)}: {refused[first]}"}
+    good = [kernel for kernel in kernels if kernel not in refused]
+    return found | {
+        "registrations": [(kernel.op, registry.types(kernel)) for kernel in good],
+        "refused": [(each.op, registry.types(each), why) for each, why in refused.items()],
+    }
 
 
 def _write(sink: Any, row: dict[str, Any]) -> None:  # noqa: ANN401
@@ -57,54 +100,90 @@ def _facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def _admit(path: Path, before: Any, state: Path) -> dict[str, Any]:  # noqa: ANN401
-    """In a child: load the library, look at what it registers, compute its cases."""
-    library = registry.Library(path)
+def _look(path: Path, before: Counter[registry.Kernel]) -> dict[str, Any]:
+    """In a child: load the library and look at what it registers."""
+    registry.Library(path)
     after = registry.registered()
     reason = registry.difference(before, after)
     if reason:
         return {"reason": reason}
     kernels = sorted(after - before, key=lambda kernel: (kernel.op, kernel.rule))
-    _compute(kernels, state)
-    idle = _idle(library, kernels)
-    if idle:
-        return {"reason": f"TensorFlow did not run {', '.join(idle)}"}
     return {"kernels": [(k.op, k.device, k.rule, k.priority) for k in kernels]}
 
 
-def _idle(library: registry.Library, kernels: list[registry.Kernel]) -> list[str]:
-    """Kernels that were not executed, though a program can reach them."""
-    idle = sorted((op, kernel) for op, kernel, count in library.executions() if not count)
-    unreachable = Counter(kernel.op for kernel in kernels if not agreement.reachable(kernel))
-    beyond = Counter(op for op, _ in idle) - unreachable
-    return [f"{op} {kernel}" for op, kernel in idle if op in beyond]
+def _compute(path: Path, pairs: list[_Pair], state: Path) -> dict[str, Any]:
+    """In a child: every case's outcome with the library's kernels, and the ops that TensorFlow did
+    not run, into `state`."""
+    library = registry.Library(path)
+    call = Caller()
+    tried = [[call(row.case) for row in rows] for _, rows in pairs]
+    made = _made(pairs)
+    return _dump((tried, made, _idle(library, [kernel for kernel, _ in pairs])), state)
 
 
-def _compute(kernels: list[registry.Kernel], state: Path) -> dict[str, Any]:
-    """Every case's outcome into `state`. The answer is empty: there is nothing to complain of."""
-    results = [(kernel.op, *row) for kernel in kernels for row in agreement.outcomes(kernel)]
+def _made(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
+    """Each kernel's outcomes of the cases that are made by hand."""
+    return [
+        list(agreement.outcomes(kernel)) if agreement.feedable(kernel) else []
+        for kernel, _ in pairs
+    ]
+
+
+def _dump(what: Any, state: Path) -> dict[str, Any]:  # noqa: ANN401
     with state.open("wb") as sink:
-        pickle.dump(results, sink)
+        pickle.dump(what, sink)
     return {}
 
 
-def _agree(rows: list[list[Any]], state: Path) -> dict[str, Any]:
-    """In the parent: the same cases with the stock kernels, in another child, and the distance."""
-    kernels = [registry.Kernel(*row) for row in rows]
+def _idle(library: registry.Library, kernels: list[registry.Kernel]) -> set[str]:
+    """The ops of which kernels in the library were not executed though there are cases for them:
+    more than those without a case, or that no program can reach."""
+    executions = library.executions()
+    fed = Counter(kernel.op for kernel in kernels if agreement.reachable(kernel))
+    spare = Counter(op for op, *_ in executions) - fed
+    beyond = Counter(op for op, _, count in executions if not count) - spare
+    return set(beyond)
+
+
+def _agree(pairs: list[_Pair], state: Path) -> dict[str, Any]:
+    """In the parent: what the library computed against the stock kernels, which compute the cases
+    made by hand in another child. `refused` are the kernels that lie too far from them."""
     with state.open("rb") as source:
-        tuned = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
-    failed = _forked(functools.partial(_compute, kernels, state))
+        tried, tuned, idle = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
+    failed = _forked(lambda: _dump(_made(pairs), state))
     if failed:
         return {"reason": f"the stock kernels: {failed['reason']}"}
     with state.open("rb") as source:
         stock = pickle.load(source)  # noqa: S301
+    refused: dict[registry.Kernel, str] = {}
     worst: dict[str, float] = {}
-    for (op, case, mine), (_, _, theirs) in zip(tuned, stock, strict=True):
-        apart = agreement.distance(op, theirs, mine)
-        if apart > agreement.allowed(op, theirs):
-            return {"reason": f"{case}: {apart:.3g} ULPs from the stock kernel"}
-        worst[op] = max(worst.get(op, 0.0), round(apart, 3))
-    return {"kernels": len(kernels), "cases": len(tuned), "ulps": worst}
+    count = 0
+    for (kernel, rows), found, ours, theirs in zip(pairs, tried, tuned, stock, strict=True):
+        if kernel.op in idle:
+            refused[kernel] = "TensorFlow did not run it"
+            continue
+        for op, case, right, mine, scale in _compared(kernel, rows, found, ours, theirs):
+            apart = agreement.distance(op, right, mine, scale)
+            count += 1
+            if apart > agreement.allowed(op, right):
+                refused.setdefault(kernel, f"{case}: {apart:.3g} ULPs from the stock kernel")
+            else:
+                worst[op] = max(worst.get(op, 0.0), round(apart, 3))
+    return {"cases": count, "ulps": worst, "refused": refused}
+
+
+def _compared(
+    kernel: registry.Kernel,
+    rows: list[trials.Known],
+    found: list[Outcome],
+    ours: list[tuple[str, Outcome]],
+    theirs: list[tuple[str, Outcome]],
+) -> Iterator[tuple[str, str, Outcome, Outcome, Outcome | None]]:
+    """Op, case, the stock kernel's outcome, the library's, and the scale of each case."""
+    for (case, right), (_, mine) in zip(theirs, ours, strict=True):
+        yield kernel.op, case, right, mine, None
+    for row, mine in zip(rows, found, strict=True):
+        yield trials.what(row.case), str(row.case), row.outcome, mine, row.scale
 
 
 def _forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

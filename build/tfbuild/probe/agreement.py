@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from tfbuild.probe import cases, registry
+from tfbuild.probe import cases, registry, tolerances
+from tfbuild.probe.calls import Outcome
 from tfbuild.probe.cases import Argument, Array
 
-# How far results may lie apart, in units of the last place; 0 where IEEE 754 demands one result.
-ULPS = 32.0
-# CenteredRMSProp takes the root of a mean square less a squared mean: what cancels is amplified.
-CANCELLING_ULPS = 1024.0
-
-Outcome = tuple[Array, ...] | str
-"""The op's results, or the name of the error that it raised."""
-
+_FLOAT, _DOUBLE, _COMPLEX128 = 1, 2, 18
+# What a kernel for any type is tried with. Not unsigned: casts of negative numbers are undefined.
+_COMMON = (1, 2, 3, 6, 8, 9, 10, 14, 19)
 _INT32 = 3  # DT_INT32 in tensorflow/core/framework/types.proto
 
 
@@ -30,7 +27,7 @@ def outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
     from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
 
     op = op_def_registry.get(kernel.op)
-    for types in _assignments(op, registry.constraints(kernel)):
+    for types in assignments(op, registry.constraints(kernel)):
         inputs = cases.arguments(op, types)
         dtypes = {arg.type: tf.dtypes.as_dtype(arg.type).as_numpy_dtype for arg in inputs}
         name = " ".join([op.name, *(tf.dtypes.as_dtype(number).name for number in types.values())])
@@ -44,15 +41,28 @@ def outcomes(kernel: registry.Kernel) -> Iterator[tuple[str, Outcome]]:
             yield f"{name} offset {offset}", sliced.run(arrays, offset)
 
 
+def feedable(kernel: registry.Kernel) -> bool:
+    """Whether there are cases made by hand for the op."""
+    from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
+
+    op = op_def_registry.get(kernel.op)
+    try:
+        for types in assignments(op, registry.constraints(kernel)):
+            cases.arguments(op, types)
+    except (NotImplementedError, KeyError):
+        return False
+    return True
+
+
 def reachable(kernel: registry.Kernel) -> bool:
     """Whether the op's own definition allows the types that the kernel is registered for."""
     from tensorflow.python.framework import op_def_registry  # noqa: PLC0415
 
     op = op_def_registry.get(kernel.op)
-    return any(True for _ in _assignments(op, registry.constraints(kernel)))
+    return any(True for _ in assignments(op, registry.constraints(kernel)))
 
 
-def _assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:  # noqa: ANN401
+def assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:  # noqa: ANN401
     """Values for an OpDef's type attributes that select a kernel limited to `fixed`."""
     options: dict[str, tuple[int, ...]] = {}
     for attr in op.attr:
@@ -60,12 +70,19 @@ def _assignments(op: Any, fixed: dict[str, tuple[int, ...]]) -> Iterator[dict[st
             continue
         # An unconstrained one is the type of an index or a shape: any lawful value will do.
         lawful = tuple(attr.allowed_values.list.type)
-        chosen = fixed.get(attr.name) or ((_INT32,) if _INT32 in lawful else lawful[:1])
-        if not chosen:
-            raise NotImplementedError(f"no agreement inputs for {op.name}: any {attr.name}")
+        free = (_INT32,) if _INT32 in lawful else lawful[:1] or (_FLOAT,)
+        if _DOUBLE in lawful and {(_DOUBLE,), (_COMPLEX128,)} & set(fixed.values()):
+            free = (_DOUBLE,)  # (the real type that goes with a complex one)
+        if not fixed:
+            free = tuple(t for t in _COMMON if not lawful or t in lawful) or free
+        chosen = fixed.get(attr.name) or free
         # Some kernels are registered for types that their op forbids: no program reaches them.
         options[attr.name] = tuple(t for t in chosen if not lawful or t in lawful)
     if not all(options.values()):
+        return
+    if not fixed:  # (one kernel for any types: every pair of them)
+        rows = itertools.product(*options.values())
+        yield from (dict(zip(options, row, strict=True)) for row in rows)
         return
     for index in range(max(map(len, options.values()), default=1)):
         yield {name: types[min(index, len(types) - 1)] for name, types in options.items()}
@@ -134,27 +151,35 @@ def _op(graph: Any, name: str, types: dict[str, int], tensors: list[Any]) -> Any
     return graph.create_op(name, tensors, attrs=attributes)
 
 
-def distance(op: str, stock: Outcome, tuned: Outcome) -> float:
+def distance(op: str, stock: Outcome, tuned: Outcome, scale: Outcome | None = None) -> float:
     """How far two outcomes lie apart, in units of the last place; infinite if not comparable.
 
     Where one is denormal and the other zero they count as equal: TensorFlow flushes denormals, and
-    a wider vector unit flushes at another step. Ops that sum are measured at the result's median
-    magnitude or 1, whichever is larger; others element by element.
+    a wider vector unit flushes at another step. Results are measured element by element, at the
+    `scale` where one is given, and else, for ops that add up (tolerances.whole), at the result's
+    median magnitude or 1, whichever is larger.
     """
     if isinstance(stock, str) or isinstance(tuned, str):
         return 0.0 if isinstance(stock, str) and stock == tuned else np.inf
     if [a.shape for a in stock] != [b.shape for b in tuned]:
         return np.inf
-    pairs = zip(stock, tuned, strict=True)
-    return max((_ulps(a, b, whole=op in cases.SUMS) for a, b in pairs), default=0.0)
+    scales = scale if _alike(scale, stock) else [None] * len(stock)
+    rows = zip(stock, tuned, scales, strict=True)
+    return max((_ulps(op, a, b, c) for a, b, c in rows), default=0.0)
 
 
-def _ulps(stock: Array, tuned: Array, *, whole: bool) -> float:
+def _alike(scale: Outcome | None, stock: tuple[Array, ...]) -> TypeGuard[tuple[Array, ...]]:
+    if scale is None or isinstance(scale, str):
+        return False
+    return [(a.shape, a.dtype) for a in scale] == [(b.shape, b.dtype) for b in stock]
+
+
+def _ulps(op: str, stock: Array, tuned: Array, terms: Array | None) -> float:
     if stock.dtype != tuned.dtype:
         return np.inf
     if stock.size == 0:
         return 0.0
-    if stock.dtype.kind in "biu":
+    if stock.dtype.kind in "biuOS":
         return 0.0 if np.array_equal(stock, tuned) else np.inf
     eps, tiny = cases.precision(stock.real.dtype)
     wide = np.complex128 if stock.dtype.kind == "c" else np.float64
@@ -174,18 +199,15 @@ def _ulps(stock: Array, tuned: Array, *, whole: bool) -> float:
         apart = np.abs(a - b)
     apart[apart <= tiny] = 0.0
     scale = np.maximum(np.abs(a), tiny)
-    if whole:
+    if terms is not None:
+        scale = np.fmax(scale, np.abs(terms.astype(wide)[finite]))
+    elif tolerances.whole(op):
         # (the upper median: the mean of two huge numbers would overflow)
         scale = np.maximum(scale, max(1.0, float(np.sort(np.abs(a))[a.size // 2])))
     return float(np.max(apart / scale) / eps)
 
 
 def allowed(op: str, outcome: Outcome) -> float:
-    """The largest lawful distance between two builds of an op's kernel, for results like these.
-
-    IEEE 754 demands one result of a real product, not of a complex one, which is a sum of products.
-    """
+    """The largest lawful distance between two builds of an op's kernel, for results like these."""
     arrays = () if isinstance(outcome, str) else outcome
-    if op in cases.EXACT and not any(array.dtype.kind == "c" for array in arrays):
-        return 0.0
-    return CANCELLING_ULPS if op.endswith("CenteredRMSProp") else ULPS
+    return tolerances.allowed(op, real=not any(array.dtype.kind == "c" for array in arrays))

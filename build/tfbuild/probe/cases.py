@@ -16,6 +16,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+_STRING = 7  # DT_STRING
 _RESOURCE = 20  # DT_RESOURCE in tensorflow/core/framework/types.proto
 _ROWS, _COLUMNS = 37, 29  # primes: no vector width divides them
 
@@ -27,28 +28,6 @@ SEEDED = {
     "TruncatedNormal",
     "RandomUniformInt",
     "RandomGamma",
-}
-
-# Ops that add up terms of unlike magnitude: a row's exponentials, or a step onto a parameter.
-SUMS = {
-    *("Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits"),
-    *(
-        f"{prefix}Apply{rule}"
-        for prefix in ("", "Resource", "Sparse", "ResourceSparse")
-        for rule in (
-            *("Adadelta", "Adagrad", "AdagradDA", "AdagradV2", "Adam", "AdaMax", "AddSign"),
-            *("AdamWithAmsgrad", "CenteredRMSProp", "Ftrl", "FtrlV2", "GradientDescent"),
-            *("KerasMomentum", "Momentum", "PowerSign", "ProximalAdagrad", "RMSProp"),
-            "ProximalGradientDescent",
-        )
-    ),
-}
-
-# IEEE 754 demands one result, or the operation only moves or compares bits.
-EXACT = {
-    *("Add", "AddV2", "Sub", "Mul", "MulNoNan", "Neg", "Maximum", "Minimum", "Square"),
-    *("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "Select", "SelectV2"),
-    *("Relu", "ReluGrad", "Relu6", "Relu6Grad", "RandomUniform", "RandomUniformInt"),
 }
 
 
@@ -72,6 +51,8 @@ def arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  # noq
         if arg.number_attr or arg.type_list_attr:
             raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} is a list")
         number = arg.type or types[arg.type_attr]
+        if number == _STRING:
+            raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} is text")
         role = _role(op.name, arg.name, stateful)
         if arg.type == _RESOURCE:
             role, number = "resource", types["T"]

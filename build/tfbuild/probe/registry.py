@@ -44,6 +44,30 @@ def constraints(kernel: Kernel) -> dict[str, tuple[int, ...]]:
     return {row.name: tuple(row.allowed_values.list.type) for row in definition.constraint}
 
 
+def types(kernel: Kernel) -> str:
+    """The types that a registration is limited to, as native/registration.h writes them."""
+    from google.protobuf import text_format  # noqa: PLC0415
+    from tensorflow.core.framework import kernel_def_pb2  # noqa: PLC0415
+
+    definition = text_format.Parse(kernel.rule, kernel_def_pb2.KernelDef())
+    limits = sorted(
+        f"{row.name}={'|'.join(map(str, row.allowed_values.list.type))}"
+        for row in definition.constraint
+    )
+    return ",".join(limits) + (f";{definition.label}" if definition.label else "")
+
+
+def raised(number: int) -> set[str]:
+    """The ops of which a raised CPU kernel serves this type (of types.proto) as T."""
+    return {
+        kernel.op
+        for kernel in registered()
+        if kernel.device == "CPU"
+        and kernel.priority > 0
+        and number in constraints(kernel).get("T", (number,))
+    }
+
+
 def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
     """Why the new registrations are not the stock ones raised by one; empty if they are."""
     added = after - before
@@ -68,9 +92,10 @@ def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
 
 def mapped(folder: str) -> Path | None:
     """The kernel library below `folder` that this process has in its memory (proc(5), maps)."""
+    real = Path(folder).resolve()  # (what the kernel shows has no links in it)
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         path = line.partition("/")[1] + line.partition("/")[2]
-        if path.startswith(f"{folder}/"):
+        if path.startswith(f"{real}/"):
             return Path(path)
     return None
 

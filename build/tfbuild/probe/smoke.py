@@ -17,6 +17,8 @@ import numpy as np
 
 from tfbuild.probe import cases, registry
 
+_FLOAT = 1  # DT_FLOAT in tensorflow/core/framework/types.proto
+
 
 def main(answer: Path) -> None:
     import tensorflow as tf  # noqa: PLC0415
@@ -52,7 +54,7 @@ def runs(tf: Any, library: registry.Library) -> dict[str, dict[str, int]]:  # no
     """Executions of tuned kernels per op, eager and in a graph, for the ops that are easily fed."""
     eager: dict[str, int] = {}
     graph: dict[str, int] = {}
-    for op in sorted({op for op, _, _ in library.executions()}):
+    for op in sorted({op for op, _, _ in library.executions()} & registry.raised(_FLOAT)):
         inputs = _float_inputs(tf, op)
         if inputs is None:
             continue
@@ -70,7 +72,7 @@ def _float_inputs(tf: Any, op: str) -> dict[str, Any] | None:  # noqa: ANN401
 
     definition = op_def_registry.get(op)
     try:
-        arguments = cases.arguments(definition, {"T": 1})  # DT_FLOAT
+        arguments = cases.arguments(definition, {"T": _FLOAT})
     except (NotImplementedError, KeyError):
         return None
     if any(argument.role != "array" for argument in arguments):

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.opdefs import Arg, Attr, Op
+
+from tfbuild.kernelbuild.admission import probe_env
+from tfbuild.probe.calls import Outcome
+from tfbuild.probe.proposals import FLOAT, Case
+from tfbuild.probe.trials import EMPTY, KEPT, REFUSED, Known, explore, what
+from tfbuild.run import run
+from tfbuild.tools.environment import Environment
+
+NEGATE = Op("Neg", [Arg("x", type_attr="T")], [Attr("T", "type")])
+MATMUL = Op("MatMul", [Arg("a", type_attr="T"), Arg("b", type_attr="T")], [Attr("T", "type")])
+
+
+def explored(op: Op, kernel: Callable[[Case], Outcome | None]) -> list[Known]:
+    """What explore keeps when `kernel` answers."""
+    trial = explore(op, {"T": FLOAT}, range(320))
+    case = next(trial)
+    while True:
+        try:
+            case = trial.send(kernel(case))
+        except StopIteration as end:
+            return list(end.value)
+
+
+def negated(case: Case) -> Outcome:
+    return (-case.inputs[0].array,)
+
+
+def multiplied(case: Case) -> Outcome:
+    a, b = (given.array for given in case.inputs)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        return "InvalidArgumentError"
+    with np.errstate(all="ignore"):
+        return (a @ b,)
+
+
+def test_a_kernel_that_accepts_all_gets_several_ranks_and_awkward_numbers() -> None:
+    found = explored(NEGATE, negated)
+    plain = [known.case for known in found if not known.case.sliced and not known.case.gradient]
+    shapes = {case.inputs[0].array.shape for case in plain}
+    assert len(shapes) == KEPT + EMPTY
+    assert len({len(shape) for shape in shapes}) >= 4
+    assert any(np.isnan(case.inputs[0].array).any() for case in plain)
+    assert any(known.case.sliced for known in found)
+    assert any(what(known.case) == "gradient of Neg" for known in found)
+
+
+def test_a_kernel_that_demands_matching_sizes_is_fed_and_refuses_too() -> None:
+    found = explored(MATMUL, multiplied)
+    accepted = [known for known in found if not isinstance(known.outcome, str)]
+    refused = [known for known in found if isinstance(known.outcome, str)]
+    assert len(accepted) >= KEPT
+    assert len(refused) == REFUSED
+    sums = [known for known in accepted if not known.case.gradient]
+    assert any(known.scale is not None for known in sums)
+
+
+def test_a_kernel_that_accepts_nothing_has_no_cases() -> None:
+    assert explored(MATMUL, lambda _: "InvalidArgumentError") == []
+    assert explored(MATMUL, lambda _: None) == []
+
+
+def test_a_kernel_that_does_not_repeat_itself_has_no_cases() -> None:
+    rng = np.random.default_rng(1)
+
+    def noise(case: Case) -> Outcome:
+        return (np.asarray(rng.normal(size=case.inputs[0].array.shape)),)
+
+    assert explored(NEGATE, noise) == []
+
+
+PROGRAM = """
+import json, sys, tempfile
+from pathlib import Path
+import tensorflow as tf
+from tfbuild.probe import registry, trials
+wanted = json.loads(sys.argv[1])
+kernels = sorted(
+    (k for k in registry.registered() if [k.op, registry.types(k)] in wanted and k.device == "CPU"),
+    key=lambda kernel: (kernel.op, kernel.rule),
+)
+with tempfile.TemporaryDirectory() as scratch:
+    found = trials.found(kernels, Path(scratch) / "journals")
+print(json.dumps({
+    k.op: [[str(known.case), isinstance(known.outcome, str)] for known in rows]
+    for k, rows in zip(kernels, found, strict=True)
+}))
+"""
+
+
+@pytest.mark.toolchain
+def test_the_stock_kernels_say_what_they_accept(stock_arm: Environment, tmp_path: Path) -> None:
+    """LSTMBlockCell aborts the process for most sizes: the other ops come through."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    wanted = [
+        ["LSTMBlockCell", "T=1"],
+        ["Conv2D", "T=1"],
+        ["ScatterAdd", "T=1,Tindices=3"],
+        ["Sum", "T=1,Tidx=3"],
+    ]
+    words: list[str | Path] = [stock_arm.python, program, json.dumps(wanted)]
+    once, again = (
+        json.loads(run(words, cwd=tmp_path, env=probe_env(), timeout_s=300).output.splitlines()[-1])
+        for _ in range(2)
+    )
+    assert once == again
+    for op in ("Conv2D", "ScatterAdd", "Sum"):
+        assert sum(not refused for _, refused in once[op]) >= 4
+        assert any(refused for _, refused in once[op])
+
+
+@pytest.mark.toolchain
+def test_the_battery_passes_on_the_stock_wheel(stock_arm: Environment, tmp_path: Path) -> None:
+    answer = tmp_path / "battery.json"
+    words: list[str | Path] = [stock_arm.python, "-m", "tfbuild.probe.battery", answer]
+    run(words, cwd=tmp_path, env=probe_env(), timeout_s=300)
+    found = json.loads(answer.read_text())
+    assert found["failed"] == {}
+    assert len(found["passed"]) >= 15
