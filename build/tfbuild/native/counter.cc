@@ -10,6 +10,12 @@
 extern "C" __attribute__((visibility("hidden"), noreturn)) void tensorwright_bad_length(void)
     __asm__("_ZSt28__throw_bad_array_new_lengthv");
 void tensorwright_bad_length(void) { std::abort(); }
+
+// Whether the process has one thread, which glibc says since 2.32 only and libstdc++ 12 asks before
+// it counts references: without that question it counts atomically.
+extern "C" __attribute__((visibility("hidden"))) char tensorwright_single_threaded
+    __asm__("__libc_single_threaded");
+char tensorwright_single_threaded = 0;
 #endif
 
 #define TENSORWRIGHT_EXPORT extern "C" __attribute__((visibility("default")))

@@ -15,10 +15,14 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #endif
 
+#include <algorithm>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "tensorflow/core/framework/kernel_def.pb.h"
 #include "tensorwright/counter.h"
+#include "tensorwright/selection.h"
 
 // A newer C library gives these functions a second version. The first one is in every library since
 // GCC 4.6 and glibc 2.2.5, and is what the stock wheel was linked with: so the tuned library loads
@@ -40,10 +44,30 @@ TENSORWRIGHT_FIRST_VERSION("powf", "GLIBC_2.2.5");
 #undef TENSORWRIGHT_FIRST_VERSION
 #endif
 
+namespace tensorflow::data {
+class DatasetOpKernel;
+}
+
 namespace tensorwright {
 
+// What a registration calls its kernel class: it may stand in brackets, as linalg_ops_common.h has it.
+template <class Function>
+struct Argument;
+template <class Kernel>
+struct Argument<void(Kernel)> {
+  using Type = Kernel;
+};
+
+enum class Runs { kAtOnce, kLater, kFinal };
+
+template <class Kernel>
+constexpr Runs kRuns =
+    std::is_base_of_v<::tensorflow::data::DatasetOpKernel, Kernel> ? Runs::kFinal
+    : std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel>       ? Runs::kLater
+                                                                   : Runs::kAtOnce;
+
 // The kernel class with its executions counted. One relaxed addition per execution.
-template <class Kernel, bool kAsync = std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel>>
+template <class Kernel, Runs = kRuns<Kernel>>
 class Counted final : public Kernel {
  public:
   Counted(::tensorflow::OpKernelConstruction* context, Counter* counter)
@@ -58,7 +82,7 @@ class Counted final : public Kernel {
 };
 
 template <class Kernel>
-class Counted<Kernel, true> final : public Kernel {
+class Counted<Kernel, Runs::kLater> final : public Kernel {
  public:
   Counted(::tensorflow::OpKernelConstruction* context, Counter* counter)
       : Kernel(context), counter_(counter) {}
@@ -72,10 +96,40 @@ class Counted<Kernel, true> final : public Kernel {
   Counter* const counter_;
 };
 
-// The definition with its priority raised, or null for a device other than the CPU: there the
-// stock registration stands, since a second one of equal priority would be an error.
+// Kernels of datasets let nobody override Compute: there it is constructions that are counted.
+template <class Kernel>
+class Counted<Kernel, Runs::kFinal> final : public Kernel {
+ public:
+  Counted(::tensorflow::OpKernelConstruction* context, Counter* counter) : Kernel(context) {
+    counter->Add();
+  }
+};
+
+// The data types (numbers of types.proto) that a registration is limited to, by attribute, as the
+// selection names them: "T=1" or "T=1|2,Tidx=3". A label, where it has one, comes last: ";label".
+inline std::string Types(const ::tensorflow::KernelDef& definition) {
+  std::vector<std::string> parts;
+  for (const auto& constraint : definition.constraint()) {
+    std::string part = constraint.name();
+    char before = '=';
+    for (const int type : constraint.allowed_values().list().type()) {
+      part += before + std::to_string(type);
+      before = '|';
+    }
+    parts.push_back(std::move(part));
+  }
+  std::sort(parts.begin(), parts.end());
+  std::string all;
+  for (const std::string& part : parts) all += (all.empty() ? "" : ",") + part;
+  return definition.label().empty() ? all : all + ";" + definition.label();
+}
+
+// The definition with its priority raised. Null for a device other than the CPU, where a second
+// registration of equal priority would be an error, and for what is not selected: there the stock
+// registration stands.
 inline const ::tensorflow::KernelDef* Raised(const ::tensorflow::KernelDef* built) {
-  if (built == nullptr || built->device_type() != ::tensorflow::DEVICE_CPU) {
+  if (built == nullptr || built->device_type() != ::tensorflow::DEVICE_CPU ||
+      !Selected(built->op().c_str(), Types(*built).c_str())) {
     delete built;
     return nullptr;
   }
@@ -99,7 +153,8 @@ inline const ::tensorflow::KernelDef* Raised(const ::tensorflow::KernelDef* buil
              ::tensorflow::kernel_factory::OpKernelRegistrar registrar(                          \
                  kernel_def, #__VA_ARGS__,                                                       \
                  [](::tensorflow::OpKernelConstruction* context) -> ::tensorflow::OpKernel* {    \
-                   return new ::tensorwright::Counted<__VA_ARGS__>(                              \
+                   return new ::tensorwright::Counted<                                           \
+                      typename ::tensorwright::Argument<void(__VA_ARGS__)>::Type>(             \
                        context, &tensorwright_counter_##ctr);                                    \
                  });                                                                             \
              (void)registrar;                                                                    \

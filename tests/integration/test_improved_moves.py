@@ -1,0 +1,91 @@
+"""Slices, splits and variables of ours against NumPy, against the stock kernels, and in a crowd."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfbuild import front
+from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild import workspace as workspaces
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools.environment import Environment
+
+pytestmark = pytest.mark.toolchain
+
+PROGRAM = Path(__file__).with_name("moved.py")
+KERNELS = "resource_variable_ops,split_op,strided_slice_op"
+
+
+def ran(arm: Environment, out: Path, *libraries: Path) -> dict[str, Any]:
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    run([arm.python, PROGRAM, out, *libraries], env=quiet, timeout_s=600)
+    answer: dict[str, Any] = json.loads(out.read_text("utf-8"))
+    return answer
+
+
+@pytest.fixture(scope="module")
+def stock(stock_arm: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return ran(stock_arm, tmp_path_factory.mktemp("moves") / "stock.json")
+
+
+@pytest.fixture(scope="module")
+def tuned(
+    stock_arm: Environment, places: Places, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """With the libraries that admission would see."""
+    plan, compiler = plan_for(Request(kernels=KERNELS))
+    ground = builder.ground_for(plan, places, None, None)
+    workspace = workspaces.prepare(
+        plan,
+        compiler,
+        front.jobs_for(plan, ""),
+        places=places,
+        staged=ground.staged,
+        headers=ground.headers,
+    )
+    made, _ = workspaces.compile_units(workspace, plan.kernels, keep_going=False)
+    return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
+
+
+def test_our_kernels_took_the_place_of_the_stock_ones(
+    tuned: dict[str, Any], stock: dict[str, Any]
+) -> None:
+    assert set(stock["priorities"].values()) == {0}
+    assert set(tuned["priorities"].values()) == {1}
+
+
+def test_slices_gradients_assignments_and_splits_are_those_of_numpy(tuned: dict[str, Any]) -> None:
+    assert tuned["wrong"] == []
+
+
+def test_a_variable_is_copied_only_while_what_was_read_is_held(
+    tuned: dict[str, Any], stock: dict[str, Any]
+) -> None:
+    assert all(tuned["copies"].values()), tuned["copies"]
+    assert not stock["copies"]["two reads share"]
+    assert stock["copies"]["a held value stays"]
+
+
+def test_no_read_is_torn_and_no_update_is_lost_among_threads(tuned: dict[str, Any]) -> None:
+    assert tuned["crowded"] == [400.0]  # two threads of 100 scatters, two of 100 additions
+
+
+@pytest.mark.parametrize("case", ["function", "mixed", "trained"])
+def test_programs_compute_what_they_do_with_stock_kernels_to_the_bit(
+    tuned: dict[str, Any], stock: dict[str, Any], case: str
+) -> None:
+    assert tuned["values"][case] == stock["values"][case]
+
+
+def test_wrong_input_is_refused_in_the_same_words(
+    tuned: dict[str, Any], stock: dict[str, Any]
+) -> None:
+    assert tuned["refused"] == stock["refused"]
+    assert len(tuned["refused"]) == 7  # six refusals, and the variable as it was
