@@ -3,11 +3,13 @@
 Started as `ARM_PYTHON -P -m tfbench.inside.worker`, the same file for every arm. One JSON request
 a line comes in on stdin, one JSON answer a line goes out; the end of stdin ends the process. This
 file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only.
+Variables that begin with TENSORWRIGHT_ change what a step is, or name the user's own workload.
 
     {"do": "load", "workload": …, "seed": …, "vcpus": […]}    → what TensorFlow this is
     {"do": "check", "steps": n}                → {"losses": […], "predictions": […], …}, first
     {"do": "sample", "phase": …, "steps": n}   → times and meters, see `Trainer.sample`
     {"do": "profile", "steps": n}              → op times and executions of tuned kernels
+    {"do": "try", "workload": …, "seed": …, "vcpus": […]}     → the same, tried, see `tried`
     {"do": "status"}                           → {"peak_mb": …}
     {"do": "quit"}                             → {}
 """
@@ -42,7 +44,12 @@ ENVIRONMENT = ("TF_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "TENSORFLOW_", "LD_PRE
 """Names with these beginnings change what is measured, so the answer to `load` repeats them."""
 SLOWDOWN = "TENSORWRIGHT_SLOWDOWN"
 """A share of each step's time to spend in a busy loop after it: for proving the harness."""
+TOGETHER = "TENSORWRIGHT_STEPS_PER_EXECUTION"
+"""Training batches that one call of a traced function goes through, as compile() has it."""
+JIT = "TENSORWRIGHT_JIT_COMPILE"
+"""Set to have XLA compile the training step, as compile(jit_compile=True) does."""
 MOST_PREDICTIONS = 4096
+TRIED_STEPS = 5
 
 Step: TypeAlias = Callable[[], Any]
 
@@ -62,6 +69,8 @@ class Trainer:
     cpus: frozenset[int]
     resting: tuple[float, float]
     """Wall and CPU clock at the end of the last sample."""
+    together: tuple[int, Step] | None = None
+    """How many training batches a second training step does in one call, and that step."""
 
     def check(self, steps: int) -> Answer:
         """The first losses, and what the model predicts after them."""
@@ -78,14 +87,15 @@ class Trainer:
 
     def sample(self, phase: str, steps: int) -> Answer:
         """Time `steps` steps. The last result is read, so no step is still under way."""
-        step = self.phases[phase]
+        runs = self._runs(phase, steps)
         canary = meters.canary_s()
         before, idle_cpu = self._meters(), time.process_time() - self.resting[1]
         cpu, wall = time.process_time(), time.perf_counter()
         idle = wall - self.resting[0]
-        for _ in range(steps - 1):
-            step()
-        float(step())
+        result: Any = None
+        for run in runs:
+            result = run()
+        float(result)
         wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
         after = self._meters()
         canary += meters.canary_s()
@@ -93,6 +103,15 @@ class Trainer:
         taken = {name: max(0, after[name] - before[name]) for name in before}
         times = {"wall_s": wall_s, "cpu_s": cpu_s, "idle_s": idle, "idle_cpu_s": idle_cpu}
         return times | taken | {"canary_s": canary}
+
+    def _runs(self, phase: str, steps: int) -> Iterator[Step]:
+        """The calls that make up so many steps."""
+        single = self.phases[phase]
+        if phase != "train" or self.together is None:
+            return itertools.repeat(single, steps)
+        batches, several = self.together
+        whole, rest = divmod(steps, batches)
+        return itertools.chain(itertools.repeat(several, whole), itertools.repeat(single, rest))
 
     def _meters(self) -> Answer:
         busy_s, steal_s = meters.machine_s(self.cpus)
@@ -123,49 +142,97 @@ def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
 
 
 def build(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
+    """The model at its first step, and what the arms must have in common."""
     # NumPy sizes its thread pool when it is imported, so it comes after the affinity.
+    from tfbench.inside.workloads import is_own  # noqa: PLC0415
+
+    tf.keras.utils.set_random_seed(seed)
+    return _own(tf, seed) if is_own(name) else _known(tf, name, seed)
+
+
+def _known(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     from tfbench.inside.parameters import digest, initial_parameters  # noqa: PLC0415
     from tfbench.inside.workloads import WORKLOADS, twin  # noqa: PLC0415
 
     workload = WORKLOADS[name]
-    tf.keras.utils.set_random_seed(seed)
     examples = twin(workload, seed)
     model = workload.build(tf.keras, seed)
     weights = initial_parameters(((w.name, tuple(w.shape)) for w in model.weights), seed)
     model.set_weights(weights)
+    others = phases(tf, model, examples, name, seed)
+    trainer = _trainer(tf, model, examples, examples[0][0], others)
+    return trainer, {
+        "parameters": model.count_params(),
+        "batch": workload.batch,
+        "inputs_sha256": digest([*examples, *weights]),
+    }
+
+
+def _own(tf: TensorFlow, seed: int) -> tuple[Trainer, Answer]:
+    """The user's file. Its parameters are as it makes them, with the arm's own random kernels, so
+    that their last bits may differ: the arms have shapes and data in common, and the losses tell.
+    """
+    from tfbench.inside.parameters import digest  # noqa: PLC0415
+    from tfbench.inside.programs import read_program  # noqa: PLC0415
+    from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+
+    own = read_program(tf, Path(os.environ[PROGRAM]), seed)
+    first = tf.nest.map_structure(lambda each: each[0], own.examples)
+    inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
+    trainer = _trainer(tf, own.model, own.examples, inputs)
+    # A TextVectorization's vocabulary is among the weights and has no shape.
+    shapes = "".join(f"{weight.shape}" for weight in own.model.trainable_weights)
+    return trainer, {
+        "parameters": own.model.count_params(),
+        "batch": own.batch,
+        "inputs_sha256": f"{digest(own.arrays)} {shapes}",
+    }
+
+
+def _trainer(
+    tf: TensorFlow,
+    model: Model,
+    examples: Examples,
+    inputs: Examples,
+    others: Iterable[tuple[str, Step]] = (),
+) -> Trainer:
+    """`inputs` is the first batch's: what the model is asked to predict from. `others` are the
+    phases beside training."""
 
     def predict() -> list[float]:
-        outputs = model(examples[0][0], training=False).numpy().ravel()[:MOST_PREDICTIONS]
-        return [float(value) for value in outputs]
+        outputs = tf.nest.flatten(model(inputs, training=False))
+        values = itertools.chain.from_iterable(each.numpy().ravel() for each in outputs)
+        return [float(value) for value in itertools.islice(values, MOST_PREDICTIONS)]
 
-    trainer = Trainer(
-        phases={each: slowed(step) for each, step in phases(tf, model, examples, name, seed)},
+    batches = iter(dataset(tf, examples))
+    step = model.train_step
+    if JIT in os.environ:
+        step = tf.function(step, jit_compile=True, reduce_retracing=True)
+    several = int(os.environ.get(TOGETHER, "1"))
+    return Trainer(
+        phases={
+            name: slowed(each) for name, each in (("train", traced(tf, step, batches)), *others)
+        },
         restart=model.reset_metrics,
         predict=predict,
         cpus=frozenset(os.sched_getaffinity(0)),
         resting=(time.perf_counter(), time.process_time()),
+        together=(several, traced(tf, step, batches, several)) if several > 1 else None,
     )
-    facts = {"parameters": model.count_params(), "inputs_sha256": digest([*examples, *weights])}
-    return trainer, facts
 
 
 def phases(
-    tf: TensorFlow,
-    model: Model,
-    examples: Examples,
-    name: str,
-    seed: int,
+    tf: TensorFlow, model: Model, examples: Examples, name: str, seed: int
 ) -> Iterator[tuple[str, Step]]:
-    """What the workload's training run consists of, one batch a step."""
+    """What the workload's training run has beside training, one batch a step."""
     import numpy as np  # noqa: PLC0415  (the arm's own)
 
     from tfbench.inside.augmentation import augment  # noqa: PLC0415
     from tfbench.inside.workloads import WORKLOADS  # noqa: PLC0415
 
     course = WORKLOADS[name].course
-    yield "train", traced(tf, model.train_step, dataset(tf, examples))
     if course.validation:
-        yield "validate", traced(tf, model.test_step, dataset(tf, examples))
+        yield "validate", traced(tf, model.test_step, iter(dataset(tf, examples)))
     if course.augmented:
         draw, images = np.random.default_rng(seed), itertools.cycle(examples[0])
         yield "augment", lambda: augment(next(images), draw)[0, 0, 0, 0]
@@ -200,15 +267,25 @@ def dataset(tf: TensorFlow, examples: object) -> Any:  # noqa: ANN401  (TensorFl
     return tf.data.Dataset.from_tensor_slices(examples).repeat().with_options(options)
 
 
-def traced(tf: TensorFlow, step: Any, batches: Any) -> Step:  # noqa: ANN401
-    """Keras's own train or test step, metrics included, as one traced function per batch."""
-    iterator = iter(batches)
+def traced(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Step:  # noqa: ANN401
+    """Keras's own train or test step, metrics included, as one traced function per batch, or per
+    `several` of them, as `Model.make_train_function` loops over them."""
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def run(source: Any) -> Any:  # noqa: ANN401
         return step(next(source))["loss"]
 
-    return lambda: run(iterator)
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def run_several(source: Any) -> Any:  # noqa: ANN401
+        loss = step(next(source))["loss"]
+        for _ in tf.range(several - 1):
+            loss = step(next(source))["loss"]
+        return loss
+
+    if several == 1:
+        return lambda: run(batches)
+    traced_now = run_several.get_concrete_function(batches)  # (not while it is timed)
+    return lambda: traced_now(batches)
 
 
 def environment(tf: TensorFlow) -> Answer:
@@ -242,6 +319,25 @@ def raised_kernels() -> dict[str, int]:
     return dict(sorted(Counter(raised).items()))
 
 
+def tried(request: Mapping[str, Any]) -> Answer:
+    """Load the workload and take its first steps: the facts, the losses, and `step_s`, the seconds
+    of the fastest step after them. `problem` is empty, or why the user's file cannot be trained."""
+    from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+
+    try:
+        trainer, facts = load(request)
+        facts |= trainer.check(TRIED_STEPS)
+        facts["step_s"] = min(trainer.sample("train", 1)["wall_s"] for _ in range(TRIED_STEPS))
+    except (Exception, SystemExit) as error:
+        if PROGRAM not in os.environ:
+            raise
+        from tfbench.inside.programs import told  # noqa: PLC0415
+
+        return {"problem": told(error, Path(os.environ[PROGRAM]))}
+    port = importlib.import_module("tensorflow.python.util._pywrap_util_port")
+    return facts | {"problem": "", "onednn": bool(port.IsMklEnabled())}
+
+
 def profiled(trainer: Trainer, steps: int) -> Answer:
     from tfbench.inside.profiling import profile  # noqa: PLC0415
 
@@ -271,6 +367,8 @@ def answer(trainer: Trainer | None, request: Mapping[str, Any]) -> tuple[Trainer
             return trainer, trainer.sample(request["phase"], request["steps"])
         case "profile", Trainer():
             return trainer, profiled(trainer, request["steps"])
+        case "try", None:
+            return None, tried(request)
         case "status", _:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             return trainer, {"peak_mb": peak / 1000}

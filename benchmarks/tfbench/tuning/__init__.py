@@ -1,0 +1,1 @@
+"""The best wheel and settings for one workload: tried, halved, combined, confirmed."""

@@ -1,0 +1,219 @@
+"""What the task calls: the best settings for one workload, searched and written down."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbench.arms import installs, lineup
+from tfbench.arms.arm import Arm
+from tfbench.arms.installs import Choice
+from tfbench.arms.levers import suggestion
+from tfbench.inside.workloads import WORKLOADS, own_name
+from tfbench.measuring.host import read_host
+from tfbench.measuring.schedule import FEWEST_LAUNCHES
+from tfbench.tuning import hunt, search, text
+from tfbench.tuning.changes import BF16, KINDS
+from tfbench.tuning.hunt import Asked
+from tfbench.tuning.results import Tuning
+from tfbuild import settings, talk
+from tfbuild.cpus.cpu import read_vcpus
+from tfbuild.errors import HostError, UsageError, WheelError
+from tfbuild.records import key_of, pretty, write_atomic
+from tfbuild.settings import Places
+from tfbuild.upstream.download import sha256_of
+
+KIND = "tune"
+ENV, PAGE = "tune.env", "tune.md"
+_SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
+_SAVED_MODEL = "saved_model.pb"
+_LONGEST_MIN = 7 * 24 * 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """The options of `invoke tune` as they were typed; an empty one means the default."""
+
+    workload: str
+    wheels: str = ""
+    candidate: str = ""
+    vcpus: str = ""
+    levers: str = ""
+    budget: str = "20"
+    allow_bf16: bool = False
+    out: str = ""
+    seed: str = "1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """The same, read and checked; nothing is installed yet."""
+
+    workload: str
+    program: Path | None
+    choices: tuple[Choice, ...]
+    vcpus: int
+    budget_s: float
+    seed: int
+    levers: tuple[str, ...]
+
+    def asked(self, arms: Sequence[Arm]) -> Asked:
+        own = self.program
+        return Asked(
+            host=read_host(),
+            workload=self.workload,
+            program=str(own or ""),
+            program_sha256=digest(own) if own else "",
+            wheels=tuple((arm.name, arm) for arm in arms),
+            vcpus=self.vcpus,
+            budget_s=self.budget_s,
+            seed=self.seed,
+            levers=self.levers,
+        )
+
+
+def tune(wanted: Wanted, *, as_json: bool = False) -> tuple[Tuning, str]:
+    """Search, and write tune.json, tune.env and tune.md; the result and what to print of it.
+
+    Raises UsageError, WheelError, HostError, WorkerError, DiskError.
+    """
+    places = settings.places()
+    question = read(wanted, places)
+    with settings.exclusive(places.cache, "a tuning"):
+        asked = question.asked(installs.install(question.choices, places))
+        out = _folder(wanted.out, asked, places)
+        talk.note(f"samples and results: {out}")
+        found = hunt.tune(asked, out)
+    write_atomic(out / ENV, text.env_file(found))
+    write_atomic(out / PAGE, text.markdown(found))
+    talk.note(f"settings to source: {out / ENV}")
+    return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
+
+
+def describe(wanted: Wanted) -> str:
+    """What would be tried. Nothing is installed, and the workload is not read."""
+    places = settings.places()
+    question = read(wanted, places)
+    arms = [_not_installed(choice) for choice in question.choices]
+    asked = question.asked(arms)
+    setups = hunt.candidates(asked, None)
+    groups = search.grouped(setups)
+    names = (asked.arm(setup).name for setup in setups)
+    return (
+        f"workload   {asked.title}\n"
+        f"baseline   {installs.describe(question.choices[:1]).strip()}\n"
+        f"each alone {', '.join(names)}\n"
+        f"then       the better half again, the best combined, the result confirmed\n"
+        f"vCPUs      {asked.vcpus}\n"
+        f"budget     {talk.duration(asked.budget_s)}, but {FEWEST_LAUNCHES} launches or more in "
+        f"each of {talk.count(len(groups) + 2, 'comparison')} and up\n"
+        f"out        {wanted.out or places.new_report(KIND)}\n"
+    )
+
+
+def read(wanted: Wanted, places: Places) -> Question:
+    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
+    workload, program = _workload(wanted.workload)
+    usable = read_vcpus().usable
+    vcpus = _number(wanted.vcpus or str(usable), "--vcpus")
+    if vcpus > usable:
+        raise UsageError(
+            f"{talk.vcpus(vcpus)} cannot be measured here, {usable} are usable",
+            hint=f"Ask for 1 to {usable}",
+        )
+    return Question(
+        workload=workload,
+        program=program,
+        choices=_choices(wanted, places),
+        vcpus=vcpus,
+        budget_s=60 * _number(wanted.budget, "--budget", most=_LONGEST_MIN),
+        seed=_number(wanted.seed, "--seed"),
+        levers=_levers(wanted),
+    )
+
+
+def digest(path: Path) -> str:
+    """Of a file, or of all files below a folder with their names."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    return key_of([(str(each.relative_to(path)), sha256_of(each)) for each in files])
+
+
+def _workload(words: str) -> tuple[str, Path | None]:
+    """One of the six by its name, or the user's file by its path."""
+    if words in tuple(WORKLOADS):
+        return words, None
+    path = lineup.path_of(words)
+    if not path.exists():
+        if path.suffix in _SUFFIXES or len(path.parts) > 1:
+            raise UsageError(f"there is no file {words}")
+        known = f"There are {', '.join(WORKLOADS)}, and paths of models"
+        raise UsageError(
+            f"there is no workload {words!r}", hint=talk.did_you_mean(words, WORKLOADS) or known
+        )
+    if path.suffix not in _SUFFIXES and not (path / _SAVED_MODEL).is_file():
+        raise UsageError(
+            f"{words} is no model",
+            hint=f"Give a file with the ending {', '.join(_SUFFIXES)}, or a SavedModel's folder",
+        )
+    return own_name(path.name), path.resolve()
+
+
+def _choices(wanted: Wanted, places: Places) -> tuple[Choice, ...]:
+    """The wheels, the baseline first: by default stock, and the tuned one where there is one."""
+    if wanted.wheels:
+        return installs.choose(_specs(wanted.wheels.split(",")), wanted.candidate, places)
+    both = _specs((lineup.STOCK, lineup.TUNED))
+    try:
+        return installs.choose(both, wanted.candidate, places)
+    except (WheelError, HostError) as error:
+        if wanted.candidate:
+            raise
+        talk.note(f"no tuned wheel is tried: {error.message}")
+        return installs.choose(both[:1], "", places)
+
+
+def _specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:
+    specs = tuple(lineup.parse_arm(words) for words in wheels)
+    if any(spec.settings for spec in specs):
+        raise UsageError("--wheels takes wheels only", hint="Settings are what tune finds")
+    names = [spec.name for spec in specs]
+    if len({*names}) < len(names):
+        raise UsageError(f"two wheels have one name ({', '.join(names)})", hint="Write NAME=WHEEL")
+    return specs
+
+
+def _not_installed(choice: Choice) -> Arm:
+    return Arm(name=choice.spec.name, python=Path(), label=choice.source.title)
+
+
+def _levers(wanted: Wanted) -> tuple[str, ...]:
+    """In the order of KINDS. Raises UsageError."""
+    if not wanted.levers:
+        return tuple(each for each in KINDS if each != BF16 or wanted.allow_bf16)
+    words = {word.strip() for word in wanted.levers.split(",")}
+    for word in sorted(words - {*KINDS}):
+        raise UsageError(f"nothing called {word!r} is searched", hint=suggestion(word, KINDS))
+    if BF16 in words and not wanted.allow_bf16:
+        raise UsageError(f"{BF16} changes results", hint="Allow it: --allow-bf16")
+    return tuple(each for each in KINDS if each in words or (each == BF16 and wanted.allow_bf16))
+
+
+def _folder(words: str, asked: Asked, places: Places) -> Path:
+    """The asked one, or that of the last run that asked the same and was stopped, or a new one."""
+    if words:
+        return Path(words)
+    stopped = hunt.unfinished(asked, tuple(places.reports.glob(f"{KIND}-*")))
+    if stopped is not None:
+        talk.say(f"going on with the run that was stopped: {stopped}")
+        return stopped
+    return places.new_report(KIND)
+
+
+def _number(words: str, option: str, most: int = 2**31) -> int:
+    if not words.strip().isdecimal() or not 0 < int(words) <= most:
+        raise UsageError(f"{option} {words} is not a whole number from 1 to {most}")
+    return int(words)

@@ -1,0 +1,252 @@
+"""The search: every change alone, the better half again, combined, and the best confirmed.
+
+Each stage is a comparison as `invoke compare` makes it, in a folder of its own, so a run that was
+stopped goes on in the stage where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbench.arms.arm import Arm
+from tfbench.arms.levers import Pairs
+from tfbench.inside.workloads import PROGRAM
+from tfbench.measuring import comparison as comparisons
+from tfbench.measuring.comparison import COMPARISON, make_setting
+from tfbench.measuring.host import Host
+from tfbench.measuring.results import Cell, Comparison
+from tfbench.measuring.results import load as load_comparison
+from tfbench.measuring.schedule import Effort
+from tfbench.tuning import search
+from tfbench.tuning.changes import (
+    KINDS,
+    WHEEL,
+    Change,
+    Setup,
+    advice,
+    arm_of,
+    settings,
+    variables,
+)
+from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
+from tfbench.tuning.trial import try_out
+from tfbuild import records, talk
+from tfbuild.errors import RecordError, UsageError, WorkerError
+
+ASKED, TRIAL, RESULT = "asked.json", "trial.json", "tune.json"
+SHARES = {Stage.SCREEN: 0.35, Stage.AGAIN: 0.15, Stage.COMBINE: 0.15, Stage.CONFIRM: 0.35}
+"""Of the budget. The fewest launches that give an interval are measured in any case."""
+_SEARCH = Effort(looks=(3, 6, 10), precision=0.015)
+_CONFIRM = Effort(looks=(6, 10, 20), blocks=3, precision=0.007)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What decides a run. `wheels` are the installed ones by their text, the baseline first;
+    `program` is the path of the user's file, empty for one of the six workloads."""
+
+    schema: int = SCHEMA
+    host: Host
+    workload: str
+    program: str = ""
+    program_sha256: str = ""
+    wheels: tuple[tuple[str, Arm], ...]
+    vcpus: int
+    budget_s: float
+    seed: int
+    levers: tuple[str, ...] = KINDS
+    """Those of KINDS that may be changed."""
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return self.host.affinity[: self.vcpus]
+
+    @property
+    def title(self) -> str:
+        return self.program or self.workload
+
+    @property
+    def own(self) -> Pairs:
+        """What names the user's file to a worker."""
+        return ((PROGRAM, self.program),) if self.program else ()
+
+    def arm(self, setup: Setup) -> Arm:
+        return arm_of(setup, dict(self.wheels), self.own)
+
+
+def tune(asked: Asked, out: Path) -> Tuning:
+    """Measure until the budget is spent; the result is in `out`, too. Raises UsageError for a file
+    that cannot be trained and an `out` with another run, WorkerError when the baseline fails."""
+    need_same(asked, out)
+    records.save(out / ASKED, asked)
+    hunt = Hunt(asked=asked, out=out, trial=_trial(asked, out))
+    best = hunt.search()
+    tuning = hunt.result(best)
+    records.save(out / RESULT, tuning)
+    return tuning
+
+
+def need_same(asked: Asked, out: Path) -> None:
+    """Raises UsageError when `out` holds another run, or what was asked already has its answer."""
+    if not (out / ASKED).exists():
+        return
+    differing = records.differences(records.load(out / ASKED, schema=SCHEMA), asked)
+    if differing:
+        raise UsageError(
+            f"{out} holds another run, which differs in {'; '.join(differing[:3])}",
+            hint="Give another --out",
+        )
+    if (out / RESULT).exists():
+        raise UsageError(f"{out} holds a finished tuning", hint="Give another --out")
+
+
+def unfinished(asked: Asked, folders: Sequence[Path]) -> Path | None:
+    """The last by name of the folders whose run asked the same and was stopped."""
+    for folder in sorted(folders, reverse=True):
+        with contextlib.suppress(RecordError, UsageError):
+            if (folder / ASKED).exists():
+                need_same(asked, folder)
+                return folder
+    return None
+
+
+def candidates(asked: Asked, trial: Trial | None) -> tuple[Setup, ...]:
+    """Every single change; without a trial all that may be tried."""
+    wheels = [Change(lever=WHEEL, value=text) for text, _ in asked.wheels[1:]]
+    own = settings(asked.vcpus, onednn=trial.onednn if trial else None)
+    every = (*wheels, *own, *advice(trial.step_s if trial else None))
+    return tuple((each,) for each in every if each.lever in asked.levers)
+
+
+def _trial(asked: Asked, out: Path) -> Trial:
+    """As the file has it where a stopped run left one: the stages depend on it."""
+    path = out / TRIAL
+    if path.exists():
+        fields = records.load(path, schema=SCHEMA)
+        return records.read(Trial, fields["trial"])
+    with talk.step(f"try {asked.title}"):
+        arm = asked.arm(())
+        found = try_out(arm, asked.workload, asked.cpus, asked.seed, out / "logs")
+    records.save(path, {"schema": SCHEMA, "trial": found})
+    talk.note(f"{1000 * found.step_s:.2f} ms a step, batches of {found.batch}")
+    return found
+
+
+@dataclass(kw_only=True, slots=True)
+class Hunt:
+    """A search under way."""
+
+    asked: Asked
+    out: Path
+    trial: Trial
+    tried: list[Tried] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def search(self) -> Setup:
+        """The best setup, confirmed or not; none when no change was faster."""
+        single = candidates(self.asked, self.trial)
+        left = self._again(self._promising(Stage.SCREEN, search.grouped(single)))
+        hints = [setup for setup in left if setup[0].is_advice]
+        best = self._combined([setup for setup in left if not setup[0].is_advice])
+        self._confirm(best, hints)
+        return best
+
+    def result(self, best: Setup) -> Tuning:
+        asked, confirmed = self.asked, [each for each in self.tried if each.stage is Stage.CONFIRM]
+        won = any(each.is_faster and each.changes == best for each in confirmed)
+        faster = best if won else ()
+        return Tuning(
+            schema=SCHEMA,
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=self.seconds,
+            workload=asked.title,
+            program_sha256=asked.program_sha256,
+            vcpus=asked.cpus,
+            budget_s=asked.budget_s,
+            seed=asked.seed,
+            host=asked.host,
+            baseline=asked.arm(()).label,
+            trial=self.trial,
+            tried=tuple(self.tried),
+            variables=variables(faster),
+            wheel=asked.arm(tuple(each for each in faster if each.lever == WHEEL)).label,
+        )
+
+    def _again(self, left: Sequence[Setup]) -> tuple[Setup, ...]:
+        """Settings are halved until few are left. Advice is not: it does not stand against them."""
+        hints = tuple(setup for setup in left if setup[0].is_advice)
+        rest = tuple(setup for setup in left if not setup[0].is_advice)
+        while len(rest) > search.FINALISTS:
+            rest = self._promising(Stage.AGAIN, [search.halved(rest)])
+        return (*rest, *hints)
+
+    def _combined(self, ranked: Sequence[Setup]) -> Setup:
+        rungs = search.ladder(ranked)
+        if len(rungs) < 2:  # noqa: PLR2004  (nothing to combine)
+            return rungs[0] if rungs else ()
+        (cell,) = self._measure(Stage.COMBINE, [rungs])
+        return search.chosen(cell, {self.asked.arm(setup).name: setup for setup in rungs})
+
+    def _confirm(self, best: Setup, hints: Sequence[Setup]) -> None:
+        """In launches that chose nothing: the best, and the advice on top of it."""
+        setups = ([best] if best else []) + [(*best, *hint) for hint in hints]
+        if setups:
+            self._measure(Stage.CONFIRM, [setups])
+
+    def _promising(self, stage: Stage, groups: Sequence[Sequence[Setup]]) -> tuple[Setup, ...]:
+        names = {self.asked.arm(setup).name: setup for group in groups for setup in group}
+        cells = self._measure(stage, groups)
+        return tuple(names[each.arm] for each in search.promising(cells))
+
+    def _measure(self, stage: Stage, groups: Sequence[Sequence[Setup]]) -> list[Cell]:
+        """A comparison for each group, beside the baseline and its twin."""
+        cells = []
+        for number, group in enumerate(groups, start=1):
+            part = f" {number} of {len(groups)}" if len(groups) > 1 else ""
+            arms = {self.asked.arm(setup).name: setup for setup in group}
+            with talk.step(f"{stage}{part}: {', '.join(arms)}"):
+                found = self._compared(stage, group, len(groups))
+            self.seconds += found.seconds
+            (cell,) = found.cells
+            _need_baseline(cell, found.baseline)
+            self.tried += outcomes(stage, cell, arms)
+            cells.append(cell)
+        return cells
+
+    def _compared(self, stage: Stage, group: Sequence[Setup], groups: int) -> Comparison:
+        asked = self.asked
+        effort = _CONFIRM if stage is Stage.CONFIRM else _SEARCH
+        setting = make_setting(
+            [asked.arm(()), *map(asked.arm, group)],
+            [asked.workload],
+            [asked.vcpus],
+            effort=_within(effort, SHARES[stage] * asked.budget_s / groups),
+            threshold=0.0,
+            seed=asked.seed,
+        )
+        return _once(setting, self.out / "stages" / records.key_of(setting)[:12])
+
+
+def _within(effort: Effort, budget_s: float) -> Effort:
+    return dataclasses.replace(effort, budget_s=budget_s)
+
+
+def _once(setting: comparisons.Setting, folder: Path) -> Comparison:
+    """The finished comparison that a stopped run left there, or a new one."""
+    if (folder / COMPARISON).exists():
+        found = load_comparison(folder / COMPARISON)
+        if found.complete:
+            return found
+    with talk.counting("launches", 1) as count:
+        return comparisons.compare(setting, folder, count.advance)
+
+
+def _need_baseline(cell: Cell, baseline: str) -> None:
+    failed = [each for each in cell.failures if each.arm.removesuffix(" again") == baseline]
+    if failed:
+        raise WorkerError(failed[0].reason, hint="Without the baseline there is no answer")

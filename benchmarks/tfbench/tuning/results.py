@@ -1,0 +1,142 @@
+"""What tuning found, as records, and the file that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tfbench.arms.levers import Pairs
+from tfbench.measuring.host import Host
+from tfbench.measuring.results import Cell
+from tfbench.measuring.statistics import Interval, Verdict
+from tfbench.tuning.changes import Change, Setup
+from tfbuild.errors import RecordError
+from tfbuild.records import load as load_fields
+from tfbuild.records import read
+
+SCHEMA = 1
+
+
+class Stage(StrEnum):
+    """In the order in which they are measured."""
+
+    SCREEN = "screen"
+    AGAIN = "again"
+    COMBINE = "combine"
+    CONFIRM = "confirm"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """The workload's first steps on the baseline."""
+
+    batch: int
+    parameters: int
+    step_s: float
+    """Of the fastest of a few steps."""
+    onednn: bool
+    """Whether oneDNN's operations are on by default here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """One arm in one stage. `speedup` is None where it was not timed, and `reason` says why."""
+
+    stage: Stage
+    arm: str
+    changes: tuple[Change, ...]
+    speedup: Interval | None
+    noise: Interval | None
+    """The baseline against itself in the same blocks."""
+    verdict: Verdict | None
+    losses: float | None
+    """The largest relative difference of the first losses from the baseline's."""
+    predictions: float | None
+    """The largest difference of the predictions after them."""
+    tolerance: float
+    reason: str = ""
+
+    @property
+    def is_faster(self) -> bool:
+        return self.verdict is Verdict.FASTER and not self.reason
+
+    @property
+    def is_advice(self) -> bool:
+        return any(change.is_advice for change in self.changes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """`workload` is its name, or the path of the user's file with its `program_sha256`.
+
+    `tried` is in the order of the stages. The verdicts of the search choose what is confirmed; only
+    those of the confirmation are answers.
+    """
+
+    schema: int
+    made: str
+    seconds: float
+    """Of measuring, in all runs that it took."""
+    workload: str
+    program_sha256: str
+    vcpus: tuple[int, ...]
+    budget_s: float
+    seed: int
+    host: Host
+    baseline: str
+    """The wheel that all is relative to."""
+    trial: Trial
+    tried: tuple[Tried, ...]
+    variables: Pairs
+    """The environment variables of the best setup; none where nothing was faster."""
+    wheel: str
+    """The wheel of the best setup."""
+
+    @property
+    def confirmed(self) -> tuple[Tried, ...]:
+        return tuple(each for each in self.tried if each.stage is Stage.CONFIRM)
+
+    @property
+    def best(self) -> Tried | None:
+        """The settings that are faster beyond noise."""
+        own = (each for each in self.confirmed if each.is_faster and not each.is_advice)
+        return next(own, None)
+
+
+def outcomes(stage: Stage, cell: Cell, changes: Mapping[str, Setup]) -> tuple[Tried, ...]:
+    """What a cell says of its arms; `changes` are theirs, by arm."""
+    speedups = {each.arm: each for each in cell.speedups}
+    agreements = {each.arm: each for each in cell.agreements}
+    failures = {each.arm: each.reason.strip().splitlines()[0] for each in cell.failures}
+    found = []
+    for arm, own in changes.items():
+        speedup, agreement = speedups.get(arm), agreements.get(arm)
+        reason = failures.get(arm, "")
+        if not reason and agreement is not None and not agreement.agrees:
+            reason = "computes something else"
+        found.append(
+            Tried(
+                stage=stage,
+                arm=arm,
+                changes=own,
+                speedup=speedup.interval if speedup else None,
+                noise=cell.noise,
+                verdict=speedup.verdict if speedup else None,
+                losses=agreement.losses if agreement else None,
+                predictions=agreement.predictions if agreement else None,
+                tolerance=agreement.tolerance if agreement else 0.0,
+                reason=reason or ("" if speedup else "not timed"),
+            )
+        )
+    return tuple(found)
+
+
+def load(path: Path) -> Tuning:
+    """Raises RecordError for a missing, torn or foreign file."""
+    fields = load_fields(path, schema=SCHEMA)
+    try:
+        return read(Tuning, fields)
+    except (TypeError, ValueError, KeyError) as error:
+        raise RecordError(f"{path} is not the result of a tuning ({error})") from error

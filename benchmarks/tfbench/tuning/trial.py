@@ -1,0 +1,52 @@
+"""The workload before anything is measured: does it train, does it do so twice, and how fast."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tfbench.arms.arm import Arm, environment, twin_of
+from tfbench.inside.workloads import PROGRAM
+from tfbench.measuring.agreement import relative
+from tfbench.measuring.sessions import LOAD_LIMIT_S, session
+from tfbench.tuning.results import Trial
+from tfbuild.errors import UsageError
+
+
+def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path) -> Trial:
+    """Two workers, one after the other. Raises UsageError for a file that cannot be trained, or
+    that does not give the same data and parameters twice; WorkerError for a worker that fails."""
+    first, second = (_tried(each, workload, vcpus, seed, logs) for each in (arm, twin_of(arm)))
+    if first["inputs_sha256"] != second["inputs_sha256"]:
+        raise UsageError(
+            f"{workload} gives other data, or another model, each time it is read",
+            hint="Give every random generator in it a fixed seed",
+        )
+    apart = relative(first["losses"], second["losses"])
+    if apart is None:
+        raise UsageError(f"{workload} has a loss that is no number within its first steps")
+    if apart > arm.tolerance:
+        raise UsageError(
+            f"{workload} does not compute the same twice: first losses apart by {apart:.2g}",
+            hint="Let its parameters and dropout follow TensorFlow's global seed",
+        )
+    return Trial(
+        batch=first["batch"],
+        parameters=first["parameters"],
+        step_s=min(first["step_s"], second["step_s"]),
+        onednn=first["onednn"],
+    )
+
+
+def _tried(
+    arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path
+) -> dict[str, Any]:
+    home = logs / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    env = environment(arm, vcpus=len(vcpus), home=home, padding=0, inherited=os.environ)
+    with session(arm, env, logs / f"{arm.name}.log") as opened:
+        answer = opened.request("try", LOAD_LIMIT_S, workload=workload, seed=seed, vcpus=vcpus)
+    if answer["problem"]:
+        raise UsageError(f"{dict(arm.env)[PROGRAM]}: {answer['problem']}")
+    return answer

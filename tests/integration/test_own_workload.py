@@ -1,0 +1,199 @@
+"""Users' files in a real worker: what trains, what does not and how that is told, and advice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfbench.arms.arm import Arm, environment
+from tfbench.inside.worker import JIT, TOGETHER
+from tfbench.inside.workloads import PROGRAM, own_name
+from tfbench.measuring.sessions import Session, session
+from tfbench.tuning.trial import try_out
+from tfbuild.errors import UsageError
+from tfbuild.run import run
+
+pytestmark = pytest.mark.toolchain
+
+LIMIT_S = 300.0
+HEAD = """
+import numpy as np
+import tensorflow as tf
+layers = tf.keras.layers
+"""
+MODEL = """
+def build():
+    model = tf.keras.Sequential(
+        [tf.keras.Input((8,)), layers.Dense(16, "tanh"), layers.Dropout(0.2), layers.Dense(3)]
+    )
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    return model
+"""
+DATA = """
+def data():
+    draw = np.random.default_rng(1)
+    return draw.standard_normal((70, {width})).astype("float32"), draw.integers(0, 3, 70)
+"""
+DATASET = """
+def data():
+    rows = tf.data.Dataset.from_tensor_slices((tf.random.normal((100, 8)), tf.zeros(100, tf.int32)))
+    return rows.shuffle(100).batch(16)
+"""
+TEXTS = """
+def build():
+    words = layers.TextVectorization(max_tokens=20, output_sequence_length=5)
+    words.adapt(["a b c", "c d"])
+    model = tf.keras.Sequential([words, layers.Embedding(20, 4), layers.Flatten(), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+def data():
+    return np.array([["a b"], ["c d e"]], object), [0.0, 1.0]
+"""
+TWO_INPUTS = """
+def build():
+    one, two = tf.keras.Input((4,)), tf.keras.Input((6,), dtype="int32")
+    both = layers.Concatenate()([one, layers.Flatten()(layers.Embedding(9, 2)(two))])
+    model = tf.keras.Model([one, two], layers.Dense(2, "softmax")(both))
+    model.compile("adam", "categorical_crossentropy")
+    return model
+"""
+
+
+def arm(python: Path, file: Path, **env: str) -> Arm:
+    own = ((PROGRAM, str(file)), *env.items())
+    return Arm(name="stock", python=python, label="stock", env=own)
+
+
+@contextlib.contextmanager
+def opened(one: Arm, folder: Path) -> Iterator[Session]:
+    env = environment(one, vcpus=1, home=folder, padding=0, inherited=os.environ)
+    with session(one, env, folder / "worker.log") as started:
+        yield started
+
+
+def cpus() -> tuple[int, ...]:
+    return (min(os.sched_getaffinity(0)),)
+
+
+def tried(python: Path, file: Path, folder: Path, **env: str) -> dict[str, Any]:
+    with opened(arm(python, file, **env), folder) as one:
+        return one.request("try", LIMIT_S, workload=own_name(file.name), seed=1, vcpus=cpus())
+
+
+def written(folder: Path, content: str) -> Path:
+    path = folder / "model.py"
+    path.write_text(HEAD + textwrap.dedent(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "batch"),
+    [
+        (MODEL, 32),
+        (MODEL + DATA.format(width=8), 32),
+        (MODEL + DATASET, 16),
+        (TEXTS, 2),
+        (TWO_INPUTS, 32),
+    ],
+    ids=["made up", "arrays", "dataset", "texts", "two inputs"],
+)
+def test_a_users_model_trains(stock_python: Path, content: str, batch: int, tmp_path: Path) -> None:
+    found = tried(stock_python, written(tmp_path, content), tmp_path)
+    assert found["problem"] == ""
+    assert found["batch"] == batch
+    assert found["step_s"] > 0
+    assert None not in found["losses"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (MODEL.replace('model.compile("adam", loss)', "pass"), "the model is not compiled"),
+        (MODEL.replace(", loss)", ")"), "the model has no loss"),
+        (MODEL + DATA.format(width=9), "expected shape=(None, 8), found shape=(32, 9)"),
+        (MODEL + "def data():\n    return np.zeros((3, 8)), np.zeros(4)", "different lengths"),
+        (
+            MODEL.replace("(8,)", "(None,)").replace(
+                "layers.Dense(16", "layers.Reshape((8,)), layers.Dense(16"
+            ),
+            "has the open shape",
+        ),
+    ],
+)
+def test_what_cannot_train_is_told_in_one_line(
+    stock_python: Path, content: str, words: str, tmp_path: Path
+) -> None:
+    found = tried(stock_python, written(tmp_path, content), tmp_path)
+    assert words in found["problem"]
+    assert "\n" not in found["problem"]
+
+
+SAVE = """
+import sys
+import tensorflow as tf
+sys.path.insert(0, sys.argv[1])
+import model as user
+made = user.build()
+made.save(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("name", ["own.keras", "own.h5", "saved"])
+def test_a_saved_model_trains(stock_python: Path, name: str, tmp_path: Path) -> None:
+    written(tmp_path, MODEL)
+    path = tmp_path / name
+    run([str(stock_python), "-c", SAVE, str(tmp_path), str(path)], timeout_s=LIMIT_S)
+    found = tried(stock_python, path, tmp_path)
+    assert found["problem"] == ""
+    assert found["parameters"] == 8 * 16 + 16 + 16 * 3 + 3
+
+
+def test_advice_computes_the_same(stock_python: Path, tmp_path: Path) -> None:
+    file = written(tmp_path, MODEL.replace("layers.Dropout(0.2), ", ""))
+    plain, together, compiled = (
+        tried(stock_python, file, tmp_path, **env) for env in ({}, {TOGETHER: "4"}, {JIT: "True"})
+    )
+    assert together["losses"] == plain["losses"]
+    assert together["predictions"] == plain["predictions"]
+    assert compiled["losses"] == pytest.approx(plain["losses"], rel=1e-4)
+
+
+def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: Path) -> None:
+    """The optimizer counts its steps: 10 asked in calls of 4, 4, 1 and 1."""
+    file = written(tmp_path, MODEL + "\nmade = []\n")
+    file.write_text(
+        file.read_text().replace("    return model", "    made.append(model)\n    return model")
+        + "\nimport atexit\n"
+        + f"atexit.register(lambda: open({str(tmp_path / 'steps')!r}, 'w')"
+        + ".write(str(int(made[0].optimizer.iterations))))\n"
+    )
+    with opened(arm(stock_python, file, **{TOGETHER: "4"}), tmp_path) as one:
+        one.ask_load(own_name(file.name), 1, cpus())
+        one.loaded(cpus())
+        one.sample("train", 10)
+        one.request("quit", LIMIT_S)
+        one._process.wait(60)
+    assert (tmp_path / "steps").read_text() == "10"
+
+
+def test_data_that_change_each_time_are_refused(stock_python: Path, tmp_path: Path) -> None:
+    file = written(
+        tmp_path, MODEL + DATA.format(width=8).replace("default_rng(1)", "default_rng()")
+    )
+    with pytest.raises(UsageError, match="gives other data, or another model, each time"):
+        try_out(arm(stock_python, file), own_name(file.name), cpus(), 1, tmp_path)
+
+
+def test_the_trial_of_a_good_file_says_what_it_is(stock_python: Path, tmp_path: Path) -> None:
+    file = written(tmp_path, MODEL + DATA.format(width=8))
+    found = try_out(arm(stock_python, file), own_name(file.name), cpus(), 1, tmp_path)
+    assert (found.batch, found.parameters) == (32, 195)
+    off = arm(stock_python, file, TF_ENABLE_ONEDNN_OPTS="0")
+    assert not try_out(off, own_name(file.name), cpus(), 1, tmp_path).onednn

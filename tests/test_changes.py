@@ -1,0 +1,124 @@
+"""What may be changed, and the arm that a set of changes makes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.measured import STOCK, TUNED
+
+from tfbench.arms import levers
+from tfbench.arms.levers import BFLOAT16_TOLERANCE, LEVERS
+from tfbench.inside.worker import JIT, TOGETHER
+from tfbench.tuning.changes import (
+    BATCHES,
+    COMPILED,
+    COMPILED_TOLERANCE,
+    KINDS,
+    SCRIPT,
+    STEPS,
+    WHEEL,
+    Change,
+    Setup,
+    advice,
+    arm_of,
+    settings,
+    variables,
+)
+
+PLAIN = dataclasses.replace(TUNED, env=())
+WHEELS = {"stock": STOCK, "tuned": PLAIN}
+OWN = (("TENSORWRIGHT_PROGRAM", "/home/me/model.py"),)
+
+
+def setup(*words: str) -> Setup:
+    return tuple(
+        Change(lever=left, value=right) for left, _, right in (w.partition("=") for w in words)
+    )
+
+
+def names(vcpus: int, *, onednn: bool | None = True) -> list[str]:
+    return [str(each) for each in settings(vcpus, onednn=onednn)]
+
+
+def test_every_kind_is_a_lever_a_wheel_or_advice() -> None:
+    assert {*KINDS} == {"wheel", *SCRIPT} | ({*LEVERS} - {"contraction", "isa"})
+
+
+def test_a_default_is_not_tried() -> None:
+    assert "onednn=on" not in names(2, onednn=True)
+    assert "onednn=off" not in names(2, onednn=False)
+    assert {"onednn=on", "onednn=off"} <= {*names(2, onednn=None)}
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "intra", "inter"),
+    [(1, [], []), (2, ["1"], ["1"]), (3, ["1"], ["1"]), (8, ["1", "4"], ["1"])],
+)
+def test_fewer_threads_are_tried_where_there_are_fewer(
+    vcpus: int, intra: list[str], inter: list[str]
+) -> None:
+    found = list(settings(vcpus, onednn=True))
+    assert [each.value for each in found if each.lever == "intra"] == intra
+    assert [each.value for each in found if each.lever == "inter"] == inter
+
+
+def test_an_allocator_that_is_not_here_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levers, "malloc_among", lambda *_: None)
+    assert not [each for each in names(2) if each.startswith("malloc")]
+    monkeypatch.setattr(levers, "malloc_among", lambda *_: Path("/lib/malloc.so"))
+    assert len([each for each in names(2) if each.startswith("malloc")]) == len(levers.MALLOCS)
+
+
+def test_many_batches_in_one_execution_are_tried_where_a_sample_holds_them() -> None:
+    assert [each.lever for each in advice(0.001)] == [STEPS, COMPILED]
+    assert [each.lever for each in advice(0.1)] == [COMPILED]
+    assert [each.lever for each in advice(None)] == [STEPS, COMPILED]
+
+
+def test_no_change_is_the_baseline() -> None:
+    found = arm_of((), WHEELS, ())
+    assert found == dataclasses.replace(STOCK, label=STOCK.label)
+
+
+def test_changes_are_put_together_in_one_arm() -> None:
+    found = arm_of(setup("wheel=tuned", "intra=1", "onednn=off"), WHEELS, OWN)
+    assert found.name == "tuned+intra=1+onednn=off"
+    assert found.python == TUNED.python
+    assert found.tuned
+    assert found.label == f"{TUNED.label} intra=1 onednn=off"
+    assert dict(found.env) == {
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "TF_DISABLE_MKL": "1",
+        **dict(OWN),
+    }
+
+
+def test_advice_reaches_the_worker_and_no_environment_of_the_users() -> None:
+    advised = setup("inter=1", f"{STEPS}={BATCHES}", f"{COMPILED}=True")
+    found = dict(arm_of(advised, WHEELS, ()).env)
+    assert (found[TOGETHER], found[JIT]) == (str(BATCHES), "True")
+    assert variables(advised) == (("TF_NUM_INTEROP_THREADS", "1"),)
+
+
+@pytest.mark.parametrize(
+    ("words", "tolerance"),
+    [
+        (["intra=1"], STOCK.tolerance),
+        (["bf16=on"], BFLOAT16_TOLERANCE),
+        ([f"{COMPILED}=True"], COMPILED_TOLERANCE),
+        (["bf16=on", f"{COMPILED}=True"], COMPILED_TOLERANCE),
+    ],
+)
+def test_an_arm_has_the_widest_tolerance_that_its_changes_need(
+    words: list[str], tolerance: float
+) -> None:
+    assert arm_of(setup(*words), WHEELS, ()).tolerance == tolerance
+
+
+def test_a_wheel_is_told_by_its_name(tmp_path: Path) -> None:
+    other = dataclasses.replace(PLAIN, name="old", python=tmp_path / "bin/python")
+    assert arm_of(setup(f"{WHEEL}=old"), WHEELS | {"old": other}, ()).name == "old"

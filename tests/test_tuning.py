@@ -1,0 +1,272 @@
+"""What is asked of tuning, and how its answer reads; no worker starts here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.measured import HOST, STOCK, TUNED
+from tests.test_search import cell, interval, setup
+
+from tfbench.measuring.results import Failure
+from tfbench.measuring.statistics import Verdict
+from tfbench.tuning import command, hunt, text
+from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
+from tfbench.tuning.command import Wanted, digest
+from tfbench.tuning.hunt import ASKED, RESULT, Asked, candidates, need_same, unfinished
+from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, load, outcomes
+from tfbuild import records
+from tfbuild.errors import RecordError, UsageError
+from tfbuild.settings import Places
+
+TRIAL = Trial(batch=128, parameters=102_585, step_s=0.002, onednn=True)
+HINT = f"{SCRIPT[0]}=8"
+
+
+def asked(**changed: Any) -> Asked:  # noqa: ANN401
+    whole: dict[str, Any] = {
+        "host": HOST,
+        "workload": "lstm_text",
+        "wheels": (("stock", STOCK), ("tuned", dataclasses.replace(TUNED, env=()))),
+        "vcpus": 2,
+        "budget_s": 60.0,
+        "seed": 1,
+    }
+    return Asked(**whole | changed)
+
+
+def tried(stage: Stage, own: Setup, value: float, verdict: Verdict, **changed: Any) -> Tried:  # noqa: ANN401
+    whole: dict[str, Any] = {
+        "stage": stage,
+        "arm": "+".join(map(str, own)),
+        "changes": own,
+        "speedup": interval(value),
+        "noise": interval(1.0),
+        "verdict": verdict,
+        "losses": 2e-7,
+        "predictions": 0.0,
+        "tolerance": 1e-3,
+    }
+    return Tried(**whole | changed)
+
+
+BEST = setup("intra=1", "malloc=jemalloc")
+WON = (
+    tried(Stage.SCREEN, setup("intra=1"), 1.3, Verdict.FASTER),
+    tried(Stage.CONFIRM, BEST, 1.15, Verdict.FASTER),
+    tried(Stage.CONFIRM, (*BEST, *setup(HINT)), 1.2, Verdict.FASTER),
+)
+
+
+def tuning(*found: Tried, **changed: Any) -> Tuning:  # noqa: ANN401
+    whole: dict[str, Any] = {
+        "schema": SCHEMA,
+        "made": "2026-01-02T03:04:05+00:00",
+        "seconds": 600.0,
+        "workload": "lstm_text",
+        "program_sha256": "",
+        "vcpus": (0, 1),
+        "budget_s": 60.0,
+        "seed": 1,
+        "host": HOST,
+        "baseline": STOCK.label,
+        "trial": TRIAL,
+        "tried": found,
+        "variables": (),
+        "wheel": STOCK.label,
+    }
+    return Tuning(**whole | changed)
+
+
+# --- what is asked --------------------------------------------------------------------------------
+
+
+def test_wheels_settings_and_advice_are_tried_alone() -> None:
+    found = candidates(asked(), TRIAL)
+    assert all(len(each) == 1 for each in found)
+    levers = [each.lever for (each,) in found]
+    assert levers[0] == "wheel"
+    assert [str(each) for (each,) in found if each.lever == "onednn"] == ["onednn=off"]
+    assert {*levers} <= {*KINDS}
+
+
+def test_only_the_levers_that_were_asked_for_are_tried() -> None:
+    found = candidates(asked(levers=("intra", SCRIPT[0])), TRIAL)
+    assert [str(each) for (each,) in found] == ["intra=1", HINT]
+
+
+def test_a_run_goes_on_only_in_an_equal_one(tmp_path: Path) -> None:
+    first, other = tmp_path / "tune-1", tmp_path / "tune-2"
+    for folder, one in ((first, asked()), (other, asked(program_sha256="changed"))):
+        records.save(folder / ASKED, one)
+    assert unfinished(asked(), [first, other, tmp_path / "tune-3"]) == first
+    with pytest.raises(UsageError, match="differs in program_sha256"):
+        need_same(asked(), other)
+    records.save(first / RESULT, tuning())
+    assert unfinished(asked(), [first, other]) is None
+    with pytest.raises(UsageError, match="holds a finished tuning"):
+        need_same(asked(), first)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("lstm_txt", "Did you mean lstm_text"),
+        ("nothing-like-it", "There are mnist_mlp, "),
+        ("missing.py", "there is no file missing.py"),
+        ("folder/model", "there is no file folder/model"),
+        (".", "is no model"),
+    ],
+)
+def test_what_is_no_workload_is_refused(
+    words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        command.read(Wanted(workload=words, wheels="stock"), here(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("budget", "0", "--budget 0 is not a whole number"),
+        ("vcpus", "9999", "9999 vCPUs cannot be measured here"),
+        ("seed", "one", "--seed one"),
+        ("levers", "intra,onedn", "Did you mean onednn"),
+        ("levers", BF16, "--allow-bf16"),
+        ("wheels", "stock:intra=1", "--wheels takes wheels only"),
+        ("wheels", "stock,stock", "two wheels have one name"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(
+    option: str, value: str, message: str, tmp_path: Path
+) -> None:
+    plain: dict[str, Any] = {"workload": "lstm_text", "wheels": "stock"}
+    wanted = Wanted(**plain | {option: value})
+    with pytest.raises(UsageError, match=message):
+        command.read(wanted, here(tmp_path))
+
+
+def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
+    plain = Wanted(workload="lstm_text", wheels="stock")
+    assert BF16 not in command.read(plain, here(tmp_path)).levers
+    allowed = dataclasses.replace(plain, allow_bf16=True)
+    assert command.read(allowed, here(tmp_path)).levers == KINDS
+
+
+def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    for path in (tmp_path / "model.py", tmp_path / "model/saved_model.pb"):
+        path.write_text("one")
+        before = digest(path.parent if path.suffix == ".pb" else path)
+        path.write_text("two")
+        assert digest(path.parent if path.suffix == ".pb" else path) != before
+    found = command.read(Wanted(workload=str(tmp_path / "model"), wheels="stock"), here(tmp_path))
+    assert found.program == tmp_path / "model"
+    assert found.workload == "own:model"
+    own = found.asked([STOCK])
+    assert dict(own.arm(()).env) == {"TENSORWRIGHT_PROGRAM": str(tmp_path / "model")}
+
+
+def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
+    said = command.describe(
+        Wanted(workload="lstm_text", wheels="stock", levers="onednn,jit_compile", vcpus="1")
+    )
+    assert "onednn=on, onednn=off, jit_compile=True" in said
+    assert "tensorflow-cpu==" in said
+    assert "20 min" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def here(folder: Path) -> Places:
+    return Places(root=folder, cache=folder / "cache", pool=folder / "wheels")
+
+
+def test_the_budget_is_shared_out_whole() -> None:
+    assert sum(hunt.SHARES.values()) == pytest.approx(1)
+    assert {*hunt.SHARES} == {*Stage}
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+def test_a_cell_says_of_each_arm_how_it_went() -> None:
+    own = {"fast": setup("intra=1"), "wrong": setup("bf16=on"), "dead": setup("onednn=off")}
+    found = dataclasses.replace(
+        cell({"fast": 1.2, "wrong": 1.5}, wrong=("wrong",)),
+        failures=(Failure(arm="dead", reason="the worker was ended by SIGKILL\nand more"),),
+    )
+    rows = {each.arm: each for each in outcomes(Stage.SCREEN, found, own)}
+    assert rows["fast"].is_faster
+    assert rows["fast"].reason == ""
+    assert rows["wrong"].reason == "computes something else"
+    assert not rows["wrong"].is_faster
+    assert rows["dead"].reason == "the worker was ended by SIGKILL"
+    assert rows["dead"].speedup is None
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = tuning(*WON, variables=(("TF_NUM_INTRAOP_THREADS", "1"),))
+    records.save(tmp_path / RESULT, found)
+    assert load(tmp_path / RESULT) == found
+    (tmp_path / RESULT).write_text(json.dumps({"schema": SCHEMA, "tried": 3}))
+    with pytest.raises(RecordError, match="not the result of a tuning"):
+        load(tmp_path / RESULT)
+
+
+def test_the_gain_is_that_of_the_confirmation() -> None:
+    found = tuning(*WON)
+    assert found.best == WON[1]
+    said = "\n".join(text.lines(found))
+    assert "Best: intra=1, malloc=jemalloc: 1.150x" in said
+    assert "compile(steps_per_execution=8) beside intra=1, malloc=jemalloc: 1.200x" in said
+    assert "1.300x" not in said
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ((WON[0],), "No setting is faster beyond noise. Keep the defaults."),
+        ((tried(Stage.CONFIRM, BEST, 1.001, Verdict.WITHIN_NOISE),), "beyond noise: intra=1"),
+        ((tried(Stage.CONFIRM, BEST, 1.2, Verdict.INCONCLUSIVE),), "Measure longer"),
+        ((tried(Stage.CONFIRM, setup(HINT), 1.2, Verdict.FASTER),), "No setting is faster"),
+    ],
+)
+def test_without_a_confirmed_gain_nothing_is_exported(found: tuple[Tried, ...], words: str) -> None:
+    result = tuning(*found)
+    assert result.best is None
+    assert words in next(text.lines(result))
+    assert all(line.startswith("# ") for line in text.env_file(result).splitlines())
+
+
+def test_a_shell_takes_the_settings_as_they_are() -> None:
+    wanted = (("TF_NUM_INTRAOP_THREADS", "1"), ("LD_PRELOAD", "/lib/it's here.so"))
+    page = text.env_file(tuning(*WON, variables=wanted, workload="a\n$(false) model.py"))
+    names = " ".join(f'"${name}"' for name, _ in wanted)
+    script = f"{page}\nprintf '%s\\n' {names}"
+    done = subprocess.run(
+        ["/bin/sh", "-eu", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [value for _, value in wanted]
+    assert f"export LD_PRELOAD={shlex.quote(wanted[1][1])}" in page
+
+
+def test_settings_for_fewer_cpus_say_so() -> None:
+    assert "taskset" in text.env_file(tuning(*WON, vcpus=(0,)))
+    assert "taskset" in text.env_file(tuning(*WON, vcpus=(0, 1))) or HOST.vcpus.usable == 2
+
+
+def test_table_and_page_hold_every_arm() -> None:
+    found = tuning(*WON)
+    for shown in (text.table(found, colour=False), text.markdown(found)):
+        assert all(each.stage.value in shown for each in WON)
+        assert "1.300x" in shown
+    assert text.markdown(found).count("\n|") == len(WON) + 2
