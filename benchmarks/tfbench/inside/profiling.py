@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,21 @@ _CONTAINERS = {
     *("Case", "StatelessCase", "IteratorGetNext", "IteratorGetNextSync"),
 }
 _HOST = "/host:CPU"
+_PLAIN, _VERBOSE = 2, 3
+"""Levels of the host tracer. The higher one makes the executor write the shapes of the inputs
+(TfOpDetailsEnabled in tsl/profiler/lib/traceme.h)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Execution:
+    """One execution of an op on the host. `shapes` are dtype and shape of each input as
+    op_kernel.cc writes them, (float[32,512];float[512]), with nothing for a resource; empty without
+    detail."""
+
+    node: str
+    op: str
+    shapes: str
+    seconds: float
 
 
 def profile(
@@ -32,17 +48,9 @@ def profile(
 ) -> dict[str, Any]:
     """Seconds per op type over `steps` steps, and the executions of tuned kernels per op."""
     before = executions(library)
-    with tempfile.TemporaryDirectory() as folder:
-        options = tf.profiler.experimental.ProfilerOptions(
-            host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
-        )
-        tf.profiler.experimental.start(folder, options=options)
-        for _ in range(steps):
-            float(step())
-        tf.profiler.experimental.stop()
-        seconds: dict[str, float] = defaultdict(float)
-        for op, duration_s in traced(Path(folder)):
-            seconds[op] += duration_s
+    seconds: dict[str, float] = defaultdict(float)
+    for each in observed(tf, step, steps, detailed=False):
+        seconds[each.op] += each.seconds
     return {
         "steps": steps,
         "op_s": dict(seconds),
@@ -50,19 +58,55 @@ def profile(
     }
 
 
-def traced(folder: Path) -> Iterator[tuple[str, float]]:
-    """Type and seconds of every op that was executed on the host."""
+def observed(
+    tf: Any,  # noqa: ANN401
+    step: Callable[[], Any],
+    steps: int,
+    *,
+    detailed: bool,
+) -> list[Execution]:
+    """Every op that was executed in `steps` steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = tf.profiler.experimental.ProfilerOptions(
+            host_tracer_level=_VERBOSE if detailed else _PLAIN,
+            python_tracer_level=0,
+            device_tracer_level=0,
+        )
+        tf.profiler.experimental.start(folder, options=options)
+        for _ in range(steps):
+            float(step())
+        tf.profiler.experimental.stop()
+        return list(traced(Path(folder)))
+
+
+def traced(folder: Path) -> Iterator[Execution]:
+    """Every op that was executed on the host, from a profiler's log folder."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: PLC0415
 
     for path in folder.rglob("*.xplane.pb"):
         space = xplane_pb2.XSpace.FromString(path.read_bytes())
         for plane in (plane for plane in space.planes if plane.name == _HOST):
             names = {number: row.name for number, row in plane.event_metadata.items()}
+            stats = {number: row.name for number, row in plane.stat_metadata.items()}
             for line in plane.lines:
                 for event in line.events:
-                    op = op_type(names[event.metadata_id])
+                    name = names[event.metadata_id]
+                    op = op_type(name)
                     if op is not None:
-                        yield op, event.duration_ps / 1e12
+                        yield Execution(
+                            node=name.rpartition(":")[0],
+                            op=op,
+                            shapes=_shapes(event, stats),
+                            seconds=event.duration_ps / 1e12,
+                        )
+
+
+def _shapes(event: Any, stats: dict[int, str]) -> str:  # noqa: ANN401  (an XEvent)
+    """A text of a trace is kept once, among the names of statistics, and referred to."""
+    for stat in event.stats:
+        if stats[stat.metadata_id] == "shape":
+            return stats[stat.ref_value] if stat.ref_value else str(stat.str_value)
+    return ""
 
 
 def op_type(name: str) -> str | None:

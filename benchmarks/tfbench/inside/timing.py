@@ -1,0 +1,210 @@
+"""A process that executes ops one by one, as a program uses them, and says how long they took.
+
+Started as `ARM_PYTHON -P -m tfbench.inside.timing`; it talks as `worker` does:
+
+    {"do": "load", "vcpus": […]}               → what TensorFlow this is
+    {"do": "prepare", "place": …, "copies": n} → {"reason": "", "call_s": …}; a reason if it cannot
+    {"do": "time", "calls": n}                 → {"wall_s": …, "cpu_s": …} of n calls
+    {"do": "quit"}                             → {}
+
+A call executes `copies` copies of the op, one after the other (a chain of control edges), in one
+run of a session: so starting the run, 10 us of CPU here, does not drown an op of five. What is left
+is the executor's own work, 0.3 us per op here, which a program pays as well. All copies read the
+same inputs: what fits into a cache is there, in either arm alike, though not in the program.
+
+Nothing rewrites the graph: Grappler and TensorFlow's older optimizer are off, and the caller sets
+TF_ENABLE_ONEDNN_OPTS=0, so that the kernel is run that the op's name says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO, TypeAlias
+
+from tfbench.inside import worker
+from tfbench.inside.places import OPAQUE, Input, Place, place_of
+
+TensorFlow: TypeAlias = Any
+Answer: TypeAlias = dict[str, Any]
+
+WARM_UP_CALLS = 3
+_DEVICE = "/device:CPU:0"
+_POSITIVE = {"Sqrt", "Rsqrt", "Log", "Log1p", "Pow", "Lgamma", "SqrtGrad", "RsqrtGrad"}
+"""Their inputs are drawn above 0: elsewhere a NaN is not what programs compute."""
+_BY_ROWS = {"Gather", "GatherV2", "ResourceGather", "ResourceScatterAdd", "ResourceScatterSub"}
+"""Their indices count the rows of the first input."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Chain:
+    """Copies of one op in a session of their own."""
+
+    session: Any
+    call: Callable[[], Any]
+
+    def time(self, calls: int) -> Answer:
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(calls):
+            self.call()
+        return {
+            "wall_s": time.perf_counter() - wall,
+            "cpu_s": time.process_time() - cpu,
+        }
+
+
+def load(request: Mapping[str, Any]) -> Answer:
+    """Import TensorFlow on the asked CPUs."""
+    os.sched_setaffinity(0, request["vcpus"])
+    tf = importlib.import_module("tensorflow")
+    tf.compat.v1.disable_eager_execution()
+    return worker.environment(tf)
+
+
+def chain(tf: TensorFlow, place: Place, copies: int) -> Chain:
+    """Raises what TensorFlow raises for an op that cannot be executed so, and ValueError."""
+    graph = tf.Graph()
+    with graph.as_default(), graph.device(_DEVICE):
+        inputs, made = fed(tf, place)
+        tf.import_graph_def(
+            _copies(tf, place, copies),
+            name="",
+            input_map={f"input_{number}:0": tensor for number, tensor in enumerate(inputs)},
+        )
+    options = tf.compat.v1.ConfigProto()
+    options.graph_options.optimizer_options.opt_level = -1
+    options.graph_options.rewrite_options.disable_meta_optimizer = True
+    session = tf.compat.v1.Session(graph=graph, config=options)
+    session.run(made)
+    return Chain(session=session, call=session.make_callable(f"copy_{copies - 1}"))
+
+
+def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
+    """The op's inputs in the current graph, and the ops that give the variables their contents."""
+    import numpy as np  # noqa: PLC0415  (the arm's own)
+
+    # The same numbers in every arm and launch.
+    draw = np.random.default_rng(zlib.crc32(f"{place.op} {place.shapes}".encode()))
+    tensors, made = [], []
+    for number, each in enumerate(place.inputs):
+        if each.dtype == OPAQUE:
+            raise ValueError(f"input {number} cannot be made")
+        content = tf.constant(contents(tf, place, each, draw), tf.as_dtype(each.dtype))
+        if not each.variable:
+            tensors.append(content)
+            continue
+        handle = tf.raw_ops.VarHandleOp(
+            dtype=content.dtype, shape=each.shape, shared_name=f"variable_{number}"
+        )
+        made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=content))
+        tensors.append(handle)
+    return tensors, made
+
+
+def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # noqa: ANN401
+    """What an input holds: its constants, else normal numbers, small integers, or truth values.
+
+    Raises ValueError for other types.
+    """
+    dtype = tf.as_dtype(given.dtype)
+    if given.values is not None:
+        return [*given.values] if given.shape else given.values[0]
+    if dtype.is_bool:
+        return draw.integers(0, 2, given.shape).astype(bool)
+    if dtype.is_integer:
+        return draw.integers(0, _bound(place), given.shape).astype(dtype.as_numpy_dtype)
+    if dtype.is_floating or dtype.is_complex:
+        values = draw.standard_normal(given.shape)
+        values = abs(values) + 0.1 if place.op in _POSITIVE else values
+        return values.astype(dtype.as_numpy_dtype) if given.shape else values
+    raise ValueError(f"nothing of type {given.dtype} can be made")
+
+
+def _bound(place: Place) -> int:
+    """What integers stay below, so that they are in range where they are indices."""
+    shapes = [each.shape for each in place.inputs if each.shape]
+    if place.op in _BY_ROWS and shapes:
+        return max(1, shapes[0][0])
+    return max(1, min((size for shape in shapes for size in shape), default=2))
+
+
+def _copies(tf: TensorFlow, place: Place, copies: int) -> Any:  # noqa: ANN401
+    """The op so many times, each after the one before, with inputs that are mapped in."""
+    text_format = importlib.import_module("google.protobuf.text_format")
+    definition = importlib.import_module("tensorflow.python.framework.op_def_registry").get(
+        place.op
+    )
+    if definition is None:
+        raise ValueError(f"this TensorFlow has no op {place.op}")
+    listed = {row.name for row in definition.attr if row.type == "list(type)"}
+    graph = tf.compat.v1.GraphDef()
+    # The types of the stand-ins are not looked at: each is replaced.
+    for number, each in enumerate(place.inputs):
+        dtype = tf.resource if each.variable else tf.as_dtype(each.dtype)
+        node = graph.node.add(name=f"input_{number}", op="Placeholder")
+        node.attr["dtype"].type = dtype.as_datatype_enum
+    for copy in range(copies):
+        node = graph.node.add(name=f"copy_{copy}", op=place.op, device=_DEVICE)
+        node.input.extend(f"input_{number}" for number in range(len(place.inputs)))
+        node.input.extend([f"^copy_{copy - 1}"] if copy else [])
+        for name, numbers in place.types.items():
+            if name in listed:
+                node.attr[name].list.type.extend(numbers)
+            else:
+                node.attr[name].type = numbers[0]
+        for name, text in place.attributes.items():
+            text_format.Parse(text, node.attr[name])
+    return graph
+
+
+def prepared(request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
+    """The copies of a place's op, executed a few times; without them if that fails."""
+    tf = importlib.import_module("tensorflow")
+    try:
+        made = chain(tf, place_of(request["place"]), request["copies"])
+        made.time(WARM_UP_CALLS)
+    except Exception as error:  # noqa: BLE001  (an op that cannot be executed alone is an answer)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return None, {"reason": lines[0][:200]}
+    times = made.time(WARM_UP_CALLS)
+    return made, {"reason": "", "call_s": times["wall_s"] / WARM_UP_CALLS}
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    now: Chain | None = None
+    for line in requests:
+        request = json.loads(line)
+        match request["do"]:
+            case "load":
+                reply = load(request)
+            case "prepare":
+                if now is not None:
+                    now.session.close()
+                now, reply = prepared(request)
+            case "time" if now is not None:
+                reply = now.time(request["calls"])
+            case "quit":
+                reply = {}
+            case asked:
+                raise ValueError(f"cannot {asked} now")
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+        if request["do"] == "quit":
+            return
+
+
+def main() -> None:
+    # TensorFlow prints to stdout; the answers keep a copy of it to themselves.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Which kernels of a tuned wheel are worth having: profiled, timed at their places, selected."""

@@ -1,0 +1,264 @@
+"""What `invoke profile` and `invoke select` call: options in, text out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbench.arms import installs, lineup
+from tfbench.inside.workloads import WORKLOADS
+from tfbench.kernels import selecting, table
+from tfbench.kernels.judging import RATE
+from tfbench.kernels.known import Memory, identity
+from tfbench.kernels.offer import Offer, read_offer
+from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
+from tfbench.kernels.selecting import Selected, Served, Setting
+from tfbench.kernels.timings import Bench
+from tfbench.measuring.comparison import check_cells
+from tfbench.measuring.host import read_host
+from tfbuild import settings, talk
+from tfbuild.cpus.cpu import read_cpu, read_vcpus
+from tfbuild.errors import UsageError
+from tfbuild.records import pretty, save, write_atomic
+from tfbuild.settings import Places
+from tfbuild.talk import did_you_mean
+
+STEPS = 20
+LAUNCHES = 6
+FEWEST = 3
+HOT = Path(__file__).with_name("hot.json")
+"""The recorded profile of the six workloads."""
+START_S, CELL_S = 15.0, 0.8
+"""To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
+busy, so an upper bound."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToProfile:
+    """The options of `invoke profile` as they were typed. `program` is a user's file (--for, see
+    tfbench.inside.programs), `out` the file that is written."""
+
+    workloads: str = "all"
+    program: str = ""
+    steps: str = ""
+    out: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToSelect:
+    """The options of `invoke select` as they were typed. `profile` is a file that `invoke profile`
+    wrote, `budget` is in minutes, `out` a folder."""
+
+    candidate: str = ""
+    profile: str = ""
+    vcpus: str = ""
+    launches: str = ""
+    rate: str = ""
+    budget: str = ""
+    seed: str = "1"
+    out: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """The same, read and checked; nothing is installed yet."""
+
+    choices: tuple[installs.Choice, ...]
+    offer: Offer
+    served: tuple[Served, ...]
+    threads: tuple[int, ...]
+    launches: int
+    rate: float
+    budget_s: float | None
+    seed: int
+
+    @property
+    def estimate_s(self) -> float:
+        """Of the search without a cache; the confirmation takes less."""
+        cells = self.launches * len(self.threads)
+        return cells * (START_S + len(self.served) * CELL_S)
+
+
+def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
+    """Profile on the stock wheel, with one thread; the record and what to print of it."""
+    places, names = settings.places(), _programs(wanted)
+    steps = _whole(wanted.steps, "--steps", STEPS)
+    out = Path(wanted.out) if wanted.out else places.new_report("profile") / "profile.json"
+    host = read_host()
+    with settings.exclusive(places.cache, "a profile"):
+        specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
+        (arm,) = installs.install(installs.choose(specs, "", places), places)
+        programs = []
+        for name in names:
+            with talk.step(f"profile {name}, {steps} steps"):
+                logs = out.parent / "logs"
+                programs.append(profiled(arm, name, host.affinity[:1], steps=steps, logs=logs))
+    found = Profile(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        cpu=host.cpu.name,
+        release=arm.label,
+        vcpus=1,
+        programs=tuple(programs),
+    )
+    save(out, found)
+    talk.note(f"profile: {out}")
+    return found, pretty(found) if as_json else table.describe_profile(found)
+
+
+def describe_profiling(wanted: ToProfile) -> str:
+    """What would be profiled. Nothing is done."""
+    steps = _whole(wanted.steps, "--steps", STEPS)
+    return f"profile {', '.join(_programs(wanted))}: {steps} steps each on the stock wheel\n"
+
+
+def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
+    """Time the wheel's kernels at the profile's places; the selection and what to print of it."""
+    places, host = settings.places(), read_host()
+    asked = _ask(wanted, places)
+    with settings.exclusive(places.cache, "a selection"):
+        stock, tuned = installs.install(asked.choices, places)
+        setting = Setting(
+            cpu=host.cpu.name,
+            arms=(stock, tuned),
+            spots=tuple(each.spot.key for each in asked.served),
+            threads=asked.threads,
+            launches=asked.launches,
+            rate=asked.rate,
+            seed=asked.seed,
+            budget_s=asked.budget_s,
+        )
+        out = _folder(wanted.out, setting, places)
+        talk.note(f"timings and selection: {out}")
+        found = selecting.select(
+            setting,
+            asked.served,
+            asked.offer,
+            Memory(folder=places.cache / "timings", cpu=identity(host.cpu)),
+            Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=out),
+        )
+    write_atomic(out / "selection.md", table.markdown(found))
+    text = pretty(found) if as_json else table.describe(found, colour=sys.stdout.isatty())
+    return found, text
+
+
+def describe_selecting(wanted: ToSelect) -> str:
+    """What would be timed, and how long that takes. Nothing is done."""
+    asked = _ask(wanted, settings.places())
+    cells = len(asked.served) * len(asked.threads)
+    budget = talk.duration(asked.budget_s) if asked.budget_s else "no limit"
+    share = sum(each.spot.share for each in asked.served)
+    return (
+        f"wheel     {asked.offer.wheel.name}\n"
+        f"places    {len(asked.served)}, {share:.1%} of the op time\n"
+        f"threads   {', '.join(map(str, asked.threads))}\n"
+        f"timings   {cells} in each of {asked.launches} launches, about "
+        f"{talk.duration(asked.estimate_s)} if nothing is known; winners again\n"
+        f"budget    {budget}\n"
+    )
+
+
+def _ask(wanted: ToSelect, places: Places) -> _Asked:
+    """Raises UsageError for options that make no sense, WheelError, HostError and RecordError for
+    wheels and profiles that do not fit."""
+    launches, rate = _launches(wanted.launches), _rate(wanted.rate)
+    budget_s, seed = _minutes(wanted.budget), _whole(wanted.seed, "--seed", 1)
+    usable = read_vcpus().usable
+    threads = _numbers(wanted.vcpus) or tuple(sorted({1, usable}))
+    check_cells(tuple(WORKLOADS), threads, usable)
+    found = read_profile(Path(wanted.profile) if wanted.profile else HOT)
+    candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
+    choices = installs.choose(lineup.read_lineup(), str(candidate), places)
+    offer = read_offer(candidate.resolve(), read_cpu())
+    served = selecting.served_by(offer, spots(found))
+    if not served:
+        raise UsageError(
+            f"no kernel of {candidate.name} serves a place of the profile",
+            hint="Profile what it is for: invoke profile --for PATH",
+        )
+    return _Asked(
+        choices=choices,
+        offer=offer,
+        served=served,
+        threads=threads,
+        launches=launches,
+        rate=rate,
+        budget_s=budget_s,
+        seed=seed,
+    )
+
+
+def _folder(text: str, setting: Setting, places: Places) -> Path:
+    """The asked one, or that of the last run that asked the same and was stopped, or a new one."""
+    if text:
+        return Path(text)
+    stopped = selecting.unfinished(setting, tuple(places.reports.glob("select-*")))
+    if stopped is not None:
+        talk.say(f"going on with the run that was stopped: {stopped}")
+        return stopped
+    return places.new_report("select")
+
+
+def _programs(wanted: ToProfile) -> tuple[str, ...]:
+    """Names of workloads, or the path of a user's file. Raises UsageError."""
+    if wanted.program:
+        if not Path(wanted.program).expanduser().exists():
+            raise UsageError(f"--for {wanted.program}: there is no such file or folder")
+        return (wanted.program,)
+    if wanted.workloads == "all":
+        return tuple(WORKLOADS)
+    names = tuple(word.strip() for word in wanted.workloads.split(","))
+    for name in names:
+        if name not in tuple(WORKLOADS):
+            known = f"Known: {', '.join(WORKLOADS)}"
+            raise UsageError(
+                f"unknown workload {name}", hint=did_you_mean(name, tuple(WORKLOADS)) or known
+            )
+    return names
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdigit() for word in words):
+        raise UsageError(f"--vcpus {text} is not a list of numbers", hint="Try --vcpus 1,2")
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _whole(text: str, option: str, default: int) -> int:
+    if not text:
+        return default
+    if not text.isdecimal() or not int(text):
+        raise UsageError(f"{option} {text} is not a whole number above 0")
+    return int(text)
+
+
+def _launches(text: str) -> int:
+    number = _whole(text, "--launches", LAUNCHES)
+    if number < FEWEST:
+        raise UsageError(f"{number} launches give no interval", hint=f"Ask for {FEWEST} or more")
+    return number
+
+
+def _rate(text: str) -> float:
+    if not text:
+        return RATE
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 < rate < 1:
+        raise UsageError(f"--rate {text} is no rate", hint=f"Try --rate {RATE:g}")
+    return rate
+
+
+def _minutes(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0 < minutes < 1e6:  # noqa: PLR2004  (a NaN fails, too)
+        raise UsageError(f"--budget {text} is no number of minutes", hint="Try --budget 10")
+    return minutes * 60

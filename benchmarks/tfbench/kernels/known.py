@@ -1,0 +1,52 @@
+"""What was timed before, kept in the cache: by CPU, by all that the kernel's code follows from, by
+place and threads. So a second selection times only what is new."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbench.inside.places import Place
+from tfbench.kernels.judging import Series
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import RecordError
+from tfbuild.records import key_of, load, read, save
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """A file of the cache."""
+
+    schema: int = SCHEMA
+    series: Series
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """`cpu` is a name with every feature, see `identity`."""
+
+    folder: Path
+    cpu: str
+
+    def recall(self, recipe: str, place: Place, threads: int) -> Series | None:
+        """None for what was never timed, and for a file that is damaged."""
+        try:
+            fields = load(self._path(recipe, place, threads), schema=SCHEMA)
+            return read(Known, fields).series
+        except (RecordError, TypeError, ValueError, KeyError):
+            return None
+
+    def keep(self, recipe: str, place: Place, threads: int, series: Series) -> None:
+        """Raises DiskError."""
+        save(self._path(recipe, place, threads), Known(series=series))
+
+    def _path(self, recipe: str, place: Place, threads: int) -> Path:
+        key = key_of({"cpu": self.cpu, "recipe": recipe, "place": place, "threads": threads})
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def identity(cpu: Cpu) -> str:
+    """A CPU's kind: one with another stepping or with hidden features runs other code."""
+    return key_of((cpu.vendor, cpu.family, cpu.model, cpu.stepping, cpu.features))

@@ -1,0 +1,78 @@
+"""What a tuned wheel offers this CPU, and what each of its kernels was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import RecordError, WheelError
+from tfbuild.kernelbuild import pool
+from tfbuild.kernelbuild.pool import Part
+from tfbuild.packing.tuned import KernelLibrary, chosen, read_tuned
+from tfbuild.planning.selection import Choice
+from tfbuild.records import key_of, load, read
+
+_RECIPE = ("release", "compiler", "compiler_version", "flags", "sources", "stock", "kernel_recipe")
+"""The fields of a plan that decide what a kernel source becomes. The other sources do not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """`units` has the unit of each registration, `recipes` a hash per unit of all that its code
+    follows from: sources, compiler, flags and our own part."""
+
+    wheel: Path
+    release: str
+    library: KernelLibrary
+    units: Mapping[Choice, str]
+    recipes: Mapping[str, str]
+    sources: Mapping[str, tuple[str, ...]]
+
+    def flags(self, units: frozenset[str]) -> dict[str, tuple[str, ...]]:
+        """What the sources of these units are compiled with beside the target's flags."""
+        own = {source for unit in units for source in self.sources[unit]}
+        return {path: flags for path, flags in self.library.source_flags.items() if path in own}
+
+
+def read_offer(wheel: Path, cpu: Cpu) -> Offer:
+    """Raises WheelError for a wheel without kernels that run here, RecordError without a manifest
+    beside it that says which source registers what."""
+    tuned = read_tuned(wheel)
+    library = None if tuned is None else chosen(tuned, cpu)
+    if tuned is None or not isinstance(library, KernelLibrary):
+        raise WheelError(
+            f"{wheel.name} has no kernels for this CPU",
+            hint="Build one that has: invoke build --arch native",
+        )
+    manifest = wheel.with_suffix(".json")
+    fields = load(manifest, schema=pool.SCHEMA)
+    try:
+        part, plan = _made(fields, library.target)
+        sources = {unit["name"]: tuple(unit["sources"]) for unit in plan["kernels"]}
+        recipe = {name: plan[name] for name in _RECIPE}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"{manifest} is no manifest of {wheel.name} ({error})") from error
+    flags = library.source_flags
+    return Offer(
+        wheel=wheel,
+        release=tuned.release,
+        library=library,
+        units={each: row.unit for row in part.verdicts for each in row.registrations},
+        recipes={
+            unit: key_of({"recipe": recipe, "flags": {each: flags.get(each, ()) for each in paths}})
+            for unit, paths in sources.items()
+        },
+        sources=sources,
+    )
+
+
+def _made(fields: Mapping[str, Any], target: str) -> tuple[Part, Mapping[str, Any]]:
+    """What the manifest says of the library for a target: its part and its plan."""
+    for row, plan in zip(fields["parts"], fields["plans"], strict=True):
+        part = read(Part, row)
+        if part.target == target:
+            return part, plan
+    raise KeyError(target)

@@ -1,0 +1,128 @@
+"""Where the time of some programs goes, place by place, on the stock wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbench.arms.arm import Arm, environment
+from tfbench.inside import places as program
+from tfbench.inside.places import Place
+from tfbench.inside.workloads import PROGRAM, WORKLOADS, own_name
+from tfbench.measuring.sessions import ROOT
+from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
+from tfbuild.records import key_of, load, read, save
+from tfbuild.run import run
+
+SCHEMA = 1
+_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weighed:
+    """A place with its calls and seconds per step."""
+
+    place: Place
+    calls: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """A workload, or a user's model by its file's name. `step_s` is a step without the profiler,
+    `op_s` are seconds per step by op type with it."""
+
+    name: str
+    steps: int
+    step_s: float
+    parameters: int
+    op_s: Mapping[str, float]
+    places: tuple[Weighed, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Programs on one CPU and one TensorFlow, with `vcpus` threads."""
+
+    schema: int = SCHEMA
+    made: str
+    cpu: str
+    release: str
+    vcpus: int
+    programs: tuple[Program, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spot:
+    """A place over all programs: `share` of their op time, each weighing the same, `most` in the
+    one where it is largest, and the seconds of one call where it is called most."""
+
+    key: str
+    place: Place
+    share: float
+    most: float
+    call_s: float
+
+
+def read_profile(path: Path) -> Profile:
+    """Raises RecordError for a file that is none."""
+    try:
+        return read(Profile, load(path, schema=SCHEMA))
+    except (TypeError, ValueError, KeyError) as error:
+        raise RecordError(f"{path} is no profile ({error})") from error
+
+
+def spots(profile: Profile) -> tuple[Spot, ...]:
+    """The places of all programs, the ones that take longest first."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    calls: dict[str, Weighed] = {}
+    for each in profile.programs:
+        total = sum(row.seconds for row in each.places)
+        for row in each.places:
+            key = key_of(row.place)
+            shares[key].append(row.seconds / total)
+            calls[key] = max(row, calls.get(key, row), key=lambda found: found.calls)
+    found = (
+        Spot(
+            key=key,
+            place=row.place,
+            share=sum(shares[key]) / len(profile.programs),
+            most=max(shares[key]),
+            call_s=row.seconds / row.calls,
+        )
+        for key, row in calls.items()
+    )
+    return tuple(sorted(found, key=lambda spot: (-spot.share, spot.key)))
+
+
+def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, logs: Path) -> Program:
+    """Train a workload, or the model in a user's file, in the arm under TensorFlow's profiler.
+
+    Raises UsageError for a file that cannot be trained, WorkerError when the process fails.
+    """
+    file = None if workload in WORKLOADS else Path(workload).expanduser().resolve()
+    name = workload if file is None else own_name(file.name)
+    label = name.replace(":", "-").replace("/", "-")
+    request, answer, home = logs / f"{label}.request", logs / f"{label}.answer", logs / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    save(request, {"workload": name, "seed": 1, "vcpus": vcpus, "steps": steps})
+    env = environment(arm, vcpus=len(vcpus), home=home, padding=0, inherited=os.environ)
+    env |= {"PYTHONPATH": str(ROOT)} | ({} if file is None else {PROGRAM: str(file)})
+    try:
+        run(
+            [arm.python, "-P", "-m", program.__name__, request, answer],
+            env=env,
+            log=logs / f"{label}.log",
+            timeout_s=_LIMIT_S,
+        )
+    except CommandError as error:
+        raise WorkerError(f"{name} could not be profiled: {error.message}", arm=arm.name) from error
+    found = json.loads(answer.read_text(encoding="utf-8"))
+    if "problem" in found:
+        raise UsageError(f"{file}: {found['problem']}")
+    kept = ("steps", "step_s", "parameters", "op_s", "places")
+    return read(Program, {"name": name} | {key: found[key] for key in kept})

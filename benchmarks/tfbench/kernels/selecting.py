@@ -1,0 +1,245 @@
+"""Candidates timed, judged, timed again: from a profile and a wheel to a selection."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbench.arms.arm import Arm
+from tfbench.kernels import judging
+from tfbench.kernels.judging import Control, Series, Timed
+from tfbench.kernels.known import Memory
+from tfbench.kernels.offer import Offer
+from tfbench.kernels.profiles import Spot
+from tfbench.kernels.serving import serving
+from tfbench.kernels.timings import JOURNAL, Bench, Stage, series, time_places
+from tfbench.measuring.schedule import FEWEST_LAUNCHES
+from tfbuild import talk
+from tfbuild.errors import RecordError, SampleError, UsageError
+from tfbuild.planning.selection import Choice, Row, Selection
+from tfbuild.records import differences, load, save
+
+SCHEMA = 1
+SETTING, RESULT, EVIDENCE = "select.json", "selection.json", "evidence.json"
+MATTERS = 0.001
+"""A place with less of the op time of every program is not looked at: nothing is won there, and
+nothing to speak of lost."""
+SEARCH_SHARE = 0.6
+"""Of the budget; the rest is for the confirmation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What a run is asked: another one does not go on from its journal."""
+
+    schema: int = SCHEMA
+    cpu: str
+    arms: tuple[Arm, Arm]
+    spots: tuple[str, ...]
+    threads: tuple[int, ...]
+    launches: int
+    rate: float
+    seed: int
+    budget_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """A place and the kernel of the wheel that serves it."""
+
+    spot: Spot
+    choice: Choice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selected:
+    """A selection and what to know about it.
+
+    `served` is the share of op time that the wheel's kernels serve, `kept` that of the kept ones,
+    `gain` what of all op time they save, with the first number of threads. `recalled` rows came
+    from the cache, and `untimed` has the reason for each place, by op and shapes, that was not
+    timed.
+    """
+
+    schema: int = SCHEMA
+    selection: Selection
+    control: Control
+    served: float
+    kept: float
+    gain: float
+    recalled: int
+    untimed: Mapping[str, str]
+
+
+def served_by(offer: Offer, spots: Sequence[Spot]) -> tuple[Served, ...]:
+    """The places that matter and that the wheel has a kernel for."""
+    mattering = (spot for spot in spots if spot.most >= MATTERS)
+    found = ((spot, serving(spot.place, offer.library.registrations)) for spot in mattering)
+    return tuple(Served(spot=spot, choice=choice) for spot, choice in found if choice is not None)
+
+
+def select(
+    setting: Setting, served: Sequence[Served], offer: Offer, memory: Memory, bench: Bench
+) -> Selected:
+    """Time, judge, confirm. `bench.out` gets the journal as times come, and the selection.
+
+    Raises UsageError for a folder with another run in it, WorkerError, DiskError, SampleError when
+    nothing could be timed.
+    """
+    begin(setting, bench.out)
+    recalled, found, untimed = _searched(setting, served, offer, memory, bench)
+    timed = _timed(served, setting.threads, found)
+    if not timed:
+        raise SampleError(
+            "no place could be timed", hint=next(iter(untimed.values()), "Profile again")
+        )
+    rows = judging.rows(timed)
+    fresh = _confirmed(setting, timed, rows, bench)
+    judged, kept = judging.confirmed(rows, fresh, setting.rate)
+    selection = _selection(setting, offer, judged, kept)
+    chosen = Selected(
+        selection=selection,
+        control=judging.control(timed, setting.rate),
+        served=sum(each.spot.share for each in served),
+        kept=sum(row.share for row in _first(judged, setting) if row.kept),
+        gain=sum(_saved(row) for row in _first(judged, setting) if row.kept),
+        recalled=recalled,
+        untimed=untimed,
+    )
+    save(bench.out / RESULT, selection)
+    save(bench.out / EVIDENCE, chosen)
+    return chosen
+
+
+def unfinished(setting: Setting, folders: Sequence[Path]) -> Path | None:
+    """The newest of the folders whose run asked the same and was stopped."""
+    there = (each for each in folders if (each / SETTING).is_file())
+    for folder in sorted(there, key=lambda each: (each / SETTING).stat().st_mtime, reverse=True):
+        with contextlib.suppress(RecordError):  # a damaged or an older run is another one
+            if not (folder / RESULT).exists() and not _differing(setting, folder):
+                return folder
+    return None
+
+
+def begin(setting: Setting, out: Path) -> None:
+    """Raises UsageError for a folder with another run in it."""
+    if not (out / SETTING).exists():
+        if (out / JOURNAL).exists():
+            raise UsageError(f"{out} holds timings of an unknown run", hint="Give another --out")
+    else:
+        differing = _differing(setting, out)
+        if differing:
+            raise UsageError(
+                f"{out} holds another selection, which differs in {'; '.join(differing[:3])}",
+                hint="Give another --out",
+            )
+    save(out / SETTING, setting)
+
+
+def _differing(setting: Setting, folder: Path) -> list[str]:
+    return differences(load(folder / SETTING, schema=SCHEMA), setting)
+
+
+def _searched(
+    setting: Setting, served: Sequence[Served], offer: Offer, memory: Memory, bench: Bench
+) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
+    """Every place's times, from the cache where it has them: how many, the times, and why not."""
+    recipes = {each.spot.key: offer.recipes[offer.units[each.choice]] for each in served}
+    found: dict[tuple[str, int], Series] = {}
+    wanted: dict[int, list[Spot]] = {threads: [] for threads in setting.threads}
+    for each in served:
+        for threads in setting.threads:
+            known = memory.recall(recipes[each.spot.key], each.spot.place, threads)
+            if known is None:
+                wanted[threads].append(each.spot)
+            else:
+                found[each.spot.key, threads] = known
+    fresh, reasons = _stage(setting, "search", wanted, bench)
+    by_key = {each.spot.key: each.spot for each in served}
+    for (key, threads), each_series in fresh.items():
+        if judging.quiet(each_series):
+            memory.keep(recipes[key], by_key[key].place, threads, each_series)
+    untimed = {
+        f"{by_key[key].place.op} {by_key[key].place.shapes}": reasons[key] for key in reasons
+    }
+    return len(found), found | fresh, untimed
+
+
+def _confirmed(
+    setting: Setting, timed: Sequence[Timed], rows: Sequence[Row], bench: Bench
+) -> dict[int, Series]:
+    """The rows of all registrations that seem worth keeping, timed in fresh launches."""
+    reasons, _ = judging.candidates(rows, setting.rate)
+    numbers = [number for number, row in enumerate(rows) if not reasons[row.choice]]
+    wanted: dict[int, list[Spot]] = {threads: [] for threads in setting.threads}
+    for number in numbers:
+        wanted[timed[number].threads].append(timed[number].spot)
+    fresh, _ = _stage(setting, "confirm", wanted, bench)
+    cells = {number: (timed[number].spot.key, timed[number].threads) for number in numbers}
+    return {number: fresh[cell] for number, cell in cells.items() if cell in fresh}
+
+
+def _stage(
+    setting: Setting, name: str, wanted: Mapping[int, Sequence[Spot]], bench: Bench
+) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
+    """Times of the wanted places that have enough launches, and why others have none."""
+    total = sum(map(len, wanted.values()))
+    if not total:
+        return {}, {}
+    share = SEARCH_SHARE if name == "search" else 1 - SEARCH_SHARE
+    stage = Stage(
+        name=name,
+        launches=setting.launches,
+        budget_s=None if setting.budget_s is None else setting.budget_s * share,
+        seed=setting.seed,
+    )
+    with (
+        talk.step(f"{name}: {talk.count(total, 'cell')} in {setting.launches} launches"),
+        talk.counting("timings", total * setting.launches) as count,
+    ):
+        found, reasons = series(time_places(bench, stage, wanted, count.advance))
+    whole = {cell: each for cell, each in found.items() if len(each.launches) >= FEWEST_LAUNCHES}
+    return whole, reasons
+
+
+def _timed(
+    served: Sequence[Served], threads: Sequence[int], found: Mapping[tuple[str, int], Series]
+) -> tuple[Timed, ...]:
+    return tuple(
+        Timed(spot=each.spot, choice=each.choice, threads=n, series=found[each.spot.key, n])
+        for each in served
+        for n in threads
+        if (each.spot.key, n) in found
+    )
+
+
+def _selection(
+    setting: Setting, offer: Offer, rows: tuple[Row, ...], kept: tuple[Choice, ...]
+) -> Selection:
+    units = frozenset(offer.units[each] for each in kept)
+    return Selection(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        cpu=setting.cpu,
+        release=offer.release,
+        target=offer.library.target,
+        plan_key=offer.library.plan_key,
+        rate=setting.rate,
+        kernels=tuple(sorted(units)),
+        flags=offer.flags(units),
+        kept=kept,
+        rows=rows,
+    )
+
+
+def _first(rows: Sequence[Row], setting: Setting) -> list[Row]:
+    """The rows of the first number of threads, so that a place counts once."""
+    return [row for row in rows if row.threads == setting.threads[0]]
+
+
+def _saved(row: Row) -> float:
+    """The share of all op time that a kept row saves, by its fresh ratio where it has one."""
+    ratio = row.ratio if row.confirmed is None else row.confirmed[0]
+    return row.share * (1 - 1 / ratio)

@@ -1,0 +1,112 @@
+"""A selection and a profile for people. Pure."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from tfbench.kernels.profiles import Profile, spots
+from tfbench.kernels.selecting import Selected
+from tfbuild.planning.selection import Row
+from tfbuild.talk import count
+
+HEADINGS = (
+    *("op", "types", "inputs", "threads", "share", "stock us", "tuned us", "ratio", "95% interval"),
+    *("confirmed", "kept"),
+)
+_TEXTS = 3
+"""So many columns stand on the left."""
+SHOWN = 20
+
+
+def describe(selected: Selected, *, colour: bool, width: int = 150) -> str:
+    """The table as a terminal shows it, and what was found."""
+    sink = io.StringIO()
+    console = Console(
+        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
+    )
+    grid = Table(show_edge=False, pad_edge=False)
+    for number, heading in enumerate(HEADINGS):
+        left = number < _TEXTS or heading == "kept"
+        grid.add_column(heading, justify="left" if left else "right", overflow="fold")
+    for row in ordered(selected.selection.rows):
+        grid.add_row(*cells(row))
+    console.print(grid)
+    console.print()
+    for line in lines(selected):
+        console.print(line, markup=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+
+
+def markdown(selected: Selected) -> str:
+    chosen = selected.selection
+    head = [f"# Kernels selected for {chosen.target}, TensorFlow {chosen.release}", ""]
+    rows = [f"| {' | '.join(map(_escaped, cells(row)))} |" for row in ordered(chosen.rows)]
+    table = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}", *rows]
+    said = [f"- {line}" for line in lines(selected)]
+    return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *table]) + "\n"
+
+
+def ordered(rows: Iterable[Row]) -> list[Row]:
+    """What takes longest first."""
+    return sorted(rows, key=lambda row: (-row.share, row.op, row.shapes, row.threads))
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    confirmed = "" if row.confirmed is None else "{:.3f} ({:.3f} to {:.3f})".format(*row.confirmed)
+    inputs = f"{row.shapes} {row.attributes}".strip()
+    return (
+        row.op,
+        row.types,
+        inputs,
+        str(row.threads),
+        f"{row.share:.2%}",
+        f"{row.stock_s * 1e6:.1f}",
+        f"{row.tuned_s * 1e6:.1f}",
+        f"{row.ratio:.3f}",
+        f"{row.low:.3f} to {row.high:.3f}",
+        confirmed,
+        "yes" if row.kept else "no",
+    )
+
+
+def lines(selected: Selected) -> Iterator[str]:
+    """What was found, in sentences."""
+    rows, kept = selected.selection.rows, selected.selection.kept
+    tried = len({row.choice for row in rows})
+    yield (
+        f"{len(kept)} of {count(tried, 'kernel')} kept, timed at {count(len(rows), 'place')} "
+        f"({selected.recalled} from the cache); false discovery rate {selected.selection.rate:.0%}."
+    )
+    yield (
+        f"The wheel's kernels serve {selected.served:.1%} of the op time, the kept ones "
+        f"{selected.kept:.1%}; by these timings they save {selected.gain:.2%} of it."
+    )
+    same = selected.control
+    yield (
+        f"Stock against stock, the same rule finds {same.won} of {count(same.places, 'place')} "
+        f"faster; 19 of 20 of its intervals stay within {same.reach:.1%}."
+    )
+    stay = {row.choice: row.reason for row in rows if not row.kept}
+    for choice, reason in sorted(stay.items()):
+        yield f"{choice.op} {choice.types} stays stock: {reason}."
+    for place, reason in selected.untimed.items():
+        yield f"Not timed, so not kept: {place} ({reason})."
+
+
+def describe_profile(profile: Profile) -> str:
+    """The places that take most of the op time."""
+    every = spots(profile)
+    named = ", ".join(each.name for each in profile.programs)
+    text = [f"{count(len(every), 'place')} of {named}, {profile.vcpus} vCPU, {profile.release}", ""]
+    for spot in every[:SHOWN]:
+        place = f"{spot.place.op} {spot.place.shapes} {spot.place.details}".strip()
+        text.append(f"{spot.share:7.2%} {spot.call_s * 1e6:10.1f} us  {place}")
+    return "\n".join(text) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,100 @@
+"""The processes that time ops, one for each arm, side by side through one launch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+
+from tfbench.arms.arm import Arm, environment
+from tfbench.inside import timing
+from tfbench.inside.places import Place
+from tfbench.measuring.schedule import launch_order, padding
+from tfbench.measuring.sessions import ROOT, Session
+from tfbuild.errors import DiskError, WorkerError
+from tfbuild.records import plain
+from tfbuild.run import end_group
+
+LIMIT_S = 120.0
+
+
+@contextlib.contextmanager
+def opened(
+    arms: Sequence[Arm], vcpus: tuple[int, ...], chance: Random, logs: Path
+) -> Iterator[dict[str, Session]]:
+    """Every arm's worker, loaded, on the same CPUs and with as many threads.
+
+    Raises WorkerError when one does not come up or is not the arm's own TensorFlow.
+    """
+    with contextlib.ExitStack() as stack:
+        names = launch_order([arm.name for arm in arms], chance)
+        by_name = {arm.name: arm for arm in arms}
+        sessions = {
+            name: stack.enter_context(_session(by_name[name], vcpus, chance, logs))
+            for name in names
+        }
+        for each in sessions.values():
+            each.ask("load", vcpus=vcpus)
+        for each in sessions.values():
+            each.loaded(vcpus)
+        yield {arm.name: sessions[arm.name] for arm in arms}
+
+
+def prepare(session: Session, place: Place, copies: int) -> tuple[str, float]:
+    """Why the place cannot be executed, empty if it can; and the seconds of a call."""
+    answer = session.request("prepare", LIMIT_S, place=plain(place), copies=copies)
+    return str(answer["reason"]), float(answer.get("call_s", 0.0))
+
+
+def sample(session: Session, calls: int, *, alone: bool) -> float:
+    """Seconds of so many calls: of the CPU where the op has one thread, so that another process
+    that takes the CPU does no harm, else by the clock. Raises WorkerError for what is no time."""
+    answer = session.request("time", LIMIT_S, calls=calls)
+    seconds = float(answer["cpu_s" if alone else "wall_s"])
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise WorkerError(
+            f"arm {session.arm.name} says that a sample took {seconds} s, which is not a time",
+            arm=session.arm.name,
+        )
+    return seconds
+
+
+@contextlib.contextmanager
+def _session(arm: Arm, vcpus: tuple[int, ...], chance: Random, logs: Path) -> Iterator[Session]:
+    home = logs / "home"
+    log = logs / f"{arm.name.replace(' ', '-')}-{len(vcpus)}.log"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        output = log.open("a", encoding="utf-8")
+    except OSError as error:
+        raise DiskError(f"cannot write in {logs}: {error.strerror}") from error
+    with output as sink:
+        process = subprocess.Popen(
+            [str(arm.python), "-P", "-m", timing.__name__],
+            env={**_environment(arm, vcpus, home, chance), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=sink,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield Session(arm, process, log)
+    finally:
+        end_group(process)
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _environment(arm: Arm, vcpus: tuple[int, ...], home: Path, chance: Random) -> Mapping[str, str]:
+    """Without oneDNN's rewriting, which would put its own ops in the place of those timed."""
+    given = environment(
+        arm, vcpus=len(vcpus), home=home, padding=padding(chance), inherited=os.environ
+    )
+    return given | {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}

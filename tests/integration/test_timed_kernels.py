@@ -1,0 +1,147 @@
+"""A real program profiled, and its ops timed, in the stock TensorFlow's environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from pathlib import Path
+
+import pytest
+from tests.tried import Tried
+
+from tfbench.arms.arm import Arm
+from tfbench.inside.places import Input, Place
+from tfbench.kernels.offer import read_offer
+from tfbench.kernels.profiles import Profile, Program, Spot, profiled, spots
+from tfbench.kernels.selecting import served_by
+from tfbench.kernels.timings import BLOCKS, Bench, Stage, known_lines, series, time_places
+from tfbench.measuring.host import read_host
+from tfbuild.cpus.cpu import read_cpu
+from tfbuild.errors import RecordError, UsageError
+from tfbuild.records import key_of
+
+pytestmark = pytest.mark.toolchain
+
+FLOAT = 1
+PROGRAM = """
+import tensorflow as tf
+
+def build():
+    new = tf.keras.layers
+    layers = [new.Dense(8), new.Reshape((2, 4)), new.Activation("tanh")]
+    model = tf.keras.Sequential([tf.keras.Input((6,)), *layers])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+"""
+
+
+def arm(name: str, python: Path) -> Arm:
+    return Arm(name=name, python=python, label=name)
+
+
+@pytest.fixture(scope="module")
+def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    folder = tmp_path_factory.mktemp("profile")
+    file = folder / "small.py"
+    file.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
+    stock = arm("stock", stock_python)
+    return profiled(stock, str(file), read_host().affinity[:1], steps=3, logs=folder)
+
+
+@pytest.fixture(scope="module")
+def every(program: Program) -> tuple[Spot, ...]:
+    return spots(
+        Profile(made="2026-01-01", cpu="here", release="2.14.1", vcpus=1, programs=(program,))
+    )
+
+
+@pytest.fixture
+def bench(stock_python: Path, tmp_path: Path) -> Bench:
+    """Stock against itself."""
+    return Bench(
+        stock=arm("stock", stock_python),
+        tuned=arm("tuned", stock_python),
+        cpus=read_host().affinity,
+        out=tmp_path,
+    )
+
+
+def of(op: str, every: tuple[Spot, ...]) -> Spot:
+    return next(spot for spot in every if spot.place.op == op)
+
+
+def stage(launches: int) -> Stage:
+    return Stage(name="search", launches=launches, budget_s=None, seed=1)
+
+
+def test_a_place_has_types_shapes_and_constants(every: tuple[Spot, ...]) -> None:
+    tanh = of("Tanh", every).place
+    assert tanh.types == {"T": (FLOAT,)}
+    assert tanh.inputs == (Input(dtype="float", shape=(32, 2, 4)),)
+    reshaped = [spot.place for spot in every if spot.place.op == "Reshape"]
+    assert (32, 2, 4) in {place.inputs[1].values for place in reshaped}
+
+
+def test_a_place_knows_what_a_variable_holds(every: tuple[Spot, ...]) -> None:
+    read = {spot.place.inputs[0] for spot in every if spot.place.op == "ReadVariableOp"}
+    assert Input(dtype="float", shape=(6, 8), variable=True) in read
+
+
+def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
+    every: tuple[Spot, ...], bench: Bench
+) -> None:
+    fatal = Place(op="Abort", attributes={"error_msg": 's: "over"'})
+    refused = Place(op="Tanh", types={"T": (FLOAT,)}, inputs=(Input(dtype="opaque"),))
+    bad = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in (fatal, refused)]
+    good = [of("Tanh", every), of("ReadVariableOp", every)]
+    lines = time_places(bench, stage(2), {1: [*good, *bad]}, lambda *_: None)
+    found, reasons = series(lines)
+    assert {key for key, _ in found} == {spot.key for spot in good}
+    assert "worker failed" in reasons[bad[0].key]
+    assert "cannot be made" in reasons[bad[1].key]
+    for each in found.values():
+        assert [len(blocks) for blocks in each.launches] == [BLOCKS, BLOCKS]
+        assert 1e-8 < each.stock_s < 1e-2
+
+
+def test_a_run_goes_on_where_it_was_killed(every: tuple[Spot, ...], bench: Bench) -> None:
+    wanted = {1: [of("Tanh", every), of("Reshape", every)]}
+    time_places(bench, stage(1), wanted, lambda *_: None)
+    first, second = known_lines(bench)
+    content = bench.journal.read_bytes()
+    bench.journal.write_bytes(content[: content.index(b"\n") + 20])
+    time_places(bench, stage(1), wanted, lambda *_: None)
+    kept, again = known_lines(bench)
+    assert kept == first
+    assert (again.key, again.launch) == (second.key, second.launch)
+    assert again.stock != second.stock
+    before = bench.journal.read_bytes()
+    time_places(bench, stage(1), wanted, lambda *_: None)
+    assert bench.journal.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_trained_is_the_users_error(
+    stock_python: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text("def build():\n    return 3\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"wrong\.py"):
+        profiled(arm("stock", stock_python), str(file), (0,), steps=1, logs=tmp_path)
+
+
+def test_a_wheel_says_which_places_it_serves_and_from_which_unit(
+    native: Tried, every: tuple[Spot, ...]
+) -> None:
+    offer = read_offer(native.built.wheel, read_cpu())
+    (served,) = (each for each in served_by(offer, every) if each.spot.place.op == "Tanh")
+    rare = tuple(dataclasses.replace(spot, most=0.0) for spot in every)
+    assert served_by(offer, rare) == ()
+    assert offer.units[served.choice] == "cwise_op_tanh"
+    assert offer.recipes.keys() >= {"cwise_op_tanh"}
+
+
+def test_a_wheel_without_its_manifest_offers_nothing(native: Tried, tmp_path: Path) -> None:
+    moved = tmp_path / native.built.wheel.name
+    moved.symlink_to(native.built.wheel)
+    with pytest.raises(RecordError, match="cannot read"):
+        read_offer(moved, read_cpu())

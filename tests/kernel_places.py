@@ -1,0 +1,35 @@
+"""Places of a program and times of them, as the tests of selections need them."""
+
+from __future__ import annotations
+
+from tfbench.inside.places import Input, Place
+from tfbench.kernels.judging import Series, Timed
+from tfbench.kernels.profiles import Spot
+from tfbuild.planning.selection import Choice
+from tfbuild.records import key_of
+
+FLOAT, INT32 = 1, 3
+TANH = Choice(op="Tanh", types=f"T={FLOAT}")
+
+
+def place(op: str = "Tanh", *shape: int) -> Place:
+    return Place(op=op, types={"T": (FLOAT,)}, inputs=(Input(dtype="float", shape=shape),))
+
+
+def spot(op: str = "Tanh", *shape: int, share: float = 0.1) -> Spot:
+    found = place(op, *shape)
+    return Spot(key=key_of(found), place=found, share=share, most=share, call_s=1e-5)
+
+
+def series(*launches: float) -> Series:
+    """Two equal blocks a launch, each with that ln(stock / tuned); stock is equal to itself."""
+    return Series(
+        stock_s=2e-5,
+        tuned_s=1e-5,
+        launches=tuple((each, each) for each in launches),
+        again=tuple((sign * 1e-3,) for sign in (-1, 1, -1, 1)),
+    )
+
+
+def timed(where: Spot, *launches: float, choice: Choice = TANH, threads: int = 1) -> Timed:
+    return Timed(spot=where, choice=choice, threads=threads, series=series(*launches))

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernel_places import TANH, series, spot, timed
+
+from tfbench.kernels.judging import (
+    RATE,
+    Timed,
+    candidates,
+    confirmed,
+    control,
+    discovered,
+    one_sided,
+    quiet,
+    rows,
+)
+from tfbuild.planning.selection import Choice
+
+FASTER = (0.20, 0.21, 0.19, 0.20)
+EVEN = (0.01, -0.01, 0.012, -0.012)
+SLOWER = (-0.10, -0.11, -0.09, -0.10)
+
+
+def reasons(*every: Timed) -> dict[str, str]:
+    return {choice.op: why for choice, why in candidates(rows(every), RATE)[0].items()}
+
+
+def test_a_ratio_is_stock_over_tuned() -> None:
+    (row,) = rows([timed(spot(), *FASTER)])
+    assert row.ratio == pytest.approx(math.exp(0.2))
+    assert 1 < row.low < row.ratio < row.high
+    assert row.choice == TANH
+
+
+def test_p_is_small_for_a_gain_and_large_for_a_loss() -> None:
+    assert one_sided(series(*FASTER).launches) < 0.001
+    assert one_sided(series(*SLOWER).launches) > 0.999
+    assert one_sided(series(*EVEN).launches) == pytest.approx(0.5)
+
+
+def test_equal_launches_are_certain() -> None:
+    assert one_sided([[0.1], [0.1]]) == 0
+    assert one_sided([[0.0], [0.0]]) == 1
+
+
+def test_a_kernel_that_wins_and_loses_nowhere_is_worth_confirming() -> None:
+    assert reasons(timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)) == {"Tanh": ""}
+
+
+def test_a_loss_at_one_place_throws_a_kernel_out() -> None:
+    found = reasons(timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *SLOWER, threads=2))
+    assert found == {"Tanh": "0.905x at float[8], 2 threads"}
+
+
+def test_a_loss_that_is_sure_but_tiny_does_not() -> None:
+    tiny = (-0.004, -0.0041, -0.0039, -0.004)
+    found = reasons(timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *tiny))
+    assert found == {"Tanh": ""}
+
+
+def test_gains_must_outweigh_what_is_lost() -> None:
+    unsure = (-0.9, 0.1, -0.9, 0.1)
+    found = reasons(
+        timed(spot("Tanh", 9, share=0.001), *FASTER),
+        timed(spot("Tanh", 8, share=0.9), *unsure),
+    )
+    assert found == {"Tanh": "no gain over all its places"}
+
+
+def test_kernels_are_judged_apart() -> None:
+    other = Choice(op="Mul", types="T=1")
+    found = reasons(timed(spot(), *FASTER), timed(spot("Mul", 3), *EVEN, choice=other))
+    assert found == {"Tanh": "", "Mul": "no gain beyond noise"}
+
+
+def test_a_gain_that_fresh_launches_do_not_show_is_dropped() -> None:
+    found = rows([timed(spot(), *FASTER)])
+    kept = confirmed(found, {0: series(*FASTER)}, RATE)
+    assert kept[1] == (TANH,)
+    assert kept[0][0].kept
+    assert kept[0][0].confirmed is not None
+    judged, none = confirmed(found, {0: series(*EVEN)}, RATE)
+    assert none == ()
+    assert judged[0].reason == "not confirmed: no gain beyond noise"
+
+
+def test_a_loss_in_fresh_launches_drops_a_kernel() -> None:
+    found = rows([timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)])
+    judged, kept = confirmed(found, {0: series(*FASTER), 1: series(*SLOWER)}, RATE)
+    assert kept == ()
+    assert {row.reason for row in judged} == {"not confirmed: 0.905x at float[8], 1 thread"}
+
+
+def test_a_place_that_was_not_timed_again_confirms_nothing() -> None:
+    found = rows([timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)])
+    judged, kept = confirmed(found, {0: series(*FASTER)}, RATE)
+    assert kept == ()
+    assert {row.reason for row in judged} == {"not confirmed: not timed at float[8]"}
+
+
+def test_stock_against_itself_wins_nothing() -> None:
+    same = control([timed(spot(), *FASTER)], RATE)
+    assert (same.places, same.won) == (1, 0)
+    assert 0 < same.reach < 0.01
+
+
+def test_times_of_a_disturbed_machine_are_not_kept() -> None:
+    assert quiet(series(*FASTER))
+    assert not quiet(dataclasses.replace(series(*FASTER), again=((0.5,), (-0.5,), (0.1,))))
+
+
+def test_no_kernel_at_all_is_no_error() -> None:
+    assert confirmed((), {}, RATE) == ((), ())
+    assert discovered([], RATE) == frozenset()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1))
+def test_what_is_discovered_is_what_is_smallest(probabilities: list[float]) -> None:
+    found = discovered(probabilities, RATE)
+    worst = max((probabilities[number] for number in found), default=0.0)
+    assert all(p > worst for n, p in enumerate(probabilities) if n not in found)
+    assert all(probabilities[number] <= RATE for number in found)
+
+
+def test_among_kernels_without_gain_hardly_any_is_found() -> None:
+    """60 selections of 40 places where nothing is gained: in about 5 % of them something is."""
+    draws = np.random.default_rng(1).normal(0, 0.02, (60, 40, 6, 1)).tolist()
+    wrong = sum(bool(discovered([one_sided(each) for each in every], RATE)) for every in draws)
+    assert wrong <= 8

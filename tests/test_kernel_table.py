@@ -1,0 +1,62 @@
+"""What a selection looks like to people."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.kernel_places import TANH, series, spot, timed
+
+from tfbench.kernels.judging import RATE, Control, confirmed, rows
+from tfbench.kernels.selecting import Selected
+from tfbench.kernels.table import HEADINGS, describe, markdown
+from tfbuild.planning.selection import Choice, Selection
+
+FASTER, EVEN = (0.20, 0.21, 0.19, 0.20), (0.01, -0.01, 0.012, -0.012)
+ADD = Choice(op="AddV2", types="T=1|2")
+
+
+def selected() -> Selected:
+    found = rows([timed(spot("AddV2", 8, 4), *EVEN, choice=ADD), timed(spot(share=0.3), *FASTER)])
+    judged, kept = confirmed(found, {1: series(*FASTER)}, RATE)
+    return Selected(
+        selection=Selection(
+            made="2026-01-01",
+            cpu="a CPU",
+            release="2.14.1",
+            target="skylake",
+            plan_key="ab",
+            rate=RATE,
+            kernels=("cwise_op_tanh",),
+            kept=kept,
+            rows=judged,
+        ),
+        control=Control(places=2, won=0, reach=0.013),
+        served=0.4,
+        kept=0.3,
+        gain=0.0544,
+        recalled=0,
+        untimed={"Where bool[3]": "input 0 cannot be made"},
+    )
+
+
+def test_a_table_begins_with_what_takes_longest() -> None:
+    said = describe(selected(), colour=False)
+    assert said.index("Tanh") < said.index("AddV2")
+    assert "1 of 2 kernels kept" in said
+    assert "AddV2 T=1|2 stays stock: no gain beyond noise." in said
+    assert "finds 0 of 2 places faster" in said
+    assert "Not timed, so not kept: Where bool[3] (input 0 cannot be made)." in said
+
+
+def test_markdown_has_a_cell_for_each_heading_whatever_the_types() -> None:
+    lines = [line for line in markdown(selected()).splitlines() if line.startswith("|")]
+    assert len(lines) == 4
+    assert {line.replace("\\|", "").count("|") for line in lines} == {len(HEADINGS) + 1}
+
+
+def test_a_selection_of_nothing_is_said_as_such() -> None:
+    empty = dataclasses.replace(selected().selection, kept=())
+    assert "0 of 2 kernels kept" in describe(
+        dataclasses.replace(selected(), selection=empty), colour=False
+    )
+    assert TANH not in empty.kept

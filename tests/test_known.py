@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.invented import host
+from tests.kernel_places import place, series
+
+from tfbench.kernels.known import Memory, identity
+
+TIMED = series(0.1, 0.2)
+
+
+def memory(folder: Path, cpu: str = "a") -> Memory:
+    return Memory(folder=folder, cpu=cpu)
+
+
+def test_what_was_timed_is_recalled(tmp_path: Path) -> None:
+    memory(tmp_path).keep("recipe", place("Tanh", 4), 2, TIMED)
+    assert memory(tmp_path).recall("recipe", place("Tanh", 4), 2) == TIMED
+
+
+@pytest.mark.parametrize(
+    ("cpu", "recipe", "shape", "threads"),
+    [("b", "recipe", 4, 2), ("a", "other", 4, 2), ("a", "recipe", 5, 2), ("a", "recipe", 4, 1)],
+)
+def test_another_cpu_code_place_or_thread_count_is_timed_anew(
+    cpu: str, recipe: str, shape: int, threads: int, tmp_path: Path
+) -> None:
+    memory(tmp_path).keep("recipe", place("Tanh", 4), 2, TIMED)
+    assert memory(tmp_path, cpu).recall(recipe, place("Tanh", shape), threads) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"schema": 0}', '{"schema": 1, "series": {}}'])
+def test_a_damaged_file_is_timed_anew(content: str, tmp_path: Path) -> None:
+    memory(tmp_path).keep("recipe", place(), 1, TIMED)
+    (path,) = tmp_path.rglob("*.json")
+    path.write_text(content, encoding="utf-8")
+    assert memory(tmp_path).recall("recipe", place(), 1) is None
+
+
+def test_a_hidden_feature_makes_another_cpu() -> None:
+    cpu = host(4).cpu
+    other = dataclasses.replace(cpu, features=cpu.features | {"amx_tile"})
+    assert identity(cpu) != identity(other)

@@ -1,0 +1,78 @@
+"""What a traced op and its graph say of a place; real graphs are in tests/integration."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from tfbench.inside.places import OPAQUE, Input, Place, given, originating, place_of
+
+
+def node(op: str, *sources: str) -> SimpleNamespace:
+    return SimpleNamespace(op=op, input=list(sources), attr={})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("float[32,512]", Input(dtype="float", shape=(32, 512))),
+        ("int64[]", Input(dtype="int64")),
+        ("bfloat16[0,3]", Input(dtype="bfloat16", shape=(0, 3))),
+        ("", Input(dtype=OPAQUE)),
+    ],
+)
+def test_an_input_is_read_as_the_executor_writes_it(text: str, expected: Input) -> None:
+    assert given(text, "nowhere", {}) == expected
+
+
+def test_the_origin_of_a_tensor_is_looked_for_through_loops() -> None:
+    graph = {
+        "a": node("Identity", "b"),
+        "b": node("Enter", "c:0"),
+        "c": node("Merge", "d", "a"),
+        "d": node("Const"),
+    }
+    assert originating("a", graph) is graph["d"]
+
+
+def test_a_second_output_and_a_circle_have_no_origin() -> None:
+    graph = {"a": node("Split"), "b": node("Merge", "c"), "c": node("NextIteration", "b")}
+    assert originating("a:1", graph) is None
+    assert originating("b", graph) is None
+    assert originating("elsewhere", graph) is None
+
+
+def test_details_show_values_without_the_names_of_their_fields() -> None:
+    place = Place(
+        op="Conv2D",
+        attributes={"padding": 's: "SAME"', "strides": "list { i: 1 i: 2 }"},
+        inputs=(Input(dtype="float", shape=(2,)), Input(dtype="int32", values=(1,))),
+    )
+    assert place.details == 'padding="SAME", strides=list { i: 1 i: 2 }, input 1 is [1]'
+    assert place.shapes == "float[2];int32[]"
+
+
+@drawn(
+    st.builds(
+        Place,
+        op=st.text(),
+        types=st.dictionaries(st.text(), st.lists(st.integers()).map(tuple)),
+        attributes=st.dictionaries(st.text(), st.text()),
+        inputs=st.lists(
+            st.builds(
+                Input,
+                dtype=st.text(),
+                shape=st.lists(st.integers()).map(tuple),
+                variable=st.booleans(),
+                values=st.none() | st.lists(st.integers()).map(tuple),
+            )
+        ).map(tuple),
+    )
+)
+def test_a_place_survives_json(place: Place) -> None:
+    assert place_of(json.loads(json.dumps(asdict(place)))) == place

@@ -1,0 +1,47 @@
+"""What is made of a journal of timings; real workers are in tests/integration."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbench.kernels.timings import CALL_S, MOST_COPIES, Line, copies, series
+
+
+def line(launch: int, tuned_s: float, **fields: str) -> Line:
+    return Line(
+        stage="search",
+        threads=1,
+        launch=launch,
+        key="a",
+        stock=(2.0, 2.0, 2.0, 2.0),
+        again=(2.0, 2.0, 2.0, 2.0),
+        tuned=(tuned_s,) * 4,
+        **fields,
+    )
+
+
+def test_two_samples_of_an_arm_make_a_block() -> None:
+    found, reasons = series([line(0, 1.0), line(1, 4.0)])
+    each = found["a", 1]
+    ratios = [ratio for blocks in each.launches for ratio in blocks]
+    assert ratios == pytest.approx([math.log(2)] * 2 + [-math.log(2)] * 2)
+    assert each.again == ((0.0, 0.0), (0.0, 0.0))
+    assert (each.stock_s, each.tuned_s) == (2.0, 2.5)
+    assert reasons == {}
+
+
+def test_a_place_that_failed_once_has_no_times() -> None:
+    found, reasons = series([line(0, 1.0), line(1, 1.0, reason="it does not run")])
+    assert found == {}
+    assert reasons == {"a": "it does not run"}
+
+
+@given(st.floats(0, 1e6))
+def test_a_call_is_long_enough_or_has_as_many_copies_as_there_may_be(call_s: float) -> None:
+    count = copies(call_s)
+    assert 1 <= count <= MOST_COPIES
+    assert count == MOST_COPIES or count * call_s >= CALL_S * (1 - 1e-9)
