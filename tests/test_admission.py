@@ -6,6 +6,7 @@ import pytest
 
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild.admission import (
+    Refused,
     Verdict,
     _check_abi,
     _static_reason,
@@ -15,6 +16,7 @@ from tfbuild.kernelbuild.admission import (
     declared,
     probe_env,
 )
+from tfbuild.planning.selection import Choice
 
 # Names as nm shows them for libraries of TensorFlow 2.14.1's kernel sources (some shortened).
 LENT = """\
@@ -151,9 +153,21 @@ def test_the_static_reasons(taken: tuple[str, ...], state: tuple[str, ...], reas
 
 
 def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
-    row: dict[str, object] = {"kernels": 12, "cases": 202, "ulps": {"Tanh": 2.5}}
+    row: dict[str, object] = {
+        "registrations": [["Tanh", "T=1"]],
+        "refused": [["Tanh", "T=19", "far away"]],
+        "cases": 202,
+        "ulps": {"Tanh": 2.5},
+    }
     verdict = _verdict("tanh", row, ("x",))
-    assert verdict == Verdict(unit="tanh", kernels=12, cases=202, ulps={"Tanh": 2.5}, state=("x",))
+    assert verdict == Verdict(
+        unit="tanh",
+        registrations=(Choice(op="Tanh", types="T=1"),),
+        refused=(Refused(op="Tanh", types="T=19", reason="far away"),),
+        cases=202,
+        ulps={"Tanh": 2.5},
+        state=("x",),
+    )
     assert verdict.admitted
     assert _verdict("tanh", {"reason": "it crashed"}, ()).reason == "it crashed"
 

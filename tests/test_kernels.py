@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import statistics
 from collections import Counter
 
@@ -8,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import UsageError
-from tfbuild.upstream.kernels import FOLDER, KernelUnit, _table, cost, select
+from tfbuild.upstream.kernels import (
+    FOLDER,
+    KernelUnit,
+    Outcome,
+    Surveyed,
+    _named,
+    _table,
+    _units,
+    cost,
+    read_survey,
+    select,
+    sources_of,
+    survey_text,
+    surveyed,
+)
 
 SETS: dict[str, list[str]] = _table()["set"]
 UNITS: dict[str, list[str]] = _table()["unit"]
@@ -64,7 +79,6 @@ def test_a_source_brings_the_unit_that_it_belongs_to() -> None:
         "a b",
         "../evil",
         "/etc/passwd",
-        "Relu",
         "relu-op",
         "a//b",
         "a/",
@@ -76,7 +90,72 @@ def test_a_source_brings_the_unit_that_it_belongs_to() -> None:
 def test_odd_names_are_refused_with_what_is_known(choice: str) -> None:
     with pytest.raises(UsageError, match="is not the name of a kernel source") as caught:
         select(choice)
-    assert all(name in caught.value.hint for name in SETS)
+    assert all(name in caught.value.hint for name in (*SETS, "all"))
+
+
+ROWS = {
+    row.source: row
+    for row in (
+        Surveyed(source="add_1.cc", ops=("Add",), unit="add", sources=("add_1.cc", "common.cc")),
+        Surveyed(source="common.cc", ops=(), outcome=Outcome.HELPER),
+        Surveyed(source="late.cc", ops=("Late", "_Arg")),
+        Surveyed(source="xent_op.cc", ops=("Xent",), outcome=Outcome.BROKEN, reason='a, "b"\n'),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("Add", ["add"]),
+        ("add", ["add"]),
+        ("add_1", ["add"]),
+        ("common", ["add"]),
+        ("Late", ["late"]),
+        ("_Arg", ["late"]),
+        ("Xent", ["xent_op"]),
+        ("all", ["add", "late"]),
+        ("training_op_helpers", ["training_ops"]),
+        ("mini", ["cwise_op_tanh", "cwise_op_sigmoid"]),
+    ],
+)
+def test_sets_ops_units_and_sources_are_understood(word: str, expected: list[str]) -> None:
+    assert _named(word, _units(ROWS), ROWS) == expected
+
+
+def test_an_unknown_op_is_told_with_what_is_near() -> None:
+    with pytest.raises(UsageError, match="no kernel source is known that registers Ad") as caught:
+        _named("Ad", _units(ROWS), ROWS)
+    assert "Add" in caught.value.hint
+
+
+def test_all_of_a_release_that_was_not_surveyed_is_refused() -> None:
+    with pytest.raises(UsageError, match="it is not known which sources"):
+        select("all", "0.0.0")
+    assert surveyed("0.0.0") == {}
+
+
+def test_a_survey_reads_back_as_it_was_written() -> None:
+    assert read_survey(survey_text(ROWS.values())) == tuple(ROWS.values())
+
+
+@pytest.mark.parametrize("text", ["source,ops\na,b\n", survey_text(ROWS.values())[:-30]])
+def test_a_torn_survey_is_no_survey(text: str) -> None:
+    with pytest.raises((KeyError, ValueError, TypeError, csv.Error)):
+        read_survey(text)
+
+
+def test_the_table_in_the_repository_says_what_ops_are_made_of() -> None:
+    assert sources_of("Tanh") == ("cwise_op_tanh.cc",)
+    assert {"cwise_op_add_1.cc", "cwise_op_add_2.cc"} == set(sources_of("AddV2"))
+    assert sources_of("NoSuchOp") == ()
+    assert names("Tanh,Sigmoid") == names("mini")
+    everything = {source for unit in select("all") for source in unit.sources}
+    for row in surveyed().values():
+        assert row.source in row.sources or not row.unit
+        assert (f"{FOLDER}/{row.source}" in everything) >= (
+            bool(row.ops) and row.outcome is not Outcome.BROKEN
+        )
 
 
 @given(st.text(max_size=20))

@@ -16,33 +16,49 @@ from pathlib import Path
 from tfbuild import settings
 from tfbuild.binaries import elf
 from tfbuild.errors import CommandError, KernelError
+from tfbuild.planning.selection import Choice
 from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER
 
 _PROBE_S = 3600.0
+_PROBE_UNIT_S = 60.0
 
 # Objects that both libraries may have their own copy of, and why that is harmless.
 HARMLESS_STATE = {
     r"Eigen::internal::manage_caching_sizes": "cache sizes: read from the CPU by either copy",
     r"guard variable for ": "the flag of an object that is listed itself",
     r"absl::.*::.*[pP]olic(y|ies)": "tables of constants in writable sections",
+    r"::vmodule_activated$": "whether a VLOG is on: read from the environment by either copy",
+    r"functor::Softplus<.*::threshold$": "a constant of the type, computed alike by either copy",
     r"std::ios_base::Init|std::__ioinit": "reference counted by the C++ runtime",
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """A kernel that stays stock though its unit is admitted: nothing was found to try it with, or
+    it lies too far from the stock one."""
+
+    op: str
+    types: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """Whether a unit is admitted; `reason` is empty if it is.
 
-    `ulps` is the largest distance from the stock kernel per op, over `cases` cases of `kernels`
-    registrations. `state` are writable objects that the stock libraries have too.
+    `ulps` is the largest distance from the stock kernel per op, over `cases` cases of all
+    `registrations`. `refused` are the other kernels of the unit, which stay stock. `state` are
+    writable objects that the stock libraries have too.
     """
 
     unit: str
     reason: str = ""
-    kernels: int = 0
+    registrations: tuple[Choice, ...] = ()
+    refused: tuple[Refused, ...] = ()
     cases: int = 0
     ulps: Mapping[str, float] = field(default_factory=dict)
     state: tuple[str, ...] = ()
@@ -158,7 +174,7 @@ def _probe(
             cwd=folder,
             env=probe_env(),
             log=folder / "probe.log",
-            timeout_s=_PROBE_S,
+            timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)),
         )
     except CommandError as error:
         if not answer.is_file():
@@ -201,12 +217,23 @@ def _verdict(unit: str, row: dict[str, object] | None, state: tuple[str, ...]) -
         return Verdict(unit=unit, reason="the probe ended before it was looked at", state=state)
     if "reason" in row:
         return Verdict(unit=unit, reason=str(row["reason"]), state=state)
-    ulps = row["ulps"]
+    ulps, registrations, refused = row["ulps"], row["registrations"], row["refused"]
     assert isinstance(ulps, dict)  # noqa: S101  (the probe writes a table)
+    assert isinstance(registrations, list)  # noqa: S101  (and lists)
+    assert isinstance(refused, list)  # noqa: S101
     return Verdict(
         unit=unit,
-        kernels=int(str(row["kernels"])),
+        registrations=tuple(Choice(op=op, types=types) for op, types in registrations),
+        refused=tuple(Refused(op=op, types=types, reason=reason) for op, types, reason in refused),
         cases=int(str(row["cases"])),
         ulps=ulps,
         state=state,
     )
+
+
+def registered(
+    verdicts: Iterable[Verdict], selection: Iterable[Choice] | None
+) -> tuple[Choice, ...]:
+    """The kernels of the admitted units, or those of them that are selected."""
+    every = {each for verdict in verdicts for each in verdict.registrations}
+    return tuple(sorted(every if selection is None else every.intersection(selection)))

@@ -19,6 +19,7 @@ from tfbuild.packing.wheel import opened
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, need_stock
+from tfbuild.planning.selection import Choice
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools import environment
@@ -30,11 +31,13 @@ _TRY_S = 600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """A plan's linked library, on its way into the wheel, and what admission said of its units."""
+    """A plan's linked library, on its way into the wheel, what admission said of its units, and
+    the kernels that it registers."""
 
     plan: Plan
     library: Path
     verdicts: tuple[Verdict, ...]
+    registrations: tuple[Choice, ...]
 
 
 def assemble(
@@ -63,7 +66,8 @@ def assemble(
     )
     add: dict[str, Path | bytes] = {f"{folder}/{dispatcher.LIBRARY}": dispatching}
     add |= {said.file: each.library for said, each in zip(facts.libraries, made, strict=True)}
-    add |= guard.files(fleet.first.target.family)
+    family = fleet.first.target.family
+    add |= guard.files(family) | guard.defaults_file(family, facts.carriers)
     return repack.repack(
         stock,
         local=fleet.local,
@@ -97,7 +101,9 @@ def _papers(facts: Tuned, fleet: Fleet, stock: Path, *, added: Iterable[str]) ->
             version=fleet.version,
             stock_file=stock.name,
             source_file=source,
-            changed={guard.INIT: "a check at its end, for TENSORWRIGHT_REQUIRE"},
+            changed={
+                guard.INIT: "run-time defaults first; a check at its end, for TENSORWRIGHT_REQUIRE"
+            },
             added=[*added, *ours],
             compiled=compiled,
         ),
@@ -115,8 +121,11 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
         plan_key=plan.key,
         required_features=plan.required,
         flags=plan.flags,
+        source_flags=plan.source_flags,
         kernels=tuple(verdict.unit for verdict in verdicts if verdict.admitted),
-        registrations=sum(verdict.kernels for verdict in verdicts),
+        registrations=made.registrations,
+        measured=plan.measured,
+        defaults=plan.defaults,
         stay_stock={each.unit: each.reason for each in verdicts if not each.admitted},
         floors=elf.floors(made.library),
         census=census.census(made.library),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def build(
         talk.note(f"{finished.wheel.name} is already built")
         return finished
     settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
-    ground = _ground(fleet.first, places, given_source, given_stock)
+    ground = ground_for(fleet.first, places, given_source, given_stock)
     prepared = [
         workspaces.prepare(
             plan, compiler, jobs, places=places, staged=ground.staged, headers=ground.headers
@@ -94,19 +95,24 @@ def _made(workspace: Workspace, ground: Ground, *, keep_going: bool) -> Made:
     """The library of one target, of the units that agree with the stock kernels."""
     plan = workspace.plan
     with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
-        libraries, failed = workspaces.compile_units(workspace, keep_going=keep_going)
+        libraries, failed = workspaces.compile_units(workspace, plan.kernels, keep_going=keep_going)
     with talk.step("admission: each unit against the stock kernels"):
-        verdicts = _admit(workspace, libraries, failed, ground)
+        verdicts = _admitted(workspace, libraries, failed, ground)
     with talk.step("link"):
         good = {verdict.unit for verdict in verdicts if verdict.admitted}
         units = tuple(unit for unit in plan.kernels if unit.name in good)
-        return Made(plan=plan, library=workspaces.link(workspace, units), verdicts=verdicts)
+        registered = admission.registered(verdicts, plan.selection)
+        library = workspaces.link(workspace, units, registered)
+        return Made(plan=plan, library=library, verdicts=verdicts, registrations=registered)
 
 
-def _ground(
+def ground_for(
     plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
 ) -> Ground:
-    """Raises ReleaseError before anything is fetched when the dependencies are not locked."""
+    """Fetch, unpack and install what the plan is built on.
+
+    Raises ReleaseError before anything is fetched when the dependencies are not locked.
+    """
     recipe, pin, lock = plan.kernel_recipe, need_stock(plan), lock_of(plan)
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with talk.step(f"stock wheel {pin.name}"):
@@ -151,14 +157,13 @@ def _need_sources(plan: Plan, staged: Path) -> None:
                 )
 
 
-def _admit(
-    workspace: Workspace, libraries: dict[str, Path], failed: dict[str, str], ground: Ground
+def admit(
+    workspace: Workspace, libraries: Mapping[str, Path], ground: Ground
 ) -> tuple[Verdict, ...]:
-    """A verdict on every unit of the plan. Raises KernelError when none is admitted."""
-    plan = workspace.plan
-    recipe = plan.kernel_recipe
+    """A verdict on each unit's library."""
+    recipe = workspace.plan.kernel_recipe
     assert recipe is not None  # noqa: S101
-    verdicts = admission.admit(
+    return admission.admit(
         libraries,
         staged=ground.staged,
         stock_libraries=[ground.headers / library for library in recipe.libraries],
@@ -166,13 +171,20 @@ def _admit(
         environment=ground.arm,
         folder=workspace.folder.parent,
     )
+
+
+def _admitted(
+    workspace: Workspace, libraries: Mapping[str, Path], failed: Mapping[str, str], ground: Ground
+) -> tuple[Verdict, ...]:
+    """A verdict on every unit of the plan. Raises KernelError when none is admitted."""
+    verdicts = admit(workspace, libraries, ground)
     broken = (Verdict(unit=name, reason=f"it does not compile: {w}") for name, w in failed.items())
     every = tuple(sorted((*verdicts, *broken), key=lambda verdict: verdict.unit))
     for verdict in every:
         if not verdict.admitted:
             talk.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")
     if not any(verdict.admitted for verdict in every):
-        raise _nothing_admitted(plan)
+        raise _nothing_admitted(workspace.plan)
     return every
 
 

@@ -13,12 +13,14 @@ from tfbuild.errors import CommandError, KernelError
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
+from tfbuild.planning.selection import Choice
 from tfbuild.settings import Places
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
-from tfbuild.upstream.kernels import KernelUnit
+from tfbuild.upstream.kernels import KernelUnit, label
 
-_FAILED = re.compile(r"^ERROR: .*?Compiling (\S+) failed", re.MULTILINE)
+_FAILED = re.compile(r"^ERROR: .*?(?:Compiling|Linking) (\S+) failed", re.MULTILINE)
+_COMPLAINT = re.compile(r"error: |Killed|undefined reference")
 _SHOWN_LINES = 5
 
 
@@ -59,14 +61,14 @@ def prepare(
 
 
 def compile_units(
-    workspace: Workspace, *, keep_going: bool
+    workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Each unit's library for admission, and the reason of each unit that did not compile.
+    """The library for admission of each of these units of the plan, and the reason of each that
+    did not compile.
 
     Raises KernelError for the first of those unless `keep_going`.
     """
-    units = workspace.plan.kernels
-    targets = {unit.name: f"admission/{unit.label}.so" for unit in units}
+    targets = {unit.name: _library(unit) for unit in units}
     log = workspace.folder.parent / "compile.log"
     with talk.counting("actions", len(targets)) as count:
         done = bazel.build(
@@ -93,10 +95,23 @@ def compile_units(
     return made, failed
 
 
-def link(workspace: Workspace, units: tuple[KernelUnit, ...]) -> Path:
-    """The library of the admitted units. Raises CommandError."""
-    text = render.admitted(units, workspace.places.templates)
-    return _linked(workspace, {"admitted.bzl": text}, KERNEL_LIBRARY)
+def _library(unit: KernelUnit) -> str:
+    return f"admission/{unit.label}.so"
+
+
+def object_of(workspace: Workspace, source: str) -> Path:
+    """Where Bazel leaves the object of a source (tensorflow/core/kernels/…)."""
+    return workspace.out / "_objs" / f"source_{label(source)}" / f"{Path(source).stem}.pic.o"
+
+
+def link(
+    workspace: Workspace, units: tuple[KernelUnit, ...], registrations: Sequence[Choice]
+) -> Path:
+    """The library of the admitted units, which registers these kernels of them. Raises
+    CommandError."""
+    templates = workspace.places.templates
+    files = render.admitted(units, templates) | render.selected(registrations, templates)
+    return _linked(workspace, files, KERNEL_LIBRARY)
 
 
 def link_dispatcher(workspace: Workspace, plans: Sequence[Plan]) -> Path:
@@ -123,17 +138,21 @@ def _linked(workspace: Workspace, files: Mapping[str, str], library: str) -> Pat
     return workspace.out / library
 
 
-def failures(units: tuple[KernelUnit, ...], output: str) -> dict[str, str]:
-    """The units whose sources Bazel names as failed, each with the compiler's first complaints."""
-    owner = {source: unit.name for unit in units for source in unit.sources}
+def failures(units: Sequence[KernelUnit], output: str) -> dict[str, str]:
+    """The units that Bazel names as failed, by a source or by their library, each with the first
+    complaints of compiler or linker."""
+    owners: dict[str, list[str]] = {_library(unit): [unit.name] for unit in units}
+    for unit in units:
+        for source in unit.sources:
+            owners.setdefault(source, []).append(unit.name)
     found: dict[str, str] = {}
     for match in _FAILED.finditer(output):
-        unit = owner.get(match[1].removeprefix("external/tf_source/"))
-        if unit is not None:
-            rest = output[match.end() :].splitlines()
-            own = rest[: _next_error(rest)]
-            said = [line for line in own if "error: " in line or "Killed" in line]
-            found.setdefault(unit, "\n".join(said[:_SHOWN_LINES]) or _tail("\n".join(own)))
+        rest = output[match.end() :].splitlines()
+        own = rest[: _next_error(rest)]
+        said = [line for line in own if _COMPLAINT.search(line)]
+        reason = "\n".join(said[:_SHOWN_LINES]) or _tail("\n".join(own))
+        for name in owners.get(match[1].removeprefix("external/tf_source/"), ()):
+            found.setdefault(name, reason)
     return found
 
 

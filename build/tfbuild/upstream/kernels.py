@@ -1,21 +1,31 @@
-"""Which of TensorFlow's kernel sources go into a tuned library, and what compiling them costs."""
+"""Which of TensorFlow's kernel sources go into a tuned library, and what compiling them costs.
+
+What a release's sources register and which of them belong together is in survey-RELEASE.csv, which
+`invoke survey` writes (tfbuild.kernelbuild.survey).
+"""
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import re
 import statistics
 import tomllib
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
 from importlib import resources
 from typing import Any
 
 from tfbuild.errors import UsageError
+from tfbuild.talk import did_you_mean
 
 FOLDER = "tensorflow/core/kernels"
+RELEASE = "2.14.1"
+"""The release that kernels are selected for where none is named."""
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
+_OP = re.compile(r"_*[A-Z]\w*", re.ASCII)  # (no source's name has a capital)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,20 +62,151 @@ class Cost:
     sources: int
 
 
-def select(choice: str) -> tuple[KernelUnit, ...]:
-    """`hot`, `mini`, or unit and source names with commas between. Raises UsageError.
+class Outcome(StrEnum):
+    """What became of a source: `HELPER` registers nothing and is compiled for others."""
 
-    A source that belongs to a unit brings the whole unit: alone it would not be closed.
+    ADMITTED = "admitted"
+    REFUSED = "stays stock"
+    BROKEN = "does not compile"
+    HELPER = "helper"
+    UNKNOWN = "not looked at"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surveyed:
+    """A kernel source of a release: what it registers for the CPU, and what was seen of it.
+
+    `source` and `sources`, those of its unit, are paths below the kernel folder; `unit` and
+    `sources` are empty where none was found. `registrations` and `cases` are those of the whole
+    unit. `reason` says why it is not admitted.
     """
-    table = _table()
-    held = Counter(file for files in table["unit"].values() for file in files)
-    owner = {f: unit for unit, files in table["unit"].items() for f in files if held[f] == 1}
+
+    source: str
+    ops: tuple[str, ...]
+    unit: str = ""
+    sources: tuple[str, ...] = ()
+    outcome: Outcome = Outcome.UNKNOWN
+    registrations: int = 0
+    cases: int = 0
+    reason: str = ""
+
+
+def surveyed(release: str = RELEASE) -> Mapping[str, Surveyed]:
+    """Source → what is known of it; nothing of a release that was not surveyed."""
+    return _surveyed(release)
+
+
+@functools.cache
+def _surveyed(release: str) -> Mapping[str, Surveyed]:
+    table = resources.files("tfbuild.upstream").joinpath(f"survey-{release}.csv")
+    rows = read_survey(table.read_text("utf-8")) if table.is_file() else ()
+    return {row.source: row for row in rows}
+
+
+def read_survey(text: str) -> tuple[Surveyed, ...]:
+    """The rows of a table that `survey_text` wrote. Raises KeyError, ValueError,
+    TypeError."""
+    return tuple(
+        Surveyed(
+            source=row["source"],
+            ops=tuple(row["ops"].split()),
+            unit=row["unit"],
+            sources=tuple(row["sources"].split()),
+            outcome=Outcome(row["outcome"]),
+            registrations=int(row["registrations"]),
+            cases=int(row["cases"]),
+            reason=row["reason"],
+        )
+        for row in csv.DictReader(io.StringIO(text), strict=True)
+    )
+
+
+def survey_text(rows: Iterable[Surveyed]) -> str:
+    """The rows as CSV; lists have spaces between."""
+    sink = io.StringIO()
+    table = csv.DictWriter(sink, [each.name for each in fields(Surveyed)], lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        plain = {each.name: getattr(row, each.name) for each in fields(row)}
+        table.writerow(plain | {"ops": " ".join(row.ops), "sources": " ".join(row.sources)})
+    return sink.getvalue()
+
+
+def sources_of(op: str, release: str = RELEASE) -> tuple[str, ...]:
+    """The sources (paths below the kernel folder) that register an op for the CPU; none for an
+    unknown op or a release that was not surveyed."""
+    return tuple(row.source for row in surveyed(release).values() if op in row.ops)
+
+
+def improved(source: str) -> str:
+    """The header of ours (native/improved) that goes before a source, a path in the release's tree;
+    empty for a source that is compiled as it is."""
+    file = source.removeprefix(f"{FOLDER}/")
+    table: dict[str, list[str]] = _table()["improved"]
+    return next((header for header, files in table.items() if file in files), "")
+
+
+def select(choice: str, release: str = RELEASE) -> tuple[KernelUnit, ...]:
+    """`hot`, `mini`, `all`, or names of units, sources and ops with commas between: Tanh is an op,
+    cwise_op_tanh a source. Raises UsageError.
+
+    A source that belongs to a unit brings the whole unit: alone it would not be closed. `all` are
+    the units of all sources that register something for the CPU, but for those known not to
+    compile.
+    """
+    rows = surveyed(release)
+    files = _units(rows)
     names: list[str] = []
     for word in choice.split(","):
-        stem = word.strip().removesuffix(".cc")
-        names += table["set"].get(stem, [owner.get(f"{stem}.cc", stem)])
-    units = {name: _unit(name, table["unit"]) for name in names}
+        names += _named(word.strip().removesuffix(".cc"), files, rows)
+    units = {name: _unit(name, files) for name in names}
     return tuple(units[name] for name in sorted(units))
+
+
+def _named(word: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
+    """The units that a word means."""
+    if word == "all":
+        return _of_all(units, rows)
+    if word in (sets := _table()["set"]):
+        return list(sets[word])
+    if _OP.fullmatch(word):
+        return _of_op(word, units, rows)
+    return [_owner(f"{word}.cc", units, rows) if word not in units else word]
+
+
+def _of_all(units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
+    some = [row for row in rows.values() if row.ops and row.outcome is not Outcome.BROKEN]
+    if not some:
+        raise UsageError(
+            "--kernels all: it is not known which sources this release has",
+            hint="invoke survey looks at them; or name sources",
+        )
+    return [_owner(row.source, units, rows) for row in some]
+
+
+def _of_op(op: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
+    sources = [row.source for row in rows.values() if op in row.ops]
+    if not sources:
+        known = {name for row in rows.values() for name in row.ops}
+        raise UsageError(
+            f"no kernel source is known that registers {op}", hint=did_you_mean(op, known)
+        )
+    return [_owner(source, units, rows) for source in sources]
+
+
+def _owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> str:
+    """The unit of a source: the survey's, else the only one that has it, else the source alone."""
+    row = rows.get(file)
+    if row is not None and row.unit:
+        return row.unit
+    owners = [name for name, files in units.items() if file in files]
+    return owners[0] if len(owners) == 1 else file.removesuffix(".cc")
+
+
+def _units(rows: Mapping[str, Surveyed]) -> Mapping[str, list[str]]:
+    """Unit → its sources: what the survey found; by hand what it did not find."""
+    found = {row.unit: list(row.sources) for row in rows.values() if row.unit}
+    return {**_table()["unit"], **found}
 
 
 def choice_of(names: Collection[str]) -> str:
@@ -80,7 +221,8 @@ def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"'{name}' is not the name of a kernel source",
-            hint=f"Use {', '.join(sorted(_table()['set']))}, or names such as cwise_op_log,bias_op",
+            hint=f"Use {', '.join(sorted([*_table()['set'], 'all']))}, names such as "
+            "cwise_op_log,bias_op, or ops such as Tanh",
         )
     files = units.get(name, [f"{name}.cc"])
     return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{file}" for file in files))

@@ -1,0 +1,113 @@
+"""A survey as files of the checkout: the table that kernels are selected by, and a page to read."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tfbuild.kernelbuild.survey import Seen, Survey, rows
+from tfbuild.records import write_atomic
+from tfbuild.settings import Places
+from tfbuild.upstream import kernels
+from tfbuild.upstream.kernels import Outcome, Surveyed
+
+_KINDS = (
+    ("is compiled with others that do not compile", r" does not compile$"),
+    ("does not link", r"^it does not link"),
+    ("takes kernel code from the stock library", r"^it takes "),
+    ("would share state with the stock library", r"^it would share "),
+    (
+        "registers something else than the stock sources",
+        r"^it lacks|^it registers|^no stock kernel|disappeared$",
+    ),
+    ("has an op without test inputs", r"no inputs were found"),
+    ("computes something else", r"ULPs"),
+    ("is not run by its op", r"TensorFlow did not run"),
+    ("ends or holds up the process", r"^loading it alone|the probe ended|s did not|SIG[A-Z]+"),
+)
+
+
+def kind(reason: str) -> str:
+    """What sort of reason it is, for counting."""
+    return next((name for name, words in _KINDS if re.search(words, reason)), "another reason")
+
+
+def page(found: Survey) -> str:
+    """The survey as a Markdown page."""
+    every = rows(found)
+    plan = found.plan
+    lines = [
+        f"# CPU kernel sources of TensorFlow {plan.release}",
+        "",
+        f"Written by `invoke survey` for {plan.target.spec}, compiled by {plan.compiler}",
+        f"{plan.compiler_version}.",
+        f"The whole table is `build/tfbuild/upstream/survey-{plan.release}.csv`.",
+        *([] if found.whole else ["", "**Not finished**: some were not looked at yet."]),
+        "",
+        *_table(("sources", "number"), _counted(row.outcome for row in every)),
+        "",
+        "## Units",
+        "",
+        "A unit is one source or several that must be compiled together.",
+        "",
+        *_table(("units", "number"), _counted(_state(seen) for seen in found.seen.values())),
+        "",
+        "## Sources that do not compile",
+        "",
+        *_table(("source", "reason"), sorted(found.broken.items())),
+        "",
+        "## Units that stay stock",
+        "",
+        *_table(("unit", "reason"), _reasons(found.seen)),
+        "",
+        "## Admitted units",
+        "",
+        *_table(("unit", "registrations", "cases", "ops"), _admissions(every)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _state(seen: Seen) -> str:
+    return kind(seen.reason) if seen.reason else "admitted"
+
+
+def _reasons(seen: Mapping[str, Seen]) -> list[tuple[str, str]]:
+    return sorted((unit, each.reason) for unit, each in seen.items() if each.reason)
+
+
+def _admissions(every: Iterable[Surveyed]) -> list[tuple[object, ...]]:
+    units: dict[str, list[Surveyed]] = {}
+    for row in every:
+        if row.outcome is Outcome.ADMITTED:
+            units.setdefault(row.unit, []).append(row)
+    return [
+        (unit, rows[0].registrations, rows[0].cases, " ".join(_ops(rows)))
+        for unit, rows in sorted(units.items())
+    ]
+
+
+def _ops(rows: Iterable[Surveyed]) -> list[str]:
+    return sorted({op for row in rows for op in row.ops})
+
+
+def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
+    return Counter(names).most_common()
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> list[str]:
+    return [_line(head), "|" + "---|" * len(head), *map(_line, body)]
+
+
+def _line(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |"
+
+
+def write(found: Survey, places: Places) -> tuple[Path, Path]:
+    """The table and the page into the checkout. Returns where they are."""
+    table = places.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
+    paper = places.root / f"build/kernels-{found.plan.release}.md"
+    write_atomic(table, kernels.survey_text(rows(found)))
+    write_atomic(paper, page(found))
+    return table, paper

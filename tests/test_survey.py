@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+from tests.planned import planned
+
+from tfbuild.errors import RecordError
+from tfbuild.kernelbuild import survey, survey_page
+from tfbuild.kernelbuild.admission import _verdict
+from tfbuild.kernelbuild.survey import Seen, Survey, rows, shortened
+from tfbuild.settings import Places
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, Outcome, read_survey
+
+
+def unit(name: str, *sources: str) -> KernelUnit:
+    return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{source}" for source in sources))
+
+
+ADD = unit("add", "add_1.cc", "add_2.cc", "common.cc")
+TAKES = "it takes tensorflow::f() from the stock library"
+FOUND = Survey(
+    plan=planned(),
+    table={
+        "add_1.cc": ("Add",),
+        "add_2.cc": ("Add", "AddV2"),
+        "broken.cc": ("Broken", "Mixed"),
+        "common.cc": (),
+        "late.cc": ("Late",),
+        "mixed.cc": ("Mixed",),
+        "needy.cc": ("Needy",),
+        "stays.cc": ("Stays",),
+    },
+    broken={"broken.cc": "x.h:1:2: error: a | b"},
+    units={
+        "add_1.cc": ADD,
+        "add_2.cc": ADD,
+        "late.cc": unit("late", "late.cc"),
+        "stays.cc": unit("stays", "stays.cc"),
+    },
+    seen={"add": Seen(registrations=12, cases=90), "stays": Seen(reason=TAKES)},
+    whole=False,
+)
+
+
+def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
+    found = {row.source: row for row in rows(FOUND)}
+    assert list(found) == sorted(FOUND.table)
+    assert {source: row.outcome for source, row in found.items()} == {
+        "add_1.cc": Outcome.ADMITTED,
+        "add_2.cc": Outcome.ADMITTED,
+        "broken.cc": Outcome.BROKEN,
+        "common.cc": Outcome.HELPER,
+        "late.cc": Outcome.UNKNOWN,
+        "mixed.cc": Outcome.REFUSED,
+        "needy.cc": Outcome.REFUSED,
+        "stays.cc": Outcome.REFUSED,
+    }
+    assert found["add_2.cc"].sources == ("add_1.cc", "add_2.cc", "common.cc")
+    assert (found["add_1.cc"].registrations, found["add_1.cc"].cases) == (12, 90)
+    assert found["stays.cc"].reason == TAKES
+    assert found["mixed.cc"].reason == "broken.cc, which registers its ops too, does not compile"
+    assert found["needy.cc"].reason == "what it needs does not compile"
+
+
+def test_before_the_first_pass_has_ended_only_the_ops_are_known() -> None:
+    early = dataclasses.replace(FOUND, broken={}, units={}, seen={})
+    assert {row.outcome for row in rows(early)} == {Outcome.UNKNOWN}
+    assert [row.ops for row in rows(early)] == [FOUND.table[name] for name in sorted(FOUND.table)]
+
+
+def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
+    places = Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
+    table, paper = survey_page.write(FOUND, places)
+    assert read_survey(table.read_text("utf-8")) == rows(FOUND)
+    text = paper.read_text("utf-8")
+    for line in (
+        "**Not finished**",
+        "| does not compile | 1 |",
+        "| takes kernel code from the stock library | 1 |",
+        r"| broken.cc | x.h:1:2: error: a \| b |",
+        f"| stays | {TAKES} |",
+        "| add | 12 | 90 | Add AddV2 |",
+    ):
+        assert line in text
+    assert "Not finished" not in survey_page.page(dataclasses.replace(FOUND, whole=True))
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (TAKES, "takes kernel code from the stock library"),
+        ("it would share the state x with the stock library", "would share state"),
+        ("it lacks a stock kernel: op: A", "registers something else"),
+        ("no stock kernel has the definition: op: A", "registers something else"),
+        (
+            "A T=1: no inputs were found that the stock kernel accepts",
+            "has an op without test inputs",
+        ),
+        ("Tanh T=1: Tanh float random: 99 ULPs from the stock kernel", "computes something else"),
+        ("Tanh T=1: TensorFlow did not run it", "is not run by its op"),
+        ("loading it alone ended with SIGABRT", "ends or holds up the process"),
+        ("the probe ended before it was looked at", "ends or holds up the process"),
+        ("it does not link: undefined reference to f", "does not link"),
+        ("ValueError: x", "another reason"),
+    ],
+)
+def test_reasons_are_told_apart(reason: str, kind: str) -> None:
+    assert survey_page.kind(reason).startswith(kind)
+
+
+def test_reasons_lose_the_paths_of_the_machine_and_further_lines() -> None:
+    assert shortened("/home/me/x/a.so: undefined symbol: f\nmore") == "a.so: undefined symbol: f"
+    assert (
+        shortened("external/tf_source/a.cc:1:2: error: b")
+        == "external/tf_source/a.cc:1:2: error: b"
+    )
+    assert shortened("ab" * 200).endswith("…")
+
+
+def test_what_was_seen_is_kept_and_a_torn_file_is_told(tmp_path: Path) -> None:
+    notes = tmp_path / "survey.json"
+    assert survey._kept(notes) == {}
+    survey._keep(notes, FOUND.seen)
+    assert survey._kept(notes) == FOUND.seen
+    for torn in (notes.read_text()[:-9], '{"schema": 1, "seen": {"a": {"cases": "x"}}}', "[]"):
+        notes.write_text(torn)
+        with pytest.raises(RecordError):
+            survey._kept(notes)
+
+
+def test_a_unit_without_an_answer_is_looked_at_again() -> None:
+    assert _verdict("x", None, ()).reason == survey.LOST
+
+
+def test_no_batch_begins_once_the_time_is_up() -> None:
+    units = [unit(f"u{n}", f"u{n}.cc") for n in range(50)]
+    batches = list(survey._batches(units, time.monotonic() + 60, "units"))
+    assert [each for batch in batches for each in batch] == units
+    assert len(batches) > 1
+    assert list(survey._batches(units, time.monotonic(), "units")) == []
