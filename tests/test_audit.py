@@ -123,7 +123,8 @@ def tuned_wheel(
         tuned_for(tuple(kernels)), libraries=claims, stock_sha256=sha256_of(stock)
     )
     own = {claim.file: kernels[claim.target] for claim in claims}
-    add: dict[str, Path | bytes] = {DISPATCHER: dispatching, **own, **guard.files("x86_64"), **more}
+    ours = guard.files("x86_64") | guard.defaults_file("x86_64", said.carriers)
+    add: dict[str, Path | bytes] = {DISPATCHER: dispatching, **own, **ours, **more}
     papers = ("tuned.json", sbom.FILE, notices.FILE)
     notice = notices.statement(
         said,
@@ -313,6 +314,10 @@ OTHERS: Mapping[str, tuple[dict[str, bytes | None], str]] = {
     "another guard": (
         {"tensorflow/_tensorwright.py": b"evil()"},
         "tensorflow/_tensorwright.py is not what this version of Tensorwright makes",
+    ),
+    "other defaults": (
+        {guard.DEFAULTS_DATA: b"{}"},
+        f"{guard.DEFAULTS_DATA} is not what this version of Tensorwright makes",
     ),
     "metadata": (
         {f"{INFO}/METADATA": b"Name: tensorflow-cpu\nVersion: 2.14.1\nRequires-Dist: evil\n"},

@@ -26,8 +26,18 @@ from tfbuild.cpus.features import ARCHITECTURES, computing, table
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import TargetError, WheelError
 from tfbuild.planning import guard
+from tfbuild.planning.defaults import Default, Lever
 from tfbuild.planning.dispatcher import LIBRARY, DispatchTarget
-from tfbuild.planning.guard import FIRST, INIT, NEEDS, amended, files, whole_files
+from tfbuild.planning.guard import (
+    DEFAULTS_DATA,
+    FIRST,
+    INIT,
+    NEEDS,
+    amended,
+    defaults_file,
+    files,
+    whole_files,
+)
 from tfbuild.run import Completed, run
 from tfbuild.shipped._tensorwright import target_of, where
 from tfbuild.shipped._tensorwright_cpu import missing
@@ -108,11 +118,13 @@ __all__ = [_s for _s in dir() if not _s.startswith('_')]
 """
 
 
-def test_the_check_stands_at_the_end_and_nothing_else_changes() -> None:
+def test_the_defaults_come_first_the_check_last_and_nothing_else_changes() -> None:
     text = amended(STAND_IN)
-    assert text.startswith(STAND_IN)
-    assert text.endswith(b"  _tensorwright.require()\n")
+    assert text == guard.DEFAULTS + STAND_IN + guard.CHECK
     assert amended(STAND_IN.rstrip(b"\n")) == text
+    before, _, after = amended(REAL).partition(guard.DEFAULTS)
+    assert before + after == REAL + guard.CHECK
+    assert before.endswith(b'module of TensorFlow.\n"""\n\n')
 
 
 @pytest.mark.parametrize(
@@ -143,6 +155,8 @@ import distutils as _distutils
 import os as _os
 
 from tensorflow.python.tools import module_util as _module_util
+if True:
+  _ll.load_library(_kernel_dir)
 '''
 
 
@@ -180,7 +194,7 @@ def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
     [
         (b"import (", "not whole"),
         (b"\0", "not whole"),
-        (b'"""Doc."""; import os\n', "no line before which"),
+        (b'"""Doc."""; import os\n', "no line before which ours"),
         (b"\xef\xbb\xbfimport os\n", "not whole"),
     ],
 )
@@ -240,9 +254,17 @@ class Package:
         return run(argv, env={"PYTHONPATH": str(self.folder), **env}, cwd=self.folder, check=False)
 
 
+SETTING = Default(lever=Lever(name="any", set={"SETTING": "ours"}, leave=("OTHER",)), on=True)
+
+
+def sets(name: str, *defaults: Default, needs: tuple[str, ...] = ("sse2",)) -> dict[str, bytes]:
+    """The data of a wheel for one target with these defaults."""
+    return defaults_file("x86_64", [(name, needs, defaults)])
+
+
 def guarded(folder: Path, *targets: DispatchTarget) -> Package:
     install(folder, *targets)
-    members = {INIT: amended(STAND_IN), **files("x86_64")}
+    members = {INIT: amended(STAND_IN), **files("x86_64"), **sets("zen4", SETTING)}
     for name, content in members.items():
         (folder / name).write_bytes(content)
     return Package(folder=folder)
@@ -278,11 +300,12 @@ def test_without_the_requirement_nothing_is_imported(
     fallen: Package, env: Mapping[str, str]
 ) -> None:
     """`unloaded` leaves out the stand-in's own loading, which needs ctypes."""
-    done = fallen.import_it("unloaded", **env)
+    done = fallen.import_it("unloaded", TENSORWRIGHT_DEFAULTS="0", **env)
     assert done.returncode == 0
     modules = set(done.output.split())
     assert "tensorflow" in modules
     assert not {"ctypes", "json", "tensorflow._tensorwright"} & modules
+    assert "tensorflow._tensorwright_defaults" not in modules
     assert fallen.import_it(**env).returncode == 0
 
 
@@ -334,7 +357,7 @@ def test_the_reason_is_the_dispatchers(tuned: Package, env: dict[str, str], reas
 @on_x86_64
 @pytest.mark.toolchain
 def test_a_dispatcher_that_was_not_loaded_is_no_tuned_kernel(tuned: Package) -> None:
-    done = tuned.import_it("unloaded", **REQUIRED)
+    done = tuned.import_it("unloaded", TENSORWRIGHT_DEFAULTS="0", **REQUIRED)
     assert done.returncode == 1
     assert f"it did not load {tuned.dispatcher}" in done.output
     assert "tensorwright: " not in done.output, "asking must not load it"
@@ -362,3 +385,86 @@ def test_damaged_data_costs_the_page_and_not_the_message(tmp_path: Path, damage:
 
 def test_without_data_the_page_is_archspecs_to_name() -> None:
     assert "`archspec cpu`" in where("https://wheels.example")
+
+
+# ---- run-time defaults ----
+
+SET = "tensorwright: SETTING=ours for zen4; TENSORWRIGHT_DEFAULTS=0 leaves that out"
+LEFT = (
+    "tensorwright: run-time defaults are left out, for _tensorwright_defaults.json cannot be used"
+)
+
+
+def started(package: Package, **env: str) -> list[str]:
+    """What is said at the import, and last what SETTING is when libraries are loaded."""
+    code = "import os, tensorflow; print(os.environ.get('SETTING', 'nothing'))"
+    argv = [sys.executable, "-S", "-c", code, "unloaded"]
+    quiet = {"PYTHONPATH": str(package.folder), **env}
+    done = run(argv, env=quiet, cwd=package.folder)
+    return done.output.splitlines()
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("env", "lines"),
+    [
+        ({}, [SET, "ours"]),
+        ({"TF_CPP_MIN_LOG_LEVEL": "0"}, [SET, "ours"]),
+        ({"TF_CPP_MIN_LOG_LEVEL": "1"}, ["ours"]),
+        ({"TENSORWRIGHT_DEFAULTS": "0"}, ["nothing"]),
+        ({"TENSORWRIGHT_DEFAULTS": "1"}, [SET, "ours"]),
+        ({"SETTING": "theirs"}, ["theirs"]),
+        ({"SETTING": ""}, [""]),
+        ({"OTHER": "theirs"}, ["nothing"]),
+        ({"TENSORWRIGHT_TARGET": "off"}, ["nothing"]),
+        ({"TENSORWRIGHT_TARGET": "zen_4"}, ["nothing"]),
+        ({"TENSORWRIGHT_MASK": "sse2"}, ["nothing"]),
+    ],
+)
+def test_a_default_is_set_where_nothing_else_is(
+    tuned: Package, env: dict[str, str], lines: list[str]
+) -> None:
+    assert started(tuned, **env) == lines
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(None, b"", b"{}", b"[]", b"{", b"\xff", b"[" * 100_000),
+        b'{"targets": [{}], "features": {}}',
+        sets("zen4", SETTING)[DEFAULTS_DATA].replace(b'"ours"', b"1"),
+        sets("zen4", SETTING)[DEFAULTS_DATA].replace(b'"ours"', b'"\\u0000"'),
+        sets("zen4", SETTING)[DEFAULTS_DATA].replace(b'"on":true', b'"off":true'),
+    ],
+)
+def test_damaged_defaults_are_left_out_and_told(tmp_path: Path, damage: bytes | None) -> None:
+    package = guarded(tmp_path, target("zen4"))
+    (tmp_path / DEFAULTS_DATA).unlink()
+    if damage is not None:
+        (tmp_path / DEFAULTS_DATA).write_bytes(damage)
+    warning, setting = started(package)
+    assert warning.startswith(LEFT)
+    assert setting == "nothing"
+    assert started(package, TF_CPP_MIN_LOG_LEVEL="2") == ["nothing"]
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(("model", "setting"), [("Haswell", "ours"), ("SandyBridge", "nothing")])
+def test_the_cpu_that_is_emulated_decides(tmp_path: Path, model: str, setting: str) -> None:
+    """qemu-x86_64 shows the host's /proc/cpuinfo."""
+    package = guarded(tmp_path, target("zen4"))
+    data = sets("haswell", SETTING, needs=("avx2", "fma", "lahf_lm", "abm"))
+    (tmp_path / DEFAULTS_DATA).write_bytes(data[DEFAULTS_DATA])
+    code = "import os, tensorflow; print(os.environ.get('SETTING', 'nothing'))"
+    emulator = ["qemu-x86_64", "-cpu", model]
+    done = run(
+        [*emulator, sys.executable, "-S", "-c", code, "unloaded"],
+        env={"PYTHONPATH": str(package.folder)},
+        cwd=package.folder,
+        timeout_s=300,
+    )
+    assert done.output.splitlines()[-1] == setting

@@ -20,6 +20,7 @@ from tfbuild.packing.repack import renamed, with_version
 from tfbuild.packing.tuned import Tree, Tuned
 from tfbuild.packing.wheel import files, opened, read_identity, read_member, stem_of, whole
 from tfbuild.planning import dispatcher, guard
+from tfbuild.planning.defaults import BF16
 
 _PAPERS = (tuned.FILE, sbom.FILE, notices.FILE)
 
@@ -38,7 +39,12 @@ def problems(
     if read_identity(wheel).tags != read_identity(stock).tags:
         yield f"its file name has other tags than {stock.name}"
     kept = {renamed(name, before, stem): each for name, each in theirs.items()}
-    made = _made(stem, stock)
+    yield from _unnamed(stem, facts)
+    try:
+        made = _made(stem, stock, facts)
+    except TargetError as error:
+        yield f"its run-time defaults cannot be compared with tuned.json: {error.message}"
+        return
     papers = {f"{stem}.dist-info/{name}" for name in _PAPERS}
     free = papers | {library.file for library in facts.libraries}
     free |= {f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"}
@@ -58,7 +64,9 @@ def problems(
     yield from _untold(wheel, stem, {notices.CHANGED: changed, notices.ADDED: added})
 
 
-def whole_problems(wheel: Path, tree: Tree, own: Mapping[str, Member]) -> Iterator[str]:
+def whole_problems(
+    wheel: Path, facts: Tuned, tree: Tree, own: Mapping[str, Member]
+) -> Iterator[str]:
     """Every file of ours in a full build that is not what it must be, a line each.
 
     No other wheel holds the same bytes, so of the rest only RECORD speaks. Raises WheelError.
@@ -75,9 +83,14 @@ def whole_problems(wheel: Path, tree: Tree, own: Mapping[str, Member]) -> Iterat
         yield f"{info}/WHEEL has other tags than the file name"
     init = read_member(wheel, guard.INIT)
     if init.count(guard.FIRST) != 1 or guard.guarded(init.replace(guard.FIRST, b"")) != init:
-        yield f"{guard.INIT} does not ask the CPU before anything else"
+        yield f"{guard.INIT} does not ask the CPU before anything else, or sets other defaults"
+    yield from _unnamed(stem, facts)
     try:
-        made = _members_of(guard.whole_files(parse_target(tree.target), tree.required_features))
+        target = parse_target(tree.target)
+        made = _members_of(
+            guard.whole_files(target, tree.required_features)
+            | guard.defaults_file(target.family, facts.carriers)
+        )
     except TargetError as error:
         yield f"what it asks the CPU cannot be compared with tuned.json: {error.message}"
         return
@@ -92,6 +105,13 @@ def whole_problems(wheel: Path, tree: Tree, own: Mapping[str, Member]) -> Iterat
     yield from _untold(wheel, stem, {notices.CHANGED: changed, notices.ADDED: added}, {ours})
 
 
+def _unnamed(stem: str, facts: Tuned) -> Iterator[str]:
+    """Where bfloat16 is in the version and not in the defaults, or the other way round."""
+    sets = any(each.lever.name == BF16 for build in facts.builds for each in build.defaults)
+    if sets != (BF16 in stem.partition("+")[2].split(".")):
+        yield f"its version says {'nothing of ' if sets else ''}{BF16}, its defaults another thing"
+
+
 def _members_of(files: Mapping[str, bytes]) -> dict[str, Member]:
     return {
         name: Member(size=len(data), sha256=hashlib.sha256(data).hexdigest())
@@ -99,13 +119,14 @@ def _members_of(files: Mapping[str, bytes]) -> dict[str, Member]:
     }
 
 
-def _made(stem: str, stock: Path) -> dict[str, Member]:
-    """The files that are changed or ours, by their names in the wheel."""
+def _made(stem: str, stock: Path, facts: Tuned) -> dict[str, Member]:
+    """The files that are changed or ours, by their names in the wheel. Raises TargetError."""
     metadata = read_member(stock, f"{stem_of(stock)}.dist-info/METADATA")
     made = {
         f"{stem}.dist-info/METADATA": with_version(metadata, stem.partition("-")[2]),
         guard.INIT: guard.amended(read_member(stock, guard.INIT)),
         **guard.files(read_identity(stock).machine),
+        **guard.defaults_file(read_identity(stock).machine, facts.carriers),
     }
     return _members_of(made)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
@@ -28,7 +28,8 @@ from tfbuild.errors import AuditError
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
-from tfbuild.planning import dispatcher
+from tfbuild.planning import defaults, dispatcher
+from tfbuild.planning.defaults import Default
 from tfbuild.settings import Places
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
@@ -41,8 +42,8 @@ _FEW_USES = 3
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
     """Everything that was found. `platform` is what the wheel's tags promise; `stock` is the wheel
-    that it was held against. Either is empty where there is none. `remarks` are what the audit
-    cannot judge."""
+    that it was held against. Either is empty where there is none. `defaults` are what it sets at
+    run time, by target; `remarks` are what the audit cannot judge."""
 
     schema: int = SCHEMA
     wheel: str
@@ -51,6 +52,7 @@ class Audit:
     platform: str
     stock: str
     targets: tuple[str, ...]
+    defaults: Mapping[str, tuple[Default, ...]] = field(default_factory=dict)
     libraries: tuple[Library, ...]
     problems: tuple[str, ...]
     remarks: tuple[str, ...] = ()
@@ -84,7 +86,7 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     if facts is not None and stock is None and pinned is not None and _is_another(pinned, facts):
         found.append(f"tuned.json names another stock wheel than {pinned.file}")
     if facts is not None and facts.tree is not None:
-        found += alterations.whole_problems(wheel, facts.tree, every)
+        found += alterations.whole_problems(wheel, facts, facts.tree, every)
         whose = attributions_of(wheel, _beyond_flags(libraries, own), kept_in)
         found += claims.whole_problems(facts.tree, libraries, whose)
         remarks += claims.unjudged(facts.tree, libraries, whose)
@@ -102,6 +104,7 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
         platform=policy.name if policy else "",
         stock=base.name if base else "",
         targets=facts.targets if facts else (),
+        defaults={each.target: each.defaults for each in facts.builds} if facts else {},
         libraries=libraries,
         problems=tuple(found),
         remarks=tuple(remarks),
@@ -264,6 +267,11 @@ def describe(found: Audit) -> str:
         ("stock", found.stock or "not here: no difference is shown, and no change would be seen"),
         ("platform", found.platform or "none is promised"),
         ("targets", ", ".join(found.targets) or "none: it is not a tuned wheel"),
+        *(
+            ("default", f"{target}: {defaults.describe(each)}")
+            for target, carried in found.defaults.items()
+            for each in carried
+        ),
     ]
     groups = _groups(found.libraries)
     tables = (head, _library_rows(groups), _instruction_rows(groups))

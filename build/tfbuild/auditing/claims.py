@@ -15,6 +15,7 @@ from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
 from tfbuild.cpus.targets import STOCK_FLAGS, parse_target
 from tfbuild.errors import TargetError
 from tfbuild.packing.tuned import KernelLibrary, Tree, TreeLibrary, Tuned, is_control
+from tfbuild.planning.defaults import undue
 from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
 
 _FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
@@ -198,6 +199,7 @@ def _unfit(claim: KernelLibrary | Tree) -> Iterator[str]:
     unasked = flags.required_features(target, {}) - {*claim.required_features}
     if unasked:
         yield f"tuned.json does not require {', '.join(sorted(unasked))} of {claim.target}"
+    yield from undue(claim.defaults, target)
 
 
 def _listed(floors: Mapping[str, str]) -> str:

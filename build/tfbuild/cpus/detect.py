@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfbuild.cpus.cpu import Cpu, Vcpus, read_cpu, read_vcpus, x86_64_level
@@ -46,8 +47,11 @@ def examine(cpu: Cpu, vcpus: Vcpus, baseline: frozenset[str] = STOCK_BASELINE) -
     )
 
 
-def describe(detection: Detection) -> str:
-    """The detection for a person, a line or a few for each answer."""
+def describe(detection: Detection, defaults: Mapping[str, str] | None = None) -> str:
+    """The detection for a person, a line or a few for each answer.
+
+    `defaults` says by its name what of each run-time default holds here.
+    """
     cpu, found = detection.cpu, detection.match
     rows = [
         ("CPU", _cpu_line(cpu)),
@@ -57,6 +61,7 @@ def describe(detection: Detection) -> str:
         *(("near miss", f"{miss.name} lacks {', '.join(miss.missing)}") for miss in found.near),
         ("vCPUs", _vcpus_line(detection.vcpus)),
         ("unused", " ".join(detection.unused) or "nothing that TensorFlow has a name for"),
+        *(("default", f"{name}: {text}") for name, text in (defaults or {}).items()),
         *(("note", note) for note in detection.notes),
     ]
     return "\n".join(_row(name, text) for name, text in rows)

@@ -162,7 +162,7 @@ def whole_statement(
     changed = {
         **_ALWAYS,
         "*.dist-info/WHEEL": "the platform tags",
-        guard.INIT: "asks the CPU for the needed features first",
+        guard.INIT: "asks the CPU for the needed features first, then sets run-time defaults",
     }
     lines = [
         "This is a modified TensorFlow. It was not published by the TensorFlow authors.",

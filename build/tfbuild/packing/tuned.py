@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import STOCK_FLAGS, Target
 from tfbuild.errors import HostError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member
+from tfbuild.planning.defaults import Default
+from tfbuild.planning.guard import Carrier
 from tfbuild.planning.plan import Scope
+from tfbuild.planning.selection import Choice, Row
 from tfbuild.records import pretty, read
 from tfbuild.upstream import kernels, releases
 
-SCHEMA = 3
+SCHEMA = 4
 FILE = "tuned.json"
 _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
@@ -26,8 +29,12 @@ class KernelLibrary:
     """A library of kernels in the wheel, compiled for one target.
 
     `name` is what the dispatcher calls it (TENSORWRIGHT_TARGET), `file` its member of the wheel.
-    `floors` are the newest versions of the runtime libraries that it asks for; `stay_stock` gives a
-    reason for each unit that was not admitted; `census` counts instructions by CPUID feature.
+    `flags` are those of every source, `source_flags` what some get beside them. `registrations` are
+    the kernels that take the place of the stock ones, and `measured` what a selection knows of each
+    candidate; without a selection it is empty, and all that was admitted is registered.
+    `defaults` are what is set at run time where it runs. `floors` are the newest versions of the
+    runtime libraries that it asks for; `stay_stock` gives a reason for each unit that was not
+    admitted; `census` counts instructions by CPUID feature.
     """
 
     name: str
@@ -38,8 +45,11 @@ class KernelLibrary:
     plan_key: str
     required_features: tuple[str, ...]
     flags: tuple[str, ...]
+    source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernels: tuple[str, ...]
-    registrations: int
+    registrations: tuple[Choice, ...]
+    measured: tuple[Row, ...] = ()
+    defaults: tuple[Default, ...] = ()
     stay_stock: Mapping[str, str]
     floors: Mapping[str, str]
     census: Mapping[str, int]
@@ -60,7 +70,8 @@ class Tree:
     """What a full build compiled for one target: all of the wheel.
 
     A CPU must have `required_features` to import it at all. `options` are the plan's own, such as
-    lto and profile; `libraries` are by their members of the wheel. `name` is as a KernelLibrary's.
+    lto and profile; `libraries` are by their members of the wheel. `name` and `defaults` are as a
+    KernelLibrary's.
     """
 
     name: str
@@ -69,6 +80,7 @@ class Tree:
     required_features: tuple[str, ...]
     flags: tuple[str, ...]
     options: Mapping[str, str]
+    defaults: tuple[Default, ...] = ()
     libraries: Mapping[str, TreeLibrary]
 
 
@@ -100,6 +112,11 @@ class Tuned:
     @property
     def targets(self) -> tuple[str, ...]:
         return tuple(build.target for build in self.builds)
+
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """Each target's name, required features and defaults."""
+        return tuple((each.name, each.required_features, each.defaults) for each in self.builds)
 
     @property
     def kernels(self) -> frozenset[str]:

@@ -10,6 +10,7 @@ from tfbuild.cpus.cpu import x86_64_level
 from tfbuild.cpus.features import computing
 from tfbuild.cpus.targets import STOCK_FLAGS, Target
 from tfbuild.errors import UsageError
+from tfbuild.planning.defaults import BF16
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.records import key_of
 
@@ -40,7 +41,8 @@ class Fleet:
             return self.first.local
         specs = ",".join(plan.target.spec for plan in self.plans)
         # A segment of digits only would be compared, and shown, as a number.
-        return f"fleet.of{hashlib.sha256(specs.encode()).hexdigest()[:6]}"
+        local = f"fleet.of{hashlib.sha256(specs.encode()).hexdigest()[:6]}"
+        return f"{local}.{BF16}" if self.first.bf16 else local
 
     @property
     def version(self) -> str:

@@ -4,6 +4,9 @@ In a wheel of kernels TENSORWRIGHT_REQUIRE=1 makes a fallback an error (shipped/
 full build has nothing to fall back to: there the import itself asks the CPU first, before any
 library is loaded (shipped/_tensorwright_cpu.py). Both name the page of an index that is right for
 the CPU, so they get archspec's targets as data: a user's environment need not have archspec.
+
+Both begin with the wheel's run-time defaults (shipped/_tensorwright_defaults.py), which the
+libraries read when they are loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import ast
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from archspec.cpu import TARGETS
 from archspec.cpu.microarchitecture import Microarchitecture
@@ -21,7 +24,9 @@ from archspec.cpu.schema import TARGETS_JSON
 from tfbuild.cpus.features import Feature, canonical, canonical_names, table
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import TargetError, WheelError
+from tfbuild.planning.defaults import Default
 from tfbuild.records import canonical as as_json
+from tfbuild.records import plain
 
 PACKAGE = "tensorflow"
 INIT = f"{PACKAGE}/__init__.py"
@@ -29,33 +34,65 @@ DATA = f"{PACKAGE}/_tensorwright.json"
 NEEDS = f"{PACKAGE}/_tensorwright_cpu.json"
 """What the CPU must have, in a full build."""
 _SHIPPED = Path(__file__).parents[1] / "shipped"
-_CODE = _SHIPPED / "_tensorwright.py"
+_CODE, _CPU_CODE, _DEFAULTS_CODE = (
+    _SHIPPED / f"_tensorwright{name}.py" for name in ("", "_cpu", "_defaults")
+)
+DEFAULTS_DATA = f"{PACKAGE}/{_DEFAULTS_CODE.stem}.json"
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 _ZMM = 0xE0  # of XCR0
-_CPU_CODE = _SHIPPED / "_tensorwright_cpu.py"
 
+Carrier: TypeAlias = tuple[str, Iterable[str], Iterable[Default]]
+"""A target's name in the wheel, the features that a CPU must have for it, and its defaults."""
+
+DEFAULTS = b"""\
+# Added by Tensorwright: settings for this CPU, where the environment has none of its own.
+import os as _os
+if _os.environ.get("TENSORWRIGHT_DEFAULTS") != "0":
+  from tensorflow import _tensorwright_defaults
+  _tensorwright_defaults.apply()
+"""
+"""With what a wheel of kernels begins."""
 CHECK = b"""
 # Added by Tensorwright: TENSORWRIGHT_REQUIRE=1 makes an import with stock kernels an ImportError.
 if _os.environ.get("TENSORWRIGHT_REQUIRE", "0") not in ("", "0"):
   from tensorflow import _tensorwright
   _tensorwright.require()
 """
-FIRST = b"""\
+NEED = b"""\
 # Added by Tensorwright: all of this TensorFlow is compiled for CPUs with certain features, and on
 # another it would die of an illegal instruction. So they are asked for before anything is loaded.
 from tensorflow import _tensorwright_cpu
 _tensorwright_cpu.need_cpu()
 """
+FIRST = NEED + DEFAULTS
+"""With what a full build begins."""
 # TensorFlow's own __init__.py imports os so, and loads the dispatcher so.
 _MARKS = (rb"^import os as _os$", rb"^ +_ll\.load_library\(_kernel_dir\)$")
 
 
 def files(family: str) -> dict[str, bytes]:
-    """The members to add to a wheel for this family: our module and its data."""
-    return {
-        f"{PACKAGE}/{_CODE.name}": _CODE.read_bytes(),
-        DATA: (as_json(_known(family)) + "\n").encode(),
-    }
+    """The members to add to any wheel for this family: our modules, and what CPUs there are."""
+    modules = (_CODE, _CPU_CODE, _DEFAULTS_CODE)
+    ours = {f"{PACKAGE}/{module.name}": module.read_bytes() for module in modules}
+    return {**ours, DATA: _data(_known(family))}
+
+
+def defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
+    """The member with the run-time defaults of a wheel's targets, the preferred target first.
+
+    Raises TargetError for a feature that nobody knows.
+    """
+    targets = []
+    asked: set[str] = set()
+    for name, required, defaults in carriers:
+        rows = [
+            {**plain(each.lever), "on": each.on, "evidence": each.evidence} for each in defaults
+        ]
+        targets.append({"name": name, "needs": sorted(required), "defaults": rows})
+        asked.update(required)
+        asked.update(*((*each.lever.needs, *each.lever.unless) for each in defaults))
+    known = {"features": _names(family), "vendors": _vendors(family)}
+    return {DEFAULTS_DATA: _data({**known, "places": _needs(asked, family), "targets": targets})}
 
 
 def whole_files(target: Target, required: Iterable[str]) -> dict[str, bytes]:
@@ -63,12 +100,17 @@ def whole_files(target: Target, required: Iterable[str]) -> dict[str, bytes]:
 
     Raises TargetError for a feature that nobody knows.
     """
-    needs = {name: _places(_feature(name, target.family)) for name in sorted(required)}
-    return {
-        **files(target.family),
-        f"{PACKAGE}/{_CPU_CODE.name}": _CPU_CODE.read_bytes(),
-        NEEDS: (as_json({"target": target.spec, "needs": needs}) + "\n").encode(),
-    }
+    needs = _needs(required, target.family)
+    return {**files(target.family), NEEDS: _data({"target": target.spec, "needs": needs})}
+
+
+def _data(value: object) -> bytes:
+    return (as_json(value) + "\n").encode()
+
+
+def _needs(required: Iterable[str], family: str) -> dict[str, Any]:
+    """Where each of these features shows; one that the family does not have shows nowhere."""
+    return {name: _places(_feature(name, family)) for name in sorted(required)}
 
 
 def _feature(name: str, family: str) -> Feature:
@@ -91,7 +133,15 @@ def _places(feature: Feature) -> dict[str, tuple[int, ...]]:
 
 
 def guarded(init: bytes) -> bytes:
-    """tensorflow/__init__.py with the question to the CPU before its first statement.
+    """tensorflow/__init__.py of a full build: the question to the CPU and the defaults come first.
+
+    Raises WheelError for what is no Python, or has no line of its own for that statement.
+    """
+    return _begun(init, FIRST)
+
+
+def _begun(init: bytes, first: bytes) -> bytes:
+    """The module with `first` before its first statement.
 
     Only a docstring and imports from __future__ stay before it, as Python demands. Raises
     WheelError for what is no Python, or has no line of its own for that statement.
@@ -102,13 +152,13 @@ def guarded(init: bytes) -> bytes:
         lines = init.splitlines(keepends=True)
         place = _first_line(body[kept]) - 1 if kept < len(body) else len(lines)
         before, after = b"".join(lines[:place]), b"".join(lines[place:])
-        text = before + (b"\n" if place and not before.endswith(b"\n") else b"") + FIRST + after
+        text = before + (b"\n" if place and not before.endswith(b"\n") else b"") + first + after
         both = ast.parse(text).body
     except (SyntaxError, ValueError) as error:
         raise WheelError(f"{INIT} is not whole ({error})") from error
-    ours = ast.parse(FIRST).body
+    ours = ast.parse(first).body
     if [*map(ast.dump, both)] != [*map(ast.dump, (*body[:kept], *ours, *body[kept:]))]:
-        raise WheelError(f"{INIT} has no line before which the CPU can be asked")
+        raise WheelError(f"{INIT} has no line before which ours can stand")
     return text
 
 
@@ -126,19 +176,16 @@ def _first_line(statement: ast.stmt) -> int:
 
 
 def amended(init: bytes) -> bytes:
-    """tensorflow/__init__.py with the check at its end. Raises WheelError when it is not
-    TensorFlow's, as far as the check depends on it."""
-    text = init.rstrip(b"\n") + b"\n" + CHECK
+    """tensorflow/__init__.py of a wheel of kernels: the defaults first, the check at its end.
+
+    Raises WheelError when it is not TensorFlow's, as far as the check depends on it.
+    """
     for mark in _MARKS:
         if not re.search(mark, init, re.MULTILINE):
             raise WheelError(
                 f"{INIT} is not one that this version knows: it has no line {mark.decode()}"
             )
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        raise WheelError(f"{INIT} is not whole ({error})") from error
-    return text
+    return _begun(init, DEFAULTS).rstrip(b"\n") + b"\n" + CHECK
 
 
 def _can_be_seen(uarch: Microarchitecture) -> bool:
@@ -160,6 +207,12 @@ def _known(family: str) -> dict[str, Any]:
         for uarch in TARGETS.values()
         if str(uarch.family) == family and _can_be_seen(uarch)
     ]
-    names = {name: canonical([name], family) for name in canonical_names(family)}
-    vendors = TARGETS_JSON["conversions"]["arm_vendors"] if family == "aarch64" else {}
-    return {"targets": targets, "features": names, "vendors": vendors}
+    return {"targets": targets, "features": _names(family), "vendors": _vendors(family)}
+
+
+def _names(family: str) -> dict[str, Any]:
+    return {name: canonical([name], family) for name in canonical_names(family)}
+
+
+def _vendors(family: str) -> dict[str, Any]:
+    return TARGETS_JSON["conversions"]["arm_vendors"] if family == "aarch64" else {}

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
 from tfbuild.planning import dispatcher, guard
+from tfbuild.planning.defaults import BF16, NO_WISHES, Default, Wishes, decide
+from tfbuild.planning.selection import Choice, Row, Selection
 from tfbuild.records import key_of
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import Pin
@@ -50,7 +52,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRecipe:
-    """How a library of kernels is compiled and what stands beside it in the wheel."""
+    """How a library of kernels is compiled and what stands beside it in the wheel.
+
+    `improved` names the header of ours that goes before a source.
+    """
 
     cxx_standard: str
     copts: tuple[str, ...]
@@ -61,6 +66,7 @@ class KernelRecipe:
     include_roots: tuple[str, ...]
     libraries: tuple[str, ...]
     load_folder: str
+    improved: Mapping[str, str]
     recipe_sha256: str
 
 
@@ -94,7 +100,12 @@ class FullRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """One wheel, decided. `required` are the features that a CPU must have to run it."""
+    """One wheel, decided. `required` are the features that a CPU must have to run it.
+
+    `source_flags` are what some sources of kernels get after `flags`. With a `selection` only its
+    kernels are registered; `measured` is what it is founded on. `defaults` are what the wheel sets
+    at run time for this target.
+    """
 
     schema: int = SCHEMA
     scope: Scope
@@ -110,6 +121,10 @@ class Plan:
     sources: tuple[SourcePin, ...]
     stock: Pin | None
     kernels: tuple[KernelUnit, ...] = ()
+    source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    selection: tuple[Choice, ...] | None = None
+    measured: tuple[Row, ...] = ()
+    defaults: tuple[Default, ...] = ()
     kernel_recipe: KernelRecipe | None = None
     full_recipe: FullRecipe | None = None
 
@@ -119,11 +134,16 @@ class Plan:
 
     @property
     def local(self) -> str:
-        """The local version (PEP 440): the target, and how a whole tree was built for it."""
+        """The local version (PEP 440): the target, how a whole tree was built, and bfloat16."""
         recipe = self.full_recipe
         if recipe is None:
-            return self.target.local
-        return _full_local(self.target, lto=recipe.lto, training=recipe.training)
+            return f"{self.target.local}.{BF16}" if self.bf16 else self.target.local
+        return _full_local(self.target, lto=recipe.lto, training=recipe.training, bf16=self.bf16)
+
+    @property
+    def bf16(self) -> bool:
+        """Whether products of float32 may be of inputs rounded to bfloat16."""
+        return any(each.lever.name == BF16 for each in self.defaults)
 
     @property
     def version(self) -> str:
@@ -136,9 +156,9 @@ class Plan:
         return f"libtensorwright_kernels.{self.target.local}.so"
 
 
-def _full_local(target: Target, *, lto: bool, training: str) -> str:
+def _full_local(target: Target, *, lto: bool, training: str, bf16: bool) -> str:
     """Tells apart the wheels that are built for one target."""
-    marks = ("full", "lto" if lto else "", "pgo" if training else "")
+    marks = ("full", "lto" if lto else "", "pgo" if training else "", BF16 if bf16 else "")
     return ".".join([target.local, *filter(None, marks)])
 
 
@@ -162,8 +182,10 @@ def make_plan(
     compiler: Compiler,
     macros: Mapping[str, str],
     kernel_choice: str,
+    selection: Selection | None = None,
     lto: bool = False,
     training: str = "",
+    wishes: Wishes = NO_WISHES,
 ) -> Plan:
     """Decide. Raises UsageError, CompilerError, ReleaseError; a stock wheel that does not exist is
     None in the plan, and an error only for whoever needs it."""
@@ -177,7 +199,9 @@ def make_plan(
     if wanted is Scope.KERNELS:
         if lto or training:
             raise UsageError(f"--{'lto' if lto else 'pgo'} is for --scope full")
-        units, kernel = kernels.select(kernel_choice), kernel_recipe(release, compiler)
+        choice = ",".join(selection.kernels) if selection else kernel_choice
+        units = kernels.select(choice, release.version)
+        kernel = kernel_recipe(release, compiler, units)
     else:
         full = full_recipe(
             release,
@@ -189,6 +213,7 @@ def make_plan(
             required=tuple(sorted(required)),
             lto=lto,
             training=training,
+            bf16=wishes.bf16,
         )
     return Plan(
         scope=wanted,
@@ -204,6 +229,10 @@ def make_plan(
         sources=source_pins(release),
         stock=_stock(release, package, python, target.family),
         kernels=units,
+        source_flags=selection.flags if selection else {},
+        selection=selection.kept if selection else None,
+        measured=selection.rows if selection else (),
+        defaults=decide(target, release.version, wishes),
         kernel_recipe=kernel,
         full_recipe=full,
     )
@@ -230,7 +259,9 @@ def _need_package(release: Release, package: str) -> None:
         raise UsageError(f"--package {package} is unknown", hint=f"Use {' or '.join(known)}")
 
 
-def kernel_recipe(release: Release, compiler: Compiler) -> KernelRecipe:
+def kernel_recipe(
+    release: Release, compiler: Compiler, units: tuple[KernelUnit, ...]
+) -> KernelRecipe:
     """Raises ReleaseError for a release whose kernels nobody has compiled yet."""
     facts = releases.kernel_facts(release)
     unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
@@ -254,8 +285,20 @@ def kernel_recipe(release: Release, compiler: Compiler) -> KernelRecipe:
         include_roots=facts.include_roots,
         libraries=facts.libraries,
         load_folder=facts.load_folder,
+        improved={
+            source: header
+            for unit in units
+            for source in unit.sources
+            if (header := kernels.improved(source))
+        },
         recipe_sha256=_recipe_sha256(compiler.architecture),
     )
+
+
+def native_files() -> dict[str, bytes]:
+    """Our own sources, by their paths below the folder."""
+    paths = sorted(path for path in NATIVE.rglob("*.*") if path.is_file())
+    return {str(path.relative_to(NATIVE)): path.read_bytes() for path in paths}
 
 
 @functools.cache
@@ -263,9 +306,11 @@ def _recipe_sha256(family: str) -> str:
     """The hash of our own part of a wheel: another registration header is another wheel."""
     templates = settings.ROOT / "templates"
     header = templates / f"{dispatcher.HEADER}.j2"
-    paths = (*sorted(NATIVE.iterdir()), *sorted((templates / "kernels").iterdir()), header)
+    paths = (*sorted((templates / "kernels").iterdir()), header)
     parts = {path.name: path.read_bytes() for path in paths}
-    return _sha256(parts | guard.files(family) | {guard.INIT: guard.CHECK})
+    return _sha256(
+        parts | native_files() | guard.files(family) | {guard.INIT: guard.DEFAULTS + guard.CHECK}
+    )
 
 
 def _sha256(parts: Mapping[str, bytes]) -> str:
@@ -286,6 +331,7 @@ def full_recipe(
     required: tuple[str, ...],
     lto: bool = False,
     training: str = "",
+    bf16: bool = False,
 ) -> FullRecipe:
     """Raises CompilerError for what only clang can do here, PythonError for a Python that the
     release cannot be built for."""
@@ -306,6 +352,7 @@ def full_recipe(
     options = [*release.options, "--config=tensorwright"]
     if release.distinct_host:
         options.insert(0, "--distinct_host_configuration=true")
+    local = _full_local(target, lto=lto, training=training, bf16=bf16)
     configure = dict(release.configure_env)
     if not clang and "TF_NEED_CLANG" in configure:
         configure["TF_NEED_CLANG"] = "0"
@@ -322,9 +369,7 @@ def full_recipe(
         ),
         per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
         options=tuple(options),
-        repo_env=_repo_env(
-            release, _full_local(target, lto=lto, training=training), package, python
-        ),
+        repo_env=_repo_env(release, local, package, python),
         configure_env=tuple(sorted(configure.items())),
     )
 

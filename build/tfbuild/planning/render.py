@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import jinja2
@@ -16,7 +16,15 @@ from tfbuild.cpus import features
 from tfbuild.errors import DriftError
 from tfbuild.planning import dispatcher
 from tfbuild.planning.dispatcher import DispatchFeature, DispatchTarget
-from tfbuild.planning.plan import KERNEL_LIBRARY, NATIVE, FullRecipe, Plan, Scope
+from tfbuild.planning.plan import (
+    KERNEL_LIBRARY,
+    FullRecipe,
+    KernelRecipe,
+    Plan,
+    Scope,
+    native_files,
+)
+from tfbuild.planning.selection import Choice
 from tfbuild.records import pretty, write_atomic
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, label
 from tfbuild.upstream.releases import filled
@@ -51,22 +59,32 @@ def contexts(plan: Plan) -> dict[str, dict[str, object]]:
 
 def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
     recipe = plan.kernel_recipe
+    assert recipe is not None  # noqa: S101  (a kernels plan has one)
     sources = sorted({source for unit in plan.kernels for source in unit.sources})
     return {
         "kernels/WORKSPACE.j2": {"plan": plan},
         "kernels/BUILD.bazel.j2": {
             "plan": plan,
             "recipe": recipe,
-            "sources": tuple((label(source), source) for source in sources),
+            "sources": tuple(_source(plan, recipe, each) for each in sources),
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
         },
         "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
+        "kernels/selected.inc.j2": {"selection": plan.selection or ()},
         "kernels/bazelrc.j2": {"plan": plan, "recipe": recipe},
         "kernels/tf_source.BUILD.j2": {"kernel_folder": FOLDER},
         "kernels/tf_wheel.BUILD.j2": {"recipe": recipe},
         "kernels/rules_cc.defs.bzl.j2": {},
     }
+
+
+def _source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
+    """A kernel source, and what it is compiled with beside what all are."""
+    header = recipe.improved.get(path, "")
+    before = ("-include", f"tensorwright/improved/{header}") if header else ()
+    flags = (*before, *plan.source_flags.get(path, ()))
+    return {"label": label(path), "path": path, "improved": bool(header), "flags": flags}
 
 
 def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
@@ -78,9 +96,15 @@ def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
     }
 
 
-def admitted(units: tuple[KernelUnit, ...], templates: Path) -> str:
-    """The text of admitted.bzl once admission has spoken."""
-    return rendered(templates, "kernels/admitted.bzl.j2", {"admitted": units})
+def admitted(units: tuple[KernelUnit, ...], templates: Path) -> dict[str, str]:
+    """admitted.bzl once admission has spoken, as a file."""
+    return {"admitted.bzl": rendered(templates, "kernels/admitted.bzl.j2", {"admitted": units})}
+
+
+def selected(registrations: Iterable[Choice], templates: Path) -> dict[str, str]:
+    """The table of the kernels that a library registers, as a file."""
+    text = rendered(templates, "kernels/selected.inc.j2", {"selection": sorted(registrations)})
+    return {"tensorwright/selected.inc": text}
 
 
 def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
@@ -133,7 +157,7 @@ def dispatch_target(plan: Plan) -> DispatchTarget:
 
 def _native() -> dict[str, str]:
     """Our own sources, as they are."""
-    return {f"tensorwright/{path.name}": path.read_text("utf-8") for path in NATIVE.iterdir()}
+    return {f"tensorwright/{name}": content.decode() for name, content in native_files().items()}
 
 
 def rendered(templates: Path, name: str, context: Mapping[str, object]) -> str:

@@ -16,8 +16,10 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import Target, parse_target, resolve, stand_ins
 from tfbuild.errors import CompilerError, UsageError
 from tfbuild.planning import plan as plans
+from tfbuild.planning.defaults import Wishes, read_evidence
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.plan import Plan
+from tfbuild.planning.selection import Selection, read_selection
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.releases import Release
@@ -29,7 +31,11 @@ class Request:
 
     `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
     or several with commas between, for one wheel. `lto` and `pgo`, the path of a program whose run
-    the compiler learns from, are for the full scope.
+    the compiler learns from, are for the full scope. `selection` are paths of measured selections,
+    with commas between, at most one for each target.
+
+    Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` takes emulated
+    comparisons for measured ones, `evidence` are paths of comparison.json with commas between.
     """
 
     arch: str = "native"
@@ -41,6 +47,10 @@ class Request:
     compiler: str = ""
     lto: bool = False
     pgo: str = ""
+    selection: str = ""
+    bf16: bool = False
+    trust_emulated: bool = False
+    evidence: str = ""
 
 
 def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
@@ -69,10 +79,40 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
         compiler=compiler,
         macros=macros,
         kernel_choice=request.kernels,
+        selection=_selection(request.selection, release, target),
         lto=request.lto,
         training=_training(request.pgo),
+        wishes=_wishes(request),
     )
     return plan, compiler
+
+
+def _wishes(request: Request) -> Wishes:
+    """Raises RecordError, UsageError."""
+    paths = [Path(path.strip()) for path in request.evidence.split(",") if path.strip()]
+    return Wishes(
+        bf16=request.bf16,
+        trust_emulated=request.trust_emulated,
+        evidence=tuple(each for path in paths for each in read_evidence(path)),
+    )
+
+
+def _selection(paths: str, release: Release, target: Target) -> Selection | None:
+    """The selection that was measured for this target. Raises RecordError, UsageError."""
+    if not paths:
+        return None
+    read = [read_selection(Path(path.strip())) for path in paths.split(",")]
+    fitting = [
+        each for each in read if (each.release, each.target) == (release.version, target.spec)
+    ]
+    if len(fitting) != 1:
+        seen = ", ".join(f"{each.release} for {each.target}" for each in read)
+        raise UsageError(
+            f"--selection has {len(fitting)} selections of {release.version} for {target.spec}: "
+            f"it is of {seen}",
+            hint="invoke select makes one",
+        )
+    return fitting[0]
 
 
 def _training(path: str) -> str:

@@ -1,4 +1,5 @@
-"""In a full build: the question to the CPU with which tensorflow/__init__.py begins.
+"""What the CPU has. In a full build tensorflow/__init__.py begins with that question (need_cpu);
+in every tuned wheel the run-time defaults depend on it (missing).
 
 On x86-64 it is CPUID, as glibc has read it (<sys/platform/x86.h>, from glibc 2.33 on), for an
 emulator such as qemu-x86_64 shows its host's /proc/cpuinfo. Elsewhere it is /proc/cpuinfo.
@@ -8,6 +9,7 @@ TENSORWRIGHT_MASK=avx2,fma acts as if the CPU lacked these, to try the refusal.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -57,6 +59,11 @@ def missing(needs: Mapping[str, Any], shown: set[str], mask: str) -> list[str]:
     )
 
 
+def has_cpuid() -> bool:
+    """Whether glibc tells what CPUID says, so that /proc/cpuinfo need not be read."""
+    return _leaf((1, 0)) is not None
+
+
 def cpuinfo_features() -> set[str]:
     """What /proc/cpuinfo shows, archspec's names; nothing where it is of another family, as an
     emulator's is."""
@@ -83,8 +90,12 @@ def _has(name: str, bits: Mapping[str, Sequence[int]], shown: set[str]) -> bool:
 def _leaf(place: Sequence[int]) -> _Leaf | None:
     """None where glibc does not tell."""
     number = _NUMBERS.get((place[0], place[1]))
-    if number is None:
-        return None
+    return None if number is None else _asked(number)
+
+
+@functools.cache
+def _asked(number: int) -> _Leaf | None:
+    """None before glibc 2.33."""
     try:
         ask = ctypes.CDLL(None)["__x86_get_cpuid_feature_leaf"]
     except (OSError, AttributeError):

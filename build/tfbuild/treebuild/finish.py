@@ -59,7 +59,10 @@ def finish(
         source_sha256=source_sha256,
         stock_sha256=plan.stock.sha256 if plan.stock else "",
     )
-    add: dict[str, Path | bytes] = {**guard.whole_files(plan.target, plan.required)}
+    add: dict[str, Path | bytes] = {
+        **guard.whole_files(plan.target, plan.required),
+        **guard.defaults_file(plan.target.family, facts.carriers),
+    }
     return repack.repack(
         raw,
         local=plan.local,
@@ -88,6 +91,7 @@ def _tree(
         required_features=plan.required,
         flags=plan.flags,
         options={name: value for name, value in options.items() if value},
+        defaults=plan.defaults,
         libraries={
             file: TreeLibrary(
                 size=own[file].size,

@@ -1,0 +1,294 @@
+"""Run-time settings that a tuned wheel makes for its target, each with what it is founded on.
+
+defaults.toml has the levers and what was measured of them; a comparison.json adds to that. Here is
+decided which of them a wheel carries and which are on; shipped/_tensorwright_defaults.py sets them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from tfbuild.cpus.cpu import Cpu, Vcpus
+from tfbuild.cpus.features import table
+from tfbuild.cpus.targets import STOCK_FLAGS, Target
+from tfbuild.errors import RecordError, UsageError
+from tfbuild.records import load, read
+from tfbuild.talk import vcpus as vcpus_text
+
+QUOTA = "quota"
+"""The value that stands for the CPUs of the process's cgroup quota, rounded up."""
+BF16 = "bf16"
+"""The lever that changes results, and its part of a wheel's local version."""
+COMPARISON_SCHEMA = 2
+_CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+_SLOWER, _FASTER = "slower", "faster"  # verdicts of comparison.json
+# oneDNN 3.2's names of what it generates code for, src/cpu/platform.hpp, and the features of each.
+_ISAS: Mapping[str, frozenset[str]] = {
+    "AVX512_CORE": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}),
+    "AVX2": frozenset({"avx2"}),
+    "AVX": frozenset({"avx"}),
+    "SSE41": frozenset({"sse4_1"}),
+}
+
+
+class Source(StrEnum):
+    MEASURED = "measured"
+    EMULATED = "emulated"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+    """Stock's time over the setting's, above 1 where the setting is faster, its 95 % interval and
+    the verdict of the comparison; None and empty where they were not kept."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """A comparison of one lever with stock. `isa` is the kind of CPU that it speaks of, empty for
+    any; `cpu` the one that it was made on; `ratios` are by workload."""
+
+    lever: str
+    source: Source
+    isa: str
+    cpu: str
+    release: str
+    vcpus: int
+    setting: str = ""
+    made: str = ""
+    ratios: Mapping[str, Ratio]
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean of the ratios."""
+        return math.exp(
+            sum(math.log(each.value) for each in self.ratios.values()) / len(self.ratios)
+        )
+
+    @property
+    def wins(self) -> bool:
+        """Faster on the whole, and no workload slower. With verdicts, one must say faster; without,
+        no interval may lie below 1."""
+        if any(each.high is not None and each.high < 1 for each in self.ratios.values()):
+            return False
+        verdicts = {each.verdict for each in self.ratios.values()}
+        return (
+            self.mean > 1 and _SLOWER not in verdicts and (verdicts == {""} or _FASTER in verdicts)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lever:
+    """A setting that may be made; defaults.toml says what each field means."""
+
+    name: str
+    set: Mapping[str, str]
+    leave: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    opt_in: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Default:
+    """A lever in a wheel, whether it is on there, and the comparisons that speak of its target."""
+
+    lever: Lever
+    on: bool
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What was asked for. `evidence` is beside that of defaults.toml."""
+
+    bf16: bool = False
+    trust_emulated: bool = False
+    evidence: tuple[Evidence, ...] = ()
+
+
+NO_WISHES = Wishes()
+
+
+@functools.cache
+def levers() -> tuple[Lever, ...]:
+    return tuple(read(Lever, row) for row in _table()["lever"])
+
+
+@functools.cache
+def known_evidence() -> tuple[Evidence, ...]:
+    return tuple(read(Evidence, row) for row in _table()["evidence"])
+
+
+@functools.cache
+def _table() -> Mapping[str, list[dict[str, Any]]]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+# ---- what a wheel carries ----
+
+
+def decide(target: Target, release: str, wishes: Wishes = NO_WISHES) -> tuple[Default, ...]:
+    """The defaults of a wheel for a target: those that could do something on a CPU of it.
+
+    One is on with a comparison that was measured and won, and none that was measured and lost;
+    what was emulated counts only where it is trusted and nothing was measured. The control wheel
+    has none.
+    Raises UsageError for bfloat16 where no CPU of the target's family has what it takes.
+    """
+    if target.spec == STOCK_FLAGS:
+        return ()
+    known = table(target.family).keys()
+    fitting = [each for each in levers() if known >= {*each.needs, *each.unless}]
+    if wishes.bf16 and not any(each.name == BF16 for each in fitting):
+        raise UsageError(f"--bf16 is for CPUs with AMX, {target.spec} is for {target.family}")
+    return tuple(
+        _default(lever, isa_of(target.features), release, wishes)
+        for lever in fitting
+        if target.features.isdisjoint(lever.unless) and (wishes.bf16 or not lever.opt_in)
+    )
+
+
+def _default(lever: Lever, isa: str, release: str, wishes: Wishes) -> Default:
+    speaking = tuple(
+        each
+        for each in (*known_evidence(), *wishes.evidence)
+        if each.lever == lever.name and each.release == release and each.isa in {"", isa}
+    )
+    measured = [each for each in speaking if each.source is Source.MEASURED]
+    counted = measured or (speaking if wishes.trust_emulated else ())
+    won = bool(counted) and all(each.wins for each in counted)
+    return Default(lever=lever, on=lever.opt_in or won, evidence=speaking)
+
+
+def isa_of(features: Collection[str]) -> str:
+    """oneDNN's name of the code that it generates for such a CPU, as far as levers differ by it."""
+    return next((name for name, needed in _ISAS.items() if needed <= {*features}), "")
+
+
+def undue(defaults: Sequence[Default], target: Target) -> Iterator[str]:
+    """What a wheel for this target says of its defaults and this version would not, a line each."""
+    known = {lever.name: lever for lever in levers()}
+    names = [each.lever.name for each in defaults]
+    if len({*names}) < len(names):
+        yield "tuned.json has a default twice"
+    for each in defaults:
+        what = _assignments(each.lever)
+        if known.get(each.lever.name) != each.lever:
+            yield f"tuned.json has a default {what}, which this version does not know"
+        elif target.features.intersection(each.lever.unless):
+            yield f"tuned.json has a default {what}, which TensorFlow takes there by itself"
+
+
+# ---- what a comparison says ----
+
+
+def read_evidence(path: Path) -> tuple[Evidence, ...]:
+    """What a finished comparison.json says of levers: arms that differ from its baseline in nothing
+    else. Raises RecordError, and UsageError for a comparison of something else."""
+    fields = load(path, schema=COMPARISON_SCHEMA)
+    try:
+        found = tuple(each for lever in levers() for each in _said_of(lever, fields))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise RecordError(f"{path} is not a comparison ({error})") from error
+    if not found:
+        raise UsageError(
+            f"{path} has no arm that differs from its baseline in a default only",
+            hint="Compare such: --arms stock,onednn=stock:onednn=on",
+        )
+    return found
+
+
+def _said_of(lever: Lever, fields: Mapping[str, Any]) -> Iterator[Evidence]:
+    baseline, *others = fields["arms"]
+    before = dict(baseline["env"])
+    cap = next((before[name] for name in _CAPS if name in before), "")
+    own = {*lever.set, *lever.leave}
+    emulated = bool(cap or own.intersection(before))
+    features = fields["host"]["cpu"]["features"]
+    idle = not emulated and not {*lever.unless}.isdisjoint(features)
+    for arm in others:
+        after = dict(arm["env"])
+        changed = {name for name, _ in before.items() ^ after.items()}
+        same = arm["wheel_sha256"] == baseline["wheel_sha256"] and changed <= own
+        if not same or idle or not lever.set.items() <= after.items() or not fields["complete"]:
+            continue
+        for vcpus, ratios in _ratios(fields["cells"], arm["name"]).items():
+            yield Evidence(
+                lever=lever.name,
+                source=Source.EMULATED if emulated else Source.MEASURED,
+                isa=cap or isa_of(features),
+                cpu=fields["host"]["cpu"]["name"],
+                release=baseline["tensorflow"],
+                vcpus=vcpus,
+                setting=" ".join(f"{name}={value}" for name, value in sorted(before.items())),
+                made=fields["made"],
+                ratios=ratios,
+            )
+
+
+def _ratios(cells: Sequence[Mapping[str, Any]], arm: str) -> dict[int, dict[str, Ratio]]:
+    """By the number of vCPUs, then by workload."""
+    found: dict[int, dict[str, Ratio]] = {}
+    for cell in cells:
+        for each in cell["speedups"]:
+            if each["arm"] == arm:
+                ratio = read(Ratio, {**each["interval"], "verdict": each["verdict"]})
+                found.setdefault(cell["vcpus"], {})[cell["workload"]] = ratio
+    return found
+
+
+# ---- for a person ----
+
+
+def describe(default: Default) -> str:
+    """One line: what is set, whether it is on, and why."""
+    lever = default.lever
+    return f"{_assignments(lever)}: {'on' if default.on else 'off'}, {_why(default)}"
+
+
+def _why(default: Default) -> str:
+    if default.lever.opt_in:
+        return "asked for: it changes results"
+    return "; ".join(map(_line, default.evidence)) or "nothing was measured of it"
+
+
+def _line(evidence: Evidence) -> str:
+    where = f"{vcpus_text(evidence.vcpus)} of {evidence.cpu}"
+    count = f"{len(evidence.ratios)} workloads"
+    return f"{evidence.source} {evidence.mean:.2f}x ({count}, {where})"
+
+
+def _assignments(lever: Lever) -> str:
+    return " ".join(f"{name}={value}" for name, value in lever.set.items())
+
+
+def of_cpu(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
+    """What stock TensorFlow does here, and what a tuned wheel can set: a line by lever."""
+    known = table(cpu.architecture).keys()
+    fitting = [each for each in levers() if known >= {*each.needs, *each.unless}]
+    return {lever.name: _here(lever, cpu, vcpus, release) for lever in fitting}
+
+
+def _here(lever: Lever, cpu: Cpu, vcpus: Vcpus, release: str) -> str:
+    own = [name for name in lever.unless if name in cpu.features]
+    if own:
+        return f"stock does it by itself on a CPU with {own[0]}"
+    if not cpu.features.issuperset(lever.needs):
+        return f"nothing to set on a CPU without {lever.needs[0]}"
+    if QUOTA in lever.set.values() and vcpus.usable >= vcpus.affinity:
+        return f"stock starts {vcpus.affinity}, and no quota is below that"
+    default = _default(lever, isa_of(cpu.features), release, NO_WISHES)
+    can = "with --bf16 a tuned wheel sets" if lever.opt_in else "a tuned wheel can set"
+    return f"{can} {describe(default)}".replace(f"={QUOTA}", f"={vcpus.usable}")

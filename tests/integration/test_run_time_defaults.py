@@ -1,0 +1,65 @@
+"""Run-time defaults in the real TensorFlow: the stock environment with a guarded __init__.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.integration.test_required_kernels import Overlay, lay_over
+from tests.planned import planned
+from tests.test_dispatcher import PRESENT, on_x86_64, target
+
+from tfbuild.kernelbuild import admission
+from tfbuild.planning.guard import DEFAULTS_DATA, defaults_file
+from tfbuild.run import run
+from tfbuild.tools.environment import Environment
+
+pytestmark = [on_x86_64, pytest.mark.toolchain]
+
+PROGRAM = """
+import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port as port
+assert abs(float(tf.tanh(tf.constant([0.5]))[0]) - 0.46211717) < 1e-6
+print(port.IsMklEnabled())
+"""
+OFF_BY_ITSELF = "avx512_vnni,avx512_bf16,avx_vnni,amx_tile,amx_int8,amx_bf16"
+SET = "tensorwright: TF_ENABLE_ONEDNN_OPTS=1 for haswell; TENSORWRIGHT_DEFAULTS=0 leaves that out"
+
+
+def overlay(arm: Environment, folder: Path) -> Overlay:
+    """TensorFlow with the defaults of a wheel for haswell."""
+    plan = planned("haswell", trust_emulated=True)
+    made = lay_over(arm, folder, target("haswell", *PRESENT))
+    data = defaults_file("x86_64", [(plan.target.local, plan.required, plan.defaults)])
+    (made.site / DEFAULTS_DATA).write_bytes(data[DEFAULTS_DATA])
+    return made
+
+
+def lines(made: Overlay, *emulator: str, **env: str) -> list[str]:
+    ours = {**admission.probe_env(), "PYTHONPATH": str(made.site), "TF_CPP_MIN_LOG_LEVEL": "0"}
+    known = {name: value for name, value in ours.items() if "ONEDNN" not in name} | env
+    words: list[str | Path] = [*emulator, made.arm.python, "-c", PROGRAM]
+    return run(words, env=known, cwd=made.site, timeout_s=600).output.splitlines()
+
+
+def test_a_cpu_without_vnni_gets_onednn_and_may_refuse(
+    stock_arm: Environment, tmp_path: Path
+) -> None:
+    """It is on by itself on a newer CPU, so here TENSORWRIGHT_MASK hides that."""
+    made = overlay(stock_arm, tmp_path)
+    said = lines(made, TENSORWRIGHT_MASK=OFF_BY_ITSELF)
+    assert SET in said
+    assert said[-1] == "True"
+    for env in ({"TF_ENABLE_ONEDNN_OPTS": "0"}, {"TF_ENABLE_ONEDNN_OPTS": "1"}):
+        said = lines(made, TENSORWRIGHT_MASK=OFF_BY_ITSELF, **env)
+        assert SET not in said
+        assert said[-1] == str(env["TF_ENABLE_ONEDNN_OPTS"] == "1")
+
+
+@pytest.mark.parametrize(("env", "onednn"), [({}, True), ({"TENSORWRIGHT_DEFAULTS": "0"}, False)])
+def test_an_emulated_haswell_runs_as_the_wheel_says(
+    stock_arm: Environment, tmp_path: Path, *, env: dict[str, str], onednn: bool
+) -> None:
+    said = lines(overlay(stock_arm, tmp_path), "qemu-x86_64", "-cpu", "Haswell", **env)
+    assert said[-1] == str(onednn)
+    assert (SET in said) == onednn

@@ -1,0 +1,107 @@
+"""A measured selection: the file, what becomes of it in a plan, and what is rendered for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.planned import planned
+
+from tfbuild import settings
+from tfbuild.errors import RecordError, UsageError
+from tfbuild.kernelbuild.admission import Verdict, registered
+from tfbuild.planning.render import render, selected
+from tfbuild.planning.selection import Choice, Row, Selection, read_selection
+from tfbuild.records import save
+
+TEMPLATES = settings.ROOT / "templates"
+TANH = Choice(op="Tanh", types="T=1")
+ROW = Row(
+    op="Tanh",
+    types="T=1",
+    attributes="",
+    shapes="float[128,512]",
+    threads=1,
+    share=0.02,
+    stock_s=2e-5,
+    tuned_s=1e-5,
+    ratio=2.0,
+    low=1.9,
+    high=2.1,
+    p=1e-6,
+    confirmed=(2.0, 1.9, 2.1),
+    kept=True,
+)
+SELECTION = Selection(
+    made="2026-11-21T12:00:00+00:00",
+    cpu="a CPU",
+    release="2.14.1",
+    target="skylake",
+    plan_key="0" * 64,
+    rate=0.05,
+    kernels=("cwise_op_tanh",),
+    flags={"tensorflow/core/kernels/cwise_op_tanh.cc": ("-O3",)},
+    kept=(TANH,),
+    rows=(ROW,),
+)
+
+
+def saved(folder: Path, **changes: object) -> str:
+    path = folder / "selection.json"
+    save(path, dataclasses.replace(SELECTION, **changes))  # type: ignore[arg-type]
+    return str(path)
+
+
+def test_a_selection_is_what_was_saved(tmp_path: Path) -> None:
+    assert read_selection(Path(saved(tmp_path))) == SELECTION
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "selection.json"
+    path.write_text('{"schema": 1, "kept": 3}', encoding="utf-8")
+    with pytest.raises(RecordError, match="is no selection"):
+        read_selection(path)
+
+
+def test_a_plan_takes_its_units_flags_and_kernels_from_the_selection(tmp_path: Path) -> None:
+    plan = planned(selection=saved(tmp_path))
+    assert [unit.name for unit in plan.kernels] == ["cwise_op_tanh"]
+    assert plan.source_flags == SELECTION.flags
+    assert plan.selection == (TANH,)
+    assert plan.measured == (ROW,)
+    assert plan.key != planned(kernels="cwise_op_tanh").key
+
+
+@pytest.mark.parametrize("changes", [{"target": "haswell"}, {"release": "2.15.1"}])
+def test_a_selection_of_another_target_or_release_is_refused(
+    changes: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"0 selections of 2\.14\.1 for skylake"):
+        planned(selection=saved(tmp_path, **changes))
+
+
+def test_only_the_source_that_it_names_gets_its_flags(tmp_path: Path) -> None:
+    files = render(planned(selection=saved(tmp_path)), TEMPLATES)
+    assert files["BUILD.bazel"].count('"-O3"') == 1
+
+
+def test_the_table_is_sorted_as_the_library_looks_it_up() -> None:
+    log = Choice(op="Log", types="T=1")
+    (text,) = selected((TANH, log, Choice(op="Tanh")), TEMPLATES).values()
+    rows = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    assert rows == ['{"Log", "T=1"},', '{"Tanh", ""},', '{"Tanh", "T=1"},']
+
+
+def test_nothing_selected_is_still_a_table() -> None:
+    (text,) = selected((), TEMPLATES).values()
+    assert '{"", ""}' in text
+
+
+def test_a_selection_leaves_out_what_was_not_admitted() -> None:
+    admitted = Verdict(unit="cwise_op_tanh", registrations=(TANH,), cases=3)
+    refused = Verdict(unit="cwise_op_log", reason="it crashed")
+    other = Choice(op="Log", types="T=1")
+    assert registered([admitted, refused], None) == (TANH,)
+    assert registered([admitted, refused], [other, TANH]) == (TANH,)
+    assert registered([admitted, refused], [other]) == ()
