@@ -26,7 +26,7 @@ ARCH = (
 JSON = "answer in JSON on standard output"
 DRY = "say what would be done, and do nothing"
 RELEASE = "a TensorFlow release (invoke releases)"
-KERNELS = "hot, mini, or names of kernel sources with commas between"
+KERNELS = "hot, mini, all, or names of kernel sources and of ops with commas between"
 PYTHON = "Python version of the wheel, such as 3.11"
 PACKAGE = "the stock package: tensorflow-cpu or tensorflow"
 COMPILER = "clang-16, g++, … or clang@16.0.6 for one that need not be here (plan, render)"
@@ -41,7 +41,13 @@ PLAN_HELP = {
     "compiler": COMPILER,
     "lto": "link-time optimization (ThinLTO), for --scope full",
     "pgo": "profile-guided optimization, for --scope full: workloads, or a program to learn from",
+    "selection": "selection.json of invoke select: only its kernels, with its flags; several with "
+    "commas between, one per target",
+    "bf16": "let oneDNN round to bfloat16 on CPUs with AMX: faster, and other results",
+    "trust-emulated": "take run-time defaults that were measured by emulation only",
+    "evidence": "comparison.json files that speak for or against run-time defaults",
 }
+KERNEL_PLAN = ("arch", "release", "scope", "kernels", "python", "package", "compiler")
 TREE_HELP = {
     "tree": "a checkout of TensorFlow to build, instead of the release's sources",
     "vendor": "build without a network from a folder that invoke vendor made",
@@ -112,11 +118,9 @@ def trained_by(pgo: str) -> str:
 @command({"json": JSON})
 def detect(_: Context, json: bool = False) -> None:
     """Say what this CPU is, what to build for it, and what the stock wheel leaves unused."""
-    from tfbuild import records
-    from tfbuild.cpus import detect
+    from tfbuild import listing
 
-    found = detect.detect()
-    print(records.pretty(found) if json else detect.describe(found), end="" if json else "\n")
+    print(listing.detected(as_json=json), end="")
 
 
 @command({"json": JSON, "family": "x86_64 or aarch64; both by default"})
@@ -147,6 +151,10 @@ def plan(
     compiler: str = "",
     lto: bool = False,
     pgo: str = "",
+    selection: str = "",
+    bf16: bool = False,
+    trust_emulated: bool = False,
+    evidence: str = "",
     jobs: str = "",
     json: bool = False,
 ) -> None:
@@ -163,6 +171,10 @@ def plan(
         compiler=compiler,
         lto=lto,
         pgo=trained_by(pgo),
+        selection=selection,
+        bf16=bf16,
+        trust_emulated=trust_emulated,
+        evidence=evidence,
     )
     print(front.describe_plan(request, jobs, as_json=json), end="")
 
@@ -182,6 +194,10 @@ def render(
     compiler: str = "",
     lto: bool = False,
     pgo: str = "",
+    selection: str = "",
+    bf16: bool = False,
+    trust_emulated: bool = False,
+    evidence: str = "",
     out: str = "",
     check: bool = False,
 ) -> None:
@@ -198,12 +214,16 @@ def render(
         compiler=compiler,
         lto=lto,
         pgo=trained_by(pgo),
+        selection=selection,
+        bf16=bf16,
+        trust_emulated=trust_emulated,
+        evidence=evidence,
     )
     print(front.render_plan(request, out, check=check))
 
 
 @command(
-    {name: PLAN_HELP[name] for name in PLAN_HELP if name != "pgo"}
+    {name: PLAN_HELP[name] for name in (*KERNEL_PLAN, "lto")}
     | {"vcpus": "CPUs that the run lines give", "out": "the folder to write to"}
 )
 def containers(
@@ -259,6 +279,10 @@ def build(
     compiler: str = "",
     lto: bool = False,
     pgo: str = "",
+    selection: str = "",
+    bf16: bool = False,
+    trust_emulated: bool = False,
+    evidence: str = "",
     jobs: str = "",
     source: str = "",
     tree: str = "",
@@ -295,6 +319,10 @@ def build(
         compiler=compiler,
         lto=lto,
         pgo=trained_by(pgo),
+        selection=selection,
+        bf16=bf16,
+        trust_emulated=trust_emulated,
+        evidence=evidence,
     )
     wanted = front.Wanted(
         jobs=jobs,
@@ -368,6 +396,171 @@ def vendor(
         print(whole.declared(request, wanted, as_json=json), end="")
         return
     print(whole.vendor(request, wanted, out, as_json=json), end="")
+
+
+@command(
+    {name: PLAN_HELP[name] for name in ("arch", "release", "python", "package", "compiler")}
+    | {
+        "budget": "minutes of work; the next run goes on",
+        "jobs": "compiles at once; by default what CPUs and memory allow",
+        "source": "TensorFlow's source archive, fetched elsewhere",
+        "stock-wheel": "the stock wheel, fetched elsewhere",
+    }
+)
+def survey(
+    _: Context,
+    arch: str = "native",
+    release: str = "2.14.1",
+    python: str = "",
+    package: str = "tensorflow-cpu",
+    compiler: str = "",
+    budget: str = "60",
+    jobs: str = "",
+    source: str = "",
+    stock_wheel: str = "",
+) -> None:
+    """Compile and try every kernel source of a release, and write the table of them."""
+    from tfbuild import front
+
+    request = front.Request(
+        arch=arch,
+        release=release,
+        kernels="all",
+        python=python,
+        package=package,
+        compiler=compiler,
+    )
+    wanted = front.Wanted(jobs=jobs, source=source)
+    print(front.survey_kernels(request, wanted, budget, stock_wheel=stock_wheel))
+
+
+@command(
+    {
+        "workloads": "names with commas between, or all",
+        "for": "instead: your own model, a .py with build(), .keras, .h5 or a SavedModel",
+        "steps": "training steps to look at",
+        "out": "the file to write",
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def profile(
+    _: Context,
+    workloads: str = "all",
+    for_: str = "",
+    steps: str = "",
+    out: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Say which ops, at which shapes, a training step's time goes to on the stock wheel."""
+    from tfbench.kernels import front
+
+    wanted = front.ToProfile(workloads=workloads, program=for_, steps=steps, out=out)
+    if dry_run:
+        print(front.describe_profiling(wanted), end="")
+        return
+    _record, text = front.profile(wanted, as_json=json)
+    print(text, end="")
+
+
+@command(
+    {
+        "candidate": "the wheel whose kernels are timed; by default the newest that runs here",
+        "profile": "a file that invoke profile wrote; by default the six workloads'",
+        "vcpus": "numbers of threads with commas between",
+        "launches": "processes per arm, in the search and again in the confirmation",
+        "rate": "the false discovery rate, in percent",
+        "budget": "minutes",
+        "out": "the folder for timings and selection; an unfinished one goes on",
+        "seed": "of inputs and of the order of samples",
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def select(
+    _: Context,
+    candidate: str = "",
+    profile: str = "",
+    vcpus: str = "",
+    launches: str = "",
+    rate: str = "",
+    budget: str = "",
+    out: str = "",
+    seed: str = "1",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Time a wheel's kernels against the stock ones, and keep those that are faster."""
+    from tfbench.kernels import front
+
+    wanted = front.ToSelect(
+        candidate=candidate,
+        profile=profile,
+        vcpus=vcpus,
+        launches=launches,
+        rate=rate,
+        budget=budget,
+        seed=seed,
+        out=out,
+    )
+    if dry_run:
+        print(front.describe_selecting(wanted), end="")
+        return
+    _record, text = front.select(wanted, as_json=json)
+    print(text, end="")
+
+
+@command(
+    {
+        "for": "one of the six workloads, or your own model: .py, .keras, .h5 or a SavedModel",
+        "wheels": "wheels with commas between, the baseline first; by default stock, and tuned "
+        "where there is one",
+        "candidate": "the wheel that tuned means",
+        "levers": "what to try, with commas between: wheel, onednn, intra, inter, malloc, bf16, "
+        "steps_per_execution, jit_compile",
+        "vcpus": "how many CPUs; by default all usable ones",
+        "budget": "minutes",
+        "allow-bf16": "also try bfloat16, which changes results",
+        "out": "the folder for samples and results; an unfinished run there goes on",
+        "seed": "of the data, the parameters and the order of samples",
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def tune(
+    _: Context,
+    for_: str = "",
+    wheels: str = "",
+    candidate: str = "",
+    levers: str = "",
+    vcpus: str = "",
+    budget: str = "20",
+    allow_bf16: bool = False,
+    out: str = "",
+    seed: str = "1",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Find the wheel and the settings that are fastest for one model, and confirm the gain."""
+    from tfbench.tuning import command as tuning
+
+    wanted = tuning.Wanted(
+        workload=for_,
+        wheels=wheels,
+        candidate=candidate,
+        levers=levers,
+        vcpus=vcpus,
+        budget=budget,
+        allow_bf16=allow_bf16,
+        out=out,
+        seed=seed,
+    )
+    if dry_run:
+        print(tuning.describe(wanted), end="")
+        return
+    _record, text = tuning.tune(wanted, as_json=json)
+    print(text, end="")
 
 
 @command(
@@ -673,7 +866,8 @@ def lint(_: Context) -> None:
 
 
 ns = Collection(
-    *(detect, targets, releases, plan, render, containers, build, vendor, audit, compare, startup),
-    *(selfcheck, report, publish, serve, install_snippet, doctor, quickstart, test, lint),
+    *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
+    *(profile, select, tune, compare, startup, selfcheck, report),
+    *(publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

@@ -17,6 +17,7 @@ from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.packing.tuned import KernelLibrary, Tree, TreeLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope
+from tfbuild.planning.selection import Choice
 from tfwheels.entry import STOCK_PACKAGES, Entry, Kind
 
 MANYLINUX = {
@@ -145,7 +146,7 @@ def _library(target: Target) -> KernelLibrary:
         required_features=tuple(required),
         flags=(f"-march={target.name}",),
         kernels=("cwise_op_tanh",),
-        registrations=12,
+        registrations=tuple(Choice(op="Tanh", types=f"T={number}") for number in range(12)),
         stay_stock={},
         floors={"GLIBC": "2.14"},
         census=dict.fromkeys((target.family, *required), 1000),

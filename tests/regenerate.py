@@ -17,7 +17,7 @@ from tfbuild.machine import memory
 from tfbuild.outline import outline
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import NATIVE, Plan
+from tfbuild.planning.plan import Plan, native_files
 from tfbuild.planning.render import render, repositories, write
 from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import load_releases
@@ -60,7 +60,7 @@ def _without_recipe_hash(plan: Plan) -> Plan:
 
 def rendered(plan: Plan) -> dict[str, str]:
     """Everything that a plan renders to, but for our own C++, which is copied as it is."""
-    copied = {f"tensorwright/{path.name}" for path in NATIVE.iterdir()}
+    copied = {f"tensorwright/{name}" for name in native_files()}
     files = render(plan, TEMPLATES)
     files = {name: text for name, text in files.items() if name not in copied}
     if plan.kernel_recipe is not None:

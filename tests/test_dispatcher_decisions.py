@@ -215,7 +215,7 @@ def tuned_for(plans: Iterable[Plan]) -> Tuned:
             required_features=plan.required,
             flags=plan.flags,
             kernels=(),
-            registrations=0,
+            registrations=(),
             stay_stock={},
             floors={},
             census={},

@@ -11,6 +11,7 @@ from tfbuild.front import Request, build_wheel, describe_built, describe_plan, e
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.planning.request import fleet_for, plan_for
+from tfbuild.planning.selection import Choice
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
 
@@ -40,8 +41,9 @@ def test_jobs_are_bounded_by_the_machine_when_nobody_says_how_many() -> None:
 def built(folder: Path) -> Built:
     wheel = folder / "tuned.whl"
     wheel.write_bytes(b"x" * 2_500_000)
+    registrations = tuple(Choice(op="Tanh", types=f"T={number}") for number in range(6))
     verdicts = (
-        Verdict(unit="cwise_op_tanh", reason="", kernels=6, cases=120),
+        Verdict(unit="cwise_op_tanh", reason="", registrations=registrations, cases=120),
         Verdict(unit="softmax_op", reason="it does not load alone:\nabort"),
     )
     parts = (Part(target="skylake", size=900_000, verdicts=verdicts),)

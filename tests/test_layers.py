@@ -14,13 +14,19 @@ from tfbuild.settings import ROOT
 # Lowest first: a module imports only what stands before it.
 TFBUILD = {
     "cpus": ("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
-    "upstream": ("releases", "kernels", "download", "source"),
-    "planning": ("dispatcher", "guard", "plan", "fleet", "request", "render", "containers", "jobs"),
+    "upstream": ("releases", "kernels", "registrations", "download", "source"),
+    "planning": (
+        *("dispatcher", "defaults", "guard", "selection", "plan", "fleet", "request", "render"),
+        *("containers", "jobs"),
+    ),
     "binaries": ("elf", "instructions", "census"),
     "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
     "tools": ("pip", "requirement", "environment", "bazel", "doctor"),
-    "kernelbuild": ("admission", "workspace", "assemble", "pool", "build"),
+    "kernelbuild": (
+        *("admission", "workspace", "closure", "assemble", "pool", "build", "survey"),
+        "survey_page",
+    ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
     "remote": ("headers", "caches", "toolchain"),
     "watching": ("attempt", "pace", "events", "diagnosis"),
@@ -34,17 +40,24 @@ TFWHEELS = (
     *("publish", "remote", "upload", "dependencies", "snippet", "serve", "variants", "leveled"),
     *("offers", "summary", "front"),
 )
-PROBE = ("registry", "cases", "agreement", "smoke", "whole", "__main__")
+PROBE = (
+    *("registry", "cases", "draws", "proposals", "calls", "tolerances", "agreement", "trials"),
+    *("smoke", "whole", "battery", "__main__"),
+)
 TFBENCH = {
     "inside": (
-        *("meters", "parameters", "twins", "augmentation", "workloads", "profiling", "worker"),
-        *("importing", "training"),
+        *("meters", "parameters", "twins", "augmentation", "workloads", "programs", "profiling"),
+        *("worker", "places", "timing", "importing", "training"),
     ),
     "arms": ("arm", "levers", "lineup", "installs"),
     "measuring": (
         *("host", "statistics", "schedule", "results", "journal", "samples", "gates", "agreement"),
         *("observations", "sessions", "measurement", "summary", "comparison", "selfcheck"),
         *("matching", "merging"),
+    ),
+    "kernels": (
+        *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
+        *("table", "front"),
     ),
     "costs": ("prices", "catalog", "machines", "cost", "article", "runs", "bill"),
     "reports": (
@@ -53,6 +66,7 @@ TFBENCH = {
         *("evidence", "reporting"),
     ),
     "startup": ("launches", "library", "overhead", "text", "command"),
+    "tuning": ("changes", "search", "results", "trial", "hunt", "text", "command"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
 GROUND = ("errors", "records", "talk", "run", "settings")
@@ -66,7 +80,7 @@ NOT_OURS_TO_IMPORT = {"native", "probe", "shipped"}
 WORKERS = {
     "benchmarks/tfbench/inside": TFBENCH["inside"],
     "build/tfbuild/probe": PROBE,
-    "build/tfbuild/shipped": ("_tensorwright", "_tensorwright_cpu"),
+    "build/tfbuild/shipped": ("_tensorwright", "_tensorwright_cpu", "_tensorwright_defaults"),
 }
 IN_AN_ARM = {"numpy", "tensorflow", "google", "ml_dtypes"}
 

@@ -320,10 +320,14 @@ def test_more_kernels_take_more_time() -> None:
     assert estimate(planned(kernels="mini"), 1).seconds < estimate(KERNELS, 1).seconds
 
 
-def test_a_control_differs_from_a_tuned_plan_in_the_target_only() -> None:
+def test_a_control_differs_from_a_tuned_plan_in_target_and_defaults_only() -> None:
     control = planned("stock")
     retargeted = dataclasses.replace(
-        control, target=KERNELS.target, flags=KERNELS.flags, required=KERNELS.required
+        control,
+        target=KERNELS.target,
+        flags=KERNELS.flags,
+        required=KERNELS.required,
+        defaults=KERNELS.defaults,
     )
     assert retargeted == KERNELS
     assert control.version == "2.14.1+stock.flags"

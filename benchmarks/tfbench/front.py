@@ -27,8 +27,7 @@ from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
 from tfbuild import front as builds
-from tfbuild import settings, talk
-from tfbuild.cpus import detect
+from tfbuild import listing, settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HarnessError, UsageError
 from tfbuild.planning.request import Request
@@ -214,7 +213,7 @@ def quickstart(*, install: bool) -> None:
     with talk.step("set-up"):
         version = releases.pinned_bazel(releases.find_release(request.release))
         doctor.prepare(places, version, install=install, fetch=install)
-    talk.say(detect.describe(detect.detect()))
+    talk.say(listing.detected(as_json=False).rstrip())
     built = builds.build_wheel(request)
     talk.say(builds.describe_built(built, as_json=False).rstrip())
     wanted = Wanted(candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS))

@@ -12,6 +12,7 @@ from tfbuild.auditing.audit import Audit
 from tfbuild.cpus import cpu
 from tfbuild.errors import UsageError, WheelError
 from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild import survey, survey_page
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.pool import Built
 from tfbuild.planning import containers, jobs, render
@@ -19,7 +20,7 @@ from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import Request, fleet_for, plan_for
 from tfbuild.records import plain, pretty
 from tfbuild.tools import doctor
 from tfbuild.upstream import kernels, releases
@@ -179,6 +180,31 @@ def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:
     return found, pretty(found) if as_json else audit.describe(found)
 
 
+def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel: str = "") -> str:
+    """Look at every kernel source of a release, and write what became of each. `budget` is in
+    minutes. Raises UsageError for one that is none."""
+    places = settings.places()
+    if not budget.isdigit() or not int(budget):
+        raise UsageError(f"--budget {budget} is not a number of minutes", hint="Try --budget 60")
+    plan, compiler = plan_for(request)
+    chosen = jobs_for(plan, wanted.jobs)
+    plans.need_stock(plan)
+    compiler.need_here()
+    with settings.exclusive(places.cache, "a survey"):
+        doctor.prepare(places, plan.bazel, clang=False)
+        found = survey.survey(
+            plan,
+            compiler,
+            chosen,
+            places=places,
+            budget_s=60.0 * int(budget),
+            given_source=whole.path_of(wanted.source),
+            given_stock=whole.path_of(stock_wheel),
+        )
+    table, page = survey_page.write(found, places)
+    return f"{table}\n{page}" + ("" if found.whole else "\nnot finished: run the same again")
+
+
 def describe_built(built: Built, *, as_json: bool) -> str:
     if as_json:
         return pretty(
@@ -195,6 +221,7 @@ def describe_built(built: Built, *, as_json: bool) -> str:
 
 def _verdict_line(verdict: Verdict) -> str:
     if verdict.admitted:
-        agree = f"{verdict.kernels} kernels agree with stock over {verdict.cases} cases"
-        return f"{verdict.unit}: {agree}"
+        agree = f"{len(verdict.registrations)} kernels agree with stock over {verdict.cases} cases"
+        rest = f"; {len(verdict.refused)} stay stock" if verdict.refused else ""
+        return f"{verdict.unit}: {agree}{rest}"
     return f"{verdict.unit}: stays stock, {verdict.reason.splitlines()[0]}"

@@ -1,4 +1,4 @@
-"""Tables for a person: targets, releases, and what this machine lacks."""
+"""Tables for a person: this CPU, targets, releases, and what this machine lacks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,28 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from tfbuild.cpus import detect
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.features import ARCHITECTURES
 from tfbuild.cpus.targets import all_targets, missing
 from tfbuild.errors import CpuError, UsageError
-from tfbuild.records import pretty
+from tfbuild.planning.defaults import of_cpu
+from tfbuild.planning.request import Request
+from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases as table
 
 _WIDEST = 1000
+
+
+def detected(*, as_json: bool) -> str:
+    """What this CPU is, and what TensorFlow's run-time defaults are on it."""
+    found = detect.detect()
+    defaults = of_cpu(found.cpu, found.vcpus, Request().release)
+    if as_json:
+        return pretty(plain(found) | {"defaults": defaults})
+    return f"{detect.describe(found, defaults)}\n"
 
 
 def targets(family: str | None, *, as_json: bool) -> str:

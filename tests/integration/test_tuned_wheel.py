@@ -108,8 +108,8 @@ def test_every_kernel_agreed_in_every_dtype(native: Tried) -> None:
     (part,) = native.built.parts
     for verdict in part.verdicts:
         assert verdict.admitted
-        assert verdict.kernels == 12
-        assert verdict.cases >= verdict.kernels * 10
+        assert len(verdict.registrations) == 12
+        assert verdict.cases >= len(verdict.registrations) * 10
         assert all(0 <= ulps <= 32 for ulps in verdict.ulps.values())
 
 
