@@ -41,8 +41,8 @@ PLAN_HELP = {
     "compiler": COMPILER,
     "lto": "link-time optimization (ThinLTO), for --scope full",
     "pgo": "profile-guided optimization, for --scope full: workloads, or a program to learn from",
-    "selection": "selection.json of invoke select: only its kernels, with its flags; several with "
-    "commas between, one per target",
+    "selection": "selection.json of invoke select: its kernels with its flags, instead of "
+    "--kernels; several with commas between, one per target",
     "bf16": "let oneDNN round to bfloat16 on CPUs with AMX: faster, and other results",
     "trust-emulated": "take run-time defaults that were measured by emulation only",
     "evidence": "comparison.json files that speak for or against run-time defaults",
@@ -470,10 +470,10 @@ def profile(
         "profile": "a file that invoke profile wrote; by default the six workloads'",
         "vcpus": "numbers of threads with commas between",
         "launches": "processes per arm, in the search and again in the confirmation",
-        "rate": "the false discovery rate, in percent",
+        "rate": "the false discovery rate that is allowed, a share such as 0.05",
         "budget": "minutes",
         "out": "the folder for timings and selection; an unfinished one goes on",
-        "seed": "of inputs and of the order of samples",
+        "seed": "of the order of samples",
         "dry-run": DRY,
         "json": JSON,
     }

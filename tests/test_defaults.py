@@ -375,6 +375,19 @@ def test_the_quota_is_what_we_read(
     assert shipped.quota(root) == rounded
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["\n\n", "nonsense\n", "0::/\udcff\n", "0::/a\n"],
+    ids=["blank", "words", "bytes", "zero"],
+)
+def test_an_odd_cgroup_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/a").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/a/cpu.max").write_text("100000 0\n")
+    (tmp_path / "proc/self/cgroup").write_bytes(text.encode(errors="surrogateescape"))
+    assert shipped.quota(tmp_path) is None
+
+
 def test_onednns_name_of_a_cpu() -> None:
     assert defaults.isa_of(cpu_of("haswell").features) == "AVX2"
     assert defaults.isa_of(cpu_of("skylake_avx512").features) == "AVX512_CORE"

@@ -42,7 +42,7 @@ TFWHEELS = (
 )
 PROBE = (
     *("registry", "cases", "draws", "proposals", "calls", "tolerances", "agreement", "trials"),
-    *("smoke", "whole", "battery", "__main__"),
+    *("large", "smoke", "whole", "battery", "__main__"),
 )
 TFBENCH = {
     "inside": (

@@ -184,7 +184,7 @@ def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel
     """Look at every kernel source of a release, and write what became of each. `budget` is in
     minutes. Raises UsageError for one that is none."""
     places = settings.places()
-    if not budget.isdigit() or not int(budget):
+    if not budget.isdecimal() or not int(budget):
         raise UsageError(f"--budget {budget} is not a number of minutes", hint="Try --budget 60")
     plan, compiler = plan_for(request)
     chosen = jobs_for(plan, wanted.jobs)
@@ -201,8 +201,8 @@ def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel
             given_source=whole.path_of(wanted.source),
             given_stock=whole.path_of(stock_wheel),
         )
-    table, page = survey_page.write(found, places)
-    return f"{table}\n{page}" + ("" if found.whole else "\nnot finished: run the same again")
+    written = "\n".join(map(str, survey_page.write(found, places)))
+    return written if found.whole else f"{written}\nnot finished: run the same again"
 
 
 def describe_built(built: Built, *, as_json: bool) -> str:

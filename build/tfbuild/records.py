@@ -146,6 +146,8 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JS
 def _read_members(origin: type, members: tuple[Any, ...], value: Any) -> object:  # noqa: ANN401
     """A tuple or frozenset from a JSON list, a mapping from an object with texts as names."""
     if origin is Mapping:
+        if not isinstance(value, dict):
+            raise TypeError(f"{value!r} is not an object")
         return {str(name): _read(members[1], each) for name, each in value.items()}
     alike = origin is frozenset or members[-1] is Ellipsis
     kinds = members[:1] * len(value) if alike else members

@@ -64,7 +64,8 @@ def library(
     words: list[str | Path] = [compilers.find_compiler().path, "-shared", "-fuse-ld=gold"]
     words += [f"-std={recipe.cxx_standard}", *recipe.copts, f"-I{include}"]
     words += [f"-isystem{headers / root}" for root in recipe.include_roots]
-    words += [f"-isystem{staged}", source, NATIVE / "counter.cc"]
+    words += [f"-isystem{staged}", source]
+    words += [NATIVE / "counter.cc", NATIVE / "everything.cc"]
     words += ["-o", out, f"-L{headers / 'tensorflow'}", *links, "-lstdc++", "-lm"]
     run(words, timeout_s=300)
     return out
@@ -84,7 +85,8 @@ CASES = {
     "crashing": (rint(RIGHT) + "static const int dead = (std::abort(), 0);", "SIGABRT"),
     "dying": (rint("(std::abort(), from(i))"), "SIGABRT"),
     "silent": ("#include <cmath>\n", "registers no CPU kernel"),
-    "unfed": (rint(RIGHT, op="Betainc"), "no agreement inputs for Betainc"),
+    "unfed": (rint(RIGHT, ("float", "Eigen::half"), "NonMaxSuppressionV3"), "no inputs were found"),
+    "mixed": (rint(f"sizeof(T) == 8 ? T(7) : {RIGHT}"), ""),
 }
 
 
@@ -110,6 +112,9 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
         environment=stock_arm,
         folder=tmp_path,
     )
+    (mixed,) = (verdict for verdict in verdicts if verdict.unit == "mixed")
+    assert [(each.op, each.types) for each in mixed.refused] == [("Rint", "T=2")]
+    assert [each.types for each in mixed.registrations] == ["T=1"]
     reasons = {verdict.unit: verdict.reason for verdict in verdicts}
     for name, (_, expected) in CASES.items():
         assert (expected in reasons[name]) if expected else reasons[name] == "", (name, reasons)

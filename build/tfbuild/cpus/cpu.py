@@ -110,13 +110,13 @@ def cgroup_quota(root: Path = Path("/")) -> float | None:
     folders that only the host can see; what is there is read.
     """
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        text = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
     base = root / "sys/fs/cgroup"
     quotas: list[float] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
+    rows = (line.split(":", 2) for line in text.splitlines())
+    for _, controllers, path in (row for row in rows if len(row) == 3):  # noqa: PLR2004
         if not controllers:
             quotas += _walk(base, path, _quota_v2)
             quotas += _walk(base / "unified", path, _quota_v2)

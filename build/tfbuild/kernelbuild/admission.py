@@ -7,6 +7,7 @@ run in a real TensorFlow (tfbuild.probe).
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,7 @@ from tfbuild.run import run
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER
 
+LOST = "the probe ended before it was looked at"
 _PROBE_S = 3600.0
 _PROBE_UNIT_S = 60.0
 
@@ -214,7 +216,7 @@ def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
 
 def _verdict(unit: str, row: dict[str, object] | None, state: tuple[str, ...]) -> Verdict:
     if row is None:
-        return Verdict(unit=unit, reason="the probe ended before it was looked at", state=state)
+        return Verdict(unit=unit, reason=LOST, state=state)
     if "reason" in row:
         return Verdict(unit=unit, reason=str(row["reason"]), state=state)
     ulps, registrations, refused = row["ulps"], row["registrations"], row["refused"]
@@ -229,6 +231,15 @@ def _verdict(unit: str, row: dict[str, object] | None, state: tuple[str, ...]) -
         ulps=ulps,
         state=state,
     )
+
+
+def judge_sha256() -> str:
+    """The hash of the code that judges units: a verdict holds as long as it stays the same."""
+    paths = (Path(__file__), *sorted((settings.ROOT / "build/tfbuild/probe").glob("*.py")))
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def registered(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tfbuild.packing import wheel
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
+from tfbuild.planning.selection import Choice
 from tfbuild.settings import Places
 from tfbuild.talk import did_you_mean
 from tfbuild.tools import environment
@@ -102,8 +103,17 @@ def _made(workspace: Workspace, ground: Ground, *, keep_going: bool) -> Made:
         good = {verdict.unit for verdict in verdicts if verdict.admitted}
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
+        _need_registered(plan, registered)
         library = workspaces.link(workspace, units, registered)
         return Made(plan=plan, library=library, verdicts=verdicts, registrations=registered)
+
+
+def _need_registered(plan: Plan, registered: Collection[Choice]) -> None:
+    """Tells of what was selected and is not admitted. Raises KernelError when that is all."""
+    for each in sorted({*(plan.selection or ())} - {*registered}):
+        talk.warn(f"{each.op} {each.types} was selected, but is not admitted: it stays stock")
+    if not registered:
+        raise KernelError("nothing that was selected is admitted", hint="Run invoke select again")
 
 
 def ground_for(

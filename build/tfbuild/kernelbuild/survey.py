@@ -18,8 +18,8 @@ from pathlib import Path
 from tfbuild import settings, talk
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import RecordError
+from tfbuild.kernelbuild import admission, closure
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.build import Ground
@@ -37,7 +37,6 @@ _BATCH = 24
 _READERS = 2
 _DISK_BYTES = 15_000_000_000
 _SHOWN = 160  # characters of a reason
-LOST = "the probe ended before it was looked at"
 """The reason of a unit that admission has no answer for."""
 _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:]+/)+")
 
@@ -122,7 +121,7 @@ def _compiled(
     workspace: Workspace, units: Sequence[KernelUnit], end: float
 ) -> dict[str, str] | None:
     """Source → why it does not compile, of those that do not; None when the time was too short."""
-    notes = _notes(workspace)
+    notes = workspace.folder.parent / "survey-compiled.json"
     failed = _kept(notes)
     waiting = [
         unit for unit in units if unit.name not in failed and not _object(workspace, unit).is_file()
@@ -134,7 +133,8 @@ def _compiled(
             if not _object(workspace, unit).is_file():
                 reason = reasons.get(unit.name, "Bazel did not say why")
                 failed[unit.name] = Seen(reason=shortened(reason))
-        _keep(notes, failed)
+        # What memory was short for may compile the next time.
+        _keep(notes, {name: each for name, each in failed.items() if "Killed" not in each.reason})
     late = any(
         unit.name not in failed and not _object(workspace, unit).is_file() for unit in waiting
     )
@@ -155,7 +155,7 @@ def _admitted(
     workspace: Workspace, units: Sequence[KernelUnit], ground: Ground, end: float
 ) -> dict[str, Seen]:
     """What was seen of each unit that the time was enough for."""
-    notes = _notes(workspace)
+    notes = workspace.folder.parent / f"survey-{admission.judge_sha256()[:8]}.json"
     seen = _kept(notes)
     waiting = [unit for unit in units if unit.name not in seen]
     for batch in _batches(waiting, end, "units to admit"):
@@ -178,7 +178,7 @@ def _verdicts(
     """A verdict on each library. One that ends the probe itself takes those behind it along: they
     are looked at again, each alone."""
     for verdict in builder.admit(workspace, libraries, ground):
-        if verdict.reason == LOST:
+        if verdict.reason == admission.LOST:
             yield from builder.admit(workspace, {verdict.unit: libraries[verdict.unit]}, ground)
         else:
             yield verdict
@@ -195,10 +195,6 @@ def _batches(
         with talk.step(f"{len(waiting) - done} {what}"):
             yield waiting[done : done + _BATCH]
         done += _BATCH
-
-
-def _notes(workspace: Workspace) -> Path:
-    return workspace.folder.parent / "survey.json"
 
 
 def _keep(notes: Path, seen: Mapping[str, Seen]) -> None:

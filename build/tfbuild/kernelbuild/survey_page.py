@@ -104,10 +104,13 @@ def _line(cells: Sequence[object]) -> str:
     return "| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |"
 
 
-def write(found: Survey, places: Places) -> tuple[Path, Path]:
-    """The table and the page into the checkout. Returns where they are."""
-    table = places.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
+def write(found: Survey, places: Places) -> tuple[Path, ...]:
+    """The page into the checkout, and once all was looked at the table: kernels are selected by it.
+    Returns what was written."""
     paper = places.root / f"build/kernels-{found.plan.release}.md"
-    write_atomic(table, kernels.survey_text(rows(found)))
     write_atomic(paper, page(found))
+    if not found.whole:
+        return (paper,)
+    table = places.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
+    write_atomic(table, kernels.survey_text(rows(found)))
     return table, paper

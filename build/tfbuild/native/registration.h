@@ -110,11 +110,11 @@ class Counted<Kernel, Runs::kFinal> final : public Kernel {
 inline std::string Types(const ::tensorflow::KernelDef& definition) {
   std::vector<std::string> parts;
   for (const auto& constraint : definition.constraint()) {
-    std::string part = constraint.name();
-    char before = '=';
+    std::string part = constraint.name() + "=";
+    const char* between = "";
     for (const int type : constraint.allowed_values().list().type()) {
-      part += before + std::to_string(type);
-      before = '|';
+      part += between + std::to_string(type);
+      between = "|";
     }
     parts.push_back(std::move(part));
   }

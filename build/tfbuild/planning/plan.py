@@ -199,10 +199,17 @@ def make_plan(
     if wanted is Scope.KERNELS:
         if lto or training:
             raise UsageError(f"--{'lto' if lto else 'pgo'} is for --scope full")
+        if selection and not selection.kept:
+            raise UsageError(
+                "the selection keeps no kernel: nothing was faster than the stock wheel",
+                hint="Install the stock wheel, or select among other kernels",
+            )
         choice = ",".join(selection.kernels) if selection else kernel_choice
         units = kernels.select(choice, release.version)
         kernel = kernel_recipe(release, compiler, units)
     else:
+        if selection:
+            raise UsageError("--selection is for --scope kernels")
         full = full_recipe(
             release,
             compiler,

@@ -101,7 +101,7 @@ def _selection(paths: str, release: Release, target: Target) -> Selection | None
     """The selection that was measured for this target. Raises RecordError, UsageError."""
     if not paths:
         return None
-    read = [read_selection(Path(path.strip())) for path in paths.split(",")]
+    read = [read_selection(Path(path.strip())) for path in paths.split(",") if path.strip()]
     fitting = [
         each for each in read if (each.release, each.target) == (release.version, target.spec)
     ]

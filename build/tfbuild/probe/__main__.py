@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfbuild.probe import agreement, registry, trials
+from tfbuild.probe import agreement, large, registry, trials
 from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
-_UNFED = "no inputs were found that the stock kernel accepts"
+_UNFED = "no inputs were found of which the stock kernel makes something to compare"
 
 _Pair = tuple[registry.Kernel, list[trials.Known]]
 """A registration, and the cases found for it."""
@@ -112,13 +112,20 @@ def _look(path: Path, before: Counter[registry.Kernel]) -> dict[str, Any]:
 
 
 def _compute(path: Path, pairs: list[_Pair], state: Path) -> dict[str, Any]:
-    """In a child: every case's outcome with the library's kernels, and the ops that TensorFlow did
-    not run, into `state`."""
+    """In a child: every case's outcome with the library's kernels, the ops that TensorFlow did not
+    run, and the kernels that compute large arrays otherwise than small ones, into `state`."""
+    large.use_threads()
     library = registry.Library(path)
     call = Caller()
     tried = [[call(row.case) for row in rows] for _, rows in pairs]
+    kernels = [kernel for kernel, _ in pairs]
     made = _made(pairs)
-    return _dump((tried, made, _idle(library, [kernel for kernel, _ in pairs])), state)
+    every = {
+        kernel: large.difference(kernel.op, (row.case for row in rows), call)
+        for kernel, rows in pairs
+    }
+    unlike = {kernel: why for kernel, why in every.items() if why}
+    return _dump((tried, made, _idle(library, kernels), unlike), state)
 
 
 def _made(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
@@ -149,7 +156,7 @@ def _agree(pairs: list[_Pair], state: Path) -> dict[str, Any]:
     """In the parent: what the library computed against the stock kernels, which compute the cases
     made by hand in another child. `refused` are the kernels that lie too far from them."""
     with state.open("rb") as source:
-        tried, tuned, idle = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
+        tried, tuned, idle, unlike = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
     failed = _forked(lambda: _dump(_made(pairs), state))
     if failed:
         return {"reason": f"the stock kernels: {failed['reason']}"}
@@ -162,13 +169,20 @@ def _agree(pairs: list[_Pair], state: Path) -> dict[str, Any]:
         if kernel.op in idle:
             refused[kernel] = "TensorFlow did not run it"
             continue
+        if kernel in unlike:
+            refused[kernel] = unlike[kernel]
+            continue
+        shown = not agreement.reachable(kernel)
         for op, case, right, mine, scale in _compared(kernel, rows, found, ours, theirs):
             apart = agreement.distance(op, right, mine, scale)
             count += 1
+            shown = shown or (not isinstance(right, str) and any(each.size for each in right))
             if apart > agreement.allowed(op, right):
                 refused.setdefault(kernel, f"{case}: {apart:.3g} ULPs from the stock kernel")
             else:
                 worst[op] = max(worst.get(op, 0.0), round(apart, 3))
+        if not shown:
+            refused.setdefault(kernel, _UNFED)
     return {"cases": count, "ulps": worst, "refused": refused}
 
 

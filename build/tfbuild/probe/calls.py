@@ -193,7 +193,7 @@ class Caller:
         return tf.raw_ops.DenseToCSRSparseMatrix(dense_input=dense, indices=where)
 
     def _array(self, tensor: Any, attributes: dict[str, Any]) -> Array:  # noqa: ANN401
-        """A result as NumPy holds it; of a handle only that it is one."""
+        """A result as NumPy holds it; of a handle its shape, without a value to compare."""
         tf = self._tf
         number = tensor.dtype.as_datatype_enum
         if number in QUANTIZED:
@@ -201,7 +201,7 @@ class Caller:
         if number == VARIANT and "element_dtype" in attributes:
             return self._stacked(tensor, attributes["element_dtype"])
         if number in {RESOURCE, VARIANT}:
-            return np.array((len(tensor.shape), *tensor.shape))
+            return np.empty((*tensor.shape, 0), np.uint8)
         return np.array(tensor.numpy(), object if number == STRING else None)
 
     def _stacked(self, tensor: Any, element: int) -> Array:  # noqa: ANN401

@@ -16,7 +16,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_STRING = 7  # DT_STRING
+_NO_NUMBERS = {7, 11, 12, 13, 15, 16, 21}  # text, quantised types, variants (types.proto)
 _RESOURCE = 20  # DT_RESOURCE in tensorflow/core/framework/types.proto
 _ROWS, _COLUMNS = 37, 29  # primes: no vector width divides them
 
@@ -51,13 +51,13 @@ def arguments(op: Any, types: Mapping[str, int]) -> tuple[Argument, ...]:  # noq
         if arg.number_attr or arg.type_list_attr:
             raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} is a list")
         number = arg.type or types[arg.type_attr]
-        if number == _STRING:
-            raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} is text")
         role = _role(op.name, arg.name, stateful)
         if arg.type == _RESOURCE:
             role, number = "resource", types["T"]
         elif arg.is_ref:
             role = "reference"
+        if number in _NO_NUMBERS:
+            raise NotImplementedError(f"no agreement inputs for {op.name}: {arg.name} of {number}")
         found.append(Argument(arg.name, role, number))
     if op.name not in SEEDED and not stateful and not _elementwise(op):
         raise NotImplementedError(f"no agreement inputs for {op.name}")
@@ -83,6 +83,11 @@ _KNOWN = {
     *("Elu", "EluGrad", "Selu", "SeluGrad", "Softmax", "LogSoftmax"),
     "SoftmaxCrossEntropyWithLogits",
 }
+
+
+def elementwise(op: str) -> bool:
+    """Whether each result comes of one element of each input, or of a pair that is broadcast."""
+    return op in _KNOWN - _MATRIX_OPS
 
 
 def _role(op: str, name: str, stateful: bool) -> str:

@@ -27,7 +27,6 @@ from tfbuild.probe.proposals import Case, Input, propose
 from tfbuild.probe.tolerances import TERMS
 
 PROPOSALS = 320  # per registration and choice of types
-_FEW = 24  # where there are cases made by hand
 KEPT, EMPTY, REFUSED = 5, 1, 2
 _KEPT_LATER = 2  # of an op's second registration on, whose first one says what is accepted
 _LATER = 96
@@ -65,12 +64,12 @@ def explore(op: Any, types: Mapping[str, int], order: Iterable[int], kept: int =
     for tried, index in enumerate(order):
         case = propose(op, types, index)
         outcome = yield case
-        known = None if outcome is None else Known(case, outcome, index=index)
-        if known is None:
+        if outcome is None:
             continue
+        known = Known(case, outcome, index=index)
         if isinstance(outcome, str):
             refused.append(known)
-        elif outcome and not any(array.size for array in outcome):
+        elif not any(array.size for array in outcome):
             empty.append(known)
         elif len(accepted) < kept and (again := (yield case)) is not None and _near(known, again):
             accepted.setdefault(tuple(given.array.shape for given in case.inputs), known)
@@ -209,7 +208,7 @@ def _search(kernels: list[registry.Kernel], folder: Path) -> None:
 def _tried(kernel: registry.Kernel, op: Any, lucky: list[int], replay: _Replay) -> list[Known]:  # noqa: ANN401
     """What is accepted for any types that select a registration's kernel."""
     found: list[Known] = []
-    few = _FEW if agreement.feedable(kernel) else _LATER if lucky else PROPOSALS
+    few = _LATER if lucky else PROPOSALS
     order = dict.fromkeys((*lucky, *range(few)))
     for types in agreement.assignments(op, registry.constraints(kernel)):
         trial = explore(op, types, order, _KEPT_LATER if lucky else KEPT)

@@ -29,7 +29,7 @@ def apply() -> None:
         target, settings = choose(data, os.environ)
         os.environ.update(settings)
     except Exception as error:  # noqa: BLE001  (whatever it is, the import must go on)
-        _say(1, f"run-time defaults are left out, for {DATA} cannot be used ({error!r})")
+        _say(1, f"run-time defaults are left out ({error!r})")
         return
     if settings:
         shown = " ".join(f"{name}={value}" for name, value in settings.items())
@@ -95,7 +95,10 @@ def quota(root: Path = Path("/")) -> int | None:
     """The least CPU quota of this process's cgroup and those above it, rounded up; None without."""
     base, found = root / "sys/fs/cgroup", list[int]()
     for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, *rest = line.split(":", 2)
+        if len(rest) != 2:  # noqa: PLR2004  (hierarchy, controllers, path)
+            continue
+        controllers, path = rest
         if not controllers:
             for mount in (base, base / "unified"):
                 found += (_cpus(_text(each / "cpu.max")) for each in _levels(mount, path))
@@ -115,15 +118,15 @@ def _levels(mount: Path, path: str) -> Iterator[Path]:
 
 def _cpus(pair: str) -> int:
     """Quota and period in microseconds as whole CPUs, at least one; 0 for none."""
-    words = pair.split()
-    if len(words) != 2 or words[0] == "max" or int(words[0]) <= 0:  # noqa: PLR2004
+    numbers = [int(word) if word.isdecimal() else 0 for word in pair.split()]
+    if len(numbers) != 2 or not all(numbers):  # noqa: PLR2004
         return 0
-    return -(-int(words[0]) // int(words[1]))
+    return -(-numbers[0] // numbers[1])
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
 

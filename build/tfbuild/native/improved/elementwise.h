@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tensorflow/tsl/platform/threadpool_interface.h"
 #include "unsupported/Eigen/CXX11/Tensor"
 
 namespace tensorwright {
@@ -145,6 +146,12 @@ EIGEN_STRONG_INLINE void Evaluate(Scalar* out, Evaluator in, Index first, Index 
 #endif
 }
 
+// Whether the pool is lent to one run: a RunHandler's, or one of ThreadPoolOptions. Nothing may be
+// left in it when the run ends (ReleaseHandler in tensorflow/core/framework/run_handler.cc aborts).
+inline bool IsLent(const Eigen::ThreadPoolDevice& device) {
+  return dynamic_cast<::tsl::thread::ThreadPoolInterface*>(device.getPool()) != nullptr;
+}
+
 // Runs range(first, last) over blocks of [0, size), on the calling thread and up to `threads` - 1
 // of the device's. One that comes late finds no block left and touches nothing but `Blocks`.
 template <class Range>
@@ -199,6 +206,9 @@ void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
     const int threads = Cost::numThreads(size, cost, device.numThreads());
     if (threads == 1) {
       range(0, size);
+    } else if (IsLent(device)) {
+      const auto aligned = [](Index each) { return Eigen::divup(each, kAligned) * kAligned; };
+      device.parallelFor(size, cost, aligned, range);
     } else {
       const Index worth = static_cast<Index>(1 / Cost::taskSize(1, cost));
       const Index block = std::max(worth, Eigen::divup<Index>(size, 4 * threads));
