@@ -20,8 +20,11 @@ from tfbuild.kernelbuild import admission, assemble, pool
 from tfbuild.kernelbuild import build as builder
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.selection import Choice, Selection
+from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.settings import Places
+from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
@@ -34,6 +37,21 @@ from tensorflow.python.framework import kernels
 found = kernels.get_registered_kernels_for_op(sys.argv[1]).kernel
 cpu = [k for k in found if k.device_type == "CPU"]
 print(json.dumps([[k.priority, k.constraint[0].allowed_values.list.type[0]] for k in cpu]))
+"""
+LENT_POOL = """
+import numpy as np
+import tensorflow as tf
+config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=4, inter_op_parallelism_threads=2)
+config.graph_options.rewrite_options.disable_meta_optimizer = True
+with tf.Graph().as_default() as graph:
+    x = tf.compat.v1.placeholder(tf.float32, [None])
+    y = tf.raw_ops.Tanh(x=x)
+    session = tf.compat.v1.Session(graph=graph, config=config)
+options = tf.compat.v1.RunOptions()
+options.experimental.use_run_handler_pool = True
+for _ in range(300):
+    session.run(y.op, {x: np.ones(200000, np.float32)}, options=options)
+print("done")
 """
 
 
@@ -184,6 +202,42 @@ def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
         file.seek(1000)
         file.write(b"\0\0\0\0")
     assert pool.find(native.fleet, dataclasses.replace(places, pool=tmp_path)) is None
+
+
+def test_a_selection_registers_what_it_names_and_nothing_else(
+    native: Tried, places: Places, tmp_path: Path
+) -> None:
+    """SpaceToDepth is limited to a data format, too: an attribute without types."""
+    kept = (Choice(op="SpaceToDepth", types="T=1,data_format="), Choice(op="Tanh", types="T=1"))
+    selection = Selection(
+        made="2026-11-21",
+        cpu="this one",
+        release=native.plan.release,
+        target=native.plan.target.spec,
+        plan_key=native.plan.key,
+        rate=0.05,
+        kernels=("cwise_op_tanh", "spacetodepth_op"),
+        kept=kept,
+        rows=(),
+    )
+    save(tmp_path / "selection.json", selection)
+    decided, compiler = fleet_for(Request(selection=str(tmp_path / "selection.json")))
+    fresh = dataclasses.replace(places, pool=tmp_path)
+    jobs = front.jobs_for(decided.first, "")
+    built = builder.build(decided, compiler=compiler, jobs=jobs, places=fresh)
+    facts = tuned.read_tuned(built.wheel)
+    assert facts is not None
+    assert facts.libraries[0].registrations == kept
+    lock = builder.lock_of(decided.first)
+    arm = environment.create(built.wheel, python=decided.first.python, lock=lock, places=places)
+    for op in ("SpaceToDepth", "Tanh"):
+        rows = json.loads(python(arm, "-c", LIST_KERNELS, op))
+        assert [dtype for priority, dtype in rows if priority == 1] == [1]
+
+
+def test_a_pool_that_is_lent_to_one_run_is_left_empty(native: Tried) -> None:
+    """TensorFlow aborts a process in which work is left in the pool of a run that has ended."""
+    assert python(native.arm, "-c", LENT_POOL) == "done"
 
 
 def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
