@@ -437,7 +437,7 @@ def survey(
 @command(
     {
         "workloads": "names with commas between, or all",
-        "for": "instead: your own model, a .py with build(), .keras, .h5 or a SavedModel",
+        "for": "instead: one workload, or your own model: a .py with build(), .keras, .h5, SavedModel",
         "steps": "training steps to look at",
         "out": "the file to write",
         "dry-run": DRY,
@@ -467,13 +467,13 @@ def profile(
 @command(
     {
         "candidate": "the wheel whose kernels are timed; by default the newest that runs here",
-        "profile": "a file that invoke profile wrote; by default the six workloads'",
+        "profile": "a file that invoke profile wrote",
         "vcpus": "numbers of threads with commas between",
         "launches": "processes per arm, in the search and again in the confirmation",
         "rate": "the false discovery rate that is allowed, a share such as 0.05",
         "budget": "minutes",
         "out": "the folder for timings and selection; an unfinished one goes on",
-        "seed": "of the order of samples",
+        "seed": "of the order of launches, places and samples",
         "dry-run": DRY,
         "json": JSON,
     }

@@ -23,12 +23,14 @@ from tfbench.tuning.changes import (
     Setup,
     advice,
     arm_of,
+    name_of,
     settings,
     variables,
 )
 
 PLAIN = dataclasses.replace(TUNED, env=())
 WHEELS = {"stock": STOCK, "tuned": PLAIN}
+SETTINGS = ("intra=1", "onednn=off")
 OWN = (("TENSORWRIGHT_PROGRAM", "/home/me/model.py"),)
 
 
@@ -80,6 +82,14 @@ def test_many_batches_in_one_execution_are_tried_where_a_sample_holds_them() -> 
 def test_no_change_is_the_baseline() -> None:
     found = arm_of((), WHEELS, ())
     assert found == dataclasses.replace(STOCK, label=STOCK.label)
+
+
+def test_a_name_that_is_cut_is_still_the_setups_own() -> None:
+    wheels = WHEELS | {"tuned": dataclasses.replace(PLAIN, name="a-wheel" * 9)}
+    one, other = (name_of(setup("wheel=tuned", word), STOCK, wheels) for word in SETTINGS)
+    assert one != other
+    assert {len(one), len(other)} == {64}
+    assert one[:55] == other[:55]
 
 
 def test_changes_are_put_together_in_one_arm() -> None:

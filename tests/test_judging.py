@@ -16,6 +16,7 @@ from tfbench.kernels.judging import (
     confirmed,
     control,
     discovered,
+    losing,
     one_sided,
     quiet,
     rows,
@@ -28,7 +29,7 @@ SLOWER = (-0.10, -0.11, -0.09, -0.10)
 
 
 def reasons(*every: Timed) -> dict[str, str]:
-    return {choice.op: why for choice, why in candidates(rows(every), RATE)[0].items()}
+    return {choice.op: why for choice, why in candidates(rows(every), RATE, {})[0].items()}
 
 
 def test_a_ratio_is_stock_over_tuned() -> None:
@@ -81,33 +82,64 @@ def test_kernels_are_judged_apart() -> None:
 
 def test_a_gain_that_fresh_launches_do_not_show_is_dropped() -> None:
     found = rows([timed(spot(), *FASTER)])
-    kept = confirmed(found, {0: series(*FASTER)}, RATE)
+    kept = confirmed(found, {0: series(*FASTER)}, RATE, {})
     assert kept[1] == (TANH,)
     assert kept[0][0].kept
     assert kept[0][0].confirmed is not None
-    judged, none = confirmed(found, {0: series(*EVEN)}, RATE)
+    judged, none = confirmed(found, {0: series(*EVEN)}, RATE, {})
     assert none == ()
     assert judged[0].reason == "not confirmed: no gain beyond noise"
 
 
 def test_a_loss_in_fresh_launches_drops_a_kernel() -> None:
     found = rows([timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)])
-    judged, kept = confirmed(found, {0: series(*FASTER), 1: series(*SLOWER)}, RATE)
+    judged, kept = confirmed(found, {0: series(*FASTER), 1: series(*SLOWER)}, RATE, {})
     assert kept == ()
     assert {row.reason for row in judged} == {"not confirmed: 0.905x at float[8], 1 thread"}
 
 
 def test_a_place_that_was_not_timed_again_confirms_nothing() -> None:
     found = rows([timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)])
-    judged, kept = confirmed(found, {0: series(*FASTER)}, RATE)
+    judged, kept = confirmed(found, {0: series(*FASTER)}, RATE, {})
     assert kept == ()
-    assert {row.reason for row in judged} == {"not confirmed: not timed at float[8]"}
+    assert {row.reason for row in judged} == {"not confirmed: not timed at float[8], 1 thread"}
+
+
+def test_a_kernel_that_was_not_timed_at_a_place_is_not_kept() -> None:
+    found, missing = rows([timed(spot(), *FASTER)]), {TANH: "float[9]"}
+    assert candidates(found, RATE, missing)[0] == {TANH: "not timed at float[9]"}
+    judged, kept = confirmed(found, {}, RATE, missing)
+    assert (kept, judged[0].reason) == ((), "not timed at float[9]")
+
+
+def test_a_place_that_looks_slower_by_chance_throws_no_kernel_out() -> None:
+    """One of 40 even places has an interval below 1, as one in 40 does."""
+    unlucky = (-0.03, -0.01, -0.028, -0.012)
+    even = [timed(spot("Tanh", size), *EVEN) for size in range(1, 40)]
+    (row,) = rows([timed(spot("Tanh", 99), *unlucky)])
+    assert row.high < 1
+    assert row.ratio < 0.99
+    assert reasons(timed(spot(share=0.9), *FASTER), *even, timed(spot("Tanh", 99), *unlucky)) == {
+        "Tanh": ""
+    }
+    assert "Tanh" in reasons(timed(spot("Tanh", 99), *unlucky))
+    assert reasons(timed(spot("Tanh", 99), *unlucky))["Tanh"].startswith("0.980x")
 
 
 def test_stock_against_itself_wins_nothing() -> None:
     same = control([timed(spot(), *FASTER)], RATE)
-    assert (same.places, same.won) == (1, 0)
+    assert (same.cells, same.won, same.lost) == (1, 0, 0)
     assert 0 < same.reach < 0.01
+
+
+@pytest.mark.parametrize(("again", "won", "lost"), [(FASTER, 1, 0), (SLOWER, 0, 1)])
+def test_a_machine_that_drifts_is_seen_in_the_control(
+    again: tuple[float, ...], won: int, lost: int
+) -> None:
+    cell = timed(spot(), *FASTER)
+    drifting = dataclasses.replace(cell.series, again=tuple((each,) for each in again))
+    found = control([dataclasses.replace(cell, series=drifting)], RATE)
+    assert (found.won, found.lost) == (won, lost)
 
 
 def test_times_of_a_disturbed_machine_are_not_kept() -> None:
@@ -116,7 +148,7 @@ def test_times_of_a_disturbed_machine_are_not_kept() -> None:
 
 
 def test_no_kernel_at_all_is_no_error() -> None:
-    assert confirmed((), {}, RATE) == ((), ())
+    assert confirmed((), {}, RATE, {}) == ((), ())
     assert discovered([], RATE) == frozenset()
 
 
@@ -126,6 +158,14 @@ def test_what_is_discovered_is_what_is_smallest(probabilities: list[float]) -> N
     worst = max((probabilities[number] for number in found), default=0.0)
     assert all(p > worst for n, p in enumerate(probabilities) if n not in found)
     assert all(probabilities[number] <= RATE for number in found)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.5, 2)), min_size=1))
+def test_nothing_wins_and_loses(cells: list[tuple[float, float]]) -> None:
+    probabilities, ratios = zip(*cells, strict=True)
+    slower = losing(probabilities, ratios, RATE)
+    assert not slower & discovered(probabilities, RATE)
+    assert all(ratios[number] <= 0.99 for number in slower)
 
 
 def test_among_kernels_without_gain_hardly_any_is_found() -> None:

@@ -7,17 +7,17 @@ import dataclasses
 from tests.kernel_places import TANH, series, spot, timed
 
 from tfbench.kernels.judging import RATE, Control, confirmed, rows
-from tfbench.kernels.selecting import Selected
+from tfbench.kernels.selecting import Selected, Untimed
 from tfbench.kernels.table import HEADINGS, describe, markdown
 from tfbuild.planning.selection import Choice, Selection
 
 FASTER, EVEN = (0.20, 0.21, 0.19, 0.20), (0.01, -0.01, 0.012, -0.012)
-ADD = Choice(op="AddV2", types="T=1|2")
+ADD, WHERE = Choice(op="AddV2", types="T=1|2"), Choice(op="Where", types="T=10")
 
 
 def selected() -> Selected:
     found = rows([timed(spot("AddV2", 8, 4), *EVEN, choice=ADD), timed(spot(share=0.3), *FASTER)])
-    judged, kept = confirmed(found, {1: series(*FASTER)}, RATE)
+    judged, kept = confirmed(found, {1: series(*FASTER)}, RATE, {})
     return Selected(
         selection=Selection(
             made="2026-01-01",
@@ -30,22 +30,24 @@ def selected() -> Selected:
             kept=kept,
             rows=judged,
         ),
-        control=Control(places=2, won=0, reach=0.013),
+        control=Control(cells=2, won=0, lost=1, reach=0.013),
         served=0.4,
         kept=0.3,
         gain=0.0544,
         recalled=0,
-        untimed={"Where bool[3]": "input 0 cannot be made"},
+        untimed=(
+            Untimed(choice=WHERE, shapes="bool[3]", attributes="", reason="input 0 cannot be made"),
+        ),
     )
 
 
 def test_a_table_begins_with_what_takes_longest() -> None:
     said = describe(selected(), colour=False)
     assert said.index("Tanh") < said.index("AddV2")
-    assert "1 of 2 kernels kept" in said
+    assert "1 of 3 kernels kept, timed in 2 cells" in said
     assert "AddV2 T=1|2 stays stock: no gain beyond noise." in said
-    assert "finds 0 of 2 places faster" in said
-    assert "Not timed, so not kept: Where bool[3] (input 0 cannot be made)." in said
+    assert "find 0 of 2 cells faster and 1 slower" in said
+    assert "Where T=10 stays stock: not timed at bool[3] (input 0 cannot be made)." in said
 
 
 def test_markdown_has_a_cell_for_each_heading_whatever_the_types() -> None:
@@ -56,7 +58,7 @@ def test_markdown_has_a_cell_for_each_heading_whatever_the_types() -> None:
 
 def test_a_selection_of_nothing_is_said_as_such() -> None:
     empty = dataclasses.replace(selected().selection, kept=())
-    assert "0 of 2 kernels kept" in describe(
+    assert "0 of 3 kernels kept" in describe(
         dataclasses.replace(selected(), selection=empty), colour=False
     )
     assert TANH not in empty.kept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tfbench.kernels import front
@@ -16,8 +18,45 @@ def test_unknown_workloads_are_told_with_what_is_near() -> None:
 
 
 def test_a_file_that_is_not_there_is_told() -> None:
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="there is no file"):
         front.describe_profiling(ToProfile(program="/nowhere/model.py"))
+
+
+@pytest.mark.parametrize("workloads", ["", ",", " , "])
+def test_no_workload_at_all_is_told(workloads: str) -> None:
+    with pytest.raises(UsageError, match="--workloads names none"):
+        front.describe_profiling(ToProfile(workloads=workloads))
+
+
+def test_a_workload_is_profiled_once_however_often_it_is_named() -> None:
+    said = front.describe_profiling(ToProfile(workloads="lstm_text, mnist_mlp,lstm_text,"))
+    assert said.startswith("profile lstm_text, mnist_mlp: ")
+
+
+def test_a_file_and_workloads_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--for and --workloads exclude each other"):
+        front.describe_profiling(ToProfile(program="model.py", workloads="lstm_text"))
+
+
+def test_a_folder_that_is_no_model_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no model"):
+        front.describe_profiling(ToProfile(program=str(tmp_path)))
+
+
+def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder") as caught:
+        front.describe_profiling(ToProfile(out=str(tmp_path)))
+    assert str(tmp_path / "profile.json") in caught.value.hint
+
+
+def test_without_a_profile_it_is_said_how_one_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(front, "HOT", tmp_path / "hot.json")
+    with pytest.raises(UsageError, match="no profile of the six workloads") as caught:
+        front.describe_selecting(ToSelect())
+    assert "invoke profile --out profile.json" in caught.value.hint
+    assert "--profile profile.json" in caught.value.hint
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "many", "1.5"])
@@ -34,14 +73,16 @@ def test_a_dry_run_says_what_would_be_profiled() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
+        ("launches", "1", "1 launch give"),
         ("launches", "2", "2 launches give no interval"),
         ("launches", "x", "--launches x"),
-        ("rate", "0", "--rate 0"),
+        ("rate", "0", "--rate 0 is no share between 0 and 1"),
         ("rate", "nan", "--rate nan"),
         ("budget", "-1", "--budget -1"),
         ("budget", "nan", "--budget nan"),
         ("seed", "x", "--seed x"),
-        ("vcpus", "0", "0 vCPUs cannot be measured"),
+        ("vcpus", "0", "0 threads cannot be timed"),
+        ("vcpus", "\u00b2", "--vcpus \u00b2 is not a list of numbers"),
         ("vcpus", "one", "--vcpus one"),
         ("profile", "/nowhere/profile.json", "cannot read /nowhere/profile.json"),
     ],

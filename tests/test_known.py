@@ -32,7 +32,7 @@ def test_another_cpu_code_place_or_thread_count_is_timed_anew(
     assert memory(tmp_path, cpu).recall(recipe, place("Tanh", shape), threads) is None
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"schema": 0}', '{"schema": 1, "series": {}}'])
+@pytest.mark.parametrize("content", ["", "{", '{"schema": 1}', '{"schema": 2, "series": {}}'])
 def test_a_damaged_file_is_timed_anew(content: str, tmp_path: Path) -> None:
     memory(tmp_path).keep("recipe", place(), 1, TIMED)
     (path,) = tmp_path.rglob("*.json")

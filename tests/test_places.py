@@ -10,11 +10,21 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from tfbench.inside.places import OPAQUE, Input, Place, given, originating, place_of
+from tfbench.inside.places import (
+    OPAQUE,
+    Input,
+    Place,
+    given,
+    originating,
+    place_of,
+    united,
+    weighed,
+)
+from tfbench.inside.profiling import Execution
 
 
 def node(op: str, *sources: str) -> SimpleNamespace:
-    return SimpleNamespace(op=op, input=list(sources), attr={})
+    return SimpleNamespace(name=op.lower(), op=op, input=list(sources), attr={})
 
 
 @pytest.mark.parametrize(
@@ -38,6 +48,41 @@ def test_the_origin_of_a_tensor_is_looked_for_through_loops() -> None:
         "d": node("Const"),
     }
     assert originating("a", graph) is graph["d"]
+
+
+def test_a_loop_hands_on_what_it_does_not_change_and_nothing_else() -> None:
+    """A shape from outside keeps its values within; a counter has those of its start once."""
+    graph = {
+        "shape": node("Const"),
+        "enter": node("Enter", "shape"),
+        "merge": node("Merge", "enter", "next"),
+        "switch": node("Switch", "merge", "condition"),
+        "inside": node("Identity", "switch:1", "^merge"),
+        "next": node("NextIteration", "inside"),
+    }
+    assert originating("inside", graph) is graph["shape"]
+    counting = graph | {"add": node("AddV2", "inside", "one"), "next": node("NextIteration", "add")}
+    assert originating("inside", counting) is None
+
+
+def test_a_branch_has_no_origin_where_the_two_differ() -> None:
+    graph = {"a": node("Const"), "b": node("Const"), "either": node("Merge", "a", "b")}
+    assert originating("either", graph) is None
+    assert originating("either:1", graph | {"b": graph["a"]}) is None
+
+
+def test_a_name_that_differing_nodes_share_stands_for_none_of_them() -> None:
+    first, same, other = (node("Tanh", source) for source in ("x", "x", "y"))
+    same.input.append("^before")
+    lone = node("Mul", "x", "y")
+    assert united([first, lone, same]) == {"tanh": first, "mul": lone}
+    assert united([first, lone, other]) == {"mul": lone}
+    assert united([first, other, same]) == {}
+
+
+def test_an_execution_of_another_op_is_not_that_node() -> None:
+    seen = Execution(node="tanh", op="Mul", shapes="", seconds=1.0)
+    assert list(weighed([seen], {"tanh": node("Tanh")}, 1)) == []
 
 
 def test_a_second_output_and_a_circle_have_no_origin() -> None:

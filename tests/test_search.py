@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfbench.measuring.results import Agreement, Cell, Gates, Speedup
 from tfbench.measuring.statistics import Bar, Interval, verdict
 from tfbench.tuning.changes import Change, Setup
-from tfbench.tuning.search import FINALISTS, chosen, grouped, halved, ladder, promising
+from tfbench.tuning.search import FINALISTS, chosen, grouped, halved, halvings, ladder, promising
 
 NOISE = 0.01
 
@@ -94,7 +94,7 @@ def test_halving_keeps_the_best_and_ends(ranked: list[int]) -> None:
     while len(left) > FINALISTS:
         left, rounds = halved(left), rounds + 1
     assert left == tuple(ranked[: len(left)])
-    assert rounds <= 5
+    assert rounds == halvings(len(ranked)) <= 5
 
 
 def test_a_ladder_adds_the_next_best_of_another_lever() -> None:

@@ -6,10 +6,25 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from tests.kernel_places import TANH, series, spot
 from tests.measured import STOCK, TUNED
+from tests.published import tuned_for
 
-from tfbench.kernels.selecting import RESULT, SETTING, Setting, begin, unfinished
-from tfbuild.errors import UsageError
+from tfbench.kernels.known import Memory
+from tfbench.kernels.offer import Offer
+from tfbench.kernels.selecting import (
+    RESULT,
+    SETTING,
+    Selected,
+    Served,
+    Setting,
+    begin,
+    select,
+    unfinished,
+)
+from tfbench.kernels.timings import Bench, Line
+from tfbench.measuring.journal import appending
+from tfbuild.errors import SampleError, UsageError, WorkerError
 from tfbuild.records import save
 
 ASKED = Setting(
@@ -34,7 +49,7 @@ def test_a_finished_or_damaged_run_does_not(tmp_path: Path) -> None:
     save(tmp_path / "whole" / SETTING, ASKED)
     save(tmp_path / "whole" / RESULT, {})
     (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / SETTING).write_text('{"schema": 1', encoding="utf-8")
+    (tmp_path / "torn" / SETTING).write_text('{"schema": 2', encoding="utf-8")
     (tmp_path / "empty").mkdir()
     assert unfinished(ASKED, tuple(tmp_path.iterdir())) is None
 
@@ -50,3 +65,90 @@ def test_a_journal_without_its_setting_is_refused(tmp_path: Path) -> None:
     (tmp_path / "timings.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(UsageError, match="unknown run"):
         begin(ASKED, tmp_path)
+
+
+# --- what is timed, and what is known: no worker starts here ------------------------------------
+
+EVEN = (0.01, -0.01, 0.012, -0.012)
+PLACE = spot("Tanh", 4)
+OTHER = spot("Tanh", 5)
+
+
+def selected(folder: Path, *, launches: int = 4, served: tuple[Served, ...] = ()) -> Selected:
+    """A selection with arms that cannot be started."""
+    served = served or (Served(spot=PLACE, choice=TANH),)
+    setting = dataclasses.replace(ASKED, threads=(1,), launches=launches)
+    offer = Offer(
+        wheel=Path("tuned.whl"),
+        release="2.14.1",
+        library=tuned_for(("haswell",)).libraries[0],
+        units={TANH: "cwise_op_tanh"},
+        recipes={"cwise_op_tanh": "recipe"},
+        sources={"cwise_op_tanh": ()},
+    )
+    bench = Bench(stock=STOCK, tuned=TUNED, cpus=(0,), out=folder / "out")
+    return select(setting, served, offer, memory(folder), bench)
+
+
+def memory(folder: Path) -> Memory:
+    return Memory(folder=folder / "timings", cpu="a CPU")
+
+
+def journal(folder: Path, *lines: Line) -> None:
+    (folder / "out").mkdir(exist_ok=True)
+    with appending(folder / "out" / "timings.jsonl") as append:
+        for each in lines:
+            append(each)
+
+
+def line(launch: int, key: str = PLACE.key, *, reason: str = "") -> Line:
+    times = () if reason else (1e-5 * (1 + launch / 100), 1e-5) * 4
+    return Line(
+        stage="search",
+        threads=1,
+        launch=launch,
+        key=key,
+        stock=times,
+        again=times[::-1],
+        tuned=times[::-1],
+        reason=reason,
+    )
+
+
+def test_what_is_known_is_not_timed_again(tmp_path: Path) -> None:
+    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    found = selected(tmp_path)
+    assert (found.recalled, found.selection.kept, found.untimed) == (1, (), ())
+    assert (tmp_path / "out" / RESULT).is_file()
+
+
+def test_what_is_known_from_fewer_launches_is_timed_again(tmp_path: Path) -> None:
+    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    with pytest.raises(WorkerError, match="did not start"):
+        selected(tmp_path, launches=5)
+
+
+def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) -> None:
+    begin(dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    journal(tmp_path, *map(line, range(4)))
+    assert selected(tmp_path).recalled == 0
+    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    assert selected(tmp_path).recalled == 0
+
+
+def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path) -> None:
+    memory(tmp_path).keep("recipe", PLACE.place, 1, series(0.2, 0.21, 0.19, 0.2))
+    begin(dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    journal(tmp_path, line(0, OTHER.key, reason="it aborts"))
+    found = selected(tmp_path, served=tuple(Served(spot=s, choice=TANH) for s in (PLACE, OTHER)))
+    assert [(each.place, each.reason) for each in found.untimed] == [("float[5]", "it aborts")]
+    assert found.selection.kept == ()
+    assert [row.reason for row in found.selection.rows] == ["not timed at float[5]"]
+
+
+def test_where_nothing_can_be_timed_it_is_said_why(tmp_path: Path) -> None:
+    begin(dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    journal(tmp_path, line(0, reason="it aborts"))
+    with pytest.raises(SampleError, match="no place could be timed") as caught:
+        selected(tmp_path)
+    assert "it aborts" in caught.value.hint

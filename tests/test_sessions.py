@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -23,6 +24,18 @@ def answering(folder: Path, answer: dict[str, float]) -> Iterator[Session]:
     arm = Arm(name="tuned", python=python, label="")
     with session(arm, {}, folder / "log") as opened:
         yield opened
+
+
+def test_a_log_is_begun_anew_or_gone_on_with(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$3" >&2\necho "{}"\nread request\n', encoding="ascii")
+    python.chmod(0o755)
+    arm, log = Arm(name="tuned", python=python, label=""), tmp_path / "log"
+    modes: tuple[Literal["w", "a"], ...] = ("w", "w", "a")
+    for module, mode in zip(("one", "two", "three"), modes, strict=True):
+        with session(arm, {}, log, module=module, mode=mode) as opened:
+            opened.answer("begin", 10)
+    assert log.read_text("ascii").split() == ["two", "three"]
 
 
 def test_a_sample_gets_our_own_time_beside_the_workers(tmp_path: Path) -> None:

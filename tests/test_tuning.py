@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 import subprocess
 from pathlib import Path
@@ -19,7 +18,8 @@ from tfbench.tuning import command, hunt, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
 from tfbench.tuning.command import Wanted, digest
 from tfbench.tuning.hunt import ASKED, RESULT, Asked, candidates, need_same, unfinished
-from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, load, outcomes
+from tfbench.tuning.hunt import TRIAL as TRIAL_FILE
+from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
 from tfbuild import records
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.settings import Places
@@ -95,6 +95,29 @@ def test_wheels_settings_and_advice_are_tried_alone() -> None:
     assert {*levers} <= {*KINDS}
 
 
+def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> None:
+    wanted = Wanted(workload="lstm_text", wheels="stock", levers="wheel", vcpus="1")
+    with pytest.raises(UsageError, match="there is nothing to try with 1 vCPU: wheel"):
+        command.describe(wanted)
+    with pytest.raises(UsageError, match="there is nothing to try"):
+        command.read(wanted, here(tmp_path))
+
+
+def test_a_trial_may_leave_nothing_to_try() -> None:
+    slow = dataclasses.replace(TRIAL, step_s=1.0)
+    assert candidates(asked(levers=(SCRIPT[0],)), TRIAL)
+    with pytest.raises(UsageError, match="there is nothing to try"):
+        candidates(asked(levers=(SCRIPT[0],)), slow)
+
+
+@pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"schema": 1, "trial": {"batch": 3}}'])
+def test_a_damaged_trial_is_told_in_a_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / TRIAL_FILE).write_text(content)
+    with pytest.raises(RecordError, match=TRIAL_FILE) as caught:
+        hunt.tune(asked(), tmp_path)
+    assert "\n" not in caught.value.message
+
+
 def test_only_the_levers_that_were_asked_for_are_tried() -> None:
     found = candidates(asked(levers=("intra", SCRIPT[0])), TRIAL)
     assert [str(each) for (each,) in found] == ["intra=1", HINT]
@@ -121,6 +144,7 @@ def test_a_run_goes_on_only_in_an_equal_one(tmp_path: Path) -> None:
         ("missing.py", "there is no file missing.py"),
         ("folder/model", "there is no file folder/model"),
         (".", "is no model"),
+        ("", "--for names nothing to tune"),
     ],
 )
 def test_what_is_no_workload_is_refused(
@@ -216,10 +240,7 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = tuning(*WON, variables=(("TF_NUM_INTRAOP_THREADS", "1"),))
     records.save(tmp_path / RESULT, found)
-    assert load(tmp_path / RESULT) == found
-    (tmp_path / RESULT).write_text(json.dumps({"schema": SCHEMA, "tried": 3}))
-    with pytest.raises(RecordError, match="not the result of a tuning"):
-        load(tmp_path / RESULT)
+    assert records.read(Tuning, records.load(tmp_path / RESULT, schema=SCHEMA)) == found
 
 
 def test_the_gain_is_that_of_the_confirmation() -> None:

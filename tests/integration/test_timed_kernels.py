@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from tfbuild.records import key_of
 
 pytestmark = pytest.mark.toolchain
 
-FLOAT = 1
+FLOAT, INT32 = 1, 3
 PROGRAM = """
 import tensorflow as tf
 
@@ -104,6 +105,29 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
         assert 1e-8 < each.stock_s < 1e-2
 
 
+def of_numbers(op: str, types: Sequence[str], *inputs: Input) -> Spot:
+    kinds = {"T": (FLOAT,), **dict.fromkeys(types, (INT32,))}
+    found = Place(op=op, types=kinds, inputs=inputs)
+    return Spot(key=key_of(found), place=found, share=0.1, most=0.1, call_s=1e-5)
+
+
+def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> None:
+    """Fill with a shape of run time is left out; a constant keeps its own shape, Pad's two rows."""
+    scalar, square = Input(dtype="float"), Input(dtype="float", shape=(4, 4))
+    open_shape = Input(dtype="int32", shape=(2,))
+    rows = Input(dtype="int32", shape=(2, 2), values=(0, 1, 1, 0))
+    unknown = of_numbers("Fill", ["index_type"], open_shape, scalar)
+    known = dataclasses.replace(open_shape, values=(3, 4))
+    good = [
+        of_numbers("Fill", ["index_type"], known, scalar),
+        of_numbers("Pad", ["Tpaddings"], square, rows),
+        of_numbers("FloorMod", ["T"], *[Input(dtype="int32", shape=(7,))] * 2),
+    ]
+    found, reasons = series(time_places(bench, stage(2), {1: [unknown, *good]}, lambda *_: None))
+    assert {key for key, _ in found} == {spot.key for spot in good}
+    assert reasons == {unknown.key: "the values of input 0 (dims) are known only at run time"}
+
+
 def test_a_run_goes_on_where_it_was_killed(every: tuple[Spot, ...], bench: Bench) -> None:
     wanted = {1: [of("Tanh", every), of("Reshape", every)]}
     time_places(bench, stage(1), wanted, lambda *_: None)
@@ -120,13 +144,23 @@ def test_a_run_goes_on_where_it_was_killed(every: tuple[Spot, ...], bench: Bench
     assert bench.journal.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def build():\n    return 3\n", "returns int, not a tf.keras model"),
+        ("def build():\n    return (\n", "line 2: SyntaxError"),
+        ("import nothing_of_the_kind\n", "line 1: ModuleNotFoundError"),
+    ],
+)
 def test_a_file_that_cannot_be_trained_is_the_users_error(
-    stock_python: Path, tmp_path: Path
+    text: str, told: str, stock_python: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "wrong.py"
-    file.write_text("def build():\n    return 3\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"wrong\.py"):
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=told) as caught:
         profiled(arm("stock", stock_python), str(file), (0,), steps=1, logs=tmp_path)
+    assert caught.value.message.startswith(f"{file}: ")
+    assert "\n" not in caught.value.message
 
 
 def test_a_wheel_says_which_places_it_serves_and_from_which_unit(

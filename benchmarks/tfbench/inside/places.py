@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import statistics
 import sys
@@ -38,7 +39,8 @@ _SHAPED = re.compile(r"(\w+)\[([\d,]*)\]")
 _SCALAR = re.compile(r"^\w+: ")
 """What stands before a value that is no list: the name of its field."""
 _PASSING = {"Identity", "Enter", "Switch", "Merge", "Exit", "NextIteration"}
-"""They hand on their first input: the way back to a constant or a variable."""
+"""They hand on an input, Merge whichever there is, the others their first: the way back to a
+constant or a variable."""
 _NAMES = {"seed", "seed2", "shared_name", "container"}
 """Attributes that name a thing and not what is computed."""
 
@@ -149,7 +151,27 @@ def collected(step: worker.Step) -> dict[str, Node]:
     finally:
         context.disable_graph_collection()
     graphs = [graph for row in metadata.function_graphs for graph in row.partition_graphs]
-    return {node.name: node for graph in graphs for node in graph.node}
+    return united(node for graph in graphs for node in graph.node)
+
+
+def united(nodes: Iterable[Node]) -> dict[str, Node]:
+    """By name, without the names that nodes of several graphs share and that differ: the profiler
+    does not say which of them it saw."""
+    found: dict[str, Node] = {}
+    unclear = set()
+    for node in nodes:
+        if _meaning(found.setdefault(node.name, node)) != _meaning(node):
+            unclear.add(node.name)
+    return {name: node for name, node in found.items() if name not in unclear}
+
+
+def _meaning(node: Node) -> tuple[object, ...]:
+    """What a node does to what, without its device and what it waits for."""
+    return node.op, _data(node), {name: node.attr[name] for name in node.attr}
+
+
+def _data(node: Node) -> list[str]:
+    return [name for name in node.input if not name.startswith("^")]
 
 
 def weighed(
@@ -158,7 +180,7 @@ def weighed(
     """The places of the executed ops, each with calls and seconds per step."""
     taken: dict[tuple[str, str], list[float]] = defaultdict(list)
     for each in executions:
-        if each.node in graph:
+        if each.node in graph and graph[each.node].op == each.op:
             taken[each.node, each.shapes].append(each.seconds)
     places: dict[str, list[float]] = defaultdict(list)
     for (name, shapes), seconds in taken.items():
@@ -190,14 +212,13 @@ def place(node: Node, shapes: str, graph: Mapping[str, Node]) -> Place:
             types[name] = tuple(map(int, value.list.type))
         else:
             attributes[name] = text_format.MessageToString(value, as_one_line=True)
-    sources = [name for name in node.input if not name.startswith("^")]
     texts = shapes.removeprefix("(").removesuffix(")").split(";") if shapes else []
     return Place(
         op=node.op,
         types=types,
         attributes=attributes,
         inputs=tuple(
-            given(text, source, graph) for text, source in zip(texts, sources, strict=False)
+            given(text, source, graph) for text, source in zip(texts, _data(node), strict=False)
         ),
     )
 
@@ -212,16 +233,24 @@ def given(text: str, source: str, graph: Mapping[str, Node]) -> Input:
 
 
 def originating(source: str, graph: Mapping[str, Node]) -> Node | None:
-    """The node whose output a tensor is, handed on or not; None for a second output and so on."""
-    seen = set()
-    while source not in seen:
-        seen.add(source)
-        name, _, output = source.partition(":")
+    """The one node whose first output a tensor is, handed on or not; None where it may be that of
+    several, as in a loop that counts, or another output."""
+    origins: dict[str, Node] = {}
+    seen, left = set(), [source]
+    while left:
+        here = left.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        name, _, output = here.partition(":")
         node = graph.get(name)
-        if node is None or output not in {"", "0"} or node.op not in _PASSING:
-            return node if output in {"", "0"} else None
-        source = node.input[0]
-    return None
+        if node is None or (output not in {"", "0"} and node.op != "Switch"):
+            return None
+        if node.op in _PASSING:
+            left += _data(node) if node.op == "Merge" else _data(node)[:1]
+        else:
+            origins[name] = node
+    return next(iter(origins.values())) if len(origins) == 1 else None
 
 
 def variable(node: Node) -> Input:
@@ -250,12 +279,16 @@ def constant(dtype: str, node: Node | None) -> tuple[int, ...] | None:
 
 def main(request: Path, answer: Path) -> None:
     asked = json.loads(request.read_text(encoding="utf-8"))
-    from tfbench.inside.programs import ProgramError  # noqa: PLC0415  (NumPy after the affinity)
-
     try:
         found = examined(asked)
-    except ProgramError as error:
-        found = {"problem": str(error)}
+    except (Exception, SystemExit) as error:
+        # NumPy is imported after the affinity is set.
+        from tfbench.inside.programs import told  # noqa: PLC0415
+        from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+
+        if PROGRAM not in os.environ:
+            raise
+        found = {"problem": told(error, Path(os.environ[PROGRAM]))}
     answer.write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import sys
 import time
@@ -40,6 +41,15 @@ _POSITIVE = {"Sqrt", "Rsqrt", "Log", "Log1p", "Pow", "Lgamma", "SqrtGrad", "Rsqr
 """Their inputs are drawn above 0: elsewhere a NaN is not what programs compute."""
 _BY_ROWS = {"Gather", "GatherV2", "ResourceGather", "ResourceScatterAdd", "ResourceScatterSub"}
 """Their indices count the rows of the first input."""
+_DIVIDING = {"Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"}
+"""Their integers are drawn above 0."""
+_SHAPING = {
+    *("shape", "dims", "size", "size_splits", "begin", "end", "strides", "multiples", "paddings"),
+    *("input_sizes", "filter_sizes", "axis", "dim", "split_dim", "concat_dim", "dimension", "perm"),
+    *("reduction_indices", "num_segments", "start", "limit", "delta", "num", "block_shape"),
+    *("crops", "output_shape", "dense_shape", "depth", "k", "num_samples"),
+}
+"""Names (in an OpDef) of inputs whose values say how much is computed, or along which axis."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -86,15 +96,21 @@ def chain(tf: TensorFlow, place: Place, copies: int) -> Chain:
 
 
 def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
-    """The op's inputs in the current graph, and the ops that give the variables their contents."""
+    """The op's inputs in the current graph, and the ops that give the variables their contents.
+
+    Raises ValueError for an input that cannot be made, or that decides what is computed and whose
+    values are not known: the time of another computation would be no answer.
+    """
     import numpy as np  # noqa: PLC0415  (the arm's own)
 
     # The same numbers in every arm and launch.
     draw = np.random.default_rng(zlib.crc32(f"{place.op} {place.shapes}".encode()))
     tensors, made = [], []
-    for number, each in enumerate(place.inputs):
+    for number, (each, name) in enumerate(zip(place.inputs, input_names(place), strict=False)):
         if each.dtype == OPAQUE:
             raise ValueError(f"input {number} cannot be made")
+        if _is_needed(tf, place, each, name):
+            raise ValueError(f"the values of input {number} ({name}) are known only at run time")
         content = tf.constant(contents(tf, place, each, draw), tf.as_dtype(each.dtype))
         if not each.variable:
             tensors.append(content)
@@ -107,18 +123,41 @@ def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
     return tensors, made
 
 
+def input_names(place: Place) -> list[str]:
+    """What the op's definition calls each input; those of a list have one name."""
+    names: list[str] = []
+    for row in _definition(place.op).input_arg:
+        count = len(place.types[row.type_list_attr]) if row.type_list_attr else 1
+        if row.number_attr:
+            count = int(place.attributes[row.number_attr].removeprefix("i: "))
+        names += [row.name] * count
+    return names
+
+
+def _is_needed(tf: TensorFlow, place: Place, given: Input, name: str) -> bool:
+    """Whether the input decides how much is computed and may not be made up. Numbers that are not
+    whole do so for Range only: a `delta` is a gradient elsewhere."""
+    if given.values is not None or not math.prod(given.shape) or name not in _SHAPING:
+        return False
+    return place.op == "Range" or tf.as_dtype(given.dtype).is_integer
+
+
 def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # noqa: ANN401
     """What an input holds: its constants, else normal numbers, small integers, or truth values.
 
     Raises ValueError for other types.
     """
+    import numpy as np  # noqa: PLC0415  (the arm's own)
+
     dtype = tf.as_dtype(given.dtype)
     if given.values is not None:
-        return [*given.values] if given.shape else given.values[0]
+        return np.array(given.values, dtype.as_numpy_dtype).reshape(given.shape)
     if dtype.is_bool:
         return draw.integers(0, 2, given.shape).astype(bool)
     if dtype.is_integer:
-        return draw.integers(0, _bound(place), given.shape).astype(dtype.as_numpy_dtype)
+        least = 1 if place.op in _DIVIDING else 0
+        numbers = draw.integers(least, max(least + 1, _bound(place)), given.shape)
+        return numbers.astype(dtype.as_numpy_dtype)
     if dtype.is_floating or dtype.is_complex:
         values = draw.standard_normal(given.shape)
         values = abs(values) + 0.1 if place.op in _POSITIVE else values
@@ -137,12 +176,7 @@ def _bound(place: Place) -> int:
 def _copies(tf: TensorFlow, place: Place, copies: int) -> Any:  # noqa: ANN401
     """The op so many times, each after the one before, with inputs that are mapped in."""
     text_format = importlib.import_module("google.protobuf.text_format")
-    definition = importlib.import_module("tensorflow.python.framework.op_def_registry").get(
-        place.op
-    )
-    if definition is None:
-        raise ValueError(f"this TensorFlow has no op {place.op}")
-    listed = {row.name for row in definition.attr if row.type == "list(type)"}
+    listed = {row.name for row in _definition(place.op).attr if row.type == "list(type)"}
     graph = tf.compat.v1.GraphDef()
     # The types of the stand-ins are not looked at: each is replaced.
     for number, each in enumerate(place.inputs):
@@ -161,6 +195,14 @@ def _copies(tf: TensorFlow, place: Place, copies: int) -> Any:  # noqa: ANN401
         for name, text in place.attributes.items():
             text_format.Parse(text, node.attr[name])
     return graph
+
+
+def _definition(op: str) -> Any:  # noqa: ANN401  (an OpDef)
+    registry = importlib.import_module("tensorflow.python.framework.op_def_registry")
+    definition = registry.get(op)
+    if definition is None:
+        raise ValueError(f"this TensorFlow has no op {op}")
+    return definition
 
 
 def prepared(request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:

@@ -13,11 +13,11 @@ from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.known import Memory, identity
 from tfbench.kernels.offer import Offer, read_offer
-from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
+from tfbench.kernels.profiles import Profile, profiled, read_profile, spots, subject
 from tfbench.kernels.selecting import Selected, Served, Setting
 from tfbench.kernels.timings import Bench
-from tfbench.measuring.comparison import check_cells
 from tfbench.measuring.host import read_host
+from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import UsageError
@@ -27,9 +27,9 @@ from tfbuild.talk import did_you_mean
 
 STEPS = 20
 LAUNCHES = 6
-FEWEST = 3
 HOT = Path(__file__).with_name("hot.json")
-"""The recorded profile of the six workloads."""
+"""The recorded profile of the six workloads, once there is one."""
+ALL = "all"
 START_S, CELL_S = 15.0, 0.8
 """To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
 busy, so an upper bound."""
@@ -40,7 +40,7 @@ class ToProfile:
     """The options of `invoke profile` as they were typed. `program` is a user's file (--for, see
     tfbench.inside.programs), `out` the file that is written."""
 
-    workloads: str = "all"
+    workloads: str = ALL
     program: str = ""
     steps: str = ""
     out: str = ""
@@ -85,15 +85,15 @@ def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
     places, names = settings.places(), _programs(wanted)
     steps = _whole(wanted.steps, "--steps", STEPS)
-    out = Path(wanted.out) if wanted.out else places.new_report("profile") / "profile.json"
-    host = read_host()
+    folder, host = places.new_report("profile"), read_host()
+    out = _file(wanted.out) or folder / "profile.json"
     with settings.exclusive(places.cache, "a profile"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", places), places)
         programs = []
         for name in names:
             with talk.step(f"profile {name}, {steps} steps"):
-                logs = out.parent / "logs"
+                logs = folder / "logs"
                 programs.append(profiled(arm, name, host.affinity[:1], steps=steps, logs=logs))
     found = Profile(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -110,6 +110,7 @@ def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
 def describe_profiling(wanted: ToProfile) -> str:
     """What would be profiled. Nothing is done."""
     steps = _whole(wanted.steps, "--steps", STEPS)
+    _file(wanted.out)
     return f"profile {', '.join(_programs(wanted))}: {steps} steps each on the stock wheel\n"
 
 
@@ -153,7 +154,8 @@ def describe_selecting(wanted: ToSelect) -> str:
         f"wheel     {asked.offer.wheel.name}\n"
         f"places    {len(asked.served)}, {share:.1%} of the op time\n"
         f"threads   {', '.join(map(str, asked.threads))}\n"
-        f"timings   {cells} in each of {asked.launches} launches, about "
+        f"timings   {talk.count(cells, 'cell')} (places times threads) in each of "
+        f"{asked.launches} launches, about "
         f"{talk.duration(asked.estimate_s)} if nothing is known; winners again\n"
         f"budget    {budget}\n"
     )
@@ -164,10 +166,8 @@ def _ask(wanted: ToSelect, places: Places) -> _Asked:
     wheels and profiles that do not fit."""
     launches, rate = _launches(wanted.launches), _rate(wanted.rate)
     budget_s, seed = _minutes(wanted.budget), _whole(wanted.seed, "--seed", 1)
-    usable = read_vcpus().usable
-    threads = _numbers(wanted.vcpus) or tuple(sorted({1, usable}))
-    check_cells(tuple(WORKLOADS), threads, usable)
-    found = read_profile(Path(wanted.profile) if wanted.profile else HOT)
+    threads = _threads(wanted.vcpus, read_vcpus().usable)
+    found = _profile(wanted.profile)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
     choices = installs.choose(lineup.read_lineup(), str(candidate), places)
     offer = read_offer(candidate.resolve(), read_cpu())
@@ -203,12 +203,15 @@ def _folder(text: str, setting: Setting, places: Places) -> Path:
 def _programs(wanted: ToProfile) -> tuple[str, ...]:
     """Names of workloads, or the path of a user's file. Raises UsageError."""
     if wanted.program:
-        if not Path(wanted.program).expanduser().exists():
-            raise UsageError(f"--for {wanted.program}: there is no such file or folder")
+        if wanted.workloads != ALL:
+            raise UsageError("--for and --workloads exclude each other", hint="Give one of them")
+        subject(wanted.program)
         return (wanted.program,)
-    if wanted.workloads == "all":
+    if wanted.workloads == ALL:
         return tuple(WORKLOADS)
-    names = tuple(word.strip() for word in wanted.workloads.split(","))
+    names = _words(wanted.workloads)
+    if not names:
+        raise UsageError("--workloads names none", hint=f"Known: {', '.join(WORKLOADS)}")
     for name in names:
         if name not in tuple(WORKLOADS):
             known = f"Known: {', '.join(WORKLOADS)}"
@@ -218,11 +221,46 @@ def _programs(wanted: ToProfile) -> tuple[str, ...]:
     return names
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdigit() for word in words):
+def _profile(text: str) -> Profile:
+    """The asked one, or that of the six workloads. Raises RecordError, UsageError where the latter
+    is not recorded."""
+    if not text and not HOT.is_file():
+        raise UsageError(
+            "no profile of the six workloads is recorded yet",
+            hint="Make one: invoke profile --out profile.json. Then add --profile profile.json",
+        )
+    return read_profile(Path(text) if text else HOT)
+
+
+def _file(text: str) -> Path | None:
+    """Where a profile goes, None for the default. Raises UsageError for a folder."""
+    path = Path(text) if text else None
+    if path is not None and path.is_dir():
+        raise UsageError(
+            f"--out {text} is a folder", hint=f"Name a file: --out {path / 'profile.json'}"
+        )
+    return path
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """What stands between commas, each once."""
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _threads(text: str, usable: int) -> tuple[int, ...]:
+    """Numbers of threads: by default one, and as many as CPUs are usable."""
+    words = _words(text)
+    if not all(word.isdecimal() for word in words):
         raise UsageError(f"--vcpus {text} is not a list of numbers", hint="Try --vcpus 1,2")
-    return tuple(dict.fromkeys(map(int, words)))
+    numbers = tuple(dict.fromkeys(map(int, words))) or tuple(sorted({1, usable}))
+    wrong = [number for number in numbers if not 1 <= number <= usable]
+    if wrong:
+        raise UsageError(
+            f"{talk.count(wrong[0], 'thread')} cannot be timed here, {talk.vcpus(usable)} are "
+            "usable",
+            hint=f"Ask for 1 to {usable}",
+        )
+    return numbers
 
 
 def _whole(text: str, option: str, default: int) -> int:
@@ -235,8 +273,11 @@ def _whole(text: str, option: str, default: int) -> int:
 
 def _launches(text: str) -> int:
     number = _whole(text, "--launches", LAUNCHES)
-    if number < FEWEST:
-        raise UsageError(f"{number} launches give no interval", hint=f"Ask for {FEWEST} or more")
+    if number < FEWEST_LAUNCHES:
+        raise UsageError(
+            f"{talk.count(number, 'launch', 'launches')} give no interval that says anything",
+            hint=f"Ask for {FEWEST_LAUNCHES} or more",
+        )
     return number
 
 
@@ -248,7 +289,7 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = -1.0
     if not 0 < rate < 1:
-        raise UsageError(f"--rate {text} is no rate", hint=f"Try --rate {RATE:g}")
+        raise UsageError(f"--rate {text} is no share between 0 and 1", hint=f"Try --rate {RATE:g}")
     return rate
 
 

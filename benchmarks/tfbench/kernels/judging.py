@@ -23,9 +23,7 @@ from tfbuild.talk import count
 
 RATE = 0.05
 LEAST_LOSS = 0.01
-"""A kernel is slower somewhere when the whole interval lies below 1 and the loss is no smaller."""
-
-
+"""A kernel is slower somewhere when that is found at the same rate and the loss is no smaller."""
 QUIET = 0.05
 """Times are worth keeping for later selections where stock differs no more from itself."""
 
@@ -53,11 +51,13 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Control:
-    """Stock against stock, judged by the same rule: `won` of `places`, which should be about none,
-    and the reach of the intervals that 19 of 20 stay within, as a share."""
+    """Stock against stock, judged by the same rules: `won` and `lost` of `cells` (a place with a
+    number of threads), which should be about none, and the reach of the intervals that 19 of 20
+    stay within, as a share."""
 
-    places: int
+    cells: int
     won: int
+    lost: int
     reach: float
 
 
@@ -103,6 +103,13 @@ def winning(found: Sequence[Row], rate: float) -> frozenset[int]:
     return discovered([row.p for row in found], rate)
 
 
+def losing(probabilities: Sequence[float], ratios: Sequence[float], rate: float) -> frozenset[int]:
+    """The numbers of those that are slower at that rate, and by LEAST_LOSS or more. The
+    probabilities are those of so much gain, as `one_sided` gives them."""
+    slower = discovered([1 - each for each in probabilities], rate)
+    return frozenset(number for number in slower if ratios[number] <= 1 - LEAST_LOSS)
+
+
 def discovered(probabilities: Sequence[float], rate: float) -> frozenset[int]:
     """Those that Benjamini and Hochberg's procedure rejects at that rate."""
     if not probabilities:
@@ -111,32 +118,47 @@ def discovered(probabilities: Sequence[float], rate: float) -> frozenset[int]:
     return frozenset(number for number, each in enumerate(adjusted) if each <= rate)
 
 
-def candidates(found: Sequence[Row], rate: float) -> tuple[dict[Choice, str], frozenset[int]]:
+def candidates(
+    found: Sequence[Row], rate: float, untimed: Mapping[Choice, str]
+) -> tuple[dict[Choice, str], frozenset[int]]:
     """Why each registration is not worth confirming, empty for one that is, and the winning rows.
 
-    One that is wins somewhere, loses nowhere, and gains over all its places.
+    One that is wins somewhere, loses nowhere, gains over all its places, and was timed at each of
+    them: `untimed` has a place of the others.
     """
     winners = winning(found, rate)
-    measured = {number: _interval(row) for number, row in enumerate(found)}
-    return _reasons(found, winners, measured), winners
+    losers = losing([row.p for row in found], [row.ratio for row in found], rate)
+    ratios = {number: row.ratio for number, row in enumerate(found)}
+    reasons = _reasons(dict(enumerate(found)), winners, losers, ratios)
+    missing = {choice: f"not timed at {untimed[choice]}" for choice in reasons if choice in untimed}
+    return reasons | missing, winners
 
 
 def confirmed(
-    found: Sequence[Row], again: Mapping[int, Series], rate: float
+    found: Sequence[Row],
+    again: Mapping[int, Series],
+    rate: float,
+    untimed: Mapping[Choice, str],
 ) -> tuple[tuple[Row, ...], tuple[Choice, ...]]:
     """All rows with what became of them, and the registrations that are kept.
 
     `again` are fresh measurements of the candidates' rows, by number. One stays whose fresh
     intervals say what the first ones said.
     """
-    reasons, winners = candidates(found, rate)
+    reasons, winners = candidates(found, rate, untimed)
     fresh = {number: estimate(series.launches) for number, series in again.items()}
     still = frozenset(number for number in winners & fresh.keys() if fresh[number].low > 1)
-    checked = [number for number, row in enumerate(found) if not reasons[row.choice]]
+    timed = sorted(fresh)
+    slower = losing(
+        [one_sided(again[number].launches) for number in timed],
+        [fresh[number].value for number in timed],
+        rate,
+    )
     late = _reasons(
-        [found[number] for number in checked],
-        frozenset(place for place, number in enumerate(checked) if number in still),
-        {place: fresh[number] for place, number in enumerate(checked) if number in fresh},
+        {number: row for number, row in enumerate(found) if not reasons[row.choice]},
+        still,
+        frozenset(timed[place] for place in slower),
+        {number: interval.value for number, interval in fresh.items()},
     )
     outcome = reasons | {
         choice: f"not confirmed: {reason}" if reason else "" for choice, reason in late.items()
@@ -155,11 +177,17 @@ def confirmed(
 
 
 def control(timed: Sequence[Timed], rate: float) -> Control:
-    """The rule applied to stock against stock. Raises SampleError."""
-    reaches = sorted(estimate(each.series.again).reach for each in timed)
+    """The rules applied to stock against stock. Raises SampleError."""
+    found = [estimate(each.series.again) for each in timed]
+    reaches = sorted(each.reach for each in found)
     within = reaches[math.ceil(0.95 * len(reaches)) - 1] if reaches else 0.0
-    found = discovered([one_sided(each.series.again) for each in timed], rate)
-    return Control(places=len(timed), won=len(found), reach=math.expm1(within))
+    probabilities = [one_sided(each.series.again) for each in timed]
+    return Control(
+        cells=len(timed),
+        won=len(discovered(probabilities, rate)),
+        lost=len(losing(probabilities, [each.value for each in found], rate)),
+        reach=math.expm1(within),
+    )
 
 
 def series_of(
@@ -177,37 +205,38 @@ def series_of(
 
 
 def _reasons(
-    found: Sequence[Row], winners: frozenset[int], measured: Mapping[int, Interval]
+    found: Mapping[int, Row],
+    winners: frozenset[int],
+    losers: frozenset[int],
+    ratios: Mapping[int, float],
 ) -> dict[Choice, str]:
-    """Why a registration is not kept, empty for one that is. `winners` and `measured` go by the
-    rows' numbers."""
+    """Why a registration is not kept, empty for one that is. All go by the rows' numbers."""
     numbers: dict[Choice, list[int]] = defaultdict(list)
-    for number, row in enumerate(found):
+    for number, row in found.items():
         numbers[row.choice].append(number)
     return {
-        choice: _reason([(found[n], measured.get(n)) for n in own], won=bool(winners & {*own}))
+        choice: _reason({n: found[n] for n in own}, winners, losers, ratios)
         for choice, own in numbers.items()
     }
 
 
-def _reason(own: Sequence[tuple[Row, Interval | None]], *, won: bool) -> str:
-    absent = [row for row, interval in own if interval is None]
-    if absent:
-        return f"not timed at {absent[0].shapes}"
-    pairs = [(row, interval) for row, interval in own if interval is not None]
-    for row, interval in pairs:
-        if interval.high < 1 and interval.value <= 1 - LEAST_LOSS:
-            where = f"{row.shapes}, {count(row.threads, 'thread')}"
-            return f"{interval.value:.3f}x at {where}"
-    if not won:
+def _reason(
+    own: Mapping[int, Row],
+    winners: frozenset[int],
+    losers: frozenset[int],
+    ratios: Mapping[int, float],
+) -> str:
+    for number, row in own.items():
+        where = f"{row.shapes}, {count(row.threads, 'thread')}"
+        if number not in ratios:
+            return f"not timed at {where}"
+        if number in losers:
+            return f"{ratios[number]:.3f}x at {where}"
+    if not winners & own.keys():
         return "no gain beyond noise"
-    if sum(row.share * (1 - 1 / interval.value) for row, interval in pairs) <= 0:
+    if sum(row.share * (1 - 1 / ratios[number]) for number, row in own.items()) <= 0:
         return "no gain over all its places"
     return ""
-
-
-def _interval(row: Row) -> Interval:
-    return Interval(value=row.ratio, low=row.low, high=row.high)
 
 
 def _triple(interval: Interval | None) -> tuple[float, float, float] | None:

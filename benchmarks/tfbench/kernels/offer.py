@@ -14,9 +14,11 @@ from tfbuild.kernelbuild.pool import Part
 from tfbuild.packing.tuned import KernelLibrary, chosen, read_tuned
 from tfbuild.planning.selection import Choice
 from tfbuild.records import key_of, load, read
+from tfbuild.upstream.download import sha256_of
 
 _RECIPE = ("release", "compiler", "compiler_version", "flags", "sources", "stock", "kernel_recipe")
-"""The fields of a plan that decide what a kernel source becomes. The other sources do not."""
+"""The fields of a plan that decide what any kernel source becomes, beside what is its own: its
+flags, and the improved implementations that are included before it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +40,8 @@ class Offer:
 
 
 def read_offer(wheel: Path, cpu: Cpu) -> Offer:
-    """Raises WheelError for a wheel without kernels that run here, RecordError without a manifest
-    beside it that says which source registers what."""
+    """Raises WheelError for a wheel without kernels that run here, RecordError without its own
+    manifest beside it, which says which source registers what."""
     tuned = read_tuned(wheel)
     library = None if tuned is None else chosen(tuned, cpu)
     if tuned is None or not isinstance(library, KernelLibrary):
@@ -49,10 +51,17 @@ def read_offer(wheel: Path, cpu: Cpu) -> Offer:
         )
     manifest = wheel.with_suffix(".json")
     fields = load(manifest, schema=pool.SCHEMA)
+    if fields.get("sha256") != (seen := sha256_of(wheel)):
+        raise RecordError(
+            f"{manifest} is the manifest of another wheel: {wheel.name} has sha256 {seen[:12]}…",
+            hint="Take the wheel and its manifest from one build",
+        )
     try:
         part, plan = _made(fields, library.target)
         sources = {unit["name"]: tuple(unit["sources"]) for unit in plan["kernels"]}
         recipe = {name: plan[name] for name in _RECIPE}
+        improved = recipe["kernel_recipe"]["improved"]
+        recipe["kernel_recipe"] = {**recipe["kernel_recipe"], "improved": None}
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{manifest} is no manifest of {wheel.name} ({error})") from error
     flags = library.source_flags
@@ -62,7 +71,12 @@ def read_offer(wheel: Path, cpu: Cpu) -> Offer:
         library=library,
         units={each: row.unit for row in part.verdicts for each in row.registrations},
         recipes={
-            unit: key_of({"recipe": recipe, "flags": {each: flags.get(each, ()) for each in paths}})
+            unit: key_of(
+                {
+                    "recipe": recipe,
+                    "sources": {each: (flags.get(each, ()), improved.get(each)) for each in paths},
+                }
+            )
             for unit, paths in sources.items()
         },
         sources=sources,

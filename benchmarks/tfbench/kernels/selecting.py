@@ -15,18 +15,19 @@ from tfbench.kernels.known import Memory
 from tfbench.kernels.offer import Offer
 from tfbench.kernels.profiles import Spot
 from tfbench.kernels.serving import serving
-from tfbench.kernels.timings import JOURNAL, Bench, Stage, series, time_places
+from tfbench.kernels.timings import JOURNAL, Bench, Stage, known_lines, series, time_places
 from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbuild import talk
 from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.planning.selection import Choice, Row, Selection
 from tfbuild.records import differences, load, save
 
-SCHEMA = 1
+SCHEMA = 2
 SETTING, RESULT, EVIDENCE = "select.json", "selection.json", "evidence.json"
 MATTERS = 0.001
 """A place with less of the op time of every program is not looked at: nothing is won there, and
 nothing to speak of lost."""
+SEARCH, CONFIRM = "search", "confirm"
 SEARCH_SHARE = 0.6
 """Of the budget; the rest is for the confirmation."""
 
@@ -55,13 +56,28 @@ class Served:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Untimed:
+    """A place that a kernel of the wheel serves, and why it was not timed with every number of
+    threads."""
+
+    choice: Choice
+    shapes: str
+    attributes: str
+    reason: str
+
+    @property
+    def place(self) -> str:
+        """The inputs and what else tells it from other places of the op."""
+        return f"{self.shapes} {self.attributes}".strip()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
     """A selection and what to know about it.
 
     `served` is the share of op time that the wheel's kernels serve, `kept` that of the kept ones,
     `gain` what of all op time they save, with the first number of threads. `recalled` rows came
-    from the cache, and `untimed` has the reason for each place, by op and shapes, that was not
-    timed.
+    from the cache.
     """
 
     schema: int = SCHEMA
@@ -71,7 +87,7 @@ class Selected:
     kept: float
     gain: float
     recalled: int
-    untimed: Mapping[str, str]
+    untimed: tuple[Untimed, ...]
 
 
 def served_by(offer: Offer, spots: Sequence[Spot]) -> tuple[Served, ...]:
@@ -90,15 +106,16 @@ def select(
     nothing could be timed.
     """
     begin(setting, bench.out)
-    recalled, found, untimed = _searched(setting, served, offer, memory, bench)
-    timed = _timed(served, setting.threads, found)
+    recalled, found, reasons = _searched(setting, served, offer, memory, bench)
+    timed, untimed = (
+        _timed(served, setting.threads, found),
+        _untimed(setting, served, found, reasons),
+    )
     if not timed:
-        raise SampleError(
-            "no place could be timed", hint=next(iter(untimed.values()), "Profile again")
-        )
-    rows = judging.rows(timed)
-    fresh = _confirmed(setting, timed, rows, bench)
-    judged, kept = judging.confirmed(rows, fresh, setting.rate)
+        raise SampleError("no place could be timed", hint=untimed[0].reason)
+    rows, missing = judging.rows(timed), {each.choice: each.place for each in untimed}
+    fresh = _confirmed(setting, timed, rows, missing, bench)
+    judged, kept = judging.confirmed(rows, fresh, setting.rate, missing)
     selection = _selection(setting, offer, judged, kept)
     chosen = Selected(
         selection=selection,
@@ -109,8 +126,8 @@ def select(
         recalled=recalled,
         untimed=untimed,
     )
-    save(bench.out / RESULT, selection)
     save(bench.out / EVIDENCE, chosen)
+    save(bench.out / RESULT, selection)  # (last: with it a run is whole)
     return chosen
 
 
@@ -146,38 +163,42 @@ def _differing(setting: Setting, folder: Path) -> list[str]:
 def _searched(
     setting: Setting, served: Sequence[Served], offer: Offer, memory: Memory, bench: Bench
 ) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
-    """Every place's times, from the cache where it has them: how many, the times, and why not."""
+    """Every place's times, from the cache where it has as many launches: how many, the times, and
+    why not, by the places' keys. What a stopped run began to time itself is not from the cache."""
+    begun = {(each.key, each.threads) for each in known_lines(bench) if each.stage == SEARCH}
     recipes = {each.spot.key: offer.recipes[offer.units[each.choice]] for each in served}
     found: dict[tuple[str, int], Series] = {}
     wanted: dict[int, list[Spot]] = {threads: [] for threads in setting.threads}
     for each in served:
         for threads in setting.threads:
+            cell = (each.spot.key, threads)
             known = memory.recall(recipes[each.spot.key], each.spot.place, threads)
-            if known is None:
+            if known is None or len(known.launches) < setting.launches or cell in begun:
                 wanted[threads].append(each.spot)
             else:
-                found[each.spot.key, threads] = known
-    fresh, reasons = _stage(setting, "search", wanted, bench)
+                found[cell] = known
+    fresh, reasons = _stage(setting, SEARCH, wanted, bench)
     by_key = {each.spot.key: each.spot for each in served}
     for (key, threads), each_series in fresh.items():
         if judging.quiet(each_series):
             memory.keep(recipes[key], by_key[key].place, threads, each_series)
-    untimed = {
-        f"{by_key[key].place.op} {by_key[key].place.shapes}": reasons[key] for key in reasons
-    }
-    return len(found), found | fresh, untimed
+    return len(found), found | fresh, reasons
 
 
 def _confirmed(
-    setting: Setting, timed: Sequence[Timed], rows: Sequence[Row], bench: Bench
+    setting: Setting,
+    timed: Sequence[Timed],
+    rows: Sequence[Row],
+    missing: Mapping[Choice, str],
+    bench: Bench,
 ) -> dict[int, Series]:
     """The rows of all registrations that seem worth keeping, timed in fresh launches."""
-    reasons, _ = judging.candidates(rows, setting.rate)
+    reasons, _ = judging.candidates(rows, setting.rate, missing)
     numbers = [number for number, row in enumerate(rows) if not reasons[row.choice]]
     wanted: dict[int, list[Spot]] = {threads: [] for threads in setting.threads}
     for number in numbers:
         wanted[timed[number].threads].append(timed[number].spot)
-    fresh, _ = _stage(setting, "confirm", wanted, bench)
+    fresh, _ = _stage(setting, CONFIRM, wanted, bench)
     cells = {number: (timed[number].spot.key, timed[number].threads) for number in numbers}
     return {number: fresh[cell] for number, cell in cells.items() if cell in fresh}
 
@@ -189,7 +210,7 @@ def _stage(
     total = sum(map(len, wanted.values()))
     if not total:
         return {}, {}
-    share = SEARCH_SHARE if name == "search" else 1 - SEARCH_SHARE
+    share = SEARCH_SHARE if name == SEARCH else 1 - SEARCH_SHARE
     stage = Stage(
         name=name,
         launches=setting.launches,
@@ -213,6 +234,24 @@ def _timed(
         for each in served
         for n in threads
         if (each.spot.key, n) in found
+    )
+
+
+def _untimed(
+    setting: Setting,
+    served: Sequence[Served],
+    found: Mapping[tuple[str, int], Series],
+    reasons: Mapping[str, str],
+) -> tuple[Untimed, ...]:
+    return tuple(
+        Untimed(
+            choice=each.choice,
+            shapes=each.spot.place.shapes,
+            attributes=each.spot.place.details,
+            reason=reasons.get(each.spot.key, f"fewer than {FEWEST_LAUNCHES} launches"),
+        )
+        for each in served
+        if any((each.spot.key, threads) not in found for threads in setting.threads)
     )
 
 

@@ -76,10 +76,11 @@ def cells(row: Row) -> tuple[str, ...]:
 def lines(selected: Selected) -> Iterator[str]:
     """What was found, in sentences."""
     rows, kept = selected.selection.rows, selected.selection.kept
-    tried = len({row.choice for row in rows})
+    tried = len({row.choice for row in rows} | {each.choice for each in selected.untimed})
     yield (
-        f"{len(kept)} of {count(tried, 'kernel')} kept, timed at {count(len(rows), 'place')} "
-        f"({selected.recalled} from the cache); false discovery rate {selected.selection.rate:.0%}."
+        f"{len(kept)} of {count(tried, 'kernel')} kept, timed in {count(len(rows), 'cell')} "
+        f"(places times numbers of threads), {selected.recalled} of them from the cache; "
+        f"false discovery rate {selected.selection.rate:g}."
     )
     yield (
         f"The wheel's kernels serve {selected.served:.1%} of the op time, the kept ones "
@@ -87,14 +88,18 @@ def lines(selected: Selected) -> Iterator[str]:
     )
     same = selected.control
     yield (
-        f"Stock against stock, the same rule finds {same.won} of {count(same.places, 'place')} "
-        f"faster; 19 of 20 of its intervals stay within {same.reach:.1%}."
+        f"Stock against stock, the same rules find {same.won} of {count(same.cells, 'cell')} "
+        f"faster and {same.lost} slower; 19 of 20 of its intervals stay within {same.reach:.1%}."
     )
-    stay = {row.choice: row.reason for row in rows if not row.kept}
+    lacking = {each.choice for each in selected.untimed}
+    stay = {row.choice: row.reason for row in rows if not row.kept and row.choice not in lacking}
     for choice, reason in sorted(stay.items()):
         yield f"{choice.op} {choice.types} stays stock: {reason}."
-    for place, reason in selected.untimed.items():
-        yield f"Not timed, so not kept: {place} ({reason})."
+    for each in selected.untimed:
+        yield (
+            f"{each.choice.op} {each.choice.types} stays stock: not timed at {each.place} "
+            f"({each.reason})."
+        )
 
 
 def describe_profile(profile: Profile) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -14,10 +13,9 @@ from tfbench.arms.arm import Arm, environment
 from tfbench.inside import timing
 from tfbench.inside.places import Place
 from tfbench.measuring.schedule import launch_order, padding
-from tfbench.measuring.sessions import ROOT, Session
+from tfbench.measuring.sessions import Session, session
 from tfbuild.errors import DiskError, WorkerError
 from tfbuild.records import plain
-from tfbuild.run import end_group
 
 LIMIT_S = 120.0
 
@@ -28,13 +26,22 @@ def opened(
 ) -> Iterator[dict[str, Session]]:
     """Every arm's worker, loaded, on the same CPUs and with as many threads.
 
-    Raises WorkerError when one does not come up or is not the arm's own TensorFlow.
+    Raises WorkerError when one does not come up or is not the arm's own TensorFlow, DiskError.
     """
+    home = _home(logs)
     with contextlib.ExitStack() as stack:
         names = launch_order([arm.name for arm in arms], chance)
         by_name = {arm.name: arm for arm in arms}
         sessions = {
-            name: stack.enter_context(_session(by_name[name], vcpus, chance, logs))
+            name: stack.enter_context(
+                session(
+                    by_name[name],
+                    _environment(by_name[name], vcpus, home, chance),
+                    logs / f"{name.replace(' ', '-')}-{len(vcpus)}.log",
+                    module=timing.__name__,
+                    mode="a",
+                )
+            )
             for name in names
         }
         for each in sessions.values():
@@ -63,33 +70,14 @@ def sample(session: Session, calls: int, *, alone: bool) -> float:
     return seconds
 
 
-@contextlib.contextmanager
-def _session(arm: Arm, vcpus: tuple[int, ...], chance: Random, logs: Path) -> Iterator[Session]:
+def _home(logs: Path) -> Path:
+    """An empty folder for the workers. Raises DiskError."""
     home = logs / "home"
-    log = logs / f"{arm.name.replace(' ', '-')}-{len(vcpus)}.log"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        output = log.open("a", encoding="utf-8")
     except OSError as error:
-        raise DiskError(f"cannot write in {logs}: {error.strerror}") from error
-    with output as sink:
-        process = subprocess.Popen(
-            [str(arm.python), "-P", "-m", timing.__name__],
-            env={**_environment(arm, vcpus, home, chance), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=sink,
-            text=True,
-            start_new_session=True,
-        )
-    try:
-        yield Session(arm, process, log)
-    finally:
-        end_group(process)
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(BrokenPipeError):
-                if pipe is not None:
-                    pipe.close()
+        raise DiskError(f"cannot make {home}: {error.strerror}") from error
+    return home
 
 
 def _environment(arm: Arm, vcpus: tuple[int, ...], home: Path, chance: Random) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tfbench.arms.arm import Arm
 from tfbuild.errors import DiskError, WorkerError
@@ -153,21 +153,29 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(arm: Arm, env: Mapping[str, str], log: Path) -> Iterator[Session]:
+def session(
+    arm: Arm,
+    env: Mapping[str, str],
+    log: Path,
+    *,
+    module: str = WORKER,
+    mode: Literal["w", "a"] = "w",
+) -> Iterator[Session]:
     """Start the arm's worker; end its whole process group on the way out, however that comes.
 
+    `module` is what it runs; `mode` "a" keeps what an earlier worker wrote into the same log.
     The worker is its own group, so Ctrl-C reaches only us; should we be killed, it reads the end of
     its input and ends. Raises WorkerError when it does not start, DiskError without its log.
     """
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        output = log.open("w", encoding="utf-8")
+        output = log.open(mode, encoding="utf-8")
     except OSError as error:
         raise DiskError(f"cannot write {log}: {error.strerror}") from error
     with output as sink:
         try:
             process = subprocess.Popen(
-                [str(arm.python), "-P", "-m", WORKER],
+                [str(arm.python), "-P", "-m", module],
                 env={**env, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

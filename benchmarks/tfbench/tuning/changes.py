@@ -16,6 +16,7 @@ from tfbench.arms.levers import Pairs
 from tfbench.inside.worker import JIT, TOGETHER
 from tfbench.measuring.schedule import TARGET_S
 from tfbuild.errors import UsageError
+from tfbuild.records import key_of
 
 WHEEL, BF16 = "wheel", "bf16"
 STEPS, COMPILED = "steps_per_execution", "jit_compile"
@@ -30,6 +31,7 @@ COMPILED_TOLERANCE = 0.1
 """XLA draws other numbers for dropout, so losses differ as between two seeds (0.7 % seen in the
 first loss of a small model with a dropout of 0.3). How far is reported."""
 _LONGEST_NAME = 64
+_MARK = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +76,13 @@ def advice(step_s: float | None) -> Iterator[Change]:
 
 
 def name_of(setup: Setup, baseline: Arm, wheels: Mapping[str, Arm]) -> str:
-    """The arm's name: that of another wheel, and the settings."""
-    words = [_word(change, wheels) for change in setup]
-    return "+".join(words)[:_LONGEST_NAME] or baseline.name
+    """The arm's name: that of another wheel, and the settings. One that is too long ends in a hash,
+    so that no two setups share a name."""
+    whole = "+".join(_word(change, wheels) for change in setup) or baseline.name
+    if len(whole) <= _LONGEST_NAME:
+        return whole
+    mark = f"-{key_of(whole)[:_MARK]}"
+    return whole[: _LONGEST_NAME - len(mark)] + mark
 
 
 def _word(change: Change, wheels: Mapping[str, Arm]) -> str:

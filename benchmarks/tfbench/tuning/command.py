@@ -11,24 +11,22 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.arms.levers import suggestion
-from tfbench.inside.workloads import WORKLOADS, own_name
+from tfbench.kernels.profiles import KNOWN, subject
 from tfbench.measuring.host import read_host
 from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbench.tuning import hunt, search, text
-from tfbench.tuning.changes import BF16, KINDS
+from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.hunt import Asked
 from tfbench.tuning.results import Tuning
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.records import key_of, pretty, write_atomic
+from tfbuild.records import key_of, pretty, save, write_atomic
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
 
 KIND = "tune"
 ENV, PAGE = "tune.env", "tune.md"
-_SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
-_SAVED_MODEL = "saved_model.pb"
 _LONGEST_MIN = 7 * 24 * 60
 
 
@@ -73,6 +71,11 @@ class Question:
             levers=self.levers,
         )
 
+    def planned(self) -> tuple[Asked, tuple[Setup, ...]]:
+        """What may be tried, before anything is installed. Raises UsageError for nothing."""
+        asked = self.asked([_not_installed(choice) for choice in self.choices])
+        return asked, hunt.candidates(asked, None)
+
 
 def tune(wanted: Wanted, *, as_json: bool = False) -> tuple[Tuning, str]:
     """Search, and write tune.json, tune.env and tune.md; the result and what to print of it.
@@ -88,6 +91,7 @@ def tune(wanted: Wanted, *, as_json: bool = False) -> tuple[Tuning, str]:
         found = hunt.tune(asked, out)
     write_atomic(out / ENV, text.env_file(found))
     write_atomic(out / PAGE, text.markdown(found))
+    save(out / hunt.RESULT, found)  # (last: with it a run is whole)
     talk.note(f"settings to source: {out / ENV}")
     return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
 
@@ -96,9 +100,7 @@ def describe(wanted: Wanted) -> str:
     """What would be tried. Nothing is installed, and the workload is not read."""
     places = settings.places()
     question = read(wanted, places)
-    arms = [_not_installed(choice) for choice in question.choices]
-    asked = question.asked(arms)
-    setups = hunt.candidates(asked, None)
+    asked, setups = question.planned()
     groups = search.grouped(setups)
     names = (asked.arm(setup).name for setup in setups)
     return (
@@ -115,7 +117,9 @@ def describe(wanted: Wanted) -> str:
 
 def read(wanted: Wanted, places: Places) -> Question:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
-    workload, program = _workload(wanted.workload)
+    if not wanted.workload:
+        raise UsageError("--for names nothing to tune", hint=KNOWN)
+    workload, program = subject(wanted.workload)
     usable = read_vcpus().usable
     vcpus = _number(wanted.vcpus or str(usable), "--vcpus")
     if vcpus > usable:
@@ -123,7 +127,7 @@ def read(wanted: Wanted, places: Places) -> Question:
             f"{talk.vcpus(vcpus)} cannot be measured here, {usable} are usable",
             hint=f"Ask for 1 to {usable}",
         )
-    return Question(
+    question = Question(
         workload=workload,
         program=program,
         choices=_choices(wanted, places),
@@ -132,6 +136,8 @@ def read(wanted: Wanted, places: Places) -> Question:
         seed=_number(wanted.seed, "--seed"),
         levers=_levers(wanted),
     )
+    question.planned()
+    return question
 
 
 def digest(path: Path) -> str:
@@ -140,26 +146,6 @@ def digest(path: Path) -> str:
         return sha256_of(path)
     files = sorted(each for each in path.rglob("*") if each.is_file())
     return key_of([(str(each.relative_to(path)), sha256_of(each)) for each in files])
-
-
-def _workload(words: str) -> tuple[str, Path | None]:
-    """One of the six by its name, or the user's file by its path."""
-    if words in tuple(WORKLOADS):
-        return words, None
-    path = lineup.path_of(words)
-    if not path.exists():
-        if path.suffix in _SUFFIXES or len(path.parts) > 1:
-            raise UsageError(f"there is no file {words}")
-        known = f"There are {', '.join(WORKLOADS)}, and paths of models"
-        raise UsageError(
-            f"there is no workload {words!r}", hint=talk.did_you_mean(words, WORKLOADS) or known
-        )
-    if path.suffix not in _SUFFIXES and not (path / _SAVED_MODEL).is_file():
-        raise UsageError(
-            f"{words} is no model",
-            hint=f"Give a file with the ending {', '.join(_SUFFIXES)}, or a SavedModel's folder",
-        )
-    return own_name(path.name), path.resolve()
 
 
 def _choices(wanted: Wanted, places: Places) -> tuple[Choice, ...]:
@@ -194,7 +180,7 @@ def _levers(wanted: Wanted) -> tuple[str, ...]:
     """In the order of KINDS. Raises UsageError."""
     if not wanted.levers:
         return tuple(each for each in KINDS if each != BF16 or wanted.allow_bf16)
-    words = {word.strip() for word in wanted.levers.split(",")}
+    words = {word.strip() for word in wanted.levers.split(",") if word.strip()}
     for word in sorted(words - {*KINDS}):
         raise UsageError(f"nothing called {word!r} is searched", hint=suggestion(word, KINDS))
     if BF16 in words and not wanted.allow_bf16:

@@ -80,15 +80,17 @@ class Asked:
 
 
 def tune(asked: Asked, out: Path) -> Tuning:
-    """Measure until the budget is spent; the result is in `out`, too. Raises UsageError for a file
-    that cannot be trained and an `out` with another run, WorkerError when the baseline fails."""
+    """Measure until the budget is spent, in `out`. The caller writes the result there, last of all:
+    with RESULT a run is whole.
+
+    Raises UsageError for a file that cannot be trained, nothing to try, and an `out` with another
+    run, RecordError for a damaged file in it, WorkerError when the baseline fails.
+    """
     need_same(asked, out)
     records.save(out / ASKED, asked)
     hunt = Hunt(asked=asked, out=out, trial=_trial(asked, out))
     best = hunt.search()
-    tuning = hunt.result(best)
-    records.save(out / RESULT, tuning)
-    return tuning
+    return hunt.result(best)
 
 
 def need_same(asked: Asked, out: Path) -> None:
@@ -116,11 +118,17 @@ def unfinished(asked: Asked, folders: Sequence[Path]) -> Path | None:
 
 
 def candidates(asked: Asked, trial: Trial | None) -> tuple[Setup, ...]:
-    """Every single change; without a trial all that may be tried."""
+    """Every single change; without a trial all that may be tried. Raises UsageError for none."""
     wheels = [Change(lever=WHEEL, value=text) for text, _ in asked.wheels[1:]]
     own = settings(asked.vcpus, onednn=trial.onednn if trial else None)
     every = (*wheels, *own, *advice(trial.step_s if trial else None))
-    return tuple((each,) for each in every if each.lever in asked.levers)
+    found = tuple((each,) for each in every if each.lever in asked.levers)
+    if not found:
+        raise UsageError(
+            f"there is nothing to try with {talk.vcpus(asked.vcpus)}: {', '.join(asked.levers)}",
+            hint="Allow more --levers, or give two --wheels",
+        )
+    return found
 
 
 def _trial(asked: Asked, out: Path) -> Trial:
@@ -128,7 +136,12 @@ def _trial(asked: Asked, out: Path) -> Trial:
     path = out / TRIAL
     if path.exists():
         fields = records.load(path, schema=SCHEMA)
-        return records.read(Trial, fields["trial"])
+        try:
+            return records.read(Trial, fields["trial"])
+        except (TypeError, ValueError, KeyError) as error:
+            raise RecordError(
+                f"{path} is no trial ({error})", hint="Delete it: the workload is tried again"
+            ) from error
     with talk.step(f"try {asked.title}"):
         arm = asked.arm(())
         found = try_out(arm, asked.workload, asked.cpus, asked.seed, out / "logs")
@@ -181,8 +194,9 @@ class Hunt:
         """Settings are halved until few are left. Advice is not: it does not stand against them."""
         hints = tuple(setup for setup in left if setup[0].is_advice)
         rest = tuple(setup for setup in left if not setup[0].is_advice)
+        rounds = search.halvings(len(rest))
         while len(rest) > search.FINALISTS:
-            rest = self._promising(Stage.AGAIN, [search.halved(rest)])
+            rest = self._promising(Stage.AGAIN, [search.halved(rest)], rounds=rounds)
         return (*rest, *hints)
 
     def _combined(self, ranked: Sequence[Setup]) -> Setup:
@@ -198,19 +212,24 @@ class Hunt:
         if setups:
             self._measure(Stage.CONFIRM, [setups])
 
-    def _promising(self, stage: Stage, groups: Sequence[Sequence[Setup]]) -> tuple[Setup, ...]:
+    def _promising(
+        self, stage: Stage, groups: Sequence[Sequence[Setup]], rounds: int = 1
+    ) -> tuple[Setup, ...]:
         names = {self.asked.arm(setup).name: setup for group in groups for setup in group}
-        cells = self._measure(stage, groups)
+        cells = self._measure(stage, groups, rounds)
         return tuple(names[each.arm] for each in search.promising(cells))
 
-    def _measure(self, stage: Stage, groups: Sequence[Sequence[Setup]]) -> list[Cell]:
-        """A comparison for each group, beside the baseline and its twin."""
+    def _measure(
+        self, stage: Stage, groups: Sequence[Sequence[Setup]], rounds: int = 1
+    ) -> list[Cell]:
+        """A comparison for each group, beside the baseline and its twin. The stage's share of the
+        budget is divided among them, and among its rounds."""
         cells = []
         for number, group in enumerate(groups, start=1):
             part = f" {number} of {len(groups)}" if len(groups) > 1 else ""
             arms = {self.asked.arm(setup).name: setup for setup in group}
             with talk.step(f"{stage}{part}: {', '.join(arms)}"):
-                found = self._compared(stage, group, len(groups))
+                found = self._compared(stage, group, len(groups) * rounds)
             self.seconds += found.seconds
             (cell,) = found.cells
             _need_baseline(cell, found.baseline)
@@ -218,14 +237,14 @@ class Hunt:
             cells.append(cell)
         return cells
 
-    def _compared(self, stage: Stage, group: Sequence[Setup], groups: int) -> Comparison:
+    def _compared(self, stage: Stage, group: Sequence[Setup], parts: int) -> Comparison:
         asked = self.asked
         effort = _CONFIRM if stage is Stage.CONFIRM else _SEARCH
         setting = make_setting(
             [asked.arm(()), *map(asked.arm, group)],
             [asked.workload],
             [asked.vcpus],
-            effort=_within(effort, SHARES[stage] * asked.budget_s / groups),
+            effort=_within(effort, SHARES[stage] * asked.budget_s / parts),
             threshold=0.0,
             seed=asked.seed,
         )

@@ -1,20 +1,16 @@
-"""What tuning found, as records, and the file that holds them."""
+"""What tuning found, as records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from tfbench.arms.levers import Pairs
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import Cell
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.tuning.changes import Change, Setup
-from tfbuild.errors import RecordError
-from tfbuild.records import load as load_fields
-from tfbuild.records import read
 
 SCHEMA = 1
 
@@ -131,12 +127,3 @@ def outcomes(stage: Stage, cell: Cell, changes: Mapping[str, Setup]) -> tuple[Tr
             )
         )
     return tuple(found)
-
-
-def load(path: Path) -> Tuning:
-    """Raises RecordError for a missing, torn or foreign file."""
-    fields = load_fields(path, schema=SCHEMA)
-    try:
-        return read(Tuning, fields)
-    except (TypeError, ValueError, KeyError) as error:
-        raise RecordError(f"{path} is not the result of a tuning ({error})") from error

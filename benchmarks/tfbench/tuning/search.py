@@ -37,6 +37,11 @@ def halved(left: Sequence[T]) -> tuple[T, ...]:
     return tuple(left[: math.ceil(len(left) / 2)])
 
 
+def halvings(count: int) -> int:
+    """How often so many are halved at most until they are few enough to be combined."""
+    return 0 if count <= FINALISTS else 1 + halvings(math.ceil(count / 2))
+
+
 def ladder(ranked: Sequence[Setup]) -> tuple[Setup, ...]:
     """The best alone, then with the next best of another lever added, and so on."""
     rungs: list[Setup] = []
