@@ -437,7 +437,7 @@ def survey(
 @command(
     {
         "workloads": "names with commas between, or all",
-        "for": "instead: one workload, or your own model: .py with build(), .keras, .h5, SavedModel",
+        "for": "instead: one workload, or your own: .py with build(), .keras, .h5 or SavedModel",
         "steps": "training steps to look at",
         "out": "the file to write",
         "dry-run": DRY,
