@@ -27,6 +27,7 @@ from tfbuild.probe.proposals import Case, Input, propose
 from tfbuild.probe.tolerances import TERMS
 
 PROPOSALS = 320  # per registration and choice of types
+_FEW = 24  # where the cases made by hand are enough
 KEPT, EMPTY, REFUSED = 5, 1, 2
 _KEPT_LATER = 2  # of an op's second registration on, whose first one says what is accepted
 _LATER = 96
@@ -208,7 +209,7 @@ def _search(kernels: list[registry.Kernel], folder: Path) -> None:
 def _tried(kernel: registry.Kernel, op: Any, lucky: list[int], replay: _Replay) -> list[Known]:  # noqa: ANN401
     """What is accepted for any types that select a registration's kernel."""
     found: list[Known] = []
-    few = _LATER if lucky else PROPOSALS
+    few = _FEW if cases.suffice(op.name) else _LATER if lucky else PROPOSALS
     order = dict.fromkeys((*lucky, *range(few)))
     for types in agreement.assignments(op, registry.constraints(kernel)):
         trial = explore(op, types, order, _KEPT_LATER if lucky else KEPT)
