@@ -16,7 +16,6 @@ from tfbuild.upstream.registrations import (
     ops_of,
     plain,
     registrations,
-    sources_of,
 )
 
 SOURCE = f"{FOLDER}/x.cc"
@@ -170,8 +169,6 @@ def test_a_tree_is_read_without_tests_comments_and_gpu_code(tmp_path: Path) -> N
         (tree / name).write_text(text)
     table = registrations(tree)
     assert table == {"a_op.cc": ("A",), "helper.cc": (), "sub/b_op.cc": ("A", "B")}
-    assert sources_of("A", table) == ("a_op.cc", "sub/b_op.cc")
-    assert sources_of("Test", table) == ()
     assert plain('f("http://x"); // y') == 'f("http://x");  '
 
 

@@ -37,7 +37,6 @@ _BATCH = 24
 _READERS = 2
 _DISK_BYTES = 15_000_000_000
 _SHOWN = 160  # characters of a reason
-"""The reason of a unit that admission has no answer for."""
 _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:]+/)+")
 
 

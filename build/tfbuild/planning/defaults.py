@@ -7,7 +7,7 @@ decided which of them a wheel carries and which are on; shipped/_tensorwright_de
 from __future__ import annotations
 
 import functools
-import math
+import statistics
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,9 +72,7 @@ class Evidence:
     @property
     def mean(self) -> float:
         """The geometric mean of the ratios."""
-        return math.exp(
-            sum(math.log(each.value) for each in self.ratios.values()) / len(self.ratios)
-        )
+        return statistics.geometric_mean(each.value for each in self.ratios.values())
 
     @property
     def wins(self) -> bool:

@@ -120,11 +120,11 @@ def _compute(path: Path, pairs: list[_Pair], state: Path) -> dict[str, Any]:
     tried = [[call(row.case) for row in rows] for _, rows in pairs]
     kernels = [kernel for kernel, _ in pairs]
     made = _made(pairs)
-    every = {
-        kernel: large.difference(kernel.op, (row.case for row in rows), call)
+    unlike = {
+        kernel: why
         for kernel, rows in pairs
+        if (why := large.difference(kernel.op, (row.case for row in rows), call))
     }
-    unlike = {kernel: why for kernel, why in every.items() if why}
     return _dump((tried, made, _idle(library, kernels), unlike), state)
 
 

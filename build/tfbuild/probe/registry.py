@@ -37,24 +37,23 @@ def _kernel(definition: Any) -> Kernel:  # noqa: ANN401  (a protocol buffer of t
 
 def constraints(kernel: Kernel) -> dict[str, tuple[int, ...]]:
     """The data types (numbers of types.proto) that each type attribute is limited to."""
+    return {row.name: tuple(row.allowed_values.list.type) for row in _definition(kernel).constraint}
+
+
+def _definition(kernel: Kernel) -> Any:  # noqa: ANN401
     from google.protobuf import text_format  # noqa: PLC0415
     from tensorflow.core.framework import kernel_def_pb2  # noqa: PLC0415
 
-    definition = text_format.Parse(kernel.rule, kernel_def_pb2.KernelDef())
-    return {row.name: tuple(row.allowed_values.list.type) for row in definition.constraint}
+    return text_format.Parse(kernel.rule, kernel_def_pb2.KernelDef())
 
 
 def types(kernel: Kernel) -> str:
     """The types that a registration is limited to, as native/registration.h writes them."""
-    from google.protobuf import text_format  # noqa: PLC0415
-    from tensorflow.core.framework import kernel_def_pb2  # noqa: PLC0415
-
-    definition = text_format.Parse(kernel.rule, kernel_def_pb2.KernelDef())
     limits = sorted(
-        f"{row.name}={'|'.join(map(str, row.allowed_values.list.type))}"
-        for row in definition.constraint
+        f"{name}={'|'.join(map(str, allowed))}" for name, allowed in constraints(kernel).items()
     )
-    return ",".join(limits) + (f";{definition.label}" if definition.label else "")
+    label = _definition(kernel).label
+    return ",".join(limits) + (f";{label}" if label else "")
 
 
 def raised(number: int) -> set[str]:

@@ -57,7 +57,7 @@ _Trial = Generator[Case, "Outcome | None", list[Known]]
 def explore(op: Any, types: Mapping[str, int], order: Iterable[int], kept: int = KEPT) -> _Trial:  # noqa: ANN401
     """Proposes cases in an order, is sent the stock kernel's outcome of each (None: none came
     back), and returns those that are worth a comparison: of unlike shapes, awkward values and
-    unaligned arrays poured into each; one with empty results; some that are refused. None if
+    unaligned arrays poured into each; one with empty results; some that are refused. Empty if
     nothing is accepted."""
     accepted: dict[Any, Known] = {}
     empty: list[Known] = []

@@ -132,12 +132,6 @@ def survey_text(rows: Iterable[Surveyed]) -> str:
     return sink.getvalue()
 
 
-def sources_of(op: str, release: str = RELEASE) -> tuple[str, ...]:
-    """The sources (paths below the kernel folder) that register an op for the CPU; none for an
-    unknown op or a release that was not surveyed."""
-    return tuple(row.source for row in surveyed(release).values() if op in row.ops)
-
-
 def improved(source: str) -> str:
     """The header of ours (native/improved) that goes before a source, a path in the release's tree;
     empty for a source that is compiled as it is."""

@@ -94,11 +94,6 @@ def is_source(name: str) -> bool:
     return not name.endswith(_SKIPPED) and not set(name.split("/")[:-1]) & set(_SKIPPED_FOLDERS)
 
 
-def sources_of(op: str, table: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The sources that register an op, by the table of `registrations`; none for an unknown op."""
-    return tuple(sorted(source for source, ops in table.items() if op in ops))
-
-
 def plain(text: str) -> str:
     """A source without comments, its continued lines joined."""
     return _COMMENT.sub(lambda found: found[1] or " ", text.replace("\\\n", " "))
