@@ -15,7 +15,7 @@ from tests.tried import Tried
 
 from tfbuild import front
 from tfbuild.binaries import elf
-from tfbuild.errors import KernelError
+from tfbuild.errors import AgreementError, KernelError
 from tfbuild.kernelbuild import admission, assemble, pool
 from tfbuild.kernelbuild import build as builder
 from tfbuild.packing import tuned, wheel
@@ -233,6 +233,12 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     for op in ("SpaceToDepth", "Tanh"):
         rows = json.loads(python(arm, "-c", LIST_KERNELS, op))
         assert [dtype for priority, dtype in rows if priority == 1] == [1]
+
+
+def test_what_is_not_as_promised_is_an_error(native: Tried) -> None:
+    assemble._need_promised(native.built.wheel, {})
+    with pytest.raises(AgreementError, match="one_stack: 3 is not 2"):
+        assemble._need_promised(native.built.wheel, {"one_stack": "3 is not 2"})
 
 
 def test_a_pool_that_is_lent_to_one_run_is_left_empty(native: Tried) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,9 +134,10 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
 
 def try_out(wheel: Path, fleet: Fleet, *, lock: str, cpu: Cpu, places: Places) -> dict[str, Any]:
     """Install the wheel and use it: it must import and compute, and run its own kernels where this
-    CPU can. Raises AgreementError, HostError."""
+    CPU can, beside the stock ones. Raises AgreementError, HostError."""
     arm = environment.create(wheel, python=fleet.first.python, lock=lock, places=places)
-    found = smoke(arm, places.work / fleet.key[:16])
+    folder = places.work / fleet.key[:16]
+    found = smoke(arm, folder)
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (we have just made it)
     if not found["computes"]:
@@ -152,20 +153,32 @@ def try_out(wheel: Path, fleet: Fleet, *, lock: str, cpu: Cpu, places: Places) -
         idle = [op for op, count in found[mode].items() if not count]
         if idle:
             raise AgreementError(f"{wheel.name} does not run its own {', '.join(idle)} ({mode})")
+    _need_promised(wheel, _asked("battery", arm, folder)["failed"])
     return found
+
+
+def _need_promised(wheel: Path, failed: Mapping[str, str]) -> None:
+    """Raises AgreementError for what TensorFlow's documentation promises and is not so."""
+    for name, seen in failed.items():
+        raise AgreementError(f"{wheel.name}, with tuned and stock kernels mixed: {name}: {seen}")
 
 
 def smoke(arm: Environment, folder: Path, launcher: tuple[str, ...] = ()) -> dict[str, Any]:
     """What tfbuild.probe.smoke finds in an environment. `launcher` goes before the interpreter, as
     an emulator does. Raises HostError when TensorFlow does not even import."""
-    answer = folder / "smoke.json"
+    return _asked("smoke", arm, folder, launcher)
+
+
+def _asked(
+    what: str, arm: Environment, folder: Path, launcher: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The answer of a program of tfbuild.probe in an environment. Raises HostError."""
+    answer, log = folder / f"{what}.json", folder / f"{what}.log"
     answer.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.smoke", answer]
+    words: list[str | Path] = [*launcher, arm.python, "-m", f"tfbuild.probe.{what}", answer]
     try:
-        run(
-            words, cwd=folder, env=admission.probe_env(), log=folder / "smoke.log", timeout_s=_TRY_S
-        )
+        run(words, cwd=folder, env=admission.probe_env(), log=log, timeout_s=_TRY_S)
     except CommandError as error:
         raise HostError(f"{arm.wheel.name} does not run here: {error.message}") from error
     return dict(json.loads(answer.read_text(encoding="utf-8")))
