@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console
-from rich.table import Table
-
+from tfbench import grid
 from tfbench.kernels.profiles import Profile, spots
 from tfbench.kernels.selecting import Selected
 from tfbuild.planning.selection import Row
@@ -17,35 +14,22 @@ HEADINGS = (
     *("op", "types", "inputs", "threads", "share", "stock us", "tuned us", "ratio", "95% interval"),
     *("confirmed", "kept"),
 )
-_TEXTS = 3
-"""So many columns stand on the left."""
+LEFT = (*HEADINGS[:3], "kept")
 SHOWN = 20
 
 
 def describe(selected: Selected, *, colour: bool, width: int = 150) -> str:
     """The table as a terminal shows it, and what was found."""
-    sink = io.StringIO()
-    console = Console(
-        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
+    rows = map(cells, ordered(selected.selection.rows))
+    return grid.printed(
+        grid.table("", HEADINGS, rows, left=LEFT), lines(selected), colour=colour, width=width
     )
-    grid = Table(show_edge=False, pad_edge=False)
-    for number, heading in enumerate(HEADINGS):
-        left = number < _TEXTS or heading == "kept"
-        grid.add_column(heading, justify="left" if left else "right", overflow="fold")
-    for row in ordered(selected.selection.rows):
-        grid.add_row(*cells(row))
-    console.print(grid)
-    console.print()
-    for line in lines(selected):
-        console.print(line, markup=False, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
 
 
 def markdown(selected: Selected) -> str:
     chosen = selected.selection
     head = [f"# Kernels selected for {chosen.target}, TensorFlow {chosen.release}", ""]
-    rows = [f"| {' | '.join(map(_escaped, cells(row)))} |" for row in ordered(chosen.rows)]
-    table = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}", *rows]
+    table = grid.markdown(HEADINGS, map(cells, ordered(chosen.rows)), left=LEFT)
     said = [f"- {line}" for line in lines(selected)]
     return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *table]) + "\n"
 
@@ -111,7 +95,3 @@ def describe_profile(profile: Profile) -> str:
         place = f"{spot.place.op} {spot.place.shapes} {spot.place.details}".strip()
         text.append(f"{spot.share:7.2%} {spot.call_s * 1e6:10.1f} us  {place}")
     return "\n".join(text) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.table import Table
-
+from tfbench import grid
 from tfbench.measuring.selfcheck import MOST_FALSE, Rate, Row, SelfCheck
 from tfbuild.talk import duration
 
@@ -15,6 +12,7 @@ HEADINGS = (
     *("trials", "truth", "seconds", "half-width", "leaves out 1"),
     *("verdict says so", "holds the truth", "bootstrap does", "undisturbed"),
 )
+LEFT = HEADINGS[:1]
 NOTES = (
     (
         "Where the true speedup is 1, an interval that leaves out 1 is a false positive: 5% are "
@@ -32,20 +30,9 @@ FEW_TRIALS = 100
 
 
 def table(check: SelfCheck, *, colour: bool, width: int = 140) -> str:
-    sink = io.StringIO()
-    console = Console(
-        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
-    )
-    grid = Table(title=title(check), title_justify="left", show_edge=False, pad_edge=False)
-    for number, heading in enumerate(HEADINGS):
-        grid.add_column(heading, justify="left" if number == 0 else "right")
-    for row in check.rows:
-        grid.add_row(*cells(row))
-    console.print(grid)
-    console.print()
-    for line in (*NOTES, *width_lines(check), conclusion(check)):
-        console.print(line, markup=False, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+    found = grid.table(title(check), HEADINGS, map(cells, check.rows), left=LEFT)
+    lines = (*NOTES, *width_lines(check), conclusion(check))
+    return grid.printed(found, lines, colour=colour, width=width)
 
 
 def markdown(check: SelfCheck) -> str:
@@ -54,9 +41,7 @@ def markdown(check: SelfCheck) -> str:
         "",
         conclusion(check),
         "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|---" + "|---:" * (len(HEADINGS) - 1) + "|",
-        *("| " + " | ".join(cells(row)) + " |" for row in check.rows),
+        *grid.markdown(HEADINGS, map(cells, check.rows), left=LEFT),
         "",
         *(line for note in NOTES for line in (note, "")),
         *width_lines(check),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from tfbench import grid
 from tfbench.costs.bill import Bill
 from tfbench.costs.cost import point
 from tfbench.measuring.results import Comparison
@@ -43,12 +41,12 @@ def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
         *("workload", "vCPUs", "arm", f"{base} ms", "arm ms", "speedup"),
         *(f"{comparison.level:.0%} interval", f"{base} again", "verdict"),
     )
-    grid = _grid(findings.title(comparison), headings, left=("workload", "arm", "verdict"))
+    table = grid.table(findings.title(comparison), headings, left=("workload", "arm", "verdict"))
     for row in findings.rows(comparison):
         cells = (row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup)
         marked = Text(row.verdict, style=STYLES.get(row.verdict, ""))
-        grid.add_row(*map(Text, (*cells, row.interval, row.noise)), marked)
-    return _printed(grid, _below(comparison), colour=colour, width=width)
+        table.add_row(*map(Text, (*cells, row.interval, row.noise)), marked)
+    return grid.printed(table, _below(comparison), colour=colour, width=width)
 
 
 def _below(comparison: Comparison) -> Iterator[str]:
@@ -84,9 +82,9 @@ def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
     """Every run with its cost, and which are the best."""
     title = f"training runs, prices of {bill.book} as of {bill.as_of}, relative to {bill.baseline}"
     headings = ("workload", "vCPUs", "arm", "machine", "run s", "USD", "time", "cost", "best in")
-    grid = _grid(title, headings, left=("workload", "arm", "machine", "best in"))
+    table = grid.table(title, headings, left=("workload", "arm", "machine", "best in"))
     for row in bill.rows:
-        grid.add_row(
+        table.add_row(
             *map(Text, (row.workload, costs.vcpus(row), row.arm, row.machine)),
             wording.seconds(point(row.run_s)),
             wording.usd(point(row.usd)),
@@ -94,20 +92,20 @@ def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
             wording.relative(point(row.relative_cost)),
             costs.marks(row),
         )
-    return _printed(grid, costs.lines(bill), colour=colour, width=width)
+    return grid.printed(table, costs.lines(bill), colour=colour, width=width)
 
 
 def contrast_table(contrast: Contrast, *, colour: bool, width: int = WIDTH) -> str:
     """Two files of pyperf against each other. They were not measured in turns: no verdict."""
     headings = ("benchmark", "baseline s", "candidate s", "speedup of the candidate")
-    grid = _grid("the candidate against the baseline", headings, left=("benchmark",))
+    table = grid.table("the candidate against the baseline", headings, left=("benchmark",))
     for each in contrast.ratios:
         seconds = (f"{each.baseline_s:.4g}", f"{each.candidate_s:.4g}")
-        grid.add_row(*map(Text, (each.name, *seconds, wording.factor_span(each.speedup))))
+        table.add_row(*map(Text, (each.name, *seconds, wording.factor_span(each.speedup))))
     benchmarks = talk.count(len(contrast.ratios), "benchmark")
     lines = [f"{name} is in one of the files only." for name in contrast.alone]
     lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
-    return _printed(grid, lines, colour=colour, width=width)
+    return grid.printed(table, lines, colour=colour, width=width)
 
 
 def markdown(comparison: Comparison, templates: Path, bill: Bill | None = None) -> str:
@@ -136,24 +134,3 @@ def _rendered(page: Document, templates: Path) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template(TEMPLATE).render(page=page, plain=plain).rstrip() + "\n"
-
-
-def _grid(title: str, headings: Iterable[str], *, left: Iterable[str]) -> Table:
-    grid = Table(title=Text(title), title_justify="left", show_edge=False, pad_edge=False)
-    for heading in headings:
-        # Names may be long; figures must not be broken.
-        figure = heading not in left
-        grid.add_column(Text(heading), justify="right" if figure else "left", no_wrap=figure)
-    return grid
-
-
-def _printed(grid: Table, lines: Iterable[str], *, colour: bool, width: int) -> str:
-    sink = io.StringIO()
-    console = Console(
-        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
-    )
-    console.print(grid)
-    console.print()
-    for each in lines:
-        console.print(each, markup=False, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.table import Table
-
+from tfbench import grid
 from tfbench.measuring.statistics import Interval
 from tfbench.startup.overhead import Imported, Loading, Overhead, Startup, Verdict
 from tfbuild.talk import count, size, vcpus
 
 
 def describe(startup: Startup, *, colour: bool, width: int = 120) -> str:
-    sink = io.StringIO()
-    console = Console(
-        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
-    )
-    grid = Table(title=title(startup), title_justify="left", show_edge=False, pad_edge=False)
     headings = ("arm", "import", f"over {startup.arms[0].arm}", "whole process", "verdict")
-    for number, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if number == 0 else "right")
-    for row in rows(startup):
-        grid.add_row(*row)
-    console.print(grid)
-    console.print()
-    for line in lines(startup):
-        console.print(line, markup=False, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+    found = grid.table(title(startup), headings, rows(startup), left=headings[:1])
+    return grid.printed(found, lines(startup), colour=colour, width=width)
 
 
 def title(startup: Startup) -> str:

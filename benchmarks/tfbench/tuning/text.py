@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.table import Table
-
+from tfbench import grid
 from tfbench.measuring.statistics import Verdict
 from tfbench.reports import wording
 from tfbench.tuning.changes import WHEEL
@@ -19,6 +16,7 @@ HEADINGS = (
     *("stage", "changed", "speedup", "95% interval", "baseline again", "losses apart"),
     *("predictions apart", "verdict"),
 )
+LEFT = HEADINGS[:2]
 
 NOTE = (
     "Figures of the stages before `confirm` chose what was measured next: the best of them was "
@@ -27,20 +25,8 @@ NOTE = (
 
 
 def table(tuning: Tuning, *, colour: bool, width: int = 140) -> str:
-    sink = io.StringIO()
-    console = Console(
-        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
-    )
-    grid = Table(title=title(tuning), title_justify="left", show_edge=False, pad_edge=False)
-    for number, heading in enumerate(HEADINGS):
-        grid.add_column(heading, justify="left" if number < 2 else "right")  # noqa: PLR2004
-    for each in tuning.tried:
-        grid.add_row(*cells(each))
-    console.print(grid)
-    console.print()
-    for line in lines(tuning):
-        console.print(line, markup=False, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+    found = grid.table(title(tuning), HEADINGS, map(cells, tuning.tried), left=LEFT)
+    return grid.printed(found, lines(tuning), colour=colour, width=width)
 
 
 def markdown(tuning: Tuning) -> str:
@@ -50,9 +36,7 @@ def markdown(tuning: Tuning) -> str:
         *(text for line in lines(tuning) for text in (line, "")),
         NOTE,
         "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|---|---" + "|---:" * (len(HEADINGS) - 2) + "|",
-        *("| " + " | ".join(cells(each)) + " |" for each in tuning.tried),
+        *grid.markdown(HEADINGS, map(cells, tuning.tried), left=LEFT),
     ]
     return "\n".join(head) + "\n"
 
