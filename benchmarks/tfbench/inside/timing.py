@@ -19,15 +19,13 @@ TF_ENABLE_ONEDNN_OPTS=0, so that the kernel is run that the op's name says.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
-import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TypeAlias
 
 from tfbench.inside import worker
 from tfbench.inside.places import OPAQUE, Input, Place, place_of
@@ -218,35 +216,21 @@ def prepared(request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
     return made, {"reason": "", "call_s": times["wall_s"] / WARM_UP_CALLS}
 
 
-def serve(requests: TextIO, answers: TextIO) -> None:
-    now: Chain | None = None
-    for line in requests:
-        request = json.loads(line)
-        match request["do"]:
-            case "load":
-                reply = load(request)
-            case "prepare":
-                if now is not None:
-                    now.session.close()
-                now, reply = prepared(request)
-            case "time" if now is not None:
-                reply = now.time(request["calls"])
-            case "quit":
-                reply = {}
-            case asked:
-                raise ValueError(f"cannot {asked} now")
-        answers.write(json.dumps(reply) + "\n")
-        answers.flush()
-        if request["do"] == "quit":
-            return
-
-
-def main() -> None:
-    # TensorFlow prints to stdout; the answers keep a copy of it to themselves.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    serve(sys.stdin, answers)
+def answer(now: Chain | None, request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
+    match request["do"]:
+        case "load":
+            return now, load(request)
+        case "prepare":
+            if now is not None:
+                now.session.close()
+            return prepared(request)
+        case "time" if now is not None:
+            return now, now.time(request["calls"])
+        case "quit":
+            return None, {}
+        case asked:
+            raise ValueError(f"cannot {asked} now")
 
 
 if __name__ == "__main__":
-    main()
+    worker.main(answer)

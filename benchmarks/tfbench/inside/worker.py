@@ -52,6 +52,8 @@ MOST_PREDICTIONS = 4096
 TRIED_STEPS = 5
 
 Step: TypeAlias = Callable[[], Any]
+Respond: TypeAlias = Callable[[Any, Mapping[str, Any]], tuple[Any, Answer]]
+"""From what a worker keeps between requests, None at first, and a request to both anew."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -378,22 +380,22 @@ def answer(trainer: Trainer | None, request: Mapping[str, Any]) -> tuple[Trainer
             raise ValueError(f"cannot {asked} now")
 
 
-def serve(requests: TextIO, answers: TextIO) -> None:
-    trainer: Trainer | None = None
+def serve(requests: TextIO, answers: TextIO, respond: Respond = answer) -> None:
+    state: Any = None
     for line in requests:
         request = json.loads(line)
-        trainer, reply = answer(trainer, request)
+        state, reply = respond(state, request)
         answers.write(json.dumps(reply) + "\n")
         answers.flush()
         if request["do"] == "quit":
             return
 
 
-def main() -> None:
+def main(respond: Respond = answer) -> None:
     # TensorFlow and its plugins print to stdout; the answers keep a copy of it to themselves.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    serve(sys.stdin, answers)
+    serve(sys.stdin, answers, respond)
 
 
 if __name__ == "__main__":
