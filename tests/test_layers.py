@@ -72,7 +72,7 @@ TFBENCH = {
 GROUND = ("errors", "records", "talk", "run", "settings")
 PACKAGES = {
     "build/tfbuild": (*GROUND, *TFBUILD, "listing", "whole", "outline", "checks", "front"),
-    "benchmarks/tfbench": ("grid", *TFBENCH, "front"),
+    "benchmarks/tfbench": ("grid", "inside", "arms", "options", *list(TFBENCH)[2:], "front"),
 }
 # Folders that hold what is put into wheels or run inside an arm.
 NOT_OURS_TO_IMPORT = {"native", "probe", "shipped"}

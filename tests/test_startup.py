@@ -227,7 +227,7 @@ def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rounds", ["1", "0", "-3", "many", "1.5"])
 def test_too_few_rounds_are_refused(rounds: str) -> None:
-    with pytest.raises(UsageError, match=f"--rounds {rounds} gives no interval"):
+    with pytest.raises(UsageError, match=f"--rounds {rounds} is not a whole number from 2"):
         measure_startup(candidate="", rounds=rounds, out="", as_json=False)
 
 

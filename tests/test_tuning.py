@@ -144,7 +144,7 @@ def test_a_run_goes_on_only_in_an_equal_one(tmp_path: Path) -> None:
         ("missing.py", "there is no file missing.py"),
         ("folder/model", "there is no file folder/model"),
         (".", "is no model"),
-        ("", "--for names nothing to tune"),
+        ("", "--for names nothing. There are mnist_mlp"),
     ],
 )
 def test_what_is_no_workload_is_refused(

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.installs import Choice
-from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
     QUICK,
     THOROUGH,
     Setting,
-    check_cells,
     compare,
     make_setting,
     unfinished,
@@ -29,7 +28,7 @@ from tfbench.reports.reporting import write_reports
 from tfbuild import front as builds
 from tfbuild import listing, settings, talk
 from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import HarnessError, UsageError
+from tfbuild.errors import HarnessError
 from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
@@ -110,28 +109,26 @@ def describe_comparison(wanted: Wanted) -> str:
 
 def ask(wanted: Wanted, places: Places, effort: Effort | None) -> Asked:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
-    names = _workloads(wanted.workloads)
+    names = options.workloads(wanted.workloads)
     usable = read_vcpus().usable
-    vcpus = _numbers(wanted.vcpus, "--vcpus") or (usable,)
-    check_cells(names, vcpus, usable)
-    (seed,) = _numbers(wanted.seed, "--seed")[:1] or (1,)
+    vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
     return Asked(
         choices=installs.choose(specs, wanted.candidate, places),
         workloads=names,
         vcpus=vcpus,
         effort=effort or _effort(wanted),
-        threshold=_percent(wanted.threshold, "--threshold"),
-        seed=seed,
+        threshold=options.percent(wanted.threshold, "--threshold"),
+        seed=options.whole(wanted.seed, "--seed", least=0),
     )
 
 
 def _effort(wanted: Wanted) -> Effort:
     effort = THOROUGH if wanted.thorough else QUICK
     if wanted.budget:
-        effort = replace(effort, budget_s=_positive(wanted.budget, "--budget"))
+        effort = replace(effort, budget_s=options.positive(wanted.budget, "--budget"))
     if wanted.precision:
-        effort = replace(effort, precision=_percent(wanted.precision, "--precision"))
+        effort = replace(effort, precision=options.percent(wanted.precision, "--precision"))
     return effort
 
 
@@ -146,32 +143,6 @@ def _folder(text: str, setting: Setting, places: Places) -> Path:
     return places.new_report()
 
 
-def _workloads(text: str) -> tuple[str, ...]:
-    return tuple(WORKLOADS) if text == "all" else tuple(word.strip() for word in text.split(","))
-
-
-def _numbers(text: str, option: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdigit() for word in words):
-        raise UsageError(f"{option} {text} is not a list of numbers", hint=f"Try {option} 1,2")
-    return tuple(int(word) for word in words)
-
-
-def _percent(text: str, option: str) -> float:
-    """1.5 or 1.5% as 0.015. Raises UsageError."""
-    return _positive(text.strip().removesuffix("%"), option, least=0.0) / 100
-
-
-def _positive(text: str, option: str, least: float = 1e-9) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not least <= value < 1e9:  # noqa: PLR2004  (a NaN fails, too)
-        raise UsageError(f"{option} {text} is not a number above 0", hint=f"Try {option} 1.5")
-    return value
-
-
 # --- the harness checked on itself ----------------------------------------------------------------
 
 
@@ -180,7 +151,7 @@ def check_harness(*, quick: bool, out: str, seed: str, as_json: bool) -> tuple[S
     places = settings.places()
     folder = Path(out) if out else places.new_report("selfcheck")
     parts = selfcheck.QUICK if quick else selfcheck.FULL
-    (number,) = _numbers(seed, "--seed")[:1] or (1,)
+    number = options.whole(seed, "--seed", least=0)
     host = read_host()
     with settings.exclusive(places.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]

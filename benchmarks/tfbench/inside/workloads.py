@@ -12,9 +12,10 @@ it to 1, and so do we. CIFAR-10's augmentation ran outside TensorFlow: it is a p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -274,6 +275,7 @@ _ALL = (
         draw=text,
     ),
 )
+WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in _ALL})
 
 
 # --- a user's own ---------------------------------------------------------------------------------
@@ -292,40 +294,11 @@ def is_own(name: str) -> bool:
     return name.startswith(_OWN)
 
 
-def _own(name: str) -> Workload:
-    """Only a worker knows what is in the file: no shapes, and a training run of one batch."""
-    return Workload(
-        name=name,
-        batch=0,
-        inputs=(),
-        inputs_dtype="",
-        targets=(),
-        targets_dtype="",
-        parameters=0,
-        course=Course(epochs=1, steps=1, validation=0),
-        build=_elsewhere,
-        draw=_elsewhere,
-    )
+def batch_of(name: str) -> int:
+    """Examples in a batch; 0 where only a worker knows, which has read the user's file."""
+    return 0 if is_own(name) else WORKLOADS[name].batch
 
 
-def _elsewhere(*_: object) -> NoReturn:
-    raise TypeError("a user's own workload is read by programs.py")
-
-
-class _Workloads(Mapping[str, Workload]):
-    """The six. A user's own can be asked for by its name, too, and is not counted among them."""
-
-    def __init__(self, known: Sequence[Workload]) -> None:
-        self._known = {each.name: each for each in known}
-
-    def __getitem__(self, name: str) -> Workload:
-        return _own(name) if is_own(name) else self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-
-WORKLOADS: Mapping[str, Workload] = _Workloads(_ALL)
+def course_of(name: str) -> Course:
+    """The whole training run; of a user's file one batch, as it has no other phase."""
+    return Course(epochs=1, steps=1, validation=0) if is_own(name) else WORKLOADS[name].course

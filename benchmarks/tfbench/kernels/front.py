@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tfbench import options
 from tfbench.arms import installs, lineup
-from tfbench.inside.workloads import WORKLOADS
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.known import Memory, identity
 from tfbench.kernels.offer import Offer, read_offer
-from tfbench.kernels.profiles import Profile, profiled, read_profile, spots, subject
+from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
 from tfbench.kernels.selecting import Selected, Served, Setting
 from tfbench.kernels.timings import Bench
 from tfbench.measuring.host import read_host
@@ -23,13 +23,9 @@ from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
-from tfbuild.talk import did_you_mean
 
-STEPS = 20
-LAUNCHES = 6
 HOT = Path(__file__).with_name("hot.json")
 """The recorded profile of the six workloads, once there is one."""
-ALL = "all"
 START_S, CELL_S = 15.0, 0.8
 """To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
 busy, so an upper bound."""
@@ -40,9 +36,9 @@ class ToProfile:
     """The options of `invoke profile` as they were typed. `program` is a user's file (--for, see
     tfbench.inside.programs), `out` the file that is written."""
 
-    workloads: str = ALL
+    workloads: str = options.ALL
     program: str = ""
-    steps: str = ""
+    steps: str = "20"
     out: str = ""
 
 
@@ -54,8 +50,8 @@ class ToSelect:
     candidate: str = ""
     profile: str = ""
     vcpus: str = ""
-    launches: str = ""
-    rate: str = ""
+    launches: str = "6"
+    rate: str = f"{RATE:g}"
     budget: str = ""
     seed: str = "1"
     out: str = ""
@@ -84,7 +80,7 @@ class _Asked:
 def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
     places, names = settings.places(), _programs(wanted)
-    steps = _whole(wanted.steps, "--steps", STEPS)
+    steps = options.whole(wanted.steps, "--steps")
     folder, host = places.new_report("profile"), read_host()
     out = _file(wanted.out) or folder / "profile.json"
     with settings.exclusive(places.cache, "a profile"):
@@ -109,7 +105,7 @@ def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
 
 def describe_profiling(wanted: ToProfile) -> str:
     """What would be profiled. Nothing is done."""
-    steps = _whole(wanted.steps, "--steps", STEPS)
+    steps = options.whole(wanted.steps, "--steps")
     _file(wanted.out)
     return f"profile {', '.join(_programs(wanted))}: {steps} steps each on the stock wheel\n"
 
@@ -164,9 +160,10 @@ def describe_selecting(wanted: ToSelect) -> str:
 def _ask(wanted: ToSelect, places: Places) -> _Asked:
     """Raises UsageError for options that make no sense, WheelError, HostError and RecordError for
     wheels and profiles that do not fit."""
-    launches, rate = _launches(wanted.launches), _rate(wanted.rate)
-    budget_s, seed = _minutes(wanted.budget), _whole(wanted.seed, "--seed", 1)
-    threads = _threads(wanted.vcpus, read_vcpus().usable)
+    launches = options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES)
+    budget_s = 60 * options.positive(wanted.budget, "--budget") if wanted.budget else None
+    seed, rate = options.whole(wanted.seed, "--seed", least=0), _rate(wanted.rate)
+    threads = _threads(wanted.vcpus)
     found = _profile(wanted.profile)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
     choices = installs.choose(lineup.read_lineup(), str(candidate), places)
@@ -203,22 +200,11 @@ def _folder(text: str, setting: Setting, places: Places) -> Path:
 def _programs(wanted: ToProfile) -> tuple[str, ...]:
     """Names of workloads, or the path of a user's file. Raises UsageError."""
     if wanted.program:
-        if wanted.workloads != ALL:
+        if wanted.workloads != options.ALL:
             raise UsageError("--for and --workloads exclude each other", hint="Give one of them")
-        subject(wanted.program)
+        options.subject(wanted.program)
         return (wanted.program,)
-    if wanted.workloads == ALL:
-        return tuple(WORKLOADS)
-    names = _words(wanted.workloads)
-    if not names:
-        raise UsageError("--workloads names none", hint=f"Known: {', '.join(WORKLOADS)}")
-    for name in names:
-        if name not in tuple(WORKLOADS):
-            known = f"Known: {', '.join(WORKLOADS)}"
-            raise UsageError(
-                f"unknown workload {name}", hint=did_you_mean(name, tuple(WORKLOADS)) or known
-            )
-    return names
+    return options.workloads(wanted.workloads)
 
 
 def _profile(text: str) -> Profile:
@@ -242,64 +228,14 @@ def _file(text: str) -> Path | None:
     return path
 
 
-def _words(text: str) -> tuple[str, ...]:
-    """What stands between commas, each once."""
-    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def _threads(text: str, usable: int) -> tuple[int, ...]:
+def _threads(text: str) -> tuple[int, ...]:
     """Numbers of threads: by default one, and as many as CPUs are usable."""
-    words = _words(text)
-    if not all(word.isdecimal() for word in words):
-        raise UsageError(f"--vcpus {text} is not a list of numbers", hint="Try --vcpus 1,2")
-    numbers = tuple(dict.fromkeys(map(int, words))) or tuple(sorted({1, usable}))
-    wrong = [number for number in numbers if not 1 <= number <= usable]
-    if wrong:
-        raise UsageError(
-            f"{talk.count(wrong[0], 'thread')} cannot be timed here, {talk.vcpus(usable)} are "
-            "usable",
-            hint=f"Ask for 1 to {usable}",
-        )
-    return numbers
-
-
-def _whole(text: str, option: str, default: int) -> int:
-    if not text:
-        return default
-    if not text.isdecimal() or not int(text):
-        raise UsageError(f"{option} {text} is not a whole number above 0")
-    return int(text)
-
-
-def _launches(text: str) -> int:
-    number = _whole(text, "--launches", LAUNCHES)
-    if number < FEWEST_LAUNCHES:
-        raise UsageError(
-            f"{talk.count(number, 'launch', 'launches')} give no interval that says anything",
-            hint=f"Ask for {FEWEST_LAUNCHES} or more",
-        )
-    return number
+    usable = read_vcpus().usable
+    return options.vcpus(text, usable) or tuple(sorted({1, usable}))
 
 
 def _rate(text: str) -> float:
-    if not text:
-        return RATE
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 < rate < 1:
+    rate = options.positive(text, "--rate")
+    if rate >= 1:
         raise UsageError(f"--rate {text} is no share between 0 and 1", hint=f"Try --rate {RATE:g}")
     return rate
-
-
-def _minutes(text: str) -> float | None:
-    if not text:
-        return None
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = -1.0
-    if not 0 < minutes < 1e6:  # noqa: PLR2004  (a NaN fails, too)
-        raise UsageError(f"--budget {text} is no number of minutes", hint="Try --budget 10")
-    return minutes * 60

@@ -10,21 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.arms.arm import Arm, environment
-from tfbench.arms.lineup import path_of
 from tfbench.inside import places as program
 from tfbench.inside.places import Place
-from tfbench.inside.workloads import PROGRAM, WORKLOADS, own_name
+from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.sessions import ROOT
+from tfbench.options import subject
 from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
 from tfbuild.records import key_of, load, read, save
 from tfbuild.run import run
-from tfbuild.talk import did_you_mean
 
 SCHEMA = 1
 _LIMIT_S = 900.0
-KNOWN = f"There are {', '.join(WORKLOADS)}, and paths of models"
-_SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
-_SAVED_MODEL = "saved_model.pb"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,27 +98,6 @@ def spots(profile: Profile) -> tuple[Spot, ...]:
         for key, row in calls.items()
     )
     return tuple(sorted(found, key=lambda spot: (-spot.share, spot.key)))
-
-
-def subject(words: str) -> tuple[str, Path | None]:
-    """What --for names: one of the workloads, or the user's file with its name among them.
-
-    Raises UsageError for what is neither.
-    """
-    if words in WORKLOADS:
-        return words, None
-    path = path_of(words)
-    if not path.exists():
-        if path.suffix in _SUFFIXES or len(path.parts) > 1:
-            raise UsageError(f"there is no file {words}")
-        hint = did_you_mean(words, WORKLOADS) or KNOWN
-        raise UsageError(f"there is no workload {words!r}", hint=hint)
-    if not (path.is_file() and path.suffix in _SUFFIXES) and not (path / _SAVED_MODEL).is_file():
-        raise UsageError(
-            f"{words} is no model",
-            hint=f"Give a file with the ending {', '.join(_SUFFIXES)}, or a SavedModel's folder",
-        )
-    return own_name(path.name), path.resolve()
 
 
 def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, logs: Path) -> Program:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfbench.arms.arm import Arm, check_arms, twin_of
-from tfbench.inside.workloads import WORKLOADS
+from tfbench.inside.workloads import WORKLOADS, is_own
 from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.measurement import Question, measure_cell
 from tfbench.measuring.observations import Measured
@@ -117,7 +117,7 @@ def make_setting(
 
 def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> None:
     """Raises UsageError for a workload or a number of vCPUs that cannot be measured here."""
-    unknown = [name for name in workloads if name not in WORKLOADS]
+    unknown = [name for name in workloads if name not in WORKLOADS and not is_own(name)]
     if unknown:
         raise UsageError(f"unknown workload {unknown[0]}", hint=f"Known: {', '.join(WORKLOADS)}")
     if not workloads or not vcpus:

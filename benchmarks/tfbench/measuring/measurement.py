@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from tfbench.arms.arm import Arm, environment
-from tfbench.inside.workloads import WORKLOADS
+from tfbench.inside.workloads import course_of
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.observations import Measured, failures_of, half_width, launches_of, starts_of
 from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, End, Entry, Fault, Sample, Start
@@ -71,7 +71,7 @@ class Question:
 
 def phases_of(workload: str, effort: Effort) -> dict[str, int]:
     """How many blocks of what. A training run's other phases are timed where blocks are asked."""
-    course = WORKLOADS[workload].course
+    course = course_of(workload)
     phases = {TRAIN: effort.blocks}
     if effort.phase_blocks and course.validation:
         phases[VALIDATE] = effort.phase_blocks

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfbench.arms.arm import Arm
-from tfbench.inside.workloads import WORKLOADS
+from tfbench.inside.workloads import batch_of, course_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.observations import Launch, Measured, best_ratios, half_width, log_ms, ratios
@@ -60,7 +60,7 @@ def cell(measured: Measured, by: Yardstick) -> Cell:
     return Cell(
         workload=measured.workload,
         vcpus=measured.vcpus,
-        batch=WORKLOADS[measured.workload].batch,
+        batch=batch_of(measured.workload),
         steps=measured.launches[0].steps(TRAIN) if answered else 0,
         launches=len(measured.launches),
         blocks=len(found),
@@ -231,7 +231,7 @@ def _run_ratio(measured: Measured, arm: str) -> Interval | None:
 
 def _log_run(measured: Measured, launch: Launch, arm: str) -> float | None:
     """ln(seconds) from one launch; None when a phase of the run was not timed in it."""
-    course = WORKLOADS[measured.workload].course
+    course = course_of(measured.workload)
     batches = {TRAIN: course.steps, VALIDATE: course.validation}
     batches |= {AUGMENT: course.steps} if course.augmented else {}
     seconds = 0.0

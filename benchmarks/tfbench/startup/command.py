@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm, twin_of
 from tfbench.measuring import gates
@@ -19,7 +20,6 @@ from tfbench.startup.library import read_library
 from tfbench.startup.overhead import LIMIT, Imported, Loading, Startup, overhead, sorted_out
 from tfbench.startup.text import describe
 from tfbuild import settings, talk
-from tfbuild.errors import UsageError
 from tfbuild.records import pretty, save
 
 RESULT = "startup.json"
@@ -33,7 +33,7 @@ def measure_startup(*, candidate: str, rounds: str, out: str, as_json: bool) -> 
     """Measure the imports of `candidate` and of the wheel that it was made from; the record, which
     is kept in `out`, and what to print of it. An empty option means the default."""
     places = settings.places()
-    number = _rounds(rounds)
+    number = options.whole(rounds, "--rounds", least=_FEWEST) if rounds else ROUNDS
     choices = installs.choose(lineup.read_lineup(), candidate, places)
     made = datetime.now(UTC).isoformat(timespec="seconds")
     folder = Path(out) if out else places.new_report("startup")
@@ -109,13 +109,3 @@ def _imported(arm: Arm, launches: Sequence[Launch]) -> Imported:
         import_s=statistics.median(launch.import_s for launch in own),
         process_s=statistics.median(launch.process_s for launch in own),
     )
-
-
-def _rounds(text: str) -> int:
-    if not text:
-        return ROUNDS
-    if not text.isdigit() or int(text) < _FEWEST:
-        raise UsageError(
-            f"--rounds {text} gives no interval", hint=f"Ask for {_FEWEST} rounds or more"
-        )
-    return int(text)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.arms.levers import suggestion
-from tfbench.kernels.profiles import KNOWN, subject
 from tfbench.measuring.host import read_host
 from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbench.tuning import hunt, search, text
@@ -117,23 +117,18 @@ def describe(wanted: Wanted) -> str:
 
 def read(wanted: Wanted, places: Places) -> Question:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
-    if not wanted.workload:
-        raise UsageError("--for names nothing to tune", hint=KNOWN)
-    workload, program = subject(wanted.workload)
+    workload, program = options.subject(wanted.workload)
     usable = read_vcpus().usable
-    vcpus = _number(wanted.vcpus or str(usable), "--vcpus")
-    if vcpus > usable:
-        raise UsageError(
-            f"{talk.vcpus(vcpus)} cannot be measured here, {usable} are usable",
-            hint=f"Ask for 1 to {usable}",
-        )
+    vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
+    if len(vcpus) > 1:
+        raise UsageError(f"--vcpus {wanted.vcpus} are several", hint="Tune for one of them")
     question = Question(
         workload=workload,
         program=program,
         choices=_choices(wanted, places),
-        vcpus=vcpus,
-        budget_s=60 * _number(wanted.budget, "--budget", most=_LONGEST_MIN),
-        seed=_number(wanted.seed, "--seed"),
+        vcpus=vcpus[0],
+        budget_s=60 * options.whole(wanted.budget, "--budget", most=_LONGEST_MIN),
+        seed=options.whole(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
     )
     question.planned()
@@ -197,9 +192,3 @@ def _folder(words: str, asked: Asked, places: Places) -> Path:
         talk.say(f"going on with the run that was stopped: {stopped}")
         return stopped
     return places.new_report(KIND)
-
-
-def _number(words: str, option: str, most: int = 2**31) -> int:
-    if not words.strip().isdecimal() or not 0 < int(words) <= most:
-        raise UsageError(f"{option} {words} is not a whole number from 1 to {most}")
-    return int(words)

@@ -1,0 +1,102 @@
+"""What was typed for an option, read. Everything raises UsageError, which names the option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfbench.arms.lineup import path_of
+from tfbench.inside.workloads import WORKLOADS, own_name
+from tfbuild import talk
+from tfbuild.errors import UsageError
+from tfbuild.talk import did_you_mean
+
+ALL = "all"
+KNOWN = f"There are {', '.join(WORKLOADS)}"
+MODELS = f"{KNOWN}, and paths of models"
+_SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
+_SAVED_MODEL = "saved_model.pb"
+_MOST = 2**31
+
+
+def words(text: str) -> tuple[str, ...]:
+    """What stands between commas, each once."""
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def workloads(text: str) -> tuple[str, ...]:
+    """`all`, or names of workloads with commas between."""
+    if text == ALL:
+        return tuple(WORKLOADS)
+    names = words(text)
+    if not names:
+        raise UsageError("--workloads names none", hint=KNOWN)
+    for name in names:
+        if name not in WORKLOADS:
+            raise UsageError(
+                f"unknown workload {name}", hint=did_you_mean(name, WORKLOADS) or KNOWN
+            )
+    return names
+
+
+def subject(text: str) -> tuple[str, Path | None]:
+    """What --for names: one of the workloads, or the user's file with its name among them."""
+    if not text:
+        raise UsageError("--for names nothing", hint=MODELS)
+    if text in WORKLOADS:
+        return text, None
+    path = path_of(text)
+    if not path.exists():
+        if path.suffix in _SUFFIXES or len(path.parts) > 1:
+            raise UsageError(f"there is no file {text}")
+        hint = did_you_mean(text, WORKLOADS) or MODELS
+        raise UsageError(f"there is no workload {text!r}", hint=hint)
+    if not (path.is_file() and path.suffix in _SUFFIXES) and not (path / _SAVED_MODEL).is_file():
+        raise UsageError(
+            f"{text} is no model",
+            hint=f"Give a file with the ending {', '.join(_SUFFIXES)}, or a SavedModel's folder",
+        )
+    return own_name(path.name), path.resolve()
+
+
+def counts(text: str, option: str) -> tuple[int, ...]:
+    """Whole numbers with commas between; none for an empty text."""
+    found = words(text)
+    if not all(word.isdecimal() for word in found):
+        raise UsageError(f"{option} {text} is not a list of numbers", hint=f"Try {option} 1,2")
+    return tuple(dict.fromkeys(map(int, found)))
+
+
+def vcpus(text: str, usable: int) -> tuple[int, ...]:
+    """Numbers of CPUs that are usable here; none for an empty text."""
+    found = counts(text, "--vcpus")
+    for number in found:
+        if not 1 <= number <= usable:
+            raise UsageError(
+                f"{talk.vcpus(number)} cannot be measured here, {usable} are usable",
+                hint=f"Ask for 1 to {usable}",
+            )
+    return found
+
+
+def whole(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:
+    if not text.strip().isdecimal() or not least <= int(text) <= most:
+        span = f"from {least}" if most == _MOST else f"from {least} to {most}"
+        raise UsageError(
+            f"{option} {text} is not a whole number {span}", hint=f"Try {option} {least}"
+        )
+    return int(text)
+
+
+def positive(text: str, option: str, least: float = 1e-9) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not least <= value < 1e9:  # noqa: PLR2004  (a NaN fails, too)
+        raise UsageError(f"{option} {text} is not a number above 0", hint=f"Try {option} 1.5")
+    return value
+
+
+def percent(text: str, option: str) -> float:
+    """1.5 or 1.5% as 0.015."""
+    return positive(text.strip().removesuffix("%"), option, least=0.0) / 100

@@ -1,0 +1,75 @@
+"""What is typed for options, and what is said of what makes no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfbench import options
+from tfbench.inside.workloads import WORKLOADS
+from tfbuild.errors import UsageError
+
+
+def test_workloads_are_all_or_those_that_are_named_once() -> None:
+    assert options.workloads("all") == tuple(WORKLOADS)
+    assert options.workloads("lstm_text, mnist_mlp,,lstm_text") == ("lstm_text", "mnist_mlp")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names none"),
+        (" , ", "names none"),
+        ("mnist_mpl", "Did you mean mnist_mlp"),
+        ("own:model.py", "unknown workload own:model.py"),
+    ],
+)
+def test_other_workloads_are_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        options.workloads(text)
+    assert said in str(caught.value)
+
+
+def test_numbers_of_cpus_are_those_that_are_here() -> None:
+    assert options.vcpus("2,1,2", 4) == (2, 1)
+    assert options.vcpus("", 4) == ()
+
+
+@pytest.mark.parametrize("text", ["0", "5", "1,5", "x", "1.5", "-1", "²"])
+def test_other_numbers_of_cpus_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        options.vcpus(text, 4)
+
+
+@pytest.mark.parametrize("text", ["", "²", "0", "8", "1.0", "-3", "nan"])
+def test_a_whole_number_has_its_bounds(text: str) -> None:
+    assert options.whole(" 3 ", "--n", most=7) == 3
+    with pytest.raises(UsageError, match="--n"):
+        options.whole(text, "--n", most=7)
+
+
+@pytest.mark.parametrize("text", ["", "nan", "inf", "-1", "1e9", "x"])
+def test_a_positive_number_is_finite(text: str) -> None:
+    assert options.positive("1.5", "--n") == 1.5
+    with pytest.raises(UsageError, match="--n"):
+        options.positive(text, "--n")
+
+
+def test_percents_may_have_their_sign() -> None:
+    assert options.percent("1.5%", "--n") == options.percent("1.5", "--n") == 0.015
+    assert options.percent("0", "--n") == 0.0
+
+
+def test_a_subject_is_a_workload_or_a_file_that_may_hold_a_model(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.touch()
+    assert options.subject("mnist_cnn") == ("mnist_cnn", None)
+    assert options.subject(str(model)) == ("own:model.py", model)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    for text in ("", "own:model.py", str(saved), str(tmp_path / "none.keras"), "mnist_cmn"):
+        with pytest.raises(UsageError):
+            options.subject(text)
+    (saved / "saved_model.pb").touch()
+    assert options.subject(str(saved)) == ("own:saved", saved)
