@@ -259,6 +259,8 @@ def containers(
     PLAN_HELP
     | TREE_HELP
     | {
+        "for": "instead of --kernels, what a program spends its time in: one of the six workloads, "
+        "or your own .py with build(), .keras, .h5 or SavedModel",
         "jobs": "compiles at once; by default what CPUs and memory allow",
         "source": "TensorFlow's source archive, fetched elsewhere",
         "stock-wheel": "the stock wheel, fetched elsewhere",
@@ -283,6 +285,7 @@ def build(
     bf16: bool = False,
     trust_emulated: bool = False,
     evidence: str = "",
+    for_: str = "",
     jobs: str = "",
     source: str = "",
     tree: str = "",
@@ -307,8 +310,14 @@ def build(
     json: bool = False,
 ) -> None:
     """Make a tuned wheel in wheels/, from sources to the try in a real TensorFlow."""
+    from tfbench.kernels import front as programs
     from tfbuild import front
 
+    if for_ and dry_run:
+        print(programs.describe_kernels_for(for_, kernels), end="")
+        return
+    if for_:
+        kernels = programs.kernels_for(for_, kernels, release)
     request = front.Request(
         arch=arch,
         release=release,
@@ -467,7 +476,8 @@ def profile(
 @command(
     {
         "candidate": "the wheel whose kernels are timed; by default the newest that runs here",
-        "profile": "a file that invoke profile wrote",
+        "profile": "a file that invoke profile wrote; by default that of the six workloads",
+        "for": "instead: profile this first, a workload or your own .py, .keras, .h5, SavedModel",
         "vcpus": "numbers of threads with commas between",
         "launches": "processes per arm, in the search and again in the confirmation",
         "rate": "the false discovery rate that is allowed, a share such as 0.05",
@@ -482,6 +492,7 @@ def select(
     _: Context,
     candidate: str = "",
     profile: str = "",
+    for_: str = "",
     vcpus: str = "",
     launches: str = "6",
     rate: str = "0.05",
@@ -497,6 +508,7 @@ def select(
     wanted = front.ToSelect(
         candidate=candidate,
         profile=profile,
+        program=for_,
         vcpus=vcpus,
         launches=launches,
         rate=rate,

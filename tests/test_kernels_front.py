@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tfbench.inside.workloads import WORKLOADS
 from tfbench.kernels import front
 from tfbench.kernels.front import ToProfile, ToSelect
+from tfbench.kernels.profiles import read_profile
 from tfbuild.errors import TensorwrightError, UsageError
+from tfbuild.upstream.kernels import RELEASE
 
 
 def test_unknown_workloads_are_told_with_what_is_near() -> None:
@@ -49,14 +52,33 @@ def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:
     assert str(tmp_path / "profile.json") in caught.value.hint
 
 
-def test_without_a_profile_it_is_said_how_one_is_made(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(front, "HOT", tmp_path / "hot.json")
-    with pytest.raises(UsageError, match="no profile of the six workloads") as caught:
-        front.describe_selecting(ToSelect())
-    assert "invoke profile --out profile.json" in caught.value.hint
-    assert "--profile profile.json" in caught.value.hint
+def test_the_six_workloads_are_profiled_already() -> None:
+    found = read_profile(front.HOT)
+    assert [each.name for each in found.programs] == list(WORKLOADS)
+    for program in found.programs:
+        placed, traced = sum(row.seconds for row in program.places), sum(program.op_s.values())
+        assert 0.6 * traced < placed <= 1.1 * traced  # (names of two loops: not told apart)
+
+
+def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
+    said = front.describe_selecting(ToSelect(program="lstm_text"))
+    assert said == "profile lstm_text, then time the wheel's kernels at its places\n"
+
+
+def test_a_model_and_a_profile_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--for and --profile exclude each other"):
+        front.describe_selecting(ToSelect(program="lstm_text", profile="profile.json"))
+
+
+def test_a_model_and_kernels_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--for and --kernels exclude each other"):
+        front.kernels_for("lstm_text", "mini", RELEASE)
+
+
+def test_ops_that_matter_and_that_sources_register_are_compiled() -> None:
+    seconds = {"Tanh": 0.5, "AddV2": 0.4, "_MklMatMul": 1.0, "Erf": 0.0001}
+    assert front.compilable(seconds, RELEASE) == ("AddV2", "Tanh")
+    assert front.compilable({"_MklMatMul": 1.0}, RELEASE) == ()
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "many", "1.5"])

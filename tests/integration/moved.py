@@ -1,4 +1,4 @@
-"""Runs inside TensorFlow: slices, splits and variables. Writes what came out as JSON.
+"""Runs inside TensorFlow: slices, splits, choices and variables. Writes what came out as JSON.
 
 python moved.py OUT LIBRARY..., with no library for the stock kernels
 """
@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-OPS = ("StridedSlice", "StridedSliceGrad", "Split", "ResourceScatterAdd", "AssignAddVariableOp")
+OPS = (
+    *("StridedSlice", "StridedSliceGrad", "Split", "SelectV2"),
+    *("ResourceScatterAdd", "AssignAddVariableOp"),
+)
 DTYPES = (tf.float32, tf.bfloat16, tf.complex128, tf.int8, tf.bool, tf.string)
 LENGTHS = (0, 1, 2, 3, 7, 40)
 
@@ -99,6 +102,20 @@ def splits(dtype: Any, rng: random.Random) -> list[str]:  # noqa: ANN401
     return [] if all(same(a.numpy(), b) for a, b in pairs) else [f"{dtype} {shape} {axis} {parts}"]
 
 
+def choices(dtype: Any, rng: random.Random) -> list[str]:  # noqa: ANN401
+    """Condition and both values of the whole shape, of some of its dimensions, or single."""
+    shape = tuple(rng.choice(LENGTHS) for _ in range(rng.randint(0, 3)))
+    ways = (shape, shape, (), tuple(rng.choice((1, length)) for length in shape))
+    cond, then, other = (rng.choice(ways) for _ in range(3))
+    coins = [rng.random() < 0.5 for _ in range(int(np.prod(cond)))]
+    mask = tf.reshape(tf.constant(coins, tf.bool), cond)
+    yes, no = numbered(then, dtype), tf.reverse(tf.reshape(numbered(other, dtype), [-1]), [0])
+    no = tf.reshape(no, other)
+    expected = np.where(mask.numpy(), yes.numpy(), no.numpy())
+    right = same(tf.where(mask, yes, no).numpy(), expected)
+    return [] if right else [f"{dtype} {cond} ? {then} : {other}"]
+
+
 def large() -> list[str]:
     """What is shared out among threads."""
     x = tf.reshape(tf.range(3_000_000), (1000, 30, 100))
@@ -112,7 +129,10 @@ def large() -> list[str]:
     gradient = np.zeros_like(y.numpy())
     gradient[key] = z.numpy()
     found += [] if same(z, y.numpy()[key]) else ["a large slice"]
-    return found + ([] if same(tape.gradient(z, y, z), gradient) else ["a large gradient"])
+    found += [] if same(tape.gradient(z, y, z), gradient) else ["a large gradient"]
+    kept = tf.where(x % 3 == 0, y, 0.0)
+    expected = np.where(x.numpy() % 3 == 0, y.numpy(), np.float32(0))
+    return found + ([] if same(kept, expected) else ["a large choice"])
 
 
 def address(tensor: Any) -> int:  # noqa: ANN401
@@ -255,6 +275,7 @@ def main(out: str, *libraries: str) -> None:
     rng = random.Random(11)  # noqa: S311
     wrong = [text for dtype in DTYPES for _ in range(60) for text in slices(dtype, rng)]
     wrong += [text for dtype in DTYPES for _ in range(40) for text in splits(dtype, rng)]
+    wrong += [text for dtype in DTYPES for _ in range(60) for text in choices(dtype, rng)]
     answer = {
         "priorities": priorities(),
         "wrong": wrong + large(),

@@ -1,4 +1,4 @@
-"""Slices, splits and variables of ours against NumPy, against the stock kernels, and in a crowd."""
+"""Slices, splits, choices and variables of ours against NumPy, stock kernels, and in a crowd."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfbuild.tools.environment import Environment
 pytestmark = pytest.mark.toolchain
 
 PROGRAM = Path(__file__).with_name("moved.py")
-KERNELS = "resource_variable_ops,split_op,strided_slice_op"
+KERNELS = "cwise_op_select,resource_variable_ops,split_op,strided_slice_op"
 
 
 def ran(arm: Environment, out: Path, *libraries: Path) -> dict[str, Any]:
@@ -61,7 +61,9 @@ def test_our_kernels_took_the_place_of_the_stock_ones(
     assert set(tuned["priorities"].values()) == {1}
 
 
-def test_slices_gradients_assignments_and_splits_are_those_of_numpy(tuned: dict[str, Any]) -> None:
+def test_slices_gradients_assignments_splits_and_choices_are_those_of_numpy(
+    tuned: dict[str, Any],
+) -> None:
     assert tuned["wrong"] == []
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,9 +24,14 @@ from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
+from tfbuild.upstream.kernels import Outcome, surveyed
 
 HOT = Path(__file__).with_name("hot.json")
-"""The recorded profile of the six workloads, once there is one."""
+"""The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
+class."""
+PROFILE = "profile.json"
+HOT_KERNELS = "hot"
+"""The default of --kernels."""
 START_S, CELL_S = 15.0, 0.8
 """To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
 busy, so an upper bound."""
@@ -49,6 +55,7 @@ class ToSelect:
 
     candidate: str = ""
     profile: str = ""
+    program: str = ""
     vcpus: str = ""
     launches: str = "6"
     rate: str = f"{RATE:g}"
@@ -82,7 +89,7 @@ def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
     places, names = settings.places(), _programs(wanted)
     steps = options.whole(wanted.steps, "--steps")
     folder, host = places.new_report("profile"), read_host()
-    out = _file(wanted.out) or folder / "profile.json"
+    out = _file(wanted.out) or folder / PROFILE
     with settings.exclusive(places.cache, "a profile"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", places), places)
@@ -110,9 +117,47 @@ def describe_profiling(wanted: ToProfile) -> str:
     return f"profile {', '.join(_programs(wanted))}: {steps} steps each on the stock wheel\n"
 
 
+def kernels_for(program: str, kernels: str, release: str) -> str:
+    """What --kernels takes for the ops that a workload or a user's model spends its time in: it is
+    profiled. `kernels` is what was typed for that option.
+
+    Raises UsageError where that says something else, or nothing is registered for those ops.
+    """
+    describe_kernels_for(program, kernels)
+    found, _ = profile(ToProfile(program=program), as_json=False)
+    (profiled_one,) = found.programs
+    ops = compilable(profiled_one.op_s, release)
+    if not ops:
+        raise UsageError(
+            f"no kernel that can be compiled serves {program}",
+            hint="Its time goes to oneDNN or to ops without sources: invoke tune looks at settings",
+        )
+    talk.note(f"kernels: {', '.join(ops)}")
+    return ",".join(ops)
+
+
+def describe_kernels_for(program: str, kernels: str) -> str:
+    """What `kernels_for` would do. Nothing is done."""
+    if kernels != HOT_KERNELS:
+        raise UsageError("--for and --kernels exclude each other", hint="Give one of them")
+    options.subject(program)
+    return f"profile {program} on the stock wheel, then build the kernels of its ops\n"
+
+
+def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
+    """Of these ops, with their seconds, those that matter and that a source registers, so far as
+    the release was surveyed."""
+    least = selecting.MATTERS * sum(op_s.values())
+    sources = (row for row in surveyed(release).values() if row.outcome is not Outcome.BROKEN)
+    known = {op for row in sources for op in row.ops}
+    return tuple(sorted(op for op, seconds in op_s.items() if seconds >= least and op in known))
+
+
 def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
     """Time the wheel's kernels at the profile's places; the selection and what to print of it."""
     places, host = settings.places(), read_host()
+    if wanted.program:
+        wanted = _with_profile(wanted, places)
     asked = _ask(wanted, places)
     with settings.exclusive(places.cache, "a selection"):
         stock, tuned = installs.install(asked.choices, places)
@@ -142,6 +187,9 @@ def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
 
 def describe_selecting(wanted: ToSelect) -> str:
     """What would be timed, and how long that takes. Nothing is done."""
+    if wanted.program:
+        _one_subject(wanted)
+        return f"profile {wanted.program}, then time the wheel's kernels at its places\n"
     asked = _ask(wanted, settings.places())
     cells = len(asked.served) * len(asked.threads)
     budget = talk.duration(asked.budget_s) if asked.budget_s else "no limit"
@@ -157,6 +205,22 @@ def describe_selecting(wanted: ToSelect) -> str:
     )
 
 
+def _with_profile(wanted: ToSelect, places: Places) -> ToSelect:
+    """The same for a profile that is made now, beside the timings."""
+    _one_subject(wanted)
+    folder = Path(wanted.out) if wanted.out else places.new_report("select")
+    made = folder / PROFILE
+    if not made.is_file():  # a run that was stopped has it
+        profile(ToProfile(program=wanted.program, out=str(made)), as_json=False)
+    return replace(wanted, program="", profile=str(made), out=str(folder))
+
+
+def _one_subject(wanted: ToSelect) -> None:
+    if wanted.profile:
+        raise UsageError("--for and --profile exclude each other", hint="Give one of them")
+    options.subject(wanted.program)
+
+
 def _ask(wanted: ToSelect, places: Places) -> _Asked:
     """Raises UsageError for options that make no sense, WheelError, HostError and RecordError for
     wheels and profiles that do not fit."""
@@ -164,7 +228,7 @@ def _ask(wanted: ToSelect, places: Places) -> _Asked:
     budget_s = 60 * options.positive(wanted.budget, "--budget") if wanted.budget else None
     seed, rate = options.whole(wanted.seed, "--seed", least=0), _rate(wanted.rate)
     threads = _threads(wanted.vcpus)
-    found = _profile(wanted.profile)
+    found = read_profile(Path(wanted.profile) if wanted.profile else HOT)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
     choices = installs.choose(lineup.read_lineup(), str(candidate), places)
     offer = read_offer(candidate.resolve(), read_cpu())
@@ -205,17 +269,6 @@ def _programs(wanted: ToProfile) -> tuple[str, ...]:
         options.subject(wanted.program)
         return (wanted.program,)
     return options.workloads(wanted.workloads)
-
-
-def _profile(text: str) -> Profile:
-    """The asked one, or that of the six workloads. Raises RecordError, UsageError where the latter
-    is not recorded."""
-    if not text and not HOT.is_file():
-        raise UsageError(
-            "no profile of the six workloads is recorded yet",
-            hint="Make one: invoke profile --out profile.json. Then add --profile profile.json",
-        )
-    return read_profile(Path(text) if text else HOT)
 
 
 def _file(text: str) -> Path | None:

@@ -20,6 +20,8 @@ from tfbuild.records import key_of, load, read, save
 from tfbuild.run import run
 
 SCHEMA = 1
+WORTH = 0.0001
+"""A place with less of its program's op time is not kept."""
 _LIMIT_S = 900.0
 
 
@@ -124,5 +126,7 @@ def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, log
     found = json.loads(answer.read_text(encoding="utf-8"))
     if "problem" in found:
         raise UsageError(f"{file}: {found['problem']}")
+    least = WORTH * sum(found["op_s"].values())
+    found["places"] = [row for row in found["places"] if row["seconds"] >= least]
     kept = ("steps", "step_s", "parameters", "op_s", "places")
     return read(Program, {"name": name} | {key: found[key] for key in kept})

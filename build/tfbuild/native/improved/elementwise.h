@@ -176,15 +176,32 @@ void Share(const Eigen::ThreadPoolDevice& device, int threads, Index size, Index
   blocks->left.Wait();
 }
 
+// Runs range(first, last) over [0, size) with as many threads as `cost`, that of an element, is worth.
+template <class Range>
+void Over(const Eigen::ThreadPoolDevice& device, Index size, const Eigen::TensorOpCost& cost,
+          const Range& range) {
+  using Cost = Eigen::TensorCostModel<Eigen::ThreadPoolDevice>;
+  constexpr Index kAligned = 1024;  // elements: whole packets, and whole cache lines of any type
+  const auto aligned = [](Index each) { return Eigen::divup(each, kAligned) * kAligned; };
+  const int threads = Cost::numThreads(size, cost, device.numThreads());
+  if (threads == 1) {
+    range(0, size);
+  } else if (IsLent(device)) {
+    device.parallelFor(size, cost, aligned, range);
+  } else {
+    const Index worth = static_cast<Index>(1 / Cost::taskSize(1, cost));
+    Share(device, threads, size, aligned(std::max(worth, Eigen::divup<Index>(size, 4 * threads))),
+          range);
+  }
+}
+
 // out[i] = expression[i] for all i.
 template <class Scalar, class Expression>
 void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
             const Expression& expression) {
   using Evaluator = Eigen::TensorEvaluator<const Expression, Eigen::ThreadPoolDevice>;
-  using Cost = Eigen::TensorCostModel<Eigen::ThreadPoolDevice>;
   constexpr int kPacket =
       Eigen::internal::unpacket_traits<typename Evaluator::PacketReturnType>::size;
-  constexpr Index kAligned = 1024;  // elements: whole packets, and whole cache lines of any type
   Evaluator in(expression, device);
   if (size > 0 && in.evalSubExprsIfNeeded(out)) {
     const size_t bytes = size * sizeof(Scalar);
@@ -203,17 +220,7 @@ void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
     };
     const auto cost =
         in.costPerCoeff(true) + Eigen::TensorOpCost(0, sizeof(Scalar), 0, true, kPacket);
-    const int threads = Cost::numThreads(size, cost, device.numThreads());
-    if (threads == 1) {
-      range(0, size);
-    } else if (IsLent(device)) {
-      const auto aligned = [](Index each) { return Eigen::divup(each, kAligned) * kAligned; };
-      device.parallelFor(size, cost, aligned, range);
-    } else {
-      const Index worth = static_cast<Index>(1 / Cost::taskSize(1, cost));
-      const Index block = std::max(worth, Eigen::divup<Index>(size, 4 * threads));
-      Share(device, threads, size, Eigen::divup(block, kAligned) * kAligned, range);
-    }
+    Over(device, size, cost, range);
   }
   in.cleanup();
 }
