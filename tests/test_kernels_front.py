@@ -57,7 +57,9 @@ def test_the_six_workloads_are_profiled_already() -> None:
     assert [each.name for each in found.programs] == list(WORKLOADS)
     for program in found.programs:
         placed, traced = sum(row.seconds for row in program.places), sum(program.op_s.values())
-        assert 0.6 * traced < placed <= 1.1 * traced  # (names of two loops: not told apart)
+        assert (
+            0.5 * traced < placed <= 1.1 * traced
+        )  # (medians: what interrupts an op is not its own)
 
 
 def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
