@@ -24,7 +24,7 @@ TFBUILD = {
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
     "tools": ("pip", "requirement", "environment", "bazel", "doctor"),
     "kernelbuild": (
-        *("admission", "workspace", "closure", "assemble", "pool", "build", "survey"),
+        *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "survey"),
         "survey_page",
     ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),

@@ -60,6 +60,11 @@ class Places:
         return self.cache / "work"
 
     @property
+    def verdicts(self) -> Path:
+        """What admission found of the libraries of kernel units."""
+        return self.cache / "verdicts"
+
+    @property
     def arms(self) -> Path:
         """Virtual environments with a TensorFlow inside."""
         return self.cache / "arms"

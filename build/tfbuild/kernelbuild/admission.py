@@ -81,6 +81,8 @@ def admit(
 ) -> tuple[Verdict, ...]:
     """A verdict on each unit's library. Raises KernelError when the stock wheel was compiled with
     another ABI than the kernels."""
+    if not libraries:
+        return ()
     exports = frozenset[str]().union(*(elf.exported(path) for path in stock_libraries))
     own, others = declared(staged)
     early: dict[str, Verdict] = {}

@@ -15,6 +15,7 @@ from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.assemble import Made
 from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.kernelbuild.verdicts import verdicts_in
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.packing import wheel
 from tfbuild.planning.fleet import Fleet
@@ -41,6 +42,7 @@ class Ground:
     staged: Path
     source_sha256: str
     arm: Environment
+    verdicts: Path
 
 
 def build(
@@ -136,7 +138,14 @@ def ground_for(
         _need_sources(plan, staged)
     with talk.step("stock environment"):
         arm = environment.create(stock, python=plan.python, lock=lock, places=places)
-    return Ground(stock=stock, headers=headers, staged=staged, source_sha256=sha256, arm=arm)
+    return Ground(
+        stock=stock,
+        headers=headers,
+        staged=staged,
+        source_sha256=sha256,
+        arm=arm,
+        verdicts=places.verdicts,
+    )
 
 
 def lock_of(plan: Plan) -> str:
@@ -170,17 +179,26 @@ def _need_sources(plan: Plan, staged: Path) -> None:
 def admit(
     workspace: Workspace, libraries: Mapping[str, Path], ground: Ground
 ) -> tuple[Verdict, ...]:
-    """A verdict on each unit's library."""
+    """A verdict on each unit's library; what was found before is not looked for again."""
     recipe = workspace.plan.kernel_recipe
     assert recipe is not None  # noqa: S101
-    return admission.admit(
-        libraries,
+    verdicts = verdicts_in(ground.verdicts, ground.arm, ground.staged, recipe.copts, read_cpu())
+    recalled = {unit: verdicts.recall(unit, path) for unit, path in libraries.items()}
+    known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}
+    if known:
+        talk.note(f"{len(known)} of {talk.count(len(libraries), 'unit')} were looked at before")
+    fresh = admission.admit(
+        {unit: path for unit, path in libraries.items() if unit not in known},
         staged=ground.staged,
         stock_libraries=[ground.headers / library for library in recipe.libraries],
         copts=recipe.copts,
         environment=ground.arm,
         folder=workspace.folder.parent,
     )
+    for verdict in fresh:
+        verdicts.keep(libraries[verdict.unit], verdict)
+    late = {verdict.unit: verdict for verdict in fresh}
+    return tuple((known | late)[unit] for unit in libraries)
 
 
 def _admitted(

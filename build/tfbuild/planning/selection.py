@@ -6,10 +6,14 @@ file; here it decides what is registered.
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
+from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
 from tfbuild.records import load, read
 
@@ -77,6 +81,28 @@ class Selection:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kept: tuple[Choice, ...]
     rows: tuple[Row, ...]
+
+
+def recorded(release: str, target: Target) -> Selection | None:
+    """What this project measured with code for CPUs of this kind: of the recorded selections whose
+    target's features this one has, the one with most. None where there is none.
+
+    The code was timed on one newer CPU that runs all of it (`cpu` of the selection), so another one
+    may rank kernels otherwise: `invoke select` measures there.
+    """
+    fitting = (
+        each
+        for each in _recorded()
+        if each.release == release and parse_target(each.target).features <= target.features
+    )
+    return max(fitting, key=lambda each: len(parse_target(each.target).features), default=None)
+
+
+@functools.cache
+def _recorded() -> tuple[Selection, ...]:
+    folder = resources.files("tfbuild.planning").joinpath("selections")
+    texts = (each.read_text("utf-8") for each in folder.iterdir() if each.name.endswith(".json"))
+    return tuple(read(Selection, json.loads(text)) for text in sorted(texts))
 
 
 def read_selection(path: Path) -> Selection:

@@ -4,7 +4,8 @@ REQUEST is a JSON file {"libraries": {unit: path, …}}; ANSWER is written as JS
 stock wheel's facts and one for each unit as soon as it is known.
 
 TensorFlow is imported once; every library is loaded in a forked child of its own, so that it meets
-a fresh registry, and a crash is that unit's answer alone.
+a fresh registry, and a crash is that unit's answer alone. A forked worker per CPU takes unit after
+unit.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tfbuild.probe import agreement, large, registry, trials
 from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
+_DIGITS = 2  # bytes of a unit's number; all numbers fit a pipe's buffer
 _UNFED = "no inputs were found of which the stock kernel makes something to compare"
 
 _Pair = tuple[registry.Kernel, list[trials.Known]]
@@ -37,12 +39,38 @@ def main(request: Path, answer: Path) -> None:
     import tensorflow as tf  # noqa: PLC0415
 
     before = registry.registered()
-    with answer.open("w", encoding="utf-8") as sink, tempfile.TemporaryDirectory() as scratch:
-        _write(sink, {"stock": _facts(tf)})
-        for unit, path in wanted["libraries"].items():
-            folder = Path(scratch) / unit.replace("/", "__")
+    answer.write_text("", encoding="utf-8")
+    sink = os.open(answer, os.O_WRONLY | os.O_APPEND)
+    _write(sink, {"stock": _facts(tf)})
+    units = {unit: Path(path) for unit, path in wanted["libraries"].items()}
+    # The largest first: what is left at the end is short.
+    order = sorted(units, key=lambda unit: -units[unit].stat().st_size)
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def judge(number: int) -> None:
+            unit, folder = order[number], Path(scratch) / str(number)
             folder.mkdir()
-            _write(sink, {"unit": unit, **_judged(Path(path), before, folder)})
+            _write(sink, {"unit": unit, **_judged(units[unit], before, folder)})
+
+        _shared(len(order), judge)
+
+
+def _shared(count: int, judge: Callable[[int], None]) -> None:
+    """Do all numbers below `count`, each in one of the workers. One that dies takes its own number
+    along, and leaves the others to the rest."""
+    waiting, filled = os.pipe()
+    os.write(filled, b"".join(number.to_bytes(_DIGITS, "big") for number in range(count)))
+    os.close(filled)
+    workers = []
+    for _ in range(min(count, len(os.sched_getaffinity(0)))):
+        worker = os.fork()
+        if worker == 0:
+            while number := os.read(waiting, _DIGITS):
+                judge(int.from_bytes(number, "big"))
+            os._exit(0)
+        workers.append(worker)
+    for worker in workers:
+        os.waitpid(worker, 0)
 
 
 def _judged(path: Path, before: Counter[registry.Kernel], folder: Path) -> dict[str, Any]:
@@ -85,9 +113,8 @@ def _answer(
     }
 
 
-def _write(sink: Any, row: dict[str, Any]) -> None:  # noqa: ANN401
-    sink.write(json.dumps(row) + "\n")
-    sink.flush()
+def _write(sink: int, row: dict[str, Any]) -> None:
+    os.write(sink, (json.dumps(row) + "\n").encode())  # one append: rows of workers do not mix
 
 
 def _facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -16,7 +16,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_NO_NUMBERS = {7, 11, 12, 13, 15, 16, 21}  # text, quantised types, variants (types.proto)
+_NO_NUMBERS = {7, 11, 12, 13, 15, 16, 20, 21}  # text, quantised, resources, variants (types.proto)
 _RESOURCE = 20  # DT_RESOURCE in tensorflow/core/framework/types.proto
 _ROWS, _COLUMNS = 37, 29  # primes: no vector width divides them
 

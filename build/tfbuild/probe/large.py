@@ -14,7 +14,7 @@ import numpy as np
 from tfbuild.probe import cases
 from tfbuild.probe.calls import Caller, Outcome
 from tfbuild.probe.cases import Array
-from tfbuild.probe.proposals import Case, Input
+from tfbuild.probe.proposals import STRING, Case, Input
 
 _BYTES = 20 << 20  # more than native/improved/elementwise.h takes for large
 _SMALL = 1024  # elements: whole packets of every type
@@ -47,7 +47,7 @@ def difference(op: str, known: Iterable[Case], call: Caller) -> str:
 def _of_one_shape(case: Case) -> bool:
     """Whether it is a plain call with arrays of one shape, so that no values are broadcast."""
     plain = not case.gradient and not case.sliced and bool(case.inputs)
-    arrays = all(given.role == "array" for given in case.inputs)
+    arrays = all(given.role == "array" and given.type != STRING for given in case.inputs)
     return plain and arrays and len({given.array.shape for given in case.inputs}) == 1
 
 

@@ -1,0 +1,58 @@
+"""Verdicts that were found before, so that what was admitted once is not tried again.
+
+A verdict holds for the bytes of a unit's library, as long as the judge, the TensorFlow that it was
+held against, and the CPU stay the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import RecordError
+from tfbuild.kernelbuild import admission
+from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.records import key_of, load, read, save
+from tfbuild.tools.environment import Environment
+from tfbuild.upstream.download import sha256_of
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdicts:
+    """What is kept in `folder`, of the judge whose hash is `judge`."""
+
+    folder: Path
+    judge: str
+
+    def recall(self, unit: str, library: Path) -> Verdict | None:
+        """None for a library that is new, or whose record is damaged."""
+        path = self._path(unit, library)
+        if not path.is_file():
+            return None
+        with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
+            return read(Verdict, load(path, schema=SCHEMA)["verdict"])
+        return None
+
+    def keep(self, library: Path, verdict: Verdict) -> None:
+        """Raises DiskError."""
+        if verdict.reason != admission.LOST:
+            save(self._path(verdict.unit, library), {"schema": SCHEMA, "verdict": verdict})
+
+    def _path(self, unit: str, library: Path) -> Path:
+        return self.folder / f"{key_of((self.judge, unit, sha256_of(library)))}.json"
+
+
+def verdicts_in(
+    folder: Path, environment: Environment, staged: Path, copts: tuple[str, ...], cpu: Cpu
+) -> Verdicts:
+    """Those of today's judge against this TensorFlow, on this CPU. `staged` is named by the hash of
+    the sources, whose headers say what belongs to kernels."""
+    judge = (
+        *(admission.judge_sha256(), environment.folder.name, staged.name, copts),
+        *(cpu.name, sorted(cpu.features)),
+    )
+    return Verdicts(folder=folder, judge=key_of(judge))
