@@ -43,6 +43,7 @@ PLAN_HELP = {
     "pgo": "profile-guided optimization, for --scope full: workloads, or a program to learn from",
     "selection": "selection.json of invoke select: its kernels with its flags, instead of "
     "--kernels; several with commas between, one per target",
+    "flags": "compiler flags of kernels beside the target's, such as -O3 -mprefer-vector-width=256",
     "bf16": "let oneDNN round to bfloat16 on CPUs with AMX: faster, and other results",
     "trust-emulated": "take run-time defaults that were measured by emulation only",
     "evidence": "comparison.json files that speak for or against run-time defaults",
@@ -152,6 +153,7 @@ def plan(
     lto: bool = False,
     pgo: str = "",
     selection: str = "",
+    flags: str = "",
     bf16: bool = False,
     trust_emulated: bool = False,
     evidence: str = "",
@@ -172,6 +174,7 @@ def plan(
         lto=lto,
         pgo=trained_by(pgo),
         selection=selection,
+        flags=flags,
         bf16=bf16,
         trust_emulated=trust_emulated,
         evidence=evidence,
@@ -195,6 +198,7 @@ def render(
     lto: bool = False,
     pgo: str = "",
     selection: str = "",
+    flags: str = "",
     bf16: bool = False,
     trust_emulated: bool = False,
     evidence: str = "",
@@ -215,6 +219,7 @@ def render(
         lto=lto,
         pgo=trained_by(pgo),
         selection=selection,
+        flags=flags,
         bf16=bf16,
         trust_emulated=trust_emulated,
         evidence=evidence,
@@ -282,6 +287,7 @@ def build(
     lto: bool = False,
     pgo: str = "",
     selection: str = "",
+    flags: str = "",
     bf16: bool = False,
     trust_emulated: bool = False,
     evidence: str = "",
@@ -329,6 +335,7 @@ def build(
         lto=lto,
         pgo=trained_by(pgo),
         selection=selection,
+        flags=flags,
         bf16=bf16,
         trust_emulated=trust_emulated,
         evidence=evidence,
@@ -520,6 +527,66 @@ def select(
         print(front.describe_selecting(wanted), end="")
         return
     _record, text = front.select(wanted, as_json=json)
+    print(text, end="")
+
+
+@command(
+    {name: PLAN_HELP[name] for name in KERNEL_PLAN if name != "scope"}
+    | {
+        "variants": "flags to try beside the target's, with semicolons between",
+        "profile": "a file that invoke profile wrote; by default that of the six workloads",
+        "vcpus": "numbers of threads with commas between",
+        "launches": "processes per arm",
+        "budget": "minutes; no variant begins that would end after them",
+        "out": "the folder for timings and selection",
+        "seed": "of the order of launches, places and samples",
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def flags(
+    _: Context,
+    arch: str = "native",
+    release: str = "2.14.1",
+    kernels: str = "hot",
+    python: str = "",
+    package: str = "tensorflow-cpu",
+    compiler: str = "",
+    variants: str = "-O3; -mprefer-vector-width=256; -mprefer-vector-width=512",
+    profile: str = "",
+    vcpus: str = "1",
+    launches: str = "4",
+    budget: str = "",
+    out: str = "",
+    seed: str = "1",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Find the compiler flags that each kernel source is fastest with."""
+    from tfbench.kernels import search
+    from tfbuild.front import Request
+
+    wanted = search.ToSearch(
+        request=Request(
+            arch=arch,
+            release=release,
+            kernels=kernels,
+            python=python,
+            package=package,
+            compiler=compiler,
+        ),
+        variants=variants,
+        profile=profile,
+        vcpus=vcpus,
+        launches=launches,
+        budget=budget,
+        seed=seed,
+        out=out,
+    )
+    if dry_run:
+        print(search.describe(wanted), end="")
+        return
+    _record, text = search.search(wanted, as_json=json)
     print(text, end="")
 
 

@@ -53,7 +53,7 @@ def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_six_workloads_are_profiled_already() -> None:
-    found = read_profile(front.HOT)
+    found = read_profile(front.PROFILED)
     assert [each.name for each in found.programs] == list(WORKLOADS)
     for program in found.programs:
         placed, traced = sum(row.seconds for row in program.places), sum(program.op_s.values())

@@ -57,7 +57,7 @@ TFBENCH = {
     ),
     "kernels": (
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
-        *("table", "front"),
+        *("variants", "table", "front", "search"),
     ),
     "costs": ("prices", "catalog", "machines", "cost", "article", "runs", "bill"),
     "reports": (

@@ -9,11 +9,21 @@ import pytest
 from tests.planned import planned
 
 from tfbuild import settings
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import Verdict, registered
 from tfbuild.planning.render import render, selected
-from tfbuild.planning.selection import Choice, Row, Selection, read_selection
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.selection import (
+    Choice,
+    Row,
+    Selection,
+    _recorded,
+    read_selection,
+    recorded,
+)
 from tfbuild.records import save
+from tfbuild.upstream.kernels import RELEASE, select
 
 TEMPLATES = settings.ROOT / "templates"
 TANH = Choice(op="Tanh", types="T=1")
@@ -105,3 +115,68 @@ def test_a_selection_leaves_out_what_was_not_admitted() -> None:
     assert registered([admitted, refused], None) == (TANH,)
     assert registered([admitted, refused], [other, TANH]) == (TANH,)
     assert registered([admitted, refused], [other]) == ()
+
+
+# ---- what this project measured itself ----
+
+
+@pytest.mark.parametrize("own", _recorded(), ids=lambda own: own.target)
+def test_a_recorded_selection_can_be_built(own: Selection) -> None:
+    units = {unit.name for unit in select(",".join(own.kernels), own.release)}
+    assert units == set(own.kernels)
+    assert own.release == RELEASE
+    assert parse_target(own.target).spec == own.target
+    sources = {source for unit in select(",".join(own.kernels)) for source in unit.sources}
+    assert set(own.flags) <= sources
+
+
+@pytest.mark.parametrize("own", _recorded(), ids=lambda own: own.target)
+def test_a_recorded_selection_keeps_what_won_and_was_confirmed(own: Selection) -> None:
+    assert own.kept
+    assert {row.choice for row in own.rows if row.kept} == set(own.kept)
+    for choice in own.kept:
+        rows = [row for row in own.rows if row.choice == choice]
+        assert all(row.confirmed for row in rows)
+        assert any(row.confirmed and row.confirmed[1] > 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("target", "measured"),
+    [
+        ("skylake_avx512", "skylake_avx512"),
+        ("icelake+avx512_bf16/sapphirerapids", "skylake_avx512"),
+        ("zen4", "skylake_avx512"),
+        ("haswell", "haswell"),
+        ("zen3", "haswell"),
+        ("x86_64_v2", None),
+        ("neoverse_v1", None),
+    ],
+)
+def test_hot_kernels_are_those_of_the_nearest_kind_of_cpu(
+    target: str, measured: str | None
+) -> None:
+    found = recorded(RELEASE, parse_target(target))
+    assert (found.target if found else None) == measured
+    assert recorded("2.8.4", parse_target(target)) is None
+
+
+def test_hot_kernels_are_registered_as_they_were_selected() -> None:
+    plan, _ = plan_for(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
+    own = recorded(RELEASE, plan.target)
+    assert own is not None
+    assert plan.selection == own.kept
+    assert plan.measured == own.rows
+    assert {unit.name for unit in plan.kernels} == set(own.kernels)
+
+
+def test_named_kernels_are_all_registered() -> None:
+    plan, _ = plan_for(
+        Request(arch="skylake_avx512", compiler="clang@16.0.6", kernels="cwise_op_tanh")
+    )
+    assert plan.selection is None
+
+
+def test_flags_of_a_request_are_those_of_every_source() -> None:
+    plan, _ = plan_for(Request(arch="haswell", compiler="clang@16.0.6", flags="-O3"))
+    sources = {source for unit in plan.kernels for source in unit.sources}
+    assert plan.source_flags == dict.fromkeys(sources, ("-O3",))

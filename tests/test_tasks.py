@@ -37,6 +37,7 @@ NAMES = {
         "survey",
         "audit",
         "profile",
+        "flags",
         "select",
         "tune",
         "compare",

@@ -50,6 +50,10 @@ _SHAPING = {
 """Names (in an OpDef) of inputs whose values say how much is computed, or along which axis."""
 
 
+_BLOCK = 1 << 20
+"""Elements, more than the caches hold."""
+
+
 @dataclass(kw_only=True, slots=True)
 class Chain:
     """Copies of one op in a session of their own."""
@@ -109,16 +113,26 @@ def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
             raise ValueError(f"input {number} cannot be made")
         if _is_needed(tf, place, each, name):
             raise ValueError(f"the values of input {number} ({name}) are known only at run time")
-        content = tf.constant(contents(tf, place, each, draw), tf.as_dtype(each.dtype))
-        if not each.variable:
-            tensors.append(content)
+        block = tf.constant(contents(tf, place, each, draw), tf.as_dtype(each.dtype))
+        if not each.variable and block.shape == each.shape:
+            tensors.append(block)
             continue
         handle = tf.raw_ops.VarHandleOp(
-            dtype=content.dtype, shape=each.shape, shared_name=f"variable_{number}"
+            dtype=block.dtype, shape=each.shape, shared_name=f"variable_{number}"
         )
-        made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=content))
-        tensors.append(handle)
+        whole = repeated(tf, block, each.shape)
+        made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=whole))
+        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=block.dtype)
+        tensors.append(handle if each.variable else read)
     return tensors, made
+
+
+def repeated(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+    """The block's elements again and again. Made in the graph: a large constant takes longer to
+    write into it than most ops take."""
+    size = math.prod(shape)
+    flat = tf.reshape(block, [-1])
+    return tf.reshape(tf.tile(flat, [-(-size // block.shape.num_elements())])[:size], shape)
 
 
 def input_names(place: Place) -> list[str]:
@@ -141,7 +155,8 @@ def _is_needed(tf: TensorFlow, place: Place, given: Input, name: str) -> bool:
 
 
 def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # noqa: ANN401
-    """What an input holds: its constants, else normal numbers, small integers, or truth values.
+    """What an input holds: its constants, else normal numbers, small integers, or truth values. Of
+    more numbers than a block has, the block that is repeated.
 
     Raises ValueError for other types.
     """
@@ -157,9 +172,10 @@ def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # n
         numbers = draw.integers(least, max(least + 1, _bound(place)), given.shape)
         return numbers.astype(dtype.as_numpy_dtype)
     if dtype.is_floating or dtype.is_complex:
-        values = draw.standard_normal(given.shape)
-        values = abs(values) + 0.1 if place.op in _POSITIVE else values
-        return values.astype(dtype.as_numpy_dtype) if given.shape else values
+        size = math.prod(given.shape)
+        shape = given.shape if size <= _BLOCK else (_BLOCK,)
+        values = np.asarray(draw.standard_normal(shape)).astype(dtype.as_numpy_dtype)
+        return abs(values) + 0.1 if place.op in _POSITIVE else values
     raise ValueError(f"nothing of type {given.dtype} can be made")
 
 

@@ -24,14 +24,12 @@ from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
-from tfbuild.upstream.kernels import Outcome, surveyed
+from tfbuild.upstream.kernels import HOT, Outcome, surveyed
 
-HOT = Path(__file__).with_name("hot.json")
+PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
 class."""
 PROFILE = "profile.json"
-HOT_KERNELS = "hot"
-"""The default of --kernels."""
 START_S, CELL_S = 15.0, 0.8
 """To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
 busy, so an upper bound."""
@@ -138,7 +136,7 @@ def kernels_for(program: str, kernels: str, release: str) -> str:
 
 def describe_kernels_for(program: str, kernels: str) -> str:
     """What `kernels_for` would do. Nothing is done."""
-    if kernels != HOT_KERNELS:
+    if kernels != HOT:
         raise UsageError("--for and --kernels exclude each other", hint="Give one of them")
     options.subject(program)
     return f"profile {program} on the stock wheel, then build the kernels of its ops\n"
@@ -228,7 +226,7 @@ def _ask(wanted: ToSelect, places: Places) -> _Asked:
     budget_s = 60 * options.positive(wanted.budget, "--budget") if wanted.budget else None
     seed, rate = options.whole(wanted.seed, "--seed", least=0), _rate(wanted.rate)
     threads = _threads(wanted.vcpus)
-    found = read_profile(Path(wanted.profile) if wanted.profile else HOT)
+    found = read_profile(Path(wanted.profile) if wanted.profile else PROFILED)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
     choices = installs.choose(lineup.read_lineup(), str(candidate), places)
     offer = read_offer(candidate.resolve(), read_cpu())

@@ -106,11 +106,9 @@ def select(
     nothing could be timed.
     """
     begin(setting, bench.out)
-    recalled, found, reasons = _searched(setting, served, offer, memory, bench)
-    timed, untimed = (
-        _timed(served, setting.threads, found),
-        _untimed(setting, served, found, reasons),
-    )
+    recalled, found, reasons = searched(setting, served, offer, memory, bench)
+    timed = timed_of(served, setting.threads, found)
+    untimed = _untimed(setting, served, found, reasons)
     if not timed:
         raise SampleError("no place could be timed", hint=untimed[0].reason)
     rows, missing = judging.rows(timed), {each.choice: each.place for each in untimed}
@@ -160,7 +158,7 @@ def _differing(setting: Setting, folder: Path) -> list[str]:
     return differences(load(folder / SETTING, schema=SCHEMA), setting)
 
 
-def _searched(
+def searched(
     setting: Setting, served: Sequence[Served], offer: Offer, memory: Memory, bench: Bench
 ) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
     """Every place's times, from the cache where it has as many launches: how many, the times, and
@@ -226,7 +224,7 @@ def _stage(
     return whole, reasons
 
 
-def _timed(
+def timed_of(
     served: Sequence[Served], threads: Sequence[int], found: Mapping[tuple[str, int], Series]
 ) -> tuple[Timed, ...]:
     return tuple(

@@ -18,6 +18,10 @@ from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError
 
 FAMILIES = ("gcc", "clang")
+_EXTRA = re.compile(
+    r"-O[1-3]|-f[a-z][a-z0-9-]*(=[a-z0-9-]+)?|-mprefer-vector-width=(128|256|512)"
+    r"|-mno-avx512f|-mtune=[a-z0-9_-]+|-DEIGEN_[A-Z0-9_]+=[0-9]+"
+)
 
 
 def march_flags(target: Target, family: str, version: str) -> tuple[str, ...]:
@@ -32,6 +36,23 @@ def march_flags(target: Target, family: str, version: str) -> tuple[str, ...]:
     if target.tune != target.name:
         words = _tuned(words, target.tune, family, version)
     return tuple(_extended(words, _extra_flags(target, family, version)))
+
+
+def extra_flags(text: str) -> tuple[str, ...]:
+    """What somebody wants beside the target's flags, words with spaces between: how to compile, not
+    for which CPU. Raises CompilerError.
+
+    What changes results is left to admission; of -D only Eigen's own switches.
+    """
+    words = tuple(dict.fromkeys(text.split()))
+    for word in words:
+        if not _EXTRA.fullmatch(word):
+            raise CompilerError(
+                f"{word} is no flag that kernels may get beside the target's",
+                hint="Known: -O1 to -O3, -f…, -mno-avx512f, -mprefer-vector-width=256, -mtune=…, "
+                "-DEIGEN_…=…; --arch says for which CPU",
+            )
+    return words
 
 
 def known(target: Target, family: str, version: str) -> tuple[str, ...]:

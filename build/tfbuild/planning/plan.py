@@ -183,6 +183,7 @@ def make_plan(
     macros: Mapping[str, str],
     kernel_choice: str,
     selection: Selection | None = None,
+    extra_flags: tuple[str, ...] = (),
     lto: bool = False,
     training: str = "",
     wishes: Wishes = NO_WISHES,
@@ -208,8 +209,9 @@ def make_plan(
         units = kernels.select(choice, release.version)
         kernel = kernel_recipe(release, compiler, units)
     else:
-        if selection:
-            raise UsageError("--selection is for --scope kernels")
+        if selection or extra_flags:
+            option = "--selection" if selection else "--flags"
+            raise UsageError(f"{option} is for --scope kernels")
         full = full_recipe(
             release,
             compiler,
@@ -236,13 +238,22 @@ def make_plan(
         sources=source_pins(release),
         stock=_stock(release, package, python, target.family),
         kernels=units,
-        source_flags=selection.flags if selection else {},
+        source_flags=_source_flags(units, selection, extra_flags),
         selection=selection.kept if selection else None,
         measured=selection.rows if selection else (),
         defaults=decide(target, release.version, wishes),
         kernel_recipe=kernel,
         full_recipe=full,
     )
+
+
+def _source_flags(
+    units: tuple[KernelUnit, ...], selection: Selection | None, extra: tuple[str, ...]
+) -> Mapping[str, tuple[str, ...]]:
+    """What was asked for all, else what the selection found for some."""
+    if extra:
+        return {source: extra for unit in units for source in unit.sources}
+    return selection.flags if selection else {}
 
 
 def _scope(text: str) -> Scope:

@@ -18,10 +18,11 @@ from tfbuild.errors import CompilerError, UsageError
 from tfbuild.planning import plan as plans
 from tfbuild.planning.defaults import Wishes, read_evidence
 from tfbuild.planning.fleet import Fleet, fleet_of
-from tfbuild.planning.plan import Plan
-from tfbuild.planning.selection import Selection, read_selection
+from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.selection import Selection, read_selection, recorded
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.kernels import HOT
 from tfbuild.upstream.releases import Release
 
 
@@ -32,7 +33,8 @@ class Request:
     `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
     or several with commas between, for one wheel. `lto` and `pgo`, the path of a program whose run
     the compiler learns from, are for the full scope. `selection` are paths of measured selections,
-    with commas between, at most one for each target.
+    with commas between, at most one for each target. `flags` are words that kernels get beside the
+    target's, instead of those of a selection.
 
     Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` takes emulated
     comparisons for measured ones, `evidence` are paths of comparison.json with commas between.
@@ -41,13 +43,14 @@ class Request:
     arch: str = "native"
     release: str = "2.14.1"
     scope: str = "kernels"
-    kernels: str = "hot"
+    kernels: str = HOT
     package: str = "tensorflow-cpu"
     python: str = ""
     compiler: str = ""
     lto: bool = False
     pgo: str = ""
     selection: str = ""
+    flags: str = ""
     bf16: bool = False
     trust_emulated: bool = False
     evidence: str = ""
@@ -79,7 +82,8 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
         compiler=compiler,
         macros=macros,
         kernel_choice=request.kernels,
-        selection=_selection(request.selection, release, target),
+        selection=_selection(request, release, target),
+        extra_flags=flags.extra_flags(request.flags),
         lto=request.lto,
         training=_training(request.pgo),
         wishes=_wishes(request),
@@ -97,11 +101,14 @@ def _wishes(request: Request) -> Wishes:
     )
 
 
-def _selection(paths: str, release: Release, target: Target) -> Selection | None:
-    """The selection that was measured for this target. Raises RecordError, UsageError."""
+def _selection(request: Request, release: Release, target: Target) -> Selection | None:
+    """The selection that was measured for this target: the user's, and of the hot kernels ours.
+    Raises RecordError, UsageError."""
+    paths = [path.strip() for path in request.selection.split(",") if path.strip()]
     if not paths:
-        return None
-    read = [read_selection(Path(path.strip())) for path in paths.split(",") if path.strip()]
+        hot = request.kernels == HOT and request.scope == Scope.KERNELS
+        return recorded(release.version, target) if hot else None
+    read = [read_selection(Path(path)) for path in paths]
     fitting = [
         each for each in read if (each.release, each.target) == (release.version, target.spec)
     ]

@@ -18,6 +18,8 @@ from tfbuild.errors import RecordError
 from tfbuild.records import load, read
 
 SCHEMA = 1
+_VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
+"""What decides how wide Eigen's packets are, and how they are computed with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -85,7 +87,7 @@ class Selection:
 
 def recorded(release: str, target: Target) -> Selection | None:
     """What this project measured with code for CPUs of this kind: of the recorded selections whose
-    target's features this one has, the one with most. None where there is none.
+    target's vector instructions this one has, the one with most. None where there is none.
 
     The code was timed on one newer CPU that runs all of it (`cpu` of the selection), so another one
     may rank kernels otherwise: `invoke select` measures there.
@@ -93,9 +95,13 @@ def recorded(release: str, target: Target) -> Selection | None:
     fitting = (
         each
         for each in _recorded()
-        if each.release == release and parse_target(each.target).features <= target.features
+        if each.release == release and _vectors(each) <= target.features
     )
-    return max(fitting, key=lambda each: len(parse_target(each.target).features), default=None)
+    return max(fitting, key=lambda each: len(_vectors(each)), default=None)
+
+
+def _vectors(selection: Selection) -> frozenset[str]:
+    return parse_target(selection.target).features & _VECTORS
 
 
 @functools.cache

@@ -24,6 +24,8 @@ from tfbuild.talk import did_you_mean
 FOLDER = "tensorflow/core/kernels"
 RELEASE = "2.14.1"
 """The release that kernels are selected for where none is named."""
+HOT = "hot"
+"""The kernels that are built where none are named: those that were measured to be faster."""
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 _OP = re.compile(r"_*[A-Z]\w*", re.ASCII)  # (no source's name has a capital)
 

@@ -1,91 +1,139 @@
-// SelectV2 where condition and choices are of one shape or single values, as in tf.where(mask, x, 0.0)
-// and in dropout: a loop over memory. The stock kernel broadcasts all three with Eigen, also those
-// that are of the output's shape already.
+// SelectV2 as loops over rows of memory, in each of which an input goes on or stands still. The stock
+// kernel broadcasts all three inputs with Eigen, also those that have the output's shape already.
 
 #ifndef TENSORWRIGHT_IMPROVED_CWISE_OP_SELECT_H_
 #define TENSORWRIGHT_IMPROVED_CWISE_OP_SELECT_H_
 
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
 #include "elementwise.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/tensor_types.h"
 
 namespace tensorwright {
 
-// What a choice gives for an element: its own value, or the only one.
-template <bool kSingle, class T>
-EIGEN_STRONG_INLINE T At(const T* from, Index element) {
-  return kSingle ? *from : from[element];
+// An element's bytes, whatever type they are of: a loop for each size serves all types.
+template <int kBytes>
+struct Bytes;
+#define TENSORWRIGHT_BYTES(kBytes, T)          \
+  template <>                                  \
+  struct Bytes<kBytes> {                       \
+    typedef T __attribute__((may_alias)) Type; \
+  };
+TENSORWRIGHT_BYTES(1, uint8_t)
+TENSORWRIGHT_BYTES(2, uint16_t)
+TENSORWRIGHT_BYTES(4, uint32_t)
+TENSORWRIGHT_BYTES(8, uint64_t)
+TENSORWRIGHT_BYTES(16, unsigned __int128)
+#undef TENSORWRIGHT_BYTES
+
+// A dimension of the output: its size, and how many elements the condition and the two choices go
+// on from one to the next, 0 where they are broadcast.
+struct Dimension {
+  Index size;
+  Index strides[3];
+};
+using Dimensions = absl::InlinedVector<Dimension, 8>;
+
+// Adds an output's dimension around those that are there (innermost first, without those of a single
+// element), for inputs with `sizes` in it and `passed` elements within it. It becomes one with the
+// last where every input goes on from row to row as it does within a row. So the innermost
+// strides are 0 or 1.
+inline void Add(Index size, const Index (&sizes)[3], Index (&passed)[3], Dimensions& dimensions) {
+  if (size == 1) return;
+  Dimension added{size, {}};
+  bool goes_on = !dimensions.empty();
+  for (int input = 0; input < 3; ++input) {
+    added.strides[input] = sizes[input] == 1 ? 0 : passed[input];
+    passed[input] *= sizes[input];
+    goes_on = goes_on && added.strides[input] ==
+                             dimensions.back().strides[input] * dimensions.back().size;
+  }
+  if (goes_on) {
+    dimensions.back().size *= size;
+  } else {
+    dimensions.push_back(added);
+  }
 }
 
-// out[i] = cond[i] ? then[i] : otherwise[i]. The output may be the memory of a choice, element by
-// element, so no iteration depends on another.
-template <bool kOneCond, bool kOneThen, bool kOneElse, class T>
-void Choose(T* out, const bool* cond, const T* then, const T* otherwise, Index first, Index last) {
+// out[i] = cond[i] ? then[i] : otherwise[i], where what is single stands still. The output may be
+// the memory of a choice, element by element, so no iteration depends on another.
+template <bool kOneCond, bool kOneThen, bool kOneElse, class Word>
+void Choose(Word* out, const bool* cond, const Word* then, const Word* otherwise, Index size) {
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
 #else
 #pragma GCC ivdep
 #endif
-  for (Index i = first; i < last; ++i) {
+  for (Index i = 0; i < size; ++i) {
     // Both are read whatever the condition says: a load that may not happen is not vectorized.
-    const T yes = At<kOneThen>(then, i), no = At<kOneElse>(otherwise, i);
-    out[i] = At<kOneCond>(cond, i) ? yes : no;
+    const Word yes = then[kOneThen ? 0 : i], no = otherwise[kOneElse ? 0 : i];
+    out[i] = cond[kOneCond ? 0 : i] ? yes : no;
   }
 }
 
-template <class T>
-using Chooser = void (*)(T*, const bool*, const T*, const T*, Index, Index);
+template <class Word>
+using Chooser = void (*)(Word*, const bool*, const Word*, const Word*, Index);
 
-template <class T>
-Chooser<T> ChooserFor(bool one_cond, bool one_then, bool one_else) {
-  constexpr Chooser<T> kChoosers[] = {
-      Choose<false, false, false, T>, Choose<false, false, true, T>, Choose<false, true, false, T>,
-      Choose<false, true, true, T>,   Choose<true, false, false, T>, Choose<true, false, true, T>,
-      Choose<true, true, false, T>,   Choose<true, true, true, T>,
+template <class Word>
+Chooser<Word> ChooserFor(const Dimension& row) {
+  constexpr Chooser<Word> kChoosers[] = {
+      Choose<true, true, true, Word>,   Choose<true, true, false, Word>,
+      Choose<true, false, true, Word>,  Choose<true, false, false, Word>,
+      Choose<false, true, true, Word>,  Choose<false, true, false, Word>,
+      Choose<false, false, true, Word>, Choose<false, false, false, Word>,
   };
-  return kChoosers[4 * one_cond + 2 * one_then + one_else];
+  return kChoosers[4 * row.strides[0] + 2 * row.strides[1] + row.strides[2]];
 }
 
-}  // namespace tensorwright
+template <class Word>
+void Select(const Eigen::ThreadPoolDevice& device, const Dimensions& dimensions, Word* out,
+            const bool* cond, const Word* then, const Word* otherwise) {
+  const Dimension& row = dimensions.front();
+  const auto choose = ChooserFor<Word>(row);
+  Index size = 1;
+  for (const Dimension& each : dimensions) size *= each.size;
+  const Eigen::TensorOpCost cost(1 + 2 * sizeof(Word), sizeof(Word), 1, true,
+                                 Eigen::internal::packet_traits<float>::size);
+  Over(device, size, cost, [&](Index first, Index last) {
+    for (Index at = first; at < last;) {
+      Index rest = at, from[3] = {0, 0, 0};
+      for (const Dimension& each : dimensions) {
+        for (int input = 0; input < 3; ++input) {
+          from[input] += rest % each.size * each.strides[input];
+        }
+        rest /= each.size;
+      }
+      const Index count = std::min(row.size - at % row.size, last - at);
+      choose(out + at, cond + from[0], then + from[1], otherwise + from[2], count);
+      at += count;
+    }
+  });
+}
 
-namespace tensorflow {
-namespace functor {
-
-template <typename Device, typename T, int NDIMS>
-struct BCastSelectFunctor;
-template <typename Device, typename T, int NDIMS>
-struct BCastSelectFunctorBase;
-
-}  // namespace functor
-}  // namespace tensorflow
-
-namespace tensorwright {
-
-// What stands for BCastSelectFunctor: the loop where it can, else Eigen's broadcasts.
+// What stands for BCastSelectFunctor.
 template <typename T, int kDims>
 struct BCastSelect {
-  using Device = Eigen::ThreadPoolDevice;
   using Times = Eigen::array<Eigen::DenseIndex, kDims>;
   using In = typename tensorflow::TTypes<T, kDims>::ConstTensor;
 
-  void operator()(const Device& device, typename tensorflow::TTypes<T, kDims>::Tensor out,
-                  typename tensorflow::TTypes<bool, kDims>::ConstTensor cond, In then,
-                  In otherwise, const Times& cond_times, const Times& then_times,
-                  const Times& else_times) const {
-    const Index size = out.size();
-    const auto simple = [size](Index each) { return each == size || each == 1; };
-    if (!simple(cond.size()) || !simple(then.size()) || !simple(otherwise.size())) {
-      tensorflow::functor::BCastSelectFunctorBase<Device, T, kDims>()(
-          device, out, cond, then, otherwise, cond_times, then_times, else_times);
-      return;
+  void operator()(const Eigen::ThreadPoolDevice& device,
+                  typename tensorflow::TTypes<T, kDims>::Tensor out,
+                  typename tensorflow::TTypes<bool, kDims>::ConstTensor cond, In then, In otherwise,
+                  const Times&, const Times&, const Times&) const {
+    using Word = typename Bytes<sizeof(T)>::Type;
+    Dimensions dimensions;
+    Index passed[3] = {1, 1, 1};
+    for (int each = kDims - 1; each >= 0; --each) {
+      const Index sizes[] = {cond.dimension(each), then.dimension(each), otherwise.dimension(each)};
+      Add(out.dimension(each), sizes, passed, dimensions);
     }
-    const auto choose =
-        ChooserFor<T>(cond.size() != size, then.size() != size, otherwise.size() != size);
-    const Eigen::TensorOpCost cost(1 + 2 * sizeof(T), sizeof(T), 1, true,
-                                   Eigen::internal::packet_traits<float>::size);
-    Over(device, size, cost, [&](Index first, Index last) {
-      choose(out.data(), cond.data(), then.data(), otherwise.data(), first, last);
-    });
+    if (dimensions.empty()) dimensions.push_back({1, {1, 1, 1}});
+    Select<Word>(device, dimensions, reinterpret_cast<Word*>(out.data()), cond.data(),
+                 reinterpret_cast<const Word*>(then.data()),
+                 reinterpret_cast<const Word*>(otherwise.data()));
   }
 };
 
@@ -94,9 +142,12 @@ struct BCastSelect {
 namespace tensorflow {
 namespace functor {
 
+template <typename Device, typename T, int NDIMS>
+struct BCastSelectFunctor;
+
 // The types that are copied by copying their bytes.
-#define TENSORWRIGHT_SELECT(T)                            \
-  template <int NDIMS>                                    \
+#define TENSORWRIGHT_SELECT(T)                                 \
+  template <int NDIMS>                                         \
   struct BCastSelectFunctor<Eigen::ThreadPoolDevice, T, NDIMS> \
       : ::tensorwright::BCastSelect<T, NDIMS> {};
 TF_CALL_POD_TYPES(TENSORWRIGHT_SELECT)

@@ -1,0 +1,73 @@
+"""With which flags each kernel unit is fastest, from timings of a wheel per variant. Pure.
+
+Every variant was timed beside the stock kernels in launches of its own, so what two variants save
+is compared with both their spreads (Welch, Biometrika 1947), and over all pairs the false discovery
+rate is held.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from tfbench.kernels.judging import Timed, discovered
+from tfbench.measuring.statistics import locations
+from tfbuild.planning.selection import Choice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """`saved` has what the kernels of each unit save of all op time, a share for each launch,
+    negative where they lose; the mean over the numbers of threads."""
+
+    flags: tuple[str, ...]
+    saved: Mapping[str, tuple[float, ...]]
+
+
+def saved(timed: Sequence[Timed], units: Mapping[Choice, str]) -> dict[str, tuple[float, ...]]:
+    """By unit, for as many launches as all of its places have. Raises SampleError."""
+    rows: dict[str, list[list[float]]] = defaultdict(list)
+    threads = len({each.threads for each in timed})
+    for each in timed:
+        found = locations(each.series.launches)
+        share = each.spot.share / threads
+        rows[units[each.choice]].append([share * (1 - math.exp(-float(ln))) for ln in found])
+    return {
+        unit: tuple(sum(launch) for launch in zip(*own, strict=False)) for unit, own in rows.items()
+    }
+
+
+def fastest(variants: Sequence[Variant], rate: float) -> dict[str, Variant]:
+    """The variant of each unit: the first, or of those that save more than it the one that saves
+    most. A unit that the first has not is left out."""
+    plain, *others = variants
+    pairs = [(unit, other) for other in others for unit in plain.saved if unit in other.saved]
+    probabilities = [_more(other.saved[unit], plain.saved[unit]) for unit, other in pairs]
+    chosen = dict.fromkeys(plain.saved, plain)
+    for number in sorted(discovered(probabilities, rate)):
+        unit, other = pairs[number]
+        if _mean(other.saved[unit]) > _mean(chosen[unit].saved[unit]):
+            chosen[unit] = other
+    return chosen
+
+
+def _more(candidate: Sequence[float], plain: Sequence[float]) -> float:
+    """The probability of so much more saved where nothing is, by Welch's t with Satterthwaite's
+    degrees of freedom."""
+    gain = _mean(candidate) - _mean(plain)
+    spreads = [statistics.variance(each) / len(each) for each in (candidate, plain)]
+    total = math.fsum(spreads)
+    if total == 0:
+        return 0.0 if gain > 0 else 1.0
+    parts = zip(spreads, (candidate, plain), strict=True)
+    freedom = 1 / sum((spread / total) ** 2 / (len(each) - 1) for spread, each in parts)
+    return float(stats.t.sf(gain / math.sqrt(total), freedom))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
