@@ -946,7 +946,7 @@ def lint(_: Context) -> None:
 
 ns = Collection(
     *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
-    *(profile, select, tune, compare, startup, selfcheck, report),
+    *(profile, flags, select, tune, compare, startup, selfcheck, report),
     *(publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

@@ -73,7 +73,7 @@ def tree(invoke: Tasks, sound: Path) -> Path:
         ("install-snippet --at no-such", 2, "no-such holds no published tree"),
         ("install-snippet --at s3://bucket", 2, "--at takes an address that begins with https://"),
         ("install-snippet --at . --target skylak", 11, "no target called skylak. Did you mean"),
-        ("startup --rounds 1", 2, "--rounds 1 gives no interval"),
+        ("startup --rounds 1", 2, "--rounds 1 is not a whole number from 2"),
         ("startup --candidate no-such.whl", 21, "there is no wheel no-such.whl"),
     ],
 )

@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
-#include "elementwise.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/tensor_types.h"
+#include "tensorwright/improved/sharing.h"
 
 namespace tensorwright {
 
@@ -36,6 +36,7 @@ struct Dimension {
   Index strides[3];
 };
 using Dimensions = absl::InlinedVector<Dimension, 8>;
+constexpr Index kBlock = 16 * kAligned;  // elements
 
 // Adds an output's dimension around those that are there (innermost first, without those of a single
 // element), for inputs with `sizes` in it and `passed` elements within it. It becomes one with the
@@ -95,9 +96,7 @@ void Select(const Eigen::ThreadPoolDevice& device, const Dimensions& dimensions,
   const auto choose = ChooserFor<Word>(row);
   Index size = 1;
   for (const Dimension& each : dimensions) size *= each.size;
-  const Eigen::TensorOpCost cost(1 + 2 * sizeof(Word), sizeof(Word), 1, true,
-                                 Eigen::internal::packet_traits<float>::size);
-  Over(device, size, cost, [&](Index first, Index last) {
+  Over(device, size, kBlock, [&](Index first, Index last) {
     for (Index at = first; at < last;) {
       Index rest = at, from[3] = {0, 0, 0};
       for (const Dimension& each : dimensions) {

@@ -3,8 +3,8 @@
 // this header, bit for bit. What is decided anew is who computes and how it is stored.
 //
 // - Threads. Eigen's parallelFor waits for every thread that it has given a share, and wakes one to
-//   hand out the shares. Here the caller works from the start, others take blocks as they come,
-//   and nobody waits for one that has not begun.
+//   hand out the shares. Here the caller works from the start, calls others where that is worth
+//   it, and waits for none that has not begun (sharing.h).
 // - Large outputs in memory that is there already are stored past the caches, which saves reading
 //   each line before it is overwritten.
 // - Large outputs in memory that the kernel has yet to give get huge pages where the system allows
@@ -21,16 +21,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <memory>
 
-#include "tensorflow/tsl/platform/threadpool_interface.h"
+#include "tensorwright/improved/sharing.h"
 #include "unsupported/Eigen/CXX11/Tensor"
 
 namespace tensorwright {
-
-using Eigen::Index;
 
 // Whether an expression reads the memory that begins at `start`; of unknown expressions, yes.
 struct Reads {
@@ -146,55 +142,6 @@ EIGEN_STRONG_INLINE void Evaluate(Scalar* out, Evaluator in, Index first, Index 
 #endif
 }
 
-// Whether the pool is lent to one run: a RunHandler's, or one of ThreadPoolOptions. Nothing may be
-// left in it when the run ends (ReleaseHandler in tensorflow/core/framework/run_handler.cc aborts).
-inline bool IsLent(const Eigen::ThreadPoolDevice& device) {
-  return dynamic_cast<::tsl::thread::ThreadPoolInterface*>(device.getPool()) != nullptr;
-}
-
-// Runs range(first, last) over blocks of [0, size), on the calling thread and up to `threads` - 1
-// of the device's. One that comes late finds no block left and touches nothing but `Blocks`.
-template <class Range>
-void Share(const Eigen::ThreadPoolDevice& device, int threads, Index size, Index block,
-           const Range& range) {
-  struct Blocks {
-    explicit Blocks(unsigned int count) : left(count) {}
-    std::atomic<Index> next{0};
-    Eigen::Barrier left;
-  };
-  const Index count = Eigen::divup(size, block);
-  const auto blocks = std::make_shared<Blocks>(static_cast<unsigned int>(count));
-  const auto take = [blocks, count, size, block, &range] {
-    for (Index mine; (mine = blocks->next.fetch_add(1)) < count;) {
-      range(mine * block, std::min(size, (mine + 1) * block));
-      blocks->left.Notify();
-    }
-  };
-  const Index helpers = std::min<Index>(threads, count) - 1;
-  for (Index each = 0; each < helpers; ++each) device.getPool()->Schedule(take);
-  take();
-  blocks->left.Wait();
-}
-
-// Runs range(first, last) over [0, size) with as many threads as `cost`, that of an element, is worth.
-template <class Range>
-void Over(const Eigen::ThreadPoolDevice& device, Index size, const Eigen::TensorOpCost& cost,
-          const Range& range) {
-  using Cost = Eigen::TensorCostModel<Eigen::ThreadPoolDevice>;
-  constexpr Index kAligned = 1024;  // elements: whole packets, and whole cache lines of any type
-  const auto aligned = [](Index each) { return Eigen::divup(each, kAligned) * kAligned; };
-  const int threads = Cost::numThreads(size, cost, device.numThreads());
-  if (threads == 1) {
-    range(0, size);
-  } else if (IsLent(device)) {
-    device.parallelFor(size, cost, aligned, range);
-  } else {
-    const Index worth = static_cast<Index>(1 / Cost::taskSize(1, cost));
-    Share(device, threads, size, aligned(std::max(worth, Eigen::divup<Index>(size, 4 * threads))),
-          range);
-  }
-}
-
 // out[i] = expression[i] for all i.
 template <class Scalar, class Expression>
 void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
@@ -220,7 +167,8 @@ void Assign(const Eigen::ThreadPoolDevice& device, Scalar* out, Index size,
     };
     const auto cost =
         in.costPerCoeff(true) + Eigen::TensorOpCost(0, sizeof(Scalar), 0, true, kPacket);
-    Over(device, size, cost, range);
+    using Cost = Eigen::TensorCostModel<Eigen::ThreadPoolDevice>;
+    Over(device, size, static_cast<Index>(1 / Cost::taskSize(1, cost)), range);
   }
   in.cleanup();
 }

@@ -14,6 +14,7 @@
 #include "tensorflow/core/kernels/random_op_cpu.h"
 #include "tensorwright/improved/box_muller.h"
 #include "tensorwright/improved/philox.h"
+#include "tensorwright/improved/sharing.h"
 
 namespace tensorwright {
 
@@ -235,21 +236,49 @@ struct TruncatedTask {
   }
 };
 
+// What stands for FillPhiloxRandom on the CPU.
+template <class Distribution>
+struct Fill {
+  using T = typename Distribution::ResultElementType;
+  void operator()(tensorflow::OpKernelContext*, const Eigen::ThreadPoolDevice& device,
+                  const std::uint64_t* key, const std::uint64_t* counter, PhiloxRandom start,
+                  T* data, std::int64_t size, Distribution distribution) const {
+    if (key != nullptr && counter != nullptr) {
+      start = tensorflow::GetPhiloxRandomFromCounterKeyMem(counter, key);
+    }
+    constexpr int kGroup = Distribution::kResultElementCount;
+    constexpr bool kVariable = Distribution::kVariableSamplesPerOutput;
+    const Eigen::Index groups = (size + kGroup - 1) / kGroup;
+    Over(device, groups, 4 * kAligned, [&](Eigen::Index first, Eigen::Index last) {
+      tensorflow::functor::FillPhiloxRandomTask<Distribution, kVariable>::Run(
+          start, data, size, first, last, distribution);
+    });
+  }
+};
+
 }  // namespace tensorwright
 
 namespace tensorflow::functor {
 
-#define TENSORWRIGHT_FIXED(Distribution, T)                                   \
-  template <>                                                                 \
-  struct FillPhiloxRandomTask<random::Distribution<PhiloxRandom, T>, false>   \
-      : ::tensorwright::FixedTask<random::Distribution<PhiloxRandom, T>> {};
+#define TENSORWRIGHT_FIXED(Distribution, T)                                 \
+  template <>                                                               \
+  struct FillPhiloxRandomTask<random::Distribution<PhiloxRandom, T>, false> \
+      : ::tensorwright::FixedTask<random::Distribution<PhiloxRandom, T>> {}; \
+  template <>                                                               \
+  struct FillPhiloxRandom<CPUDevice, random::Distribution<PhiloxRandom, T>> \
+      : ::tensorwright::Fill<random::Distribution<PhiloxRandom, T>> {};
 #define TENSORWRIGHT_REAL(T)                                                                       \
   TENSORWRIGHT_FIXED(UniformDistribution, T)                                                       \
   TENSORWRIGHT_FIXED(NormalDistribution, T)                                                        \
   template <>                                                                                      \
   struct FillPhiloxRandomTask<                                                                     \
       random::TruncatedNormalDistribution<SingleSampleAdapter<PhiloxRandom>, T>, true>             \
-      : ::tensorwright::TruncatedTask<T> {};
+      : ::tensorwright::TruncatedTask<T> {};                                                       \
+  template <>                                                                                      \
+  struct FillPhiloxRandom<                                                                         \
+      CPUDevice, random::TruncatedNormalDistribution<SingleSampleAdapter<PhiloxRandom>, T>>        \
+      : ::tensorwright::Fill<                                                                      \
+            random::TruncatedNormalDistribution<SingleSampleAdapter<PhiloxRandom>, T>> {};
 
 TENSORWRIGHT_REAL(Eigen::half)
 TENSORWRIGHT_REAL(bfloat16)
