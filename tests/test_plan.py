@@ -98,7 +98,8 @@ def test_releases_have_keys_of_their_own() -> None:
 def test_the_same_choice_has_the_same_key() -> None:
     assert planned().key == KERNELS.key
     assert planned(release="2.14").key == KERNELS.key
-    assert planned(kernels=",".join(unit.name for unit in reversed(KERNELS.kernels))) == KERNELS
+    named = planned(kernels="mini")
+    assert planned(kernels=",".join(unit.name for unit in reversed(named.kernels))) == named
 
 
 def test_the_key_is_the_hash_of_the_json_that_a_reader_gets() -> None:
@@ -119,10 +120,10 @@ def test_where_the_compiler_stands_is_no_part_of_the_plan() -> None:
             target=parse_target("skylake"),
             compiler=compiler,
             macros={},
-            kernel_choice="hot",
+            kernel_choice="mini",
         )
 
-    assert plan("/one/clang") == plan("/two/clang-16") == KERNELS
+    assert plan("/one/clang") == plan("/two/clang-16") == planned(kernels="mini")
 
 
 @pytest.mark.parametrize("plan", [KERNELS, FULL], ids=["kernels", "full"])
@@ -321,15 +322,15 @@ def test_more_kernels_take_more_time() -> None:
 
 
 def test_a_control_differs_from_a_tuned_plan_in_target_and_defaults_only() -> None:
-    control = planned("stock")
+    control, tuned = planned("stock", kernels="mini"), planned(kernels="mini")
     retargeted = dataclasses.replace(
         control,
-        target=KERNELS.target,
-        flags=KERNELS.flags,
-        required=KERNELS.required,
-        defaults=KERNELS.defaults,
+        target=tuned.target,
+        flags=tuned.flags,
+        required=tuned.required,
+        defaults=tuned.defaults,
     )
-    assert retargeted == KERNELS
+    assert retargeted == tuned
     assert control.version == "2.14.1+stock.flags"
 
 
