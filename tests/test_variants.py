@@ -1,108 +1,257 @@
-"""Flags are taken for a unit only where they save more than none beyond the spread of launches."""
+"""x86-64 levels as wheel variants, with variantlib to say whether they are any."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
+import zipfile
+from pathlib import Path
+
 import pytest
+from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernel_places import TANH, spot, timed
+from tests.published import stand_in, tuned_for, whole_for
 
-from tfbench.kernels.search import ToSearch, describe
-from tfbench.kernels.variants import Variant, fastest, saved
-from tfbuild.cpus.flags import extra_flags
-from tfbuild.errors import TensorwrightError
-from tfbuild.planning.request import Request
+from tfbuild.binaries.instructions import UNDECODED
+from tfbuild.cpus.features import table
+from tfbuild.errors import PublishError
+from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.wheel import verify_record
+from tfbuild.run import run
+from tfwheels.variants import (
+    FILE,
+    LEVELS,
+    SCHEMA,
+    index_json,
+    index_name,
+    label_of,
+    level_of,
+    make_variant,
+    variant_name,
+)
 
-PLAIN = Variant(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
-FASTER = Variant(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
-
-
-def test_a_kernel_twice_as_fast_saves_half_of_its_share() -> None:
-    two = 0.6931471805599453
-    rows = [timed(spot("Tanh", 10, share=0.2), two, two), timed(spot("Tanh", 20, share=0.1), 0, 0)]
-    assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
-
-
-def test_numbers_of_threads_weigh_the_same() -> None:
-    two = 0.6931471805599453
-    rows = [timed(spot("Tanh", 10, share=0.2), two, two, threads=n) for n in (1, 2)]
-    assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
-
-
-def test_a_loss_is_negative() -> None:
-    (row,) = saved([timed(spot("Tanh", 10), -0.1, -0.2)], {TANH: "tanh"}).values()
-    assert all(each < 0 for each in row)
+TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
+V3, V4 = (f"tensorflow_cpu-2.14.1-{TAGS}-x86_64_{level}.whl" for level in ("v3", "v4"))
+FEATURES = sorted(table("x86_64"))
 
 
-def test_the_variant_that_saves_most_is_taken() -> None:
-    most = Variant(flags=("-mtune=skylake",), saved={"tanh": (0.030, 0.031, 0.030, 0.031)})
-    assert fastest([PLAIN, FASTER, most], 0.05) == {"tanh": most}
-    assert fastest([PLAIN, most, FASTER], 0.05) == {"tanh": most}
+def tuned(folder: Path, *targets: str, version: str = "2.14.1+x86.64.v3") -> Path:
+    return stand_in(folder, version, targets=targets)
 
 
-def test_what_might_be_chance_changes_nothing() -> None:
-    noisy = Variant(flags=("-O3",), saved={"tanh": (0.00, 0.03, -0.01, 0.04)})
-    assert fastest([PLAIN, noisy], 0.05) == {"tanh": PLAIN}
+@pytest.fixture
+def v3(tmp_path: Path) -> Path:
+    return tuned(tmp_path / "pool", "x86_64_v3")
 
 
-def test_among_many_pairs_more_is_asked_of_each() -> None:
-    """One of twenty that is faster at 4 % is what chance gives."""
-    plain = Variant(flags=(), saved={f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(20)})
-    same = {f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(1, 20)}
-    lucky = Variant(flags=("-O3",), saved=same | {"u0": (0.012, 0.012, 0.013, 0.011)})
-    alone = Variant(flags=(), saved={"u0": plain.saved["u0"]})
-    assert fastest([alone, lucky], 0.05)["u0"] is lucky
-    assert fastest([plain, lucky], 0.05)["u0"] is plain
+@pytest.fixture
+def v4(tmp_path: Path) -> Path:
+    return tuned(tmp_path / "pool", "x86_64_v4", version="2.14.1+x86.64.v4")
 
 
-def test_a_unit_that_a_variant_lacks_keeps_the_others() -> None:
-    assert fastest([PLAIN, Variant(flags=("-O3",), saved={})], 0.05) == {"tanh": PLAIN}
+# ---- levels ----
 
 
-@given(st.lists(st.floats(-0.01, 0.01), min_size=3, max_size=8))
-def test_a_variant_is_never_faster_than_itself(launches: list[float]) -> None:
-    one = Variant(flags=(), saved={"tanh": tuple(launches)})
-    other = Variant(flags=("-O3",), saved={"tanh": tuple(launches)})
-    assert fastest([one, other], 0.05) == {"tanh": one}
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+def test_the_features_of_a_level_are_that_level(level: str) -> None:
+    assert level_of(TARGETS[f"x86_64_{level}"].features) == level
 
 
-def test_a_search_says_what_it_would_build() -> None:
-    said = describe(ToSearch(request=Request(arch="haswell", kernels="mini"), variants="-O3;-O3;"))
-    first, second = said.splitlines()
-    assert "the target's flags alone" in first
-    assert "-O3" in second
-    assert "in 4 launches" in second
+def test_each_level_holds_the_one_below() -> None:
+    assert LEVELS["v1"] < LEVELS["v2"] < LEVELS["v3"] < LEVELS["v4"]
+
+
+@pytest.mark.parametrize("target", ["haswell", "skylake", "skylake_avx512", "zen4"])
+def test_a_real_cpu_is_no_level(target: str) -> None:
+    assert level_of(TARGETS[target].features) is None
+
+
+@given(st.sets(st.sampled_from(FEATURES)))
+def test_a_level_has_every_feature_and_the_one_below_has_not(features: set[str]) -> None:
+    level = level_of(features)
+    fitting = [name for name, has in LEVELS.items() if features <= has]
+    assert level == (fitting[0] if fitting else None)
+    for name in FEATURES:
+        if level is not None and name not in LEVELS[level]:
+            assert level_of({*features, name}) != level
+
+
+def test_a_wheel_is_never_below_the_stock_code_in_it() -> None:
+    assert label_of(tuned_for(("x86_64_v2",)), "a.whl") == "x86_64_v3"  # it needs AVX
+    assert label_of(tuned_for(("x86_64_v4",)), "a.whl") == "x86_64_v4"
+
+
+def test_a_wheel_for_several_levels_is_the_highest() -> None:
+    assert label_of(tuned_for(("x86_64_v4", "x86_64_v3")), "a.whl") == "x86_64_v4"
+
+
+def test_what_is_beyond_every_level_is_named() -> None:
+    with pytest.raises(PublishError, match="no x86-64 level is known to have aes, pclmulqdq"):
+        label_of(tuned_for(("haswell",)), "a.whl")
+
+
+def counted(spec: str, **census: int) -> Tuned:
+    """A wheel whose library is for `spec`, with these instructions."""
+    whole = tuned_for((spec,))
+    library = dataclasses.replace(whole.libraries[0], census=census)
+    return dataclasses.replace(whole, libraries=(library,))
+
+
+def test_a_library_that_was_not_counted_proves_nothing() -> None:
+    with pytest.raises(PublishError, match=r"nobody counted the instructions of x86\.64\.v3"):
+        label_of(counted("x86_64_v3"), "a.whl")
+
+
+def test_an_instruction_that_is_not_asked_for_counts_too() -> None:
+    assert label_of(counted("x86_64_v3", x86_64=9, avx2=1), "a.whl") == "x86_64_v3"
+    assert label_of(counted("x86_64_v3", x86_64=9, avx512vl=1), "a.whl") == "x86_64_v4"
+
+
+def test_a_feature_that_is_asked_for_and_not_used_counts_too() -> None:
+    assert label_of(counted("x86_64_v4", x86_64=9), "a.whl") == "x86_64_v4"
+
+
+@pytest.mark.parametrize("name", ["aes", "3dnowprefetch", "cet_ss", "aarch64", UNDECODED])
+def test_one_instruction_that_no_level_is_known_to_have_forbids(name: str) -> None:
+    with pytest.raises(PublishError, match=f"no x86-64 level is known to have {name}\\."):
+        label_of(counted("x86_64_v3", **{"x86_64": 9, name: 1}), "a.whl")
+
+
+@given(st.sets(st.sampled_from(FEATURES)), st.sampled_from(["x86_64_v3", "x86_64_v4"]))
+def test_a_label_is_of_a_level_that_has_every_instruction(features: set[str], spec: str) -> None:
+    wheel = counted(spec, **dict.fromkeys(("x86_64", *features), 1))
+    if features <= LEVELS["v4"]:
+        level = LEVELS[label_of(wheel, "a.whl").removeprefix("x86_64_")]
+        assert features | {*wheel.libraries[0].required_features} <= level
+    else:
+        with pytest.raises(PublishError, match="can be no variant"):
+            label_of(wheel, "a.whl")
+
+
+# ---- names ----
+
+
+def test_a_variant_is_of_the_public_version() -> None:
+    file = f"tensorflow_cpu-2.14.1+x86.64.v3-{TAGS}.whl"
+    assert variant_name(file, "x86_64_v3") == V3
+    assert variant_name("a-1.0-2b-py3-none-any.whl", "x86_64_v4") == (
+        "a-1.0-2b-py3-none-any-x86_64_v4.whl"
+    )
+
+
+@pytest.mark.parametrize("file", ["", "a.whl", "a-1.0.whl", "a-x-py3-none-any.whl"])
+def test_a_variant_needs_the_name_of_a_wheel(file: str) -> None:
+    with pytest.raises(PublishError, match="is not the name of a wheel"):
+        variant_name(file, "x86_64_v3")
+
+
+# ---- the wheel ----
+
+
+def test_a_variant_says_what_its_label_means(v3: Path, tmp_path: Path) -> None:
+    made = make_variant(v3, tmp_path / "out")
+    assert made.name == V3 == variant_name(v3.name, "x86_64_v3")
+    with zipfile.ZipFile(made) as archive:
+        said = json.loads(archive.read(f"tensorflow_cpu-2.14.1.dist-info/{FILE}"))
+        metadata = archive.read("tensorflow_cpu-2.14.1.dist-info/METADATA")
+    assert said["$schema"] == SCHEMA
+    assert said["variants"] == {"x86_64_v3": {"x86_64": {"level": ["v3"]}}}
+    assert b"\nVersion: 2.14.1\n" in metadata
+
+
+def test_a_variant_holds_what_the_wheel_holds(v3: Path, tmp_path: Path) -> None:
+    made = make_variant(v3, tmp_path / "out")
+    before = {line.name.split("/")[-1]: line.digest for line in verify_record(v3)}
+    after = {line.name.split("/")[-1]: line.digest for line in verify_record(made)}
+    assert after.keys() - before.keys() == {FILE}
+    assert [name for name in before if before[name] != after[name]] == ["METADATA"]
+
+
+def test_the_same_wheel_gives_the_same_variant(v3: Path, tmp_path: Path) -> None:
+    first, again = (make_variant(v3, tmp_path / place).read_bytes() for place in ("a", "b"))
+    assert first == again
+
+
+def test_a_wheel_that_is_not_tuned_is_no_variant(tmp_path: Path) -> None:
+    plain = stand_in(tmp_path, "2.14.1")
+    with pytest.raises(PublishError, match="is not a tuned wheel"):
+        make_variant(plain, tmp_path / "out")
+
+
+# ---- the file of the index ----
+
+
+def test_the_index_says_what_every_label_means() -> None:
+    said = json.loads(index_json([V4, V3]))
+    assert said["variants"] == {
+        "x86_64_v3": {"x86_64": {"level": ["v3"]}},
+        "x86_64_v4": {"x86_64": {"level": ["v4"]}},
+    }
+    assert index_name(V3) == "tensorflow_cpu-2.14.1-variants.json"
+
+
+def test_the_order_of_variants_does_not_matter() -> None:
+    assert index_json([V3, V4]) == index_json([V4, V3])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("variants", "what"),
     [
-        (ToSearch(request=Request(), variants=" ; "), "--variants names none"),
-        (ToSearch(request=Request(), variants="-march=znver4"), "-march=znver4 is no flag"),
-        (ToSearch(request=Request(), variants="-O3", launches="2"), "--launches 2"),
-        (ToSearch(request=Request(), variants="-O3", vcpus="x"), "--vcpus x"),
-        (ToSearch(request=Request(), variants="-O3", budget="-1"), "--budget -1"),
-        (ToSearch(request=Request(flags="-O3")), "are what is looked for"),
-        (ToSearch(request=Request(arch="no_such"), variants="-O3"), "no_such"),
-        (ToSearch(request=Request(), profile="/nowhere.json"), "cannot read /nowhere.json"),
+        ([], "variants of 0 releases"),
+        ([V3, V3], "there twice"),
+        ([V3, V4.replace("2.14.1", "2.15.0")], "variants of 2 releases"),
+        ([V3.replace("-x86_64_v3", "")], "is not the name of a variant"),
+        ([V3.replace("v3", "v5")], "is not the name of a variant"),
+        ([V3.replace("-x86_64_v3", "-v3")], "is not the name of a variant"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused(wanted: ToSearch, told: str) -> None:
-    with pytest.raises(TensorwrightError, match=told):
-        describe(wanted)
+def test_variants_that_do_not_belong_together_are_refused(variants: list[str], what: str) -> None:
+    with pytest.raises(PublishError, match=what):
+        index_json(variants)
 
 
-@pytest.mark.parametrize(
-    "text", ["-O3 -fno-math-errno", "-mprefer-vector-width=512", "-DEIGEN_FAST_MATH=0", ""]
-)
-def test_flags_that_say_how_to_compile_are_taken(text: str) -> None:
-    assert extra_flags(text) == tuple(text.split())
+# ---- the real tools ----
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["-march=native", "-mavx512f", "-o/tmp/x", "-I/tmp", "-DNDEBUG=0", "-O3;rm", "@file", "-O0"],
-)
-def test_other_flags_are_refused(text: str) -> None:
-    with pytest.raises(TensorwrightError, match="is no flag that kernels may get"):
-        extra_flags(text)
+@pytest.fixture(scope="module")
+def variantlib(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """variantlib's command, in an environment that holds nothing else."""
+    folder = tmp_path_factory.mktemp("variantlib")
+    run([sys.executable, "-m", "venv", "--without-pip", folder])
+    lock = Path(__file__).parent / "data" / "variantlib.txt"
+    pip = (sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", "--no-deps")
+    run([*pip, "--require-hashes", "--only-binary=:all:", "--requirement", lock], timeout_s=300)
+    return folder / "bin" / "variantlib"
+
+
+@pytest.mark.toolchain
+def test_variantlib_reads_our_wheels_and_makes_the_same_index(
+    v3: Path, v4: Path, tmp_path: Path, variantlib: Path
+) -> None:
+    made = [make_variant(wheel, tmp_path / "out") for wheel in (v3, v4)]
+    read = run([variantlib, "analyze-wheel", "-i", made[0]], cwd=tmp_path).output
+    assert "Label: `x86_64_v3`" in read
+    assert "x86_64 :: level :: v3" in read
+    log = run([variantlib, "generate-index-json", "-d", tmp_path / "out"], cwd=tmp_path).output
+    assert "ERROR" not in log
+    theirs = json.loads((tmp_path / "out" / index_name(made[0].name)).read_text(encoding="utf-8"))
+    ours = json.loads(index_json([path.name for path in made]))
+    # variantlib writes the draft's address in its own form, and reads any.
+    assert (theirs.pop("$schema"), ours.pop("$schema")) == (
+        "https://variants-schema.wheelnext.dev/v0.2.0.json",
+        SCHEMA,
+    )
+    assert theirs == ours
+
+
+def test_a_full_build_is_of_the_level_that_it_asks_for() -> None:
+    """Its instructions beyond that stand in code that is chosen at run time."""
+    tuned = whole_for("x86_64_v3")
+    assert tuned.tree is not None
+    (file,) = tuned.tree.libraries
+    census = {**tuned.tree.libraries[file].census, "avx512f": 1, "amx_int8": 1}
+    library = dataclasses.replace(tuned.tree.libraries[file], census=census)
+    tree = dataclasses.replace(tuned.tree, libraries={file: library})
+    assert label_of(dataclasses.replace(tuned, tree=tree), "a.whl") == "x86_64_v3"

@@ -1,0 +1,108 @@
+"""Flags are taken for a unit only where they save more than none beyond the spread of launches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernel_places import TANH, spot, timed
+
+from tfbench.kernels.search import ToSearch, describe
+from tfbench.kernels.variants import Variant, fastest, saved
+from tfbuild.cpus.flags import extra_flags
+from tfbuild.errors import TensorwrightError
+from tfbuild.planning.request import Request
+
+PLAIN = Variant(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
+FASTER = Variant(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
+
+
+def test_a_kernel_twice_as_fast_saves_half_of_its_share() -> None:
+    two = 0.6931471805599453
+    rows = [timed(spot("Tanh", 10, share=0.2), two, two), timed(spot("Tanh", 20, share=0.1), 0, 0)]
+    assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
+
+
+def test_numbers_of_threads_weigh_the_same() -> None:
+    two = 0.6931471805599453
+    rows = [timed(spot("Tanh", 10, share=0.2), two, two, threads=n) for n in (1, 2)]
+    assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
+
+
+def test_a_loss_is_negative() -> None:
+    (row,) = saved([timed(spot("Tanh", 10), -0.1, -0.2)], {TANH: "tanh"}).values()
+    assert all(each < 0 for each in row)
+
+
+def test_the_variant_that_saves_most_is_taken() -> None:
+    most = Variant(flags=("-mtune=skylake",), saved={"tanh": (0.030, 0.031, 0.030, 0.031)})
+    assert fastest([PLAIN, FASTER, most], 0.05) == {"tanh": most}
+    assert fastest([PLAIN, most, FASTER], 0.05) == {"tanh": most}
+
+
+def test_what_might_be_chance_changes_nothing() -> None:
+    noisy = Variant(flags=("-O3",), saved={"tanh": (0.00, 0.03, -0.01, 0.04)})
+    assert fastest([PLAIN, noisy], 0.05) == {"tanh": PLAIN}
+
+
+def test_among_many_pairs_more_is_asked_of_each() -> None:
+    """One of twenty that is faster at 4 % is what chance gives."""
+    plain = Variant(flags=(), saved={f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(20)})
+    same = {f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(1, 20)}
+    lucky = Variant(flags=("-O3",), saved=same | {"u0": (0.012, 0.012, 0.013, 0.011)})
+    alone = Variant(flags=(), saved={"u0": plain.saved["u0"]})
+    assert fastest([alone, lucky], 0.05)["u0"] is lucky
+    assert fastest([plain, lucky], 0.05)["u0"] is plain
+
+
+def test_a_unit_that_a_variant_lacks_keeps_the_others() -> None:
+    assert fastest([PLAIN, Variant(flags=("-O3",), saved={})], 0.05) == {"tanh": PLAIN}
+
+
+@given(st.lists(st.floats(-0.01, 0.01), min_size=3, max_size=8))
+def test_a_variant_is_never_faster_than_itself(launches: list[float]) -> None:
+    one = Variant(flags=(), saved={"tanh": tuple(launches)})
+    other = Variant(flags=("-O3",), saved={"tanh": tuple(launches)})
+    assert fastest([one, other], 0.05) == {"tanh": one}
+
+
+def test_a_search_says_what_it_would_build() -> None:
+    said = describe(ToSearch(request=Request(arch="haswell", kernels="mini"), variants="-O3;-O3;"))
+    first, second = said.splitlines()
+    assert "the target's flags alone" in first
+    assert "-O3" in second
+    assert "in 4 launches" in second
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (ToSearch(request=Request(), variants=" ; "), "--variants names none"),
+        (ToSearch(request=Request(), variants="-march=znver4"), "-march=znver4 is no flag"),
+        (ToSearch(request=Request(), variants="-O3", launches="2"), "--launches 2"),
+        (ToSearch(request=Request(), variants="-O3", vcpus="x"), "--vcpus x"),
+        (ToSearch(request=Request(), variants="-O3", budget="-1"), "--budget -1"),
+        (ToSearch(request=Request(flags="-O3")), "are what is looked for"),
+        (ToSearch(request=Request(arch="no_such"), variants="-O3"), "no_such"),
+        (ToSearch(request=Request(), profile="/nowhere.json"), "cannot read /nowhere.json"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(wanted: ToSearch, told: str) -> None:
+    with pytest.raises(TensorwrightError, match=told):
+        describe(wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["-O3 -fno-math-errno", "-mprefer-vector-width=512", "-DEIGEN_FAST_MATH=0", ""]
+)
+def test_flags_that_say_how_to_compile_are_taken(text: str) -> None:
+    assert extra_flags(text) == tuple(text.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-march=native", "-mavx512f", "-o/tmp/x", "-I/tmp", "-DNDEBUG=0", "-O3;rm", "@file", "-O0"],
+)
+def test_other_flags_are_refused(text: str) -> None:
+    with pytest.raises(TensorwrightError, match="is no flag that kernels may get"):
+        extra_flags(text)
