@@ -316,14 +316,8 @@ def build(
     json: bool = False,
 ) -> None:
     """Make a tuned wheel in wheels/, from sources to the try in a real TensorFlow."""
-    from tfbench.kernels import front as programs
     from tfbuild import front
 
-    if for_ and dry_run:
-        print(programs.describe_kernels_for(for_, kernels), end="")
-        return
-    if for_:
-        kernels = programs.kernels_for(for_, kernels, release)
     request = front.Request(
         arch=arch,
         release=release,
@@ -359,6 +353,13 @@ def build(
         auto_fix=auto_fix,
         preflight=preflight,
     )
+    if for_:
+        from tfbench.kernels import front as programs
+
+        if dry_run:
+            print(programs.describe_for_program(for_, request), end="")
+            return
+        request = programs.for_program(for_, request)
     if dry_run:
         print(front.dry_run(request, wanted, as_json=json), end="")
         return
@@ -366,7 +367,7 @@ def build(
         request,
         wanted,
         stock_wheel=stock_wheel,
-        keep_going=keep_going,
+        keep_going=keep_going or bool(for_),  # nobody named the kernels
         install=install,
     )
     print(front.describe_built(built, as_json=json), end="")
@@ -533,7 +534,8 @@ def select(
 @command(
     {name: PLAN_HELP[name] for name in KERNEL_PLAN if name != "scope"}
     | {
-        "variants": "flags to try beside the target's, with semicolons between",
+        "variants": "flags to try beside the target's, with semicolons between; by default -O3, "
+        "and -mno-avx512f for a CPU with AVX-512",
         "profile": "a file that invoke profile wrote; by default that of the six workloads",
         "vcpus": "numbers of threads with commas between",
         "launches": "processes per arm",
@@ -552,7 +554,7 @@ def flags(
     python: str = "",
     package: str = "tensorflow-cpu",
     compiler: str = "",
-    variants: str = "-O3; -mprefer-vector-width=256; -mprefer-vector-width=512",
+    variants: str = "",
     profile: str = "",
     vcpus: str = "1",
     launches: str = "4",
@@ -563,10 +565,10 @@ def flags(
     json: bool = False,
 ) -> None:
     """Find the compiler flags that each kernel source is fastest with."""
-    from tfbench.kernels import search
+    from tfbench.kernels import flag_search
     from tfbuild.front import Request
 
-    wanted = search.ToSearch(
+    wanted = flag_search.ToSearch(
         request=Request(
             arch=arch,
             release=release,
@@ -584,9 +586,9 @@ def flags(
         out=out,
     )
     if dry_run:
-        print(search.describe(wanted), end="")
+        print(flag_search.describe(wanted), end="")
         return
-    _record, text = search.search(wanted, as_json=json)
+    _record, text = flag_search.search(wanted, as_json=json)
     print(text, end="")
 
 

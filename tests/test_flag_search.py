@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernel_places import TANH, spot, timed
 
-from tfbench.kernels.search import ToSearch, describe
-from tfbench.kernels.variants import Variant, fastest, saved
+from tfbench.kernels.flag_search import ToSearch, describe
+from tfbench.kernels.flagsets import FlagSet, fastest, saved
 from tfbuild.cpus.flags import extra_flags
 from tfbuild.errors import TensorwrightError
 from tfbuild.planning.request import Request
 
-PLAIN = Variant(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
-FASTER = Variant(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
+PLAIN = FlagSet(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
+FASTER = FlagSet(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
 
 
 def test_a_kernel_twice_as_fast_saves_half_of_its_share() -> None:
@@ -34,35 +34,35 @@ def test_a_loss_is_negative() -> None:
     assert all(each < 0 for each in row)
 
 
-def test_the_variant_that_saves_most_is_taken() -> None:
-    most = Variant(flags=("-mtune=skylake",), saved={"tanh": (0.030, 0.031, 0.030, 0.031)})
+def test_the_flags_that_save_most_are_taken() -> None:
+    most = FlagSet(flags=("-mtune=skylake",), saved={"tanh": (0.030, 0.031, 0.030, 0.031)})
     assert fastest([PLAIN, FASTER, most], 0.05) == {"tanh": most}
     assert fastest([PLAIN, most, FASTER], 0.05) == {"tanh": most}
 
 
 def test_what_might_be_chance_changes_nothing() -> None:
-    noisy = Variant(flags=("-O3",), saved={"tanh": (0.00, 0.03, -0.01, 0.04)})
+    noisy = FlagSet(flags=("-O3",), saved={"tanh": (0.00, 0.03, -0.01, 0.04)})
     assert fastest([PLAIN, noisy], 0.05) == {"tanh": PLAIN}
 
 
 def test_among_many_pairs_more_is_asked_of_each() -> None:
     """One of twenty that is faster at 4 % is what chance gives."""
-    plain = Variant(flags=(), saved={f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(20)})
+    plain = FlagSet(flags=(), saved={f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(20)})
     same = {f"u{n}": (0.0, 0.01, 0.0, 0.01) for n in range(1, 20)}
-    lucky = Variant(flags=("-O3",), saved=same | {"u0": (0.012, 0.012, 0.013, 0.011)})
-    alone = Variant(flags=(), saved={"u0": plain.saved["u0"]})
+    lucky = FlagSet(flags=("-O3",), saved=same | {"u0": (0.012, 0.012, 0.013, 0.011)})
+    alone = FlagSet(flags=(), saved={"u0": plain.saved["u0"]})
     assert fastest([alone, lucky], 0.05)["u0"] is lucky
     assert fastest([plain, lucky], 0.05)["u0"] is plain
 
 
-def test_a_unit_that_a_variant_lacks_keeps_the_others() -> None:
-    assert fastest([PLAIN, Variant(flags=("-O3",), saved={})], 0.05) == {"tanh": PLAIN}
+def test_a_unit_that_one_set_lacks_keeps_the_others() -> None:
+    assert fastest([PLAIN, FlagSet(flags=("-O3",), saved={})], 0.05) == {"tanh": PLAIN}
 
 
 @given(st.lists(st.floats(-0.01, 0.01), min_size=3, max_size=8))
-def test_a_variant_is_never_faster_than_itself(launches: list[float]) -> None:
-    one = Variant(flags=(), saved={"tanh": tuple(launches)})
-    other = Variant(flags=("-O3",), saved={"tanh": tuple(launches)})
+def test_no_flags_are_faster_than_themselves(launches: list[float]) -> None:
+    one = FlagSet(flags=(), saved={"tanh": tuple(launches)})
+    other = FlagSet(flags=("-O3",), saved={"tanh": tuple(launches)})
     assert fastest([one, other], 0.05) == {"tanh": one}
 
 

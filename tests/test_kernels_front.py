@@ -11,6 +11,7 @@ from tfbench.kernels import front
 from tfbench.kernels.front import ToProfile, ToSelect
 from tfbench.kernels.profiles import read_profile
 from tfbuild.errors import TensorwrightError, UsageError
+from tfbuild.planning.request import Request
 from tfbuild.upstream.kernels import RELEASE
 
 
@@ -62,6 +63,13 @@ def test_the_six_workloads_are_profiled_already() -> None:
         )  # (medians: what interrupts an op is not its own)
 
 
+def test_single_ops_of_a_million_elements_are_a_profile() -> None:
+    """What README names for --profile."""
+    found = read_profile(front.PROFILED.with_name("million.json"))
+    ops = {row.place.op for program in found.programs for row in program.places}
+    assert {"Tanh", "Sigmoid", "Exp", "Log", "Erf", "Softplus", "Pow", "RandomUniform"} <= ops
+
+
 def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
     said = front.describe_selecting(ToSelect(program="lstm_text"))
     assert said == "profile lstm_text, then time the wheel's kernels at its places\n"
@@ -72,9 +80,25 @@ def test_a_model_and_a_profile_exclude_each_other() -> None:
         front.describe_selecting(ToSelect(program="lstm_text", profile="profile.json"))
 
 
-def test_a_model_and_kernels_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--for and --kernels exclude each other"):
-        front.kernels_for("lstm_text", "mini", RELEASE)
+@pytest.mark.parametrize(
+    "named",
+    [
+        Request(kernels="mini"),
+        Request(kernels="cwise_op_tanh,cwise_op_log"),
+        Request(selection="selection.json"),
+        Request(scope="full"),
+    ],
+)
+def test_a_model_and_kernels_exclude_each_other(named: Request) -> None:
+    with pytest.raises(UsageError, match="--for chooses the kernels"):
+        front.describe_for_program("lstm_text", named)
+    with pytest.raises(UsageError, match="--for chooses the kernels"):
+        front.for_program("lstm_text", named)
+
+
+def test_a_build_for_a_model_says_that_it_profiles_it_first() -> None:
+    said = front.describe_for_program("lstm_text", Request())
+    assert said.startswith("profile lstm_text on the stock wheel, then build")
 
 
 def test_ops_that_matter_and_that_sources_register_are_compiled() -> None:

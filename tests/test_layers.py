@@ -57,7 +57,7 @@ TFBENCH = {
     ),
     "kernels": (
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
-        *("variants", "table", "front", "search"),
+        *("flagsets", "table", "front", "flag_search"),
     ),
     "costs": ("prices", "catalog", "machines", "cost", "article", "runs", "bill"),
     "reports": (

@@ -166,6 +166,7 @@ def test_hot_kernels_are_registered_as_they_were_selected() -> None:
     assert own is not None
     assert plan.selection == own.kept
     assert plan.measured == own.rows
+    assert plan.measured_on == f"{own.cpu}, code for skylake_avx512"
     assert {unit.name for unit in plan.kernels} == set(own.kernels)
 
 
@@ -180,3 +181,4 @@ def test_flags_of_a_request_are_those_of_every_source() -> None:
     plan, _ = plan_for(Request(arch="haswell", compiler="clang@16.0.6", flags="-O3"))
     sources = {source for unit in plan.kernels for source in unit.sources}
     assert plan.source_flags == dict.fromkeys(sources, ("-O3",))
+    assert (plan.measured, plan.measured_on) == ((), "")  # that was other code

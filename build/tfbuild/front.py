@@ -126,8 +126,10 @@ def build_wheel(
     stock_wheel: str = "",
     keep_going: bool = False,
     install: bool = False,
+    pool: Path | None = None,
 ) -> Built:
-    """Make the wheel of a request. One run at a time works in the cache.
+    """Make the wheel of a request, in `pool` or the user's own. One run at a time works in the
+    cache.
 
     What was asked for is looked at first, so that a wrong request leaves no trace. With `install`
     the compiler and Bazel are installed where they are missing.
@@ -139,6 +141,8 @@ def build_wheel(
     else:
         _need_nothing_of_the_tree(wanted)
     places = settings.places()
+    if pool is not None:
+        places = dataclasses.replace(places, pool=pool)
     if install:
         doctor.prepare(
             places, releases.pinned_bazel(releases.find_release(request.release)), install=True

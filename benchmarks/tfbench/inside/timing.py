@@ -48,10 +48,8 @@ _SHAPING = {
     *("crops", "output_shape", "dense_shape", "depth", "k", "num_samples"),
 }
 """Names (in an OpDef) of inputs whose values say how much is computed, or along which axis."""
-
-
 _BLOCK = 1 << 20
-"""Elements, more than the caches hold."""
+"""Elements. An input with more repeats a block of so many."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -120,10 +118,12 @@ def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
         handle = tf.raw_ops.VarHandleOp(
             dtype=block.dtype, shape=each.shape, shared_name=f"variable_{number}"
         )
-        whole = repeated(tf, block, each.shape)
+        whole = block if block.shape == each.shape else repeated(tf, block, each.shape)
         made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=whole))
-        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=block.dtype)
-        tensors.append(handle if each.variable else read)
+        if each.variable:
+            tensors.append(handle)
+        else:  # read once per call: the same memory again
+            tensors.append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=block.dtype))
     return tensors, made
 
 
@@ -155,8 +155,8 @@ def _is_needed(tf: TensorFlow, place: Place, given: Input, name: str) -> bool:
 
 
 def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # noqa: ANN401
-    """What an input holds: its constants, else normal numbers, small integers, or truth values. Of
-    more numbers than a block has, the block that is repeated.
+    """What an input holds, or the block that it repeats: its constants, else normal numbers, small
+    integers, or truth values.
 
     Raises ValueError for other types.
     """
@@ -165,15 +165,14 @@ def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # n
     dtype = tf.as_dtype(given.dtype)
     if given.values is not None:
         return np.array(given.values, dtype.as_numpy_dtype).reshape(given.shape)
+    shape = given.shape if math.prod(given.shape) <= _BLOCK else (_BLOCK,)
     if dtype.is_bool:
-        return draw.integers(0, 2, given.shape).astype(bool)
+        return np.asarray(draw.integers(0, 2, shape)).astype(bool)
     if dtype.is_integer:
         least = 1 if place.op in _DIVIDING else 0
-        numbers = draw.integers(least, max(least + 1, _bound(place)), given.shape)
-        return numbers.astype(dtype.as_numpy_dtype)
+        numbers = draw.integers(least, max(least + 1, _bound(place)), shape)
+        return np.asarray(numbers).astype(dtype.as_numpy_dtype)
     if dtype.is_floating or dtype.is_complex:
-        size = math.prod(given.shape)
-        shape = given.shape if size <= _BLOCK else (_BLOCK,)
         values = np.asarray(draw.standard_normal(shape)).astype(dtype.as_numpy_dtype)
         return abs(values) + 0.1 if place.op in _POSITIVE else values
     raise ValueError(f"nothing of type {given.dtype} can be made")

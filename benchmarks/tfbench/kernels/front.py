@@ -11,8 +11,8 @@ from pathlib import Path
 from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.kernels import selecting, table
-from tfbench.kernels.judging import RATE
-from tfbench.kernels.known import Memory, identity
+from tfbench.kernels.judging import RATE, Timed
+from tfbench.kernels.known import Memory
 from tfbench.kernels.offer import Offer, read_offer
 from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
 from tfbench.kernels.selecting import Selected, Served, Setting
@@ -21,7 +21,9 @@ from tfbench.measuring.host import read_host
 from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
-from tfbuild.errors import UsageError
+from tfbuild.errors import SampleError, UsageError
+from tfbuild.planning.plan import Scope
+from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
 from tfbuild.upstream.kernels import HOT, Outcome, surveyed
@@ -63,22 +65,30 @@ class ToSelect:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """The same, read and checked; nothing is installed yet."""
+class _Options:
+    """The same, read and checked; no wheel was looked at yet."""
 
-    choices: tuple[installs.Choice, ...]
-    offer: Offer
-    served: tuple[Served, ...]
+    profile: Profile
     threads: tuple[int, ...]
     launches: int
     rate: float
     budget_s: float | None
     seed: int
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """A wheel's kernels and the places that they serve; nothing is installed yet."""
+
+    options: _Options
+    choices: tuple[installs.Choice, ...]
+    offer: Offer
+    served: tuple[Served, ...]
+
     @property
     def estimate_s(self) -> float:
         """Of the search without a cache; the confirmation takes less."""
-        cells = self.launches * len(self.threads)
+        cells = self.options.launches * len(self.options.threads)
         return cells * (START_S + len(self.served) * CELL_S)
 
 
@@ -115,29 +125,28 @@ def describe_profiling(wanted: ToProfile) -> str:
     return f"profile {', '.join(_programs(wanted))}: {steps} steps each on the stock wheel\n"
 
 
-def kernels_for(program: str, kernels: str, release: str) -> str:
-    """What --kernels takes for the ops that a workload or a user's model spends its time in: it is
-    profiled. `kernels` is what was typed for that option.
-
-    Raises UsageError where that says something else, or nothing is registered for those ops.
-    """
-    describe_kernels_for(program, kernels)
+def for_program(program: str, request: Request) -> Request:
+    """The request with the kernels of the ops that a workload or a user's model spends its time in:
+    it is profiled. Raises UsageError where there is none, or the request says which."""
+    describe_for_program(program, request)
     found, _ = profile(ToProfile(program=program), as_json=False)
-    (profiled_one,) = found.programs
-    ops = compilable(profiled_one.op_s, release)
+    ops = compilable(found.programs[0].op_s, request.release)
     if not ops:
         raise UsageError(
             f"no kernel that can be compiled serves {program}",
             hint="Its time goes to oneDNN or to ops without sources: invoke tune looks at settings",
         )
     talk.note(f"kernels: {', '.join(ops)}")
-    return ",".join(ops)
+    return replace(request, kernels=",".join(ops))
 
 
-def describe_kernels_for(program: str, kernels: str) -> str:
-    """What `kernels_for` would do. Nothing is done."""
-    if kernels != HOT:
-        raise UsageError("--for and --kernels exclude each other", hint="Give one of them")
+def describe_for_program(program: str, request: Request) -> str:
+    """What `for_program` would do. Nothing is done."""
+    if request.kernels != HOT or request.selection or request.scope != Scope.KERNELS:
+        raise UsageError(
+            "--for chooses the kernels: --kernels, --selection and --scope full exclude it",
+            hint="Give one of them",
+        )
     options.subject(program)
     return f"profile {program} on the stock wheel, then build the kernels of its ops\n"
 
@@ -153,34 +162,53 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
 
 def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
     """Time the wheel's kernels at the profile's places; the selection and what to print of it."""
-    places, host = settings.places(), read_host()
+    places = settings.places()
     if wanted.program:
         wanted = _with_profile(wanted, places)
     asked = _ask(wanted, places)
     with settings.exclusive(places.cache, "a selection"):
-        stock, tuned = installs.install(asked.choices, places)
-        setting = Setting(
-            cpu=host.cpu.name,
-            arms=(stock, tuned),
-            spots=tuple(each.spot.key for each in asked.served),
-            threads=asked.threads,
-            launches=asked.launches,
-            rate=asked.rate,
-            seed=asked.seed,
-            budget_s=asked.budget_s,
-        )
-        out = _folder(wanted.out, setting, places)
-        talk.note(f"timings and selection: {out}")
-        found = selecting.select(
-            setting,
-            asked.served,
-            asked.offer,
-            Memory(folder=places.cache / "timings", cpu=identity(host.cpu)),
-            Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=out),
-        )
-    write_atomic(out / "selection.md", table.markdown(found))
+        setting, bench, memory = _set_up(asked, wanted.out, places)
+        talk.note(f"timings and selection: {bench.out}")
+        found = selecting.select(setting, asked.served, asked.offer, memory, bench)
+    write_atomic(bench.out / "selection.md", table.markdown(found))
     text = pretty(found) if as_json else table.describe(found, colour=sys.stdout.isatty())
     return found, text
+
+
+def timed(wanted: ToSelect) -> tuple[Offer, tuple[Timed, ...]]:
+    """Time the wheel's kernels as `select` does first, and keep the times; nothing is judged.
+
+    Raises SampleError when nothing could be timed.
+    """
+    places = settings.places()
+    asked = _ask(wanted, places)
+    with settings.exclusive(places.cache, "timings"):
+        setting, bench, memory = _set_up(asked, wanted.out, places)
+        selecting.begin(setting, bench.out)
+        _, found, reasons = selecting.searched(setting, asked.served, asked.offer, memory, bench)
+    rows = selecting.timed_of(asked.served, asked.options.threads, found)
+    if not rows:
+        raise SampleError("no place could be timed", hint=next(iter(reasons.values()), ""))
+    return asked.offer, rows
+
+
+def _set_up(asked: _Asked, out: str, places: Places) -> tuple[Setting, Bench, Memory]:
+    """Both arms installed, and where the times go."""
+    host = read_host()
+    stock, tuned = installs.install(asked.choices, places)
+    setting = Setting(
+        cpu=host.cpu.name,
+        arms=(stock, tuned),
+        spots=tuple(each.spot.key for each in asked.served),
+        threads=asked.options.threads,
+        launches=asked.options.launches,
+        rate=asked.options.rate,
+        seed=asked.options.seed,
+        budget_s=asked.options.budget_s,
+    )
+    folder = _folder(out, setting, places)
+    bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=folder)
+    return setting, bench, Memory(folder=places.cache / "timings", cpu=host.cpu.kind)
 
 
 def describe_selecting(wanted: ToSelect) -> str:
@@ -189,15 +217,15 @@ def describe_selecting(wanted: ToSelect) -> str:
         _one_subject(wanted)
         return f"profile {wanted.program}, then time the wheel's kernels at its places\n"
     asked = _ask(wanted, settings.places())
-    cells = len(asked.served) * len(asked.threads)
-    budget = talk.duration(asked.budget_s) if asked.budget_s else "no limit"
+    cells = len(asked.served) * len(asked.options.threads)
+    budget = talk.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
     share = sum(each.spot.share for each in asked.served)
     return (
         f"wheel     {asked.offer.wheel.name}\n"
         f"places    {len(asked.served)}, {share:.1%} of the op time\n"
-        f"threads   {', '.join(map(str, asked.threads))}\n"
+        f"threads   {', '.join(map(str, asked.options.threads))}\n"
         f"timings   {talk.count(cells, 'cell')} (places times threads) in each of "
-        f"{asked.launches} launches, about "
+        f"{asked.options.launches} launches, about "
         f"{talk.duration(asked.estimate_s)} if nothing is known; winners again\n"
         f"budget    {budget}\n"
     )
@@ -219,33 +247,36 @@ def _one_subject(wanted: ToSelect) -> None:
     options.subject(wanted.program)
 
 
+def check(wanted: ToSelect) -> None:
+    """Raises UsageError for options that make no sense, RecordError for a profile that is none,
+    before there is a wheel."""
+    _read(wanted)
+
+
+def _read(wanted: ToSelect) -> _Options:
+    return _Options(
+        launches=options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
+        budget_s=60 * options.positive(wanted.budget, "--budget") if wanted.budget else None,
+        seed=options.whole(wanted.seed, "--seed", least=0),
+        rate=_rate(wanted.rate),
+        threads=_threads(wanted.vcpus),
+        profile=read_profile(Path(wanted.profile) if wanted.profile else PROFILED),
+    )
+
+
 def _ask(wanted: ToSelect, places: Places) -> _Asked:
-    """Raises UsageError for options that make no sense, WheelError, HostError and RecordError for
-    wheels and profiles that do not fit."""
-    launches = options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES)
-    budget_s = 60 * options.positive(wanted.budget, "--budget") if wanted.budget else None
-    seed, rate = options.whole(wanted.seed, "--seed", least=0), _rate(wanted.rate)
-    threads = _threads(wanted.vcpus)
-    found = read_profile(Path(wanted.profile) if wanted.profile else PROFILED)
+    """Raises what `check` does, and WheelError and HostError for wheels that do not fit."""
+    asked = _read(wanted)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
     choices = installs.choose(lineup.read_lineup(), str(candidate), places)
     offer = read_offer(candidate.resolve(), read_cpu())
-    served = selecting.served_by(offer, spots(found))
+    served = selecting.served_by(offer, spots(asked.profile))
     if not served:
         raise UsageError(
             f"no kernel of {candidate.name} serves a place of the profile",
             hint="Profile what it is for: invoke profile --for PATH",
         )
-    return _Asked(
-        choices=choices,
-        offer=offer,
-        served=served,
-        threads=threads,
-        launches=launches,
-        rate=rate,
-        budget_s=budget_s,
-        seed=seed,
-    )
+    return _Asked(options=asked, choices=choices, offer=offer, served=served)
 
 
 def _folder(text: str, setting: Setting, places: Places) -> Path:

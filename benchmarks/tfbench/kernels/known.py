@@ -8,11 +8,10 @@ from pathlib import Path
 
 from tfbench.inside.places import Place
 from tfbench.kernels.judging import Series
-from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import RecordError
 from tfbuild.records import key_of, load, read, save
 
-SCHEMA = 2
+SCHEMA = 3
 """Of the timings, too: what is timed in another way than before is timed anew."""
 
 
@@ -26,7 +25,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """`cpu` is a name with every feature, see `identity`."""
+    """`cpu` is the kind that it is, see `Cpu.kind`."""
 
     folder: Path
     cpu: str
@@ -46,8 +45,3 @@ class Memory:
     def _path(self, recipe: str, place: Place, threads: int) -> Path:
         key = key_of({"cpu": self.cpu, "recipe": recipe, "place": place, "threads": threads})
         return self.folder / key[:2] / f"{key}.json"
-
-
-def identity(cpu: Cpu) -> str:
-    """A CPU's kind: one with another stepping or with hidden features runs other code."""
-    return key_of((cpu.vendor, cpu.family, cpu.model, cpu.stepping, cpu.features))

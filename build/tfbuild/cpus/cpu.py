@@ -14,6 +14,7 @@ from archspec.cpu.schema import TARGETS_JSON
 
 from tfbuild.cpus.features import canonical
 from tfbuild.errors import CpuError
+from tfbuild.records import key_of
 
 # Present in every block that Linux writes; the last of each comes after the features.
 _X86_64_KEYS = ("vendor_id", "cpu family", "model", "flags", "bogomips")
@@ -41,6 +42,11 @@ class Cpu:
     microcode: str
     hypervisor: bool | None
     features: frozenset[str]
+
+    @property
+    def kind(self) -> str:
+        """A hash: a CPU with another stepping or with hidden features runs other code."""
+        return key_of((self.vendor, self.family, self.model, self.stepping, self.features))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -125,6 +125,7 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
         kernels=tuple(verdict.unit for verdict in verdicts if verdict.admitted),
         registrations=made.registrations,
         measured=plan.measured,
+        measured_on=plan.measured_on,
         defaults=plan.defaults,
         stay_stock={each.unit: each.reason for each in verdicts if not each.admitted},
         floors=elf.floors(made.library),

@@ -42,7 +42,6 @@ class Ground:
     staged: Path
     source_sha256: str
     arm: Environment
-    verdicts: Path
 
 
 def build(
@@ -138,14 +137,7 @@ def ground_for(
         _need_sources(plan, staged)
     with talk.step("stock environment"):
         arm = environment.create(stock, python=plan.python, lock=lock, places=places)
-    return Ground(
-        stock=stock,
-        headers=headers,
-        staged=staged,
-        source_sha256=sha256,
-        arm=arm,
-        verdicts=places.verdicts,
-    )
+    return Ground(stock=stock, headers=headers, staged=staged, source_sha256=sha256, arm=arm)
 
 
 def lock_of(plan: Plan) -> str:
@@ -182,7 +174,8 @@ def admit(
     """A verdict on each unit's library; what was found before is not looked for again."""
     recipe = workspace.plan.kernel_recipe
     assert recipe is not None  # noqa: S101
-    verdicts = verdicts_in(ground.verdicts, ground.arm, ground.staged, recipe.copts, read_cpu())
+    folder = workspace.places.verdicts
+    verdicts = verdicts_in(folder, ground.arm, ground.staged, recipe.copts, read_cpu())
     recalled = {unit: verdicts.recall(unit, path) for unit, path in libraries.items()}
     known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}
     if known:

@@ -51,8 +51,5 @@ def verdicts_in(
 ) -> Verdicts:
     """Those of today's judge against this TensorFlow, on this CPU. `staged` is named by the hash of
     the sources, whose headers say what belongs to kernels."""
-    judge = (
-        *(admission.judge_sha256(), environment.folder.name, staged.name, copts),
-        *(cpu.name, sorted(cpu.features)),
-    )
+    judge = (admission.judge_sha256(), environment.folder.name, staged.name, copts, cpu.kind)
     return Verdicts(folder=folder, judge=key_of(judge))

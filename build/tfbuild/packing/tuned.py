@@ -31,7 +31,8 @@ class KernelLibrary:
     `name` is what the dispatcher calls it (TENSORWRIGHT_TARGET), `file` its member of the wheel.
     `flags` are those of every source, `source_flags` what some get beside them. `registrations` are
     the kernels that take the place of the stock ones, and `measured` what a selection knows of each
-    candidate; without a selection it is empty, and all that was admitted is registered.
+    candidate, `measured_on` of which CPU and code; without a selection both are empty, and all that
+    was admitted is registered.
     `defaults` are what is set at run time where it runs. `floors` are the newest versions of the
     runtime libraries that it asks for; `stay_stock` gives a reason for each unit that was not
     admitted; `census` counts instructions by CPUID feature.
@@ -49,6 +50,7 @@ class KernelLibrary:
     kernels: tuple[str, ...]
     registrations: tuple[Choice, ...]
     measured: tuple[Row, ...] = ()
+    measured_on: str = ""
     defaults: tuple[Default, ...] = ()
     stay_stock: Mapping[str, str]
     floors: Mapping[str, str]

@@ -103,8 +103,8 @@ class Plan:
     """One wheel, decided. `required` are the features that a CPU must have to run it.
 
     `source_flags` are what some sources of kernels get after `flags`. With a `selection` only its
-    kernels are registered; `measured` is what it is founded on. `defaults` are what the wheel sets
-    at run time for this target.
+    kernels are registered; `measured` is what it is founded on, and `measured_on` says on which CPU
+    and with which code. `defaults` are what the wheel sets at run time for this target.
     """
 
     schema: int = SCHEMA
@@ -124,6 +124,7 @@ class Plan:
     source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     selection: tuple[Choice, ...] | None = None
     measured: tuple[Row, ...] = ()
+    measured_on: str = ""
     defaults: tuple[Default, ...] = ()
     kernel_recipe: KernelRecipe | None = None
     full_recipe: FullRecipe | None = None
@@ -224,6 +225,7 @@ def make_plan(
             training=training,
             bf16=wishes.bf16,
         )
+    evidence = None if extra_flags else selection  # (other flags are other code)
     return Plan(
         scope=wanted,
         release=release.version,
@@ -240,7 +242,8 @@ def make_plan(
         kernels=units,
         source_flags=_source_flags(units, selection, extra_flags),
         selection=selection.kept if selection else None,
-        measured=selection.rows if selection else (),
+        measured=evidence.rows if evidence else (),
+        measured_on=f"{evidence.cpu}, code for {evidence.target}" if evidence else "",
         defaults=decide(target, release.version, wishes),
         kernel_recipe=kernel,
         full_recipe=full,

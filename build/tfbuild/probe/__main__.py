@@ -65,8 +65,11 @@ def _shared(count: int, judge: Callable[[int], None]) -> None:
     for _ in range(min(count, len(os.sched_getaffinity(0)))):
         worker = os.fork()
         if worker == 0:
-            while number := os.read(waiting, _DIGITS):
-                judge(int.from_bytes(number, "big"))
+            try:
+                while number := os.read(waiting, _DIGITS):
+                    judge(int.from_bytes(number, "big"))
+            except Exception:  # noqa: BLE001  (it must not leave by the parent's way out)
+                traceback.print_exc()
             os._exit(0)
         workers.append(worker)
     for worker in workers:

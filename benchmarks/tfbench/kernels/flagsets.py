@@ -1,7 +1,7 @@
-"""With which flags each kernel unit is fastest, from timings of a wheel per variant. Pure.
+"""With which flags each kernel unit is fastest, from timings of a wheel per set of flags. Pure.
 
-Every variant was timed beside the stock kernels in launches of its own, so what two variants save
-is compared with both their spreads (Welch, Biometrika 1947), and over all pairs the false discovery
+Every wheel was timed beside the stock kernels in launches of its own, so what two of them save is
+compared with both their spreads (Welch, Biometrika 1947), and over all pairs the false discovery
 rate is held.
 """
 
@@ -21,7 +21,7 @@ from tfbuild.planning.selection import Choice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
+class FlagSet:
     """`saved` has what the kernels of each unit save of all op time, a share for each launch,
     negative where they lose; the mean over the numbers of threads."""
 
@@ -42,10 +42,10 @@ def saved(timed: Sequence[Timed], units: Mapping[Choice, str]) -> dict[str, tupl
     }
 
 
-def fastest(variants: Sequence[Variant], rate: float) -> dict[str, Variant]:
-    """The variant of each unit: the first, or of those that save more than it the one that saves
+def fastest(tried: Sequence[FlagSet], rate: float) -> dict[str, FlagSet]:
+    """The flags of each unit: the first, or of those that save more than it the one that saves
     most. A unit that the first has not is left out."""
-    plain, *others = variants
+    plain, *others = tried
     pairs = [(unit, other) for other in others for unit in plain.saved if unit in other.saved]
     probabilities = [_more(other.saved[unit], plain.saved[unit]) for unit, other in pairs]
     chosen = dict.fromkeys(plain.saved, plain)

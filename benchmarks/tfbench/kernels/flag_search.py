@@ -1,0 +1,173 @@
+"""`invoke flags`: a wheel per set of the compiler's flags, each timed beside stock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbench import options
+from tfbench.kernels import flagsets
+from tfbench.kernels.flagsets import FlagSet
+from tfbench.kernels.front import ToSelect, check, timed
+from tfbench.kernels.judging import RATE
+from tfbench.kernels.offer import Offer
+from tfbench.kernels.selecting import RESULT
+from tfbench.measuring.host import read_host
+from tfbuild import front, settings, talk
+from tfbuild.cpus import flags
+from tfbuild.errors import UsageError
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.selection import Choice, Selection
+from tfbuild.records import pretty, save
+from tfbuild.settings import Places
+
+NARROW = {"avx512f": "-mno-avx512f"}
+"""Narrower vectors win where memory bounds a kernel: what Mul and AddV2 gain from, measured on a
+Sapphire Rapids class CPU."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToSearch:
+    """The options of `invoke flags` as they were typed. `request` says what is built, `variants`
+    are sets of flags with semicolons between; the target's own alone come first. `budget` is in
+    minutes."""
+
+    request: Request
+    variants: str = ""
+    profile: str = ""
+    vcpus: str = "1"
+    launches: str = "4"
+    budget: str = ""
+    seed: str = "1"
+    out: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is built, with which flags, and how each wheel is timed."""
+
+    request: Request
+    tries: tuple[tuple[str, ...], ...]
+    timing: ToSelect
+    budget_s: float | None
+
+
+def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
+    """Build, time, choose: a selection of all kernels that were timed, with the flags of each
+    source, for `invoke build --selection`, and what to print of it.
+
+    The wheels are candidates: they lie in the cache, and the user's own stay as they are. What was
+    timed is kept there too, and a stopped search goes on where its `out` is given again.
+    """
+    asked, places = _ask(wanted), settings.places()
+    out = Path(wanted.out) if wanted.out else places.new_report("flags")
+    tried: list[FlagSet] = []
+    kept: dict[Choice, str] = {}
+    began, offer = time.monotonic(), None
+    for number, words in enumerate(asked.tries, 1):
+        spent = time.monotonic() - began
+        if tried and asked.budget_s and spent * (1 + 1 / len(tried)) > asked.budget_s:
+            talk.note(f"the time is up: {_called(words)} and what follows is not tried")
+            break
+        talk.say(f"flags {number} of {len(asked.tries)}: {_called(words)}")
+        wheel = _candidate(asked.request, words, places)
+        folder = str(out / str(number))
+        offer, rows = timed(replace(asked.timing, candidate=str(wheel), out=folder))
+        tried.append(FlagSet(flags=words, saved=flagsets.saved(rows, offer.units)))
+        kept |= {each.choice: offer.units[each.choice] for each in rows}
+    assert offer is not None  # noqa: S101  (there is a first set)
+    chosen = flagsets.fastest(tried, RATE)
+    selection = _selection(offer, chosen, kept)
+    save(out / RESULT, selection)
+    talk.note(f"selection: {out / RESULT}")
+    return selection, pretty(selection) if as_json else _described(chosen, out / RESULT)
+
+
+def describe(wanted: ToSearch) -> str:
+    """What would be built and timed. Nothing is done."""
+    asked = _ask(wanted)
+    threads, launches = asked.timing.vcpus.replace(",", " and "), asked.timing.launches
+    return "".join(
+        f"flags {number}: build with {_called(words)}, time its kernels with {threads} "
+        f"thread{'s' * (threads != '1')} in {launches} launches\n"
+        for number, words in enumerate(asked.tries, 1)
+    )
+
+
+def _ask(wanted: ToSearch) -> _Asked:
+    """Raises UsageError, CompilerError, RecordError."""
+    if wanted.request.flags or wanted.request.selection:
+        raise UsageError(
+            "--flags and --selection are what is looked for here", hint="Leave them out"
+        )
+    plan, _ = plan_for(wanted.request)
+    usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
+    texts = wanted.variants.split(";") if wanted.variants else usual
+    tries = tuple(dict.fromkeys([(), *map(flags.extra_flags, texts)]))
+    if len(tries) < 2:  # noqa: PLR2004  (one and another)
+        raise UsageError("--variants names none", hint=f"Try --variants '{'; '.join(usual)}'")
+    timing = ToSelect(
+        profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
+    )
+    check(timing)
+    # By their names, so that no recorded selection brings flags of its own.
+    names = ",".join(unit.name for unit in plan.kernels)
+    return _Asked(
+        request=replace(wanted.request, kernels=names),
+        tries=tries,
+        timing=timing,
+        budget_s=60 * options.positive(wanted.budget, "--budget") if wanted.budget else None,
+    )
+
+
+def _candidate(request: Request, words: tuple[str, ...], places: Places) -> Path:
+    """A wheel with these flags, in a pool of its own: all sets have the same version."""
+    request = replace(request, flags=" ".join(words))
+    pool = places.cache / "candidates"
+    return front.build_wheel(request, keep_going=True, pool=pool).wheel.resolve()
+
+
+def _called(words: tuple[str, ...]) -> str:
+    return " ".join(words) or "the target's flags alone"
+
+
+def _selection(
+    offer: Offer, chosen: Mapping[str, FlagSet], kept: Mapping[Choice, str]
+) -> Selection:
+    """Of the units that have flags."""
+    found = {
+        source: best.flags
+        for unit, best in chosen.items()
+        for source in offer.sources[unit]
+        if best.flags
+    }
+    return Selection(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        cpu=read_host().cpu.name,
+        release=offer.release,
+        target=offer.library.target,
+        plan_key=offer.library.plan_key,
+        rate=RATE,
+        kernels=tuple(sorted(chosen)),
+        flags=found,
+        kept=tuple(sorted(choice for choice, unit in kept.items() if unit in chosen)),
+        rows=(),
+    )
+
+
+def _described(chosen: Mapping[str, FlagSet], path: Path) -> str:
+    lines = [
+        f"{unit:<28}  {_called(best.flags)}" for unit, best in sorted(chosen.items()) if best.flags
+    ]
+    rest = sum(not best.flags for best in chosen.values())
+    return "\n".join(
+        (
+            *lines,
+            f"{rest} of {talk.count(len(chosen), 'unit')}: the target's flags alone are as fast.",
+            f"Build it: invoke build --selection {path}. Then invoke select keeps what wins.",
+            "",
+        )
+    )
