@@ -13,6 +13,7 @@ from jinja2 import UndefinedError
 from tests import compared
 from tests.printed import PRINTED
 
+from tfbench.arms.arm import Evidence
 from tfbench.measuring.statistics import Interval
 from tfbench.reports import spending as costs
 from tfbench.reports.chapters import document
@@ -28,6 +29,7 @@ from tfbench.reports.report import (
     plain,
     table,
 )
+from tfbuild.planning.selection import Row
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 SOUND = compared.sound()
@@ -206,6 +208,46 @@ def test_the_page_records_what_must_be_known() -> None:
     seen = shown["Variables that the workers saw"].rows
     assert ("tuned", "2", "OMP_NUM_THREADS=2, TF_NUM_INTRAOP_THREADS=2") in seen
     assert len(seen) == len({row[:2] for row in seen})
+
+
+ROW = Row(
+    op="Tanh",
+    types="T=1",
+    attributes="",
+    shapes="float[128,512]",
+    threads=1,
+    share=0.02,
+    stock_s=2e-5,
+    tuned_s=1e-5,
+    ratio=2.0,
+    low=1.9,
+    high=2.1,
+    p=1e-6,
+    confirmed=(1.95, 1.85, 2.05),
+    kept=True,
+)
+
+
+def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> None:
+    lost = dataclasses.replace(ROW, op="Sqrt", share=0.01, ratio=0.9, confirmed=None, kept=False)
+    evidence = Evidence(library="skylake.so", measured_on="a CPU", rows=(lost, ROW))
+    arms = (
+        compared.arm("stock"),
+        dataclasses.replace(compared.arm("tuned", library=compared.LIBRARY), evidence=evidence),
+    )
+    made = document(dataclasses.replace(SOUND, arms=arms), TEMPLATES)
+    said, rows = section(made, "kernels").blocks[0], tables(made)
+    assert "1 of 2 kernels took the place of the stock ones. Measured on a CPU" in str(said)
+    chosen = rows["Kernels of tuned against the stock ones"].rows
+    assert chosen[0] == (
+        *("Tanh", "float[128,512]", "1", "2.00%", "20.0", "10.0", "2.000", "1.900 to 2.100"),
+        *("1.950 (1.850 to 2.050)", "yes"),
+    )
+    assert (chosen[1][0], chosen[1][-2:]) == ("Sqrt", ("", "no"))
+
+
+def test_without_such_kernels_there_is_no_table_of_them() -> None:
+    assert "kernels" not in {each.key for each in document(SOUND, TEMPLATES).sections}
 
 
 def test_only_looks_that_could_decide_are_listed_beside_the_last() -> None:

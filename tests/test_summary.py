@@ -25,7 +25,7 @@ from tests.measured import (
     yardstick,
 )
 
-from tfbench.arms.arm import TOLERANCE
+from tfbench.arms.arm import TOLERANCE, Evidence
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.observations import Measured
 from tfbench.measuring.results import ArmTimes, Cell, Coverage, OpShare
@@ -469,3 +469,13 @@ def test_arms_are_described_by_their_first_workers() -> None:
     assert tuned.raised_kernels == 4
     assert tuned.tolerance == TOLERANCE
     assert arm_facts([STOCK, TUNED], [measured([])]) == ()
+
+
+@pytest.mark.parametrize(("library", "known"), [("skylake.so", True), ("haswell.so", False)])
+def test_evidence_is_that_of_the_library_that_was_loaded(library: str, known: bool) -> None:
+    evidence = Evidence(library=library, measured_on="a CPU", rows=())
+    journal = entries(paces(), launches=2)
+    arms = [STOCK, dataclasses.replace(TUNED, evidence=evidence)]
+    stock, tuned = arm_facts(arms, [measured(journal)])
+    assert tuned.evidence == (evidence if known else None)
+    assert stock.evidence is None

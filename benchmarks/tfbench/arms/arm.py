@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.errors import UsageError
+from tfbuild.planning.selection import Row
 
 TOLERANCE = 1e-3
 """Largest difference of the first losses (relative) and of the predictions after them (absolute)
@@ -17,11 +18,20 @@ INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What the kernels of a library (a file name) were chosen by, and where that was measured."""
+
+    library: str
+    measured_on: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
     """`env` is what makes this arm another one than a plain import of its TensorFlow. A `tuned` one
     must load its tuned kernels, or there is nothing to compare; a `whole` one is a full build,
     which has none to load. `tolerance` is wider only for arms that are meant to compute in another
-    precision.
+    precision. `evidence` is that of the kernels which this CPU runs, None where nothing was chosen.
     """
 
     name: str
@@ -32,6 +42,7 @@ class Arm:
     tuned: bool = False
     whole: bool = False
     tolerance: float = TOLERANCE
+    evidence: Evidence | None = None
 
     @property
     def prefix(self) -> Path:

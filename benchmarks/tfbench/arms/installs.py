@@ -13,13 +13,14 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfbench.arms import lineup
-from tfbench.arms.arm import Arm
+from tfbench.arms.arm import Arm, Evidence
 from tfbench.arms.levers import Pairs, find_malloc, pairs
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
 from tfbuild import talk
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.packing import tuned, wheel
+from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.planning.request import Request, default_python
 from tfbuild.run import run
 from tfbuild.settings import Places
@@ -226,7 +227,16 @@ def _arm(choice: Choice, made: Environment) -> Arm:
         tuned=facts is not None and facts.tree is None,
         whole=facts is not None and facts.tree is not None,
         tolerance=spec.tolerance,
+        evidence=_evidence(facts) if facts else None,
     )
+
+
+def _evidence(facts: Tuned) -> Evidence | None:
+    library = tuned.chosen(facts, read_cpu())
+    if not isinstance(library, KernelLibrary) or not library.measured:
+        return None
+    name = Path(library.file).name
+    return Evidence(library=name, measured_on=library.measured_on, rows=library.measured)
 
 
 def _need_preloadable(choice: Choice) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfbench.arms.arm import Arm
+from tfbench.arms.arm import Arm, Evidence
 from tfbench.inside.workloads import batch_of, course_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
@@ -118,7 +119,14 @@ def _arm_facts(arm: Arm, start: Start) -> ArmFacts:
         raised_kernels=sum(facts["raised_kernels"].values()),
         kernel_library=facts["kernel_library"],
         whole=arm.whole,
+        evidence=_loaded(arm.evidence, facts["kernel_library"]),
     )
+
+
+def _loaded(evidence: Evidence | None, library: str | None) -> Evidence | None:
+    """Another library of the wheel may have been asked for (TENSORWRIGHT_TARGET)."""
+    found = evidence and library and Path(library).name == evidence.library
+    return evidence if found else None
 
 
 def _candidates(cells: Sequence[Measured]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
         particulars.phases(comparison),
         particulars.starting(comparison),
         particulars.arms(comparison),
+        particulars.kernels(comparison),
         particulars.machine(comparison),
         method.method(comparison, templates),
         method.limits(),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tfbench.arms.arm import Evidence
 from tfbench.inside.workloads import WORKLOADS
+from tfbench.kernels import table
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import Agreement, ArmTimes, Cell, Comparison
 from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE
@@ -12,6 +14,7 @@ from tfbench.measuring.schedule import Stop
 from tfbench.measuring.statistics import Interval
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns
+from tfbuild import talk
 from tfbuild.talk import duration, size
 
 VERDICTS, SAMPLES = "verdicts", "samples"
@@ -268,6 +271,35 @@ def arms(comparison: Comparison) -> Section:
                 caption="Variables that the workers saw",
                 columns=columns("arm", "#vCPUs", "variables"),
                 rows=tuple(_environments(comparison)),
+            ),
+        ),
+    )
+
+
+def kernels(comparison: Comparison) -> Section:
+    """The table of each arm whose kernels were chosen by measurement."""
+    found = [(arm.name, arm.evidence) for arm in comparison.arms if arm.evidence]
+    blocks = [block for name, evidence in found for block in _evidence(name, evidence)]
+    return Section(key="kernels", heading="What the kernels were chosen by", blocks=tuple(blocks))
+
+
+def _evidence(arm: str, evidence: Evidence) -> tuple[str, Table]:
+    kept = {row.choice for row in evidence.rows if row.kept}
+    tried = talk.count(len({row.choice for row in evidence.rows}), "kernel")
+    return (
+        (
+            f"{arm}: {len(kept)} of {tried} took the place of the stock ones. Measured on "
+            f"{evidence.measured_on}, one op at a time at the inputs that a profile has; share is "
+            "that of the profile's op time."
+        ),
+        Table(
+            caption=f"Kernels of {arm} against the stock ones",
+            columns=columns(
+                *("op", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),
+                *("#95% interval", "#in a fresh run", "kept"),
+            ),
+            rows=tuple(
+                (op, *rest) for op, _, *rest in map(table.cells, table.ordered(evidence.rows))
             ),
         ),
     )
