@@ -128,6 +128,19 @@ def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: b
     assert any("cannot come from tuned kernels" in each for each in said) == doubted
 
 
+def test_a_gain_that_other_settings_may_give_is_not_doubted() -> None:
+    found = compared.single(compared.about(1.25, 0.01))
+    cell = compared.covered(found.cells[0], "tuned", 0.01)
+    arms = tuple(
+        dataclasses.replace(arm, environment=(("TF_ENABLE_ONEDNN_OPTS", "0"),))
+        if arm.arm == "stock"
+        else arm
+        for arm in cell.arms
+    )
+    said = warnings(dataclasses.replace(found, cells=(dataclasses.replace(cell, arms=arms),)))
+    assert not any("cannot come from" in each for each in said)
+
+
 def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:
     found = compared.comparison(
         compared.covered(compared.cell("lstm_text", 2, {"tuned": 1.1}), "tuned", 0.02)

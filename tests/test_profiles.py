@@ -1,14 +1,27 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.kernel_places import place
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernel_places import FLOAT, INT32, place
 
-from tfbench.inside.places import Place
-from tfbench.kernels.profiles import Profile, Program, Weighed, read_profile, spots
+from tfbench.inside.places import Input, Place
+from tfbench.kernels.profiles import (
+    Profile,
+    Program,
+    Weighed,
+    gathered,
+    read_back,
+    read_profile,
+    spots,
+)
 from tfbuild.errors import RecordError
 from tfbuild.records import save
+
+EMBEDDING = Input(dtype="float", shape=(1000, 50), variable=True)
 
 
 def program(name: str, *rows: tuple[Place, float, float]) -> Program:
@@ -43,6 +56,58 @@ def test_a_call_takes_what_it_takes_where_there_are_most() -> None:
     both = profile(program("a", (small, 1, 5.0)), program("b", (small, 1000, 2.0)))
     (found,) = spots(both)
     assert found.call_s == pytest.approx(0.002)
+
+
+def rows_of(count: int) -> Place:
+    """An update of some rows of an embedding."""
+    return Place(
+        op="ResourceScatterAdd",
+        types={"dtype": (FLOAT,), "Tindices": (INT32,)},
+        inputs=(
+            EMBEDDING,
+            Input(dtype="int32", shape=(count,)),
+            Input(dtype="float", shape=(count, 50)),
+        ),
+    )
+
+
+def test_what_varies_from_step_to_step_is_one_place_of_the_middle_size() -> None:
+    rows = [Weighed(place=rows_of(count), calls=0.5, seconds=0.5) for count in (70, 90, 80)]
+    steady = Weighed(place=place("Tanh", 10), calls=1, seconds=1)
+    assert list(gathered([*rows, steady])) == [
+        steady,
+        Weighed(place=rows_of(80), calls=1.5, seconds=1.5),
+    ]
+
+
+def test_what_varies_in_more_than_its_sizes_stays_apart() -> None:
+    other = dataclasses.replace(rows_of(70), types={"dtype": (FLOAT,), "Tindices": (9,)})
+    small = dataclasses.replace(EMBEDDING, shape=(10, 50))
+    places = [rows_of(70), other, dataclasses.replace(rows_of(70), inputs=(small,))]
+    rows = [Weighed(place=each, calls=0.5, seconds=0.5) for each in places]
+    assert list(gathered(rows)) == rows
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.floats(0.1, 3)), max_size=9))
+def test_no_time_is_lost_when_places_are_gathered(rows: list[tuple[int, float]]) -> None:
+    made = [Weighed(place=rows_of(size), calls=calls, seconds=calls) for size, calls in rows]
+    assert sum(row.seconds for row in gathered(made)) == pytest.approx(
+        sum(row.seconds for row in made)
+    )
+
+
+def test_reads_of_a_variable_count_for_what_updates_its_rows() -> None:
+    """Another variable's reads are its own."""
+    read, other = (
+        Place(op="ReadVariableOp", types={"dtype": (FLOAT,)}, inputs=(each,))
+        for each in (EMBEDDING, dataclasses.replace(EMBEDDING, shape=(7,)))
+    )
+    half = Weighed(place=rows_of(80), calls=1, seconds=0.1)
+    again = Weighed(place=rows_of(90), calls=3, seconds=0.3)
+    alone = Weighed(place=other, calls=1, seconds=1)
+    found = list(read_back([half, Weighed(place=read, calls=4, seconds=8), again, alone]))
+    assert [row.place for row in found] == [half.place, again.place, other]
+    assert [row.seconds for row in found] == pytest.approx([2.1, 6.3, 1])
 
 
 def test_a_profile_is_read_as_it_was_saved(tmp_path: Path) -> None:

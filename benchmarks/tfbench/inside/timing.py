@@ -39,6 +39,11 @@ _POSITIVE = {"Sqrt", "Rsqrt", "Log", "Log1p", "Pow", "Lgamma", "SqrtGrad", "Rsqr
 """Their inputs are drawn above 0: elsewhere a NaN is not what programs compute."""
 _BY_ROWS = {"Gather", "GatherV2", "ResourceGather", "ResourceScatterAdd", "ResourceScatterSub"}
 """Their indices count the rows of the first input."""
+READ_BACK = {
+    f"ResourceScatter{how}" for how in ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
+}
+"""They update rows of a variable, and what reads it then may have to copy it: each is followed by a
+read, as in an optimizer's step."""
 _DIVIDING = {"Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"}
 """Their integers are drawn above 0."""
 _SHAPING = {
@@ -92,7 +97,11 @@ def chain(tf: TensorFlow, place: Place, copies: int) -> Chain:
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     session = tf.compat.v1.Session(graph=graph, config=options)
     session.run(made)
-    return Chain(session=session, call=session.make_callable(f"copy_{copies - 1}"))
+    return Chain(session=session, call=session.make_callable(_last(place, copies)))
+
+
+def _last(place: Place, copies: int) -> str:
+    return f"{'read' if place.op in READ_BACK else 'copy'}_{copies - 1}"
 
 
 def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
@@ -196,10 +205,12 @@ def _copies(tf: TensorFlow, place: Place, copies: int) -> Any:  # noqa: ANN401
         dtype = tf.resource if each.variable else tf.as_dtype(each.dtype)
         node = graph.node.add(name=f"input_{number}", op="Placeholder")
         node.attr["dtype"].type = dtype.as_datatype_enum
+    last = ""
     for copy in range(copies):
         node = graph.node.add(name=f"copy_{copy}", op=place.op, device=_DEVICE)
         node.input.extend(f"input_{number}" for number in range(len(place.inputs)))
-        node.input.extend([f"^copy_{copy - 1}"] if copy else [])
+        node.input.extend([f"^{last}"] if last else [])
+        last = node.name
         for name, numbers in place.types.items():
             if name in listed:
                 node.attr[name].list.type.extend(numbers)
@@ -207,6 +218,11 @@ def _copies(tf: TensorFlow, place: Place, copies: int) -> Any:  # noqa: ANN401
                 node.attr[name].type = numbers[0]
         for name, text in place.attributes.items():
             text_format.Parse(text, node.attr[name])
+        if place.op in READ_BACK:
+            last = f"read_{copy}"
+            reading = graph.node.add(name=last, op="ReadVariableOp", device=_DEVICE)
+            reading.input.extend(["input_0", f"^{node.name}"])
+            reading.attr["dtype"].type = place.types["dtype"][0]
     return graph
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfbench.arms.arm import Arm, environment
 from tfbench.inside import places as program
-from tfbench.inside.places import Place
+from tfbench.inside import timing
+from tfbench.inside.places import Input, Place
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.sessions import ROOT
 from tfbench.options import subject
@@ -23,6 +25,7 @@ SCHEMA = 1
 WORTH = 0.0001
 """A place with less of its program's op time is not kept."""
 _LIMIT_S = 900.0
+_READ = "ReadVariableOp"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +88,7 @@ def spots(profile: Profile) -> tuple[Spot, ...]:
     calls: dict[str, Weighed] = {}
     for each in profile.programs:
         total = sum(row.seconds for row in each.places)
-        for row in each.places:
+        for row in read_back(gathered(each.places)):
             key = key_of(row.place)
             shares[key].append(row.seconds / total)
             calls[key] = max(row, calls.get(key, row), key=lambda found: found.calls)
@@ -100,6 +103,58 @@ def spots(profile: Profile) -> tuple[Spot, ...]:
         for key, row in calls.items()
     )
     return tuple(sorted(found, key=lambda spot: (-spot.share, spot.key)))
+
+
+def gathered(rows: Sequence[Weighed]) -> Iterator[Weighed]:
+    """The same where what has another size in each step, such as a batch's distinct words, is one
+    place: that of the middle size, with all calls. Else each size would be too rare to matter."""
+    varying: dict[str, list[Weighed]] = defaultdict(list)
+    for row in rows:
+        if row.calls < 1:
+            varying[_sketch(row.place)].append(row)
+        else:
+            yield row
+    for alike in varying.values():
+        alike.sort(key=lambda row: (_elements(row.place), row.place.shapes))
+        yield replace(
+            alike[len(alike) // 2],
+            calls=math.fsum(row.calls for row in alike),
+            seconds=math.fsum(row.seconds for row in alike),
+        )
+
+
+def _sketch(place: Place) -> str:
+    """What places that differ in sizes only have in common; a variable keeps its size."""
+    inputs = tuple(
+        each if each.variable else replace(each, shape=(0,) * len(each.shape), values=None)
+        for each in place.inputs
+    )
+    return key_of(replace(place, inputs=inputs))
+
+
+def _elements(place: Place) -> int:
+    return sum(math.prod(each.shape) for each in place.inputs)
+
+
+def read_back(rows: Iterable[Weighed]) -> Iterator[Weighed]:
+    """The same where the reads of a variable count for the ops that update rows of it. They make
+    stock TensorFlow copy it at every read from then on, and are timed with one (inside.timing)."""
+    every = tuple(rows)
+    updates = [row for row in every if row.place.op in timing.READ_BACK]
+    calls: dict[Input, float] = defaultdict(float)
+    for row in updates:
+        calls[row.place.inputs[0]] += row.calls
+    reads: dict[Input, float] = defaultdict(float)
+    for row in every:
+        if row.place.op == _READ:
+            reads[row.place.inputs[0]] += row.seconds
+    for row in every:
+        if row.place.op in timing.READ_BACK:
+            variable = row.place.inputs[0]
+            own = reads[variable] * row.calls / calls[variable]
+            yield replace(row, seconds=row.seconds + own)
+        elif row.place.op != _READ or row.place.inputs[0] not in calls:
+            yield row
 
 
 def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, logs: Path) -> Program:

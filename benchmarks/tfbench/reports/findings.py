@@ -323,8 +323,13 @@ def _doubts(cell: Cell) -> Iterator[str]:
 
 
 def _unexplained(cell: Cell) -> Iterator[str]:
-    """Gains beyond what kernels of that share could give if they took no time (Amdahl's law)."""
-    shares = {arm.arm: arm.coverage.share for arm in cell.arms if arm.coverage is not None}
+    """Gains beyond what kernels of that share could give if they took no time (Amdahl's law), of
+    arms that have no other settings which could give them."""
+    shares = {
+        arm.arm: arm.coverage.share
+        for arm in cell.arms
+        if arm.coverage is not None and arm.environment == cell.arms[0].environment
+    }
     for each in cell.speedups:
         share = shares.get(each.arm)
         if share is not None and each.interval.low * (1 - share) > 1:

@@ -1,0 +1,390 @@
+"""What the tuned kernels compute is what their documentation says: against references of more
+digits, against NumPy, and against the examples that TensorFlow's own documentation gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+
+from tfbuild import front
+from tfbuild.kernelbuild import admission
+from tfbuild.kernelbuild import build as builder
+from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.selection import _recorded
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools import environment
+from tfbuild.tools.environment import Environment
+
+pytestmark = pytest.mark.toolchain
+
+HERE = Path(__file__).parent
+OTHERS = (
+    *("cwise_op_sigmoid", "cwise_op_exp", "cwise_op_log", "cwise_op_erf", "softplus_op"),
+    *("cwise_op_pow", "cwise_op_sub", "cwise_op_maximum", "cwise_op_squared_difference"),
+)
+"""Beside what --kernels hot compiles."""
+BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+"""Of the significand."""
+MAXIMUM = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+TINY = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+"""The least normal number: what is less may be flushed to zero."""
+EXAMPLES = 200
+"""Documented functions, at least, whose examples give with stock TensorFlow what they say."""
+MODULES = (
+    *("math_ops", "array_ops", "array_ops_stack", "nn_ops", "nn_impl", "random_ops", "clip_ops"),
+    *("gen_math_ops", "gen_array_ops", "gen_nn_ops", "special_math_ops", "variables"),
+    *("control_flow_ops", "linalg_ops", "sort_ops", "bitwise_ops", "stateless_random_ops"),
+)
+
+Reference = Callable[..., Any]
+
+
+def sigmoid(x: Any) -> Any:  # noqa: ANN401
+    power = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, power) / (1 + power)
+
+
+def softplus(x: Any) -> Any:  # noqa: ANN401
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def erf(x: Any) -> Any:  # noqa: ANN401
+    return np.longdouble(special.erf(np.float64(x)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """An elementwise op, the function of tf.math that runs it, and what both compute.
+
+    Results are within `ulps` units of the last place; those of `slope`, the gradient by the last
+    input, within `slope_ulps` units of the last place of the larger of themselves and `scale`.
+    `positive` is how many of the first inputs must be above 0.
+    """
+
+    op: str
+    name: str
+    value: Reference
+    slope: Reference
+    ulps: float
+    slope_ulps: float
+    scale: float = 0.0
+    positive: int = 0
+    names: tuple[str, ...] = ("x",)
+
+
+ROUNDED = 0.501
+"""Half a unit, and what the reference itself is off: a correctly rounded result."""
+TWO = ("x", "y")
+FUNCTIONS = (
+    Function(
+        op="Tanh",
+        name="tanh",
+        value=np.tanh,
+        slope=lambda x: 1 / np.cosh(x) ** 2,
+        ulps=4,
+        slope_ulps=8,
+        scale=1,
+    ),
+    Function(
+        op="Sigmoid",
+        name="sigmoid",
+        value=sigmoid,
+        slope=lambda x: sigmoid(x) * sigmoid(-x),
+        ulps=4,
+        slope_ulps=8,
+        scale=1,
+    ),
+    Function(op="Exp", name="exp", value=np.exp, slope=np.exp, ulps=2, slope_ulps=2),
+    Function(
+        op="Log",
+        name="log",
+        value=np.log,
+        slope=lambda x: 1 / x,
+        ulps=2,
+        slope_ulps=1,
+        positive=1,
+    ),
+    Function(
+        op="Erf",
+        name="erf",
+        value=erf,
+        slope=lambda x: 2 / np.sqrt(np.longdouble(np.pi)) * np.exp(-x * x),
+        ulps=4,
+        slope_ulps=8,
+        scale=1,
+    ),
+    Function(
+        op="Softplus",
+        name="softplus",
+        value=softplus,
+        slope=sigmoid,
+        ulps=4,
+        slope_ulps=8,
+    ),
+    Function(
+        op="Rsqrt",
+        name="rsqrt",
+        value=lambda x: 1 / np.sqrt(x),
+        slope=lambda x: -0.5 * x ** np.longdouble(-1.5),
+        ulps=2,
+        slope_ulps=8,
+        positive=1,
+    ),
+    Function(
+        op="Square",
+        name="square",
+        value=np.square,
+        slope=lambda x: 2 * x,
+        ulps=ROUNDED,
+        slope_ulps=ROUNDED,
+    ),
+    Function(
+        op="Neg",
+        name="negative",
+        value=np.negative,
+        slope=lambda x: -np.ones_like(x),
+        ulps=0,
+        slope_ulps=0,
+    ),
+    Function(
+        op="AddV2",
+        name="add",
+        value=np.add,
+        slope=lambda _, y: np.ones_like(y),
+        ulps=ROUNDED,
+        slope_ulps=0,
+        names=TWO,
+    ),
+    Function(
+        op="Sub",
+        name="subtract",
+        value=np.subtract,
+        slope=lambda _, y: -np.ones_like(y),
+        ulps=ROUNDED,
+        slope_ulps=0,
+        names=TWO,
+    ),
+    Function(
+        op="Mul",
+        name="multiply",
+        value=np.multiply,
+        slope=lambda x, _: x,
+        ulps=ROUNDED,
+        slope_ulps=0,
+        names=TWO,
+    ),
+    Function(
+        op="RealDiv",
+        name="divide",
+        value=np.divide,
+        slope=lambda x, y: -x / y / y,
+        ulps=ROUNDED,
+        slope_ulps=2,
+        names=TWO,
+    ),
+    Function(
+        op="Maximum",
+        name="maximum",
+        value=np.maximum,
+        slope=lambda x, y: np.where(y >= x, 1, 0),
+        ulps=0,
+        slope_ulps=0,
+        names=TWO,
+    ),
+    Function(
+        op="SquaredDifference",
+        name="squared_difference",
+        value=lambda x, y: np.square(x - y),
+        slope=lambda x, y: 2 * (y - x),
+        ulps=2,
+        slope_ulps=1,
+        names=TWO,
+    ),
+    Function(
+        op="Pow",
+        name="pow",
+        value=np.power,
+        slope=lambda x, y: np.power(x, y) * np.log(x),
+        ulps=4,
+        slope_ulps=8,
+        positive=1,
+        names=TWO,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def tuned_arm(places: Places) -> Environment:
+    """With every type of the kernels that the project times, for this CPU."""
+    hot = {unit for selection in _recorded() for unit in selection.kernels}
+    names = ",".join(sorted({*hot, *OTHERS}))
+    fleet, compiler = fleet_for(Request(arch="native", kernels=names))
+    jobs = front.jobs_for(fleet.first, "")
+    built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
+    lock = builder.lock_of(fleet.first)
+    return environment.create(built.wheel, python=fleet.first.python, lock=lock, places=places)
+
+
+def program(arm: Environment, name: str, *words: str | Path) -> str:
+    done = run([arm.python, "-P", HERE / name, *words], env=admission.probe_env(), timeout_s=900)
+    return done.output.splitlines()[-1] if done.output else ""
+
+
+# ---- numbers of a type, and how far a result lies from what it should be ----
+
+
+def rounded(values: Any, dtype: str) -> Any:  # noqa: ANN401
+    """To the nearest number of the type, as long doubles."""
+    if dtype != "bfloat16":
+        return np.asarray(values, dtype).astype(np.longdouble)
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.longdouble)
+
+
+def stored(values: Any, dtype: str) -> Any:  # noqa: ANN401
+    """As the arm gets them: bfloat16 by its bits."""
+    if dtype != "bfloat16":
+        return values.astype(dtype)
+    return (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+
+
+def read(values: Any, dtype: str) -> Any:  # noqa: ANN401
+    if dtype != "bfloat16":
+        return values.astype(np.longdouble)
+    return (values.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.longdouble)
+
+
+def drawn(count: int, dtype: str, *, positive: bool, seed: int) -> Any:  # noqa: ANN401
+    """Of all magnitudes that matter, then awkward ones."""
+    draw = np.random.default_rng(seed)
+    reach = 3.5 if dtype == "float16" else 25.0
+    small = draw.normal(0, 3, count)
+    wide = draw.choice([-1.0, 1.0], count) * 10 ** draw.uniform(-reach, reach, count)
+    near = np.round(small) + draw.normal(0, 1e-3, count)
+    odd = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, TINY[dtype], 0.5, 88.0, -88.0, 20.0]
+    values = np.concatenate([small, wide, near, odd])
+    return rounded(np.abs(values) if positive else values, dtype)
+
+
+def ulps_apart(got: Any, want: Any, dtype: str, scale: float) -> float:  # noqa: ANN401
+    """The most units of the last place between results and references; infinite where one is no
+    number or an infinity and the other is not. What is less than the least normal number may be
+    anything below it."""
+    largest = np.longdouble(MAXIMUM.get(dtype) or np.finfo(dtype).max)
+    over = np.abs(want) > largest * (1 + np.longdouble(2) ** -BITS[dtype])
+    want = np.where(over, np.copysign(np.longdouble(np.inf), want), want)
+    strange = ~np.isfinite(want) | ~np.isfinite(got)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    low = (np.abs(want) < TINY[dtype]) & (np.abs(got) <= TINY[dtype])
+    with np.errstate(invalid="ignore"):
+        size = np.maximum(np.abs(np.where(strange, 1, want)), max(scale, TINY[dtype]))
+        ulp = 2.0 ** (np.floor(np.log2(size)) - BITS[dtype] + 1)
+        apart = np.where(strange, np.inf, np.abs(got - want) / ulp)
+    return float(np.max(np.where(same | low, 0, apart)))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A function on numbers of a type: the inputs, and what is to come out."""
+
+    function: Function
+    dtype: str
+    gradient: bool
+    inputs: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.op} {self.dtype}{' gradient' * self.gradient}"
+
+    @property
+    def limit(self) -> float:
+        return self.function.slope_ulps if self.gradient else self.function.ulps
+
+    def apart(self, got: Any) -> float:  # noqa: ANN401
+        compute = self.function.slope if self.gradient else self.function.value
+        with np.errstate(all="ignore"):
+            want = np.asarray(compute(*self.inputs), np.longdouble)
+        scale = self.function.scale if self.gradient else 0.0
+        return ulps_apart(read(got, self.dtype), want, self.dtype, scale)
+
+
+def asked(function: Function, dtype: str, *, gradient: bool) -> Asked:
+    """Gradients are taken where they are finite numbers of ordinary size."""
+    inputs = tuple(
+        drawn(333, dtype, positive=number < function.positive, seed=number)
+        for number in range(len(function.names))
+    )
+    if gradient:
+        usual = [(np.abs(each) > 1e-3) & (np.abs(each) < 30) for each in inputs]
+        inputs = tuple(each[np.logical_and.reduce(usual)] for each in inputs)
+    return Asked(function, dtype, gradient, inputs)
+
+
+ASKED = tuple(
+    asked(function, dtype, gradient=gradient)
+    for function in FUNCTIONS
+    for dtype in BITS
+    for gradient in (False, True)
+    if not (gradient and dtype in {"float16", "bfloat16"})
+)
+
+
+@pytest.fixture(scope="module")
+def results(tuned_arm: Environment, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """What the tuned wheel answers to all of them."""
+    return answers(tuned_arm, ASKED, tmp_path_factory.mktemp("operations"))
+
+
+def answers(arm: Environment, every: Sequence[Asked], folder: Path) -> Mapping[str, Any]:
+    calls = [
+        {
+            "name": each.name,
+            "op": each.function.name if each.gradient else each.function.op,
+            "names": each.function.names,
+            "dtype": each.dtype,
+            "gradient": each.gradient,
+            "inputs": [f"{each.name} {number}" for number in range(len(each.inputs))],
+        }
+        for each in every
+    ]
+    inputs = {
+        f"{each.name} {number}": stored(values, each.dtype)
+        for each in every
+        for number, values in enumerate(each.inputs)
+    }
+    asked_file, inputs_file, results_file = (
+        folder / name for name in ("calls.json", "inputs.npz", "results.npz")
+    )
+    asked_file.write_text(json.dumps(calls), encoding="utf-8")
+    np.savez(inputs_file, **inputs)
+    program(arm, "operations.py", asked_file, inputs_file, results_file)
+    with np.load(results_file) as found:
+        return dict(found)
+
+
+@pytest.mark.parametrize("each", ASKED, ids=lambda each: each.name)
+def test_results_are_those_of_arithmetic_with_more_digits(
+    each: Asked, results: Mapping[str, Any]
+) -> None:
+    apart = each.apart(results[each.name])
+    assert apart <= each.limit
+
+
+def test_examples_of_the_documentation_give_what_they_say(
+    tuned_arm: Environment, stock_arm: Environment
+) -> None:
+    """Each that does so with the stock wheel does so with the tuned one."""
+    modules = [f"tensorflow.python.ops.{name}" for name in MODULES]
+    tuned, stock = (
+        json.loads(program(arm, "examples.py", *modules)) for arm in (tuned_arm, stock_arm)
+    )
+    assert sum(stock.values()) >= EXAMPLES
+    assert [name for name, passed in stock.items() if passed and not tuned[name]] == []
