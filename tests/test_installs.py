@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests import test_environment, test_tuned
 from tests.test_environment import HERE, TAG
+from tests.test_selection import ROW
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.arms.installs import (
@@ -18,16 +19,19 @@ from tfbench.arms.installs import (
     Source,
     choose,
     describe,
+    evidence_of,
     exact_of,
     install,
     newest_runnable,
+    tolerance_of,
 )
 from tfbench.arms.levers import BFLOAT16_TOLERANCE
-from tfbench.arms.lineup import read_lineup
+from tfbench.arms.lineup import parse_arm, read_lineup
 from tfbuild import settings
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import HostError, PythonError, UsageError, WheelError
 from tfbuild.packing.tuned import Tuned
+from tfbuild.planning.defaults import BF16, Default, levers
 from tfbuild.planning.request import Request
 from tfbuild.settings import Places
 from tfbuild.upstream import releases
@@ -222,6 +226,24 @@ def test_each_wheel_is_installed_once_and_its_arms_share_it(
     assert [arm.name for arm in (stock, off, own, half)] == ["stock", "off", "mine", "half"]
     assert not any(arm.tuned for arm in (stock, off, own, half))
     assert "environment of stock, off: tiny==1.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("on", "expected"), [(True, BFLOAT16_TOLERANCE), (False, TOLERANCE)])
+def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: float) -> None:
+    lever = next(each for each in levers() if each.name == BF16)
+    rounding = dataclasses.replace(test_tuned.LIBRARY, defaults=(Default(lever=lever, on=on),))
+    assert tolerance_of(parse_arm("tuned"), rounding) == expected
+    assert tolerance_of(parse_arm("tuned"), None) == TOLERANCE
+
+
+def test_evidence_is_what_the_kernels_were_chosen_by() -> None:
+    measured = dataclasses.replace(test_tuned.LIBRARY, measured=(ROW,), measured_on="a CPU")
+    found = evidence_of(measured)
+    assert found is not None
+    assert (found.rows, found.measured_on) == ((ROW,), "a CPU")
+    assert found.library == Path(measured.file).name
+    assert evidence_of(test_tuned.LIBRARY) is None
+    assert evidence_of(None) is None
 
 
 @pytest.mark.toolchain

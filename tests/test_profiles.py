@@ -14,7 +14,7 @@ from tfbench.kernels.profiles import (
     Program,
     Weighed,
     gathered,
-    read_back,
+    of_rows,
     read_profile,
     spots,
 )
@@ -105,9 +105,22 @@ def test_reads_of_a_variable_count_for_what_updates_its_rows() -> None:
     half = Weighed(place=rows_of(80), calls=1, seconds=0.1)
     again = Weighed(place=rows_of(90), calls=3, seconds=0.3)
     alone = Weighed(place=other, calls=1, seconds=1)
-    found = list(read_back([half, Weighed(place=read, calls=4, seconds=8), again, alone]))
+    found = list(of_rows([half, Weighed(place=read, calls=4, seconds=8), again, alone]))
     assert [row.place for row in found] == [half.place, again.place, other]
     assert [row.seconds for row in found] == pytest.approx([2.1, 6.3, 1])
+
+
+@pytest.mark.parametrize("op", ["AssignAddVariableOp", "AssignSubVariableOp"])
+def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
+    """And no others: stock does not copy those."""
+    other = dataclasses.replace(EMBEDDING, shape=(7,))
+    gather, whole, alone = (
+        Place(op=name, types={"dtype": (FLOAT,)}, inputs=(each,))
+        for name, each in (("ResourceGather", EMBEDDING), (op, EMBEDDING), (op, other))
+    )
+    found = of_rows([Weighed(place=each, calls=1, seconds=1) for each in (gather, whole, alone)])
+    marked = dataclasses.replace(whole, attributes={"_by_rows": "b: true"})
+    assert [row.place for row in found] == [gather, marked, alone]
 
 
 def test_a_profile_is_read_as_it_was_saved(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs inside an arm: calls of single ops, and the gradients of functions.
+"""Runs inside an arm: calls of single ops, gradients of functions, and random numbers.
 
 python operations.py CALLS.json INPUTS.npz RESULTS.npz
 """
@@ -35,9 +35,16 @@ def gradient(op: str, values: list[Any]) -> Any:  # noqa: ANN401
     return tape.gradient(result, values[-1])
 
 
+def random(call: dict[str, Any]) -> Any:  # noqa: ANN401
+    kind = tf.as_dtype(call["dtype"])
+    return getattr(tf.raw_ops, call["op"])(shape=call["shape"], dtype=kind, seed=7, seed2=11)
+
+
 def answer(call: dict[str, Any], inputs: Any) -> Any:  # noqa: ANN401
+    if call["kind"] == "random":
+        return random(call)
     values = [tensor(inputs[name], call["dtype"]) for name in call["inputs"]]
-    if call["gradient"]:
+    if call["kind"] == "gradient":
         return gradient(call["op"], values)
     words = dict(zip(call["names"], values, strict=True))
     return getattr(tf.raw_ops, call["op"])(**words)

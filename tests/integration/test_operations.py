@@ -33,6 +33,9 @@ OTHERS = (
 """Beside what --kernels hot compiles."""
 BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 """Of the significand."""
+HALVES = ("float16", "bfloat16")
+NORMAL_ULPS = 4
+"""Of the larger of a normal number and 1: how far ours may lie from stock's."""
 MAXIMUM = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 TINY = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
 """The least normal number: what is less may be flushed to zero."""
@@ -333,8 +336,23 @@ ASKED = tuple(
     for function in FUNCTIONS
     for dtype in BITS
     for gradient in (False, True)
-    if not (gradient and dtype in {"float16", "bfloat16"})
+    if not (gradient and dtype in HALVES)
 )
+
+
+RANDOM = tuple(
+    (op, dtype, size)
+    for op in ("RandomUniform", "RandomStandardNormal", "TruncatedNormal")
+    for dtype in BITS
+    for size in (1, 7, 1_000, 100_003)
+)
+
+
+@pytest.fixture(scope="module")
+def stock_results(
+    stock_arm: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Any]:
+    return answers(stock_arm, (), tmp_path_factory.mktemp("stock"))
 
 
 @pytest.fixture(scope="module")
@@ -344,16 +362,26 @@ def results(tuned_arm: Environment, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def answers(arm: Environment, every: Sequence[Asked], folder: Path) -> Mapping[str, Any]:
-    calls = [
+    calls: list[dict[str, Any]] = [
         {
             "name": each.name,
             "op": each.function.name if each.gradient else each.function.op,
             "names": each.function.names,
             "dtype": each.dtype,
-            "gradient": each.gradient,
+            "kind": "gradient" if each.gradient else "op",
             "inputs": [f"{each.name} {number}" for number in range(len(each.inputs))],
         }
         for each in every
+    ]
+    calls += [
+        {
+            "name": f"{op} {dtype} {size}",
+            "kind": "random",
+            "op": op,
+            "dtype": dtype,
+            "shape": [size],
+        }
+        for op, dtype, size in RANDOM
     ]
     inputs = {
         f"{each.name} {number}": stored(values, each.dtype)
@@ -376,6 +404,29 @@ def test_results_are_those_of_arithmetic_with_more_digits(
 ) -> None:
     apart = each.apart(results[each.name])
     assert apart <= each.limit
+
+
+@pytest.mark.parametrize("dtype", BITS)
+def test_the_same_seed_gives_the_same_uniform_numbers_bit_for_bit(
+    dtype: str, results: Mapping[str, Any], stock_results: Mapping[str, Any]
+) -> None:
+    for op, kind, size in RANDOM:
+        if (op, kind) == ("RandomUniform", dtype):
+            name = f"{op} {dtype} {size}"
+            assert results[name].tobytes() == stock_results[name].tobytes()
+            assert len(np.unique(results[name])) > size // (1000 if dtype in HALVES else 2)
+
+
+@pytest.mark.parametrize("dtype", BITS)
+@pytest.mark.parametrize("op", ["RandomStandardNormal", "TruncatedNormal"])
+def test_the_same_seed_gives_nearly_the_same_normal_numbers(
+    op: str, dtype: str, results: Mapping[str, Any], stock_results: Mapping[str, Any]
+) -> None:
+    for size in (1, 7, 1_000, 100_003):
+        name = f"{op} {dtype} {size}"
+        got, want = (read(each[name], dtype) for each in (results, stock_results))
+        assert got.shape == (size,)
+        assert ulps_apart(got, want, dtype, 1.0) <= NORMAL_ULPS
 
 
 def test_examples_of_the_documentation_give_what_they_say(

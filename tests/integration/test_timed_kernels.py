@@ -12,6 +12,7 @@ from tests.tried import Tried
 
 from tfbench.arms.arm import Arm
 from tfbench.inside.places import Input, Place
+from tfbench.inside.timing import BY_ROWS
 from tfbench.kernels.offer import read_offer
 from tfbench.kernels.profiles import Profile, Program, Spot, profiled, spots
 from tfbench.kernels.selecting import served_by
@@ -109,6 +110,25 @@ def of_numbers(op: str, types: Sequence[str], *inputs: Input) -> Spot:
     kinds = {"T": (FLOAT,), **dict.fromkeys(types, (INT32,))}
     found = Place(op=op, types=kinds, inputs=inputs)
     return Spot(key=key_of(found), place=found, share=0.1, most=0.1, call_s=1e-5)
+
+
+def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
+    table = Input(dtype="float", shape=(40, 5), variable=True)
+    rows = (Input(dtype="int32", shape=(3,)), Input(dtype="float", shape=(3, 5)))
+    types = {"dtype": (FLOAT,), "Tindices": (INT32,)}
+    places = [
+        Place(op="ResourceScatterAdd", types=types, inputs=(table, *rows)),
+        Place(
+            op="AssignSubVariableOp",
+            types={"dtype": (FLOAT,)},
+            attributes={BY_ROWS: "b: true"},
+            inputs=(table, Input(dtype="float", shape=(40, 5))),
+        ),
+    ]
+    spots = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in places]
+    found, reasons = series(time_places(bench, stage(2), {1: spots}, lambda *_: None))
+    assert reasons == {}
+    assert {key for key, _ in found} == {spot.key for spot in spots}
 
 
 def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> None:

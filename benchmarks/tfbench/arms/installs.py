@@ -14,13 +14,14 @@ from packaging.version import Version
 
 from tfbench.arms import lineup
 from tfbench.arms.arm import Arm, Evidence
-from tfbench.arms.levers import Pairs, find_malloc, pairs
+from tfbench.arms.levers import Pairs, find_malloc, pairs, tolerance
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
 from tfbuild import talk
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.packing import tuned, wheel
-from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tree
+from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import Request, default_python
 from tfbuild.run import run
 from tfbuild.settings import Places
@@ -218,6 +219,7 @@ def _create(source: Source, places: Places) -> Environment:
 
 def _arm(choice: Choice, made: Environment) -> Arm:
     spec, facts = choice.spec, tuned.read_tuned(made.wheel)
+    build = tuned.chosen(facts, read_cpu()) if facts else None
     return Arm(
         name=spec.name,
         python=made.python,
@@ -226,17 +228,25 @@ def _arm(choice: Choice, made: Environment) -> Arm:
         wheel_sha256=made.wheel_sha256,
         tuned=facts is not None and facts.tree is None,
         whole=facts is not None and facts.tree is not None,
-        tolerance=spec.tolerance,
-        evidence=_evidence(facts) if facts else None,
+        tolerance=tolerance_of(spec, build),
+        evidence=evidence_of(build),
     )
 
 
-def _evidence(facts: Tuned) -> Evidence | None:
-    library = tuned.chosen(facts, read_cpu())
-    if not isinstance(library, KernelLibrary) or not library.measured:
+def tolerance_of(spec: ArmSpec, build: KernelLibrary | Tree | None) -> float:
+    """At least that of bfloat16 for a build that rounds products to it by default."""
+    rounding = build is not None and any(
+        each.lever.name == BF16 and each.on for each in build.defaults
+    )
+    return tolerance([BF16], spec.tolerance) if rounding else spec.tolerance
+
+
+def evidence_of(build: KernelLibrary | Tree | None) -> Evidence | None:
+    """What its kernels were chosen by, if anything was measured."""
+    if not isinstance(build, KernelLibrary) or not build.measured:
         return None
-    name = Path(library.file).name
-    return Evidence(library=name, measured_on=library.measured_on, rows=library.measured)
+    name = Path(build.file).name
+    return Evidence(library=name, measured_on=build.measured_on, rows=build.measured)
 
 
 def _need_preloadable(choice: Choice) -> None:

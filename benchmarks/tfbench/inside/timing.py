@@ -44,6 +44,9 @@ READ_BACK = {
 }
 """They update rows of a variable, and what reads it then may have to copy it: each is followed by a
 read, as in an optimizer's step."""
+BY_ROWS = "_by_rows"
+"""An attribute of a place: the program reads or updates rows of the variable, too. From the first
+time on stock TensorFlow copies it before every update of the whole."""
 _DIVIDING = {"Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"}
 """Their integers are drawn above 0."""
 _SHAPING = {
@@ -131,9 +134,16 @@ def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
         made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=whole))
         if each.variable:
             tensors.append(handle)
+            if BY_ROWS in place.attributes:
+                with tf.control_dependencies(made[-1:]):
+                    made.append(_first_row(tf, handle, block.dtype))
         else:  # read once per call: the same memory again
             tensors.append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=block.dtype))
     return tensors, made
+
+
+def _first_row(tf: TensorFlow, handle: Any, dtype: Any) -> Any:  # noqa: ANN401
+    return tf.raw_ops.ResourceGather(resource=handle, indices=[0], dtype=dtype)
 
 
 def repeated(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401

@@ -26,6 +26,8 @@ WORTH = 0.0001
 """A place with less of its program's op time is not kept."""
 _LIMIT_S = 900.0
 _READ = "ReadVariableOp"
+_OF_ROWS = {"ResourceGather", *timing.READ_BACK}
+_OF_ALL = {"AssignAddVariableOp", "AssignSubVariableOp"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +90,7 @@ def spots(profile: Profile) -> tuple[Spot, ...]:
     calls: dict[str, Weighed] = {}
     for each in profile.programs:
         total = sum(row.seconds for row in each.places)
-        for row in read_back(gathered(each.places)):
+        for row in of_rows(gathered(each.places)):
             key = key_of(row.place)
             shares[key].append(row.seconds / total)
             calls[key] = max(row, calls.get(key, row), key=lambda found: found.calls)
@@ -136,24 +138,30 @@ def _elements(place: Place) -> int:
     return sum(math.prod(each.shape) for each in place.inputs)
 
 
-def read_back(rows: Iterable[Weighed]) -> Iterator[Weighed]:
-    """The same where the reads of a variable count for the ops that update rows of it. They make
-    stock TensorFlow copy it at every read from then on, and are timed with one (inside.timing)."""
+def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
+    """The same where a variable whose rows are read or updated is timed as such (inside.timing).
+
+    Stock TensorFlow copies it from then on, at every read and before every update of the whole
+    (tensorflow/core/kernels/training_op_helpers.h). So updates of the whole are marked, and reads
+    count for the updates of rows, which are timed with one.
+    """
     every = tuple(rows)
-    updates = [row for row in every if row.place.op in timing.READ_BACK]
-    calls: dict[Input, float] = defaultdict(float)
-    for row in updates:
-        calls[row.place.inputs[0]] += row.calls
-    reads: dict[Input, float] = defaultdict(float)
-    for row in every:
-        if row.place.op == _READ:
-            reads[row.place.inputs[0]] += row.seconds
+    updates, reads = defaultdict[Input, float](float), defaultdict[Input, float](float)
+    sparse = {row.place.inputs[0] for row in every if row.place.op in _OF_ROWS}
     for row in every:
         if row.place.op in timing.READ_BACK:
-            variable = row.place.inputs[0]
-            own = reads[variable] * row.calls / calls[variable]
+            updates[row.place.inputs[0]] += row.calls
+        elif row.place.op == _READ:
+            reads[row.place.inputs[0]] += row.seconds
+    for row in every:
+        place, variable = row.place, row.place.inputs[0] if row.place.inputs else None
+        if place.op in timing.READ_BACK and variable:
+            own = reads[variable] * row.calls / updates[variable]
             yield replace(row, seconds=row.seconds + own)
-        elif row.place.op != _READ or row.place.inputs[0] not in calls:
+        elif place.op in _OF_ALL and variable in sparse:
+            marked = {**place.attributes, timing.BY_ROWS: "b: true"}
+            yield replace(row, place=replace(place, attributes=marked))
+        elif place.op != _READ or variable not in updates:
             yield row
 
 

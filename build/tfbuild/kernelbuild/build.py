@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,14 +71,18 @@ def build(
         )
         for plan in fleet.plans
     ]
-    made = [_made(workspace, ground, keep_going=keep_going) for workspace in prepared]
+    first, *others = prepared
+    made = [
+        _made(first, ground, keep_going=keep_going, dispatched=fleet.plans),
+        *(_made(workspace, ground, keep_going=keep_going) for workspace in others),
+    ]
     with talk.step("assemble the wheel"):
         fresh = assemble.assemble(
             fleet,
             made,
-            workspaces.link_dispatcher(prepared[0], fleet.plans),
+            workspaces.dispatcher_of(first),
             stock=ground.stock,
-            bazel=prepared[0].bazel.version,
+            bazel=first.bazel.version,
             source_sha256=ground.source_sha256,
             places=places,
         )
@@ -93,8 +97,11 @@ def build(
         return pool.admit(fresh, fleet, parts, places, smoke=smoke)
 
 
-def _made(workspace: Workspace, ground: Ground, *, keep_going: bool) -> Made:
-    """The library of one target, of the units that agree with the stock kernels."""
+def _made(
+    workspace: Workspace, ground: Ground, *, keep_going: bool, dispatched: Sequence[Plan] = ()
+) -> Made:
+    """The library of one target, of the units that agree with the stock kernels; beside it the
+    dispatcher of these plans."""
     plan = workspace.plan
     with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
         libraries, failed = workspaces.compile_units(workspace, plan.kernels, keep_going=keep_going)
@@ -105,7 +112,7 @@ def _made(workspace: Workspace, ground: Ground, *, keep_going: bool) -> Made:
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
         _need_registered(plan, registered)
-        library = workspaces.link(workspace, units, registered)
+        library = workspaces.link(workspace, units, registered, dispatched)
         return Made(plan=plan, library=library, verdicts=verdicts, registrations=registered)
 
 

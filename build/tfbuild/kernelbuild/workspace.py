@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,28 +105,26 @@ def object_of(workspace: Workspace, source: str) -> Path:
 
 
 def link(
-    workspace: Workspace, units: tuple[KernelUnit, ...], registrations: Sequence[Choice]
+    workspace: Workspace,
+    units: tuple[KernelUnit, ...],
+    registrations: Sequence[Choice],
+    dispatched: Sequence[Plan],
 ) -> Path:
-    """The library of the admitted units, which registers these kernels of them. Raises
-    CommandError."""
+    """The library of the admitted units, which registers these kernels of them, and, if there are
+    any, the dispatcher of the `dispatched` plans. Raises CommandError.
+
+    A fleet's dispatcher is built in one of its workspaces: of its options none is a target's. It
+    comes with a library because a call of Bazel takes seconds before it does anything.
+    """
     templates = workspace.places.templates
     files = render.admitted(units, templates) | render.selected(registrations, templates)
-    return _linked(workspace, files, KERNEL_LIBRARY)
-
-
-def link_dispatcher(workspace: Workspace, plans: Sequence[Plan]) -> Path:
-    """The dispatcher of the libraries of these plans. It is built in one of their workspaces: of
-    its options none is a target's. Raises CommandError."""
-    table = render.dispatch_table(plans, workspace.places.templates)
-    return _linked(workspace, table, dispatcher.LIBRARY)
-
-
-def _linked(workspace: Workspace, files: Mapping[str, str], library: str) -> Path:
+    if dispatched:
+        files |= render.dispatch_table(dispatched, templates)
     render.write(files, workspace.folder)
     log = workspace.folder.parent / "link.log"
     done = bazel.build(
         workspace.bazel,
-        (f"//:{library}",),
+        (f"//:{KERNEL_LIBRARY}", *((f"//:{dispatcher.LIBRARY}",) if dispatched else ())),
         workspace=workspace.folder,
         options=workspace.options,
         places=workspace.places,
@@ -134,8 +132,13 @@ def _linked(workspace: Workspace, files: Mapping[str, str], library: str) -> Pat
     )
     if done.returncode:
         said = _tail(done.output)
-        raise CommandError(f"linking {library} failed (whole output: {log}):\n{said}")
-    return workspace.out / library
+        raise CommandError(f"linking {KERNEL_LIBRARY} failed (whole output: {log}):\n{said}")
+    return workspace.out / KERNEL_LIBRARY
+
+
+def dispatcher_of(workspace: Workspace) -> Path:
+    """The dispatcher that was linked in it."""
+    return workspace.out / dispatcher.LIBRARY
 
 
 def failures(units: Sequence[KernelUnit], output: str) -> dict[str, str]:
