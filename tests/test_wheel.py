@@ -23,7 +23,14 @@ from hypothesis import strategies as st
 
 from tfbuild.errors import BusyError, DiskError, WheelError
 from tfbuild.packing.repack import repack, with_platform
-from tfbuild.packing.wheel import WheelIdentity, extract, read_identity, read_member, verify_record
+from tfbuild.packing.wheel import (
+    WheelIdentity,
+    extract,
+    read_identity,
+    read_member,
+    read_record,
+    verify_record,
+)
 from tfbuild.run import run
 
 STOCK_NAME = "demo_pkg-1.0-py3-none-any.whl"
@@ -125,6 +132,15 @@ def test_another_name_is_refused(name: str) -> None:
 
 def test_a_whole_wheel_is_verified(stock: Path) -> None:
     assert [tuple(line) for line in verify_record(stock)] == record_of(MEMBERS)[:-1]
+
+
+def test_a_wheel_whose_own_hash_was_checked_is_only_read(stock: Path, tmp_path: Path) -> None:
+    assert read_record(stock) == verify_record(stock)
+    lines = [("demo_pkg/__init__.py", "sha256=wrong", "1"), *record_of(MEMBERS)[1:]]
+    path = make_wheel(tmp_path / "wrong", lines=lines)
+    assert {line.name for line in read_record(path)} == {line.name for line in read_record(stock)}
+    with pytest.raises(WheelError, match="is not what RECORD says"):
+        verify_record(path)
 
 
 def test_a_signature_needs_no_line(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def assemble(
         local=fleet.local,
         add=add,
         edit={guard.INIT: guard.amended},
+        pinned=True,  # (as it was fetched)
         out_dir=places.work / fleet.key[:16] / "wheel",
         dist_info_files=_papers(facts, fleet, stock, added=add),
     )

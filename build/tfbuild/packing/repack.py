@@ -34,6 +34,7 @@ from tfbuild.packing.wheel import (
     is_plain,
     opened,
     read_identity,
+    read_record,
     record_name,
     self_signed,
     verify_record,
@@ -62,13 +63,15 @@ def repack(
     out_dir: Path,
     dist_info_files: Mapping[str, bytes],
     edit: Mapping[str, Edit] | None = None,
+    pinned: bool = False,
 ) -> Path:
     """Write the stock wheel with `add` (member names) and `dist_info_files` (names in dist-info).
 
     The version gets the local part `local`, normalized as PEP 440 says, in the file name, METADATA,
     RECORD and dist-info alike; the members in `edit` are changed. The stock wheel is verified
-    first. The same input gives the same bytes, and the wheel appears in `out_dir` when it is whole.
-    Raises WheelError, DiskError, or BusyError when another process is writing the same wheel.
+    first, unless its own hash was (`pinned`). The same input gives the same bytes, and the wheel
+    appears in `out_dir` when it is whole. Raises WheelError, DiskError, or BusyError when another
+    process is writing the same wheel.
 
     A wheel that has `local` already keeps it, another one is refused. Without a `local` the version
     loses the one that it has; `label` is a variant's (PEP 825), at
@@ -80,7 +83,7 @@ def repack(
     added = {name: add[name] for name in sorted(add)}
     for name in sorted(dist_info_files):
         added[f"{renaming.dist_info}/{name}"] = dist_info_files[name]
-    lines = {line.name: line for line in verify_record(stock)}
+    lines = {line.name: line for line in (read_record if pinned else verify_record)(stock)}
     absent = sorted(edits.keys() - lines.keys())
     if absent:
         raise WheelError(f"{stock.name} has no {absent[0]} to change")

@@ -18,10 +18,10 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -77,6 +77,9 @@ class RecordLine(NamedTuple):
     size: str
 
 
+_LineOf: TypeAlias = Callable[[zipfile.ZipFile, zipfile.ZipInfo, RecordLine | None], RecordLine]
+
+
 def read_identity(path: Path) -> WheelIdentity:
     """Raises WheelError when the file name is not a wheel's."""
     try:
@@ -106,12 +109,23 @@ def verify_record(path: Path) -> tuple[RecordLine, ...]:
 
     Raises WheelError naming the first member that is damaged, unlisted, or not there.
     """
+    return _recorded(path, _checked)
+
+
+def read_record(path: Path) -> tuple[RecordLine, ...]:
+    """The same of a wheel whose own hash is known to be right: its members are not read again,
+    which takes seconds for TensorFlow's. Raises WheelError for one that is unlisted or not there.
+    """
+    return _recorded(path, _listed)
+
+
+def _recorded(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
     with opened(path) as archive:
         record = record_name(archive)
         listed = _read_record(whole(archive, archive.NameToInfo[record]))
         silent = self_signed(record)
         members = [info for info in files(archive) if info.filename not in silent]
-        lines = tuple(_checked(archive, info, listed.get(info.filename)) for info in members)
+        lines = tuple(line_of(archive, info, listed.get(info.filename)) for info in members)
         missing = listed.keys() - archive.NameToInfo.keys()
         if missing:
             raise zipfile.BadZipFile(f"{min(missing)} is in RECORD but not in the wheel")
@@ -238,12 +252,18 @@ def _read_record(text: bytes) -> dict[str, RecordLine]:
     return {row[0]: RecordLine(*row) for row in rows}
 
 
-def _checked(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, line: RecordLine | None
-) -> RecordLine:
-    """The member's line of RECORD, once its bytes have shown that the line is true."""
+def _listed(_: zipfile.ZipFile, info: zipfile.ZipInfo, line: RecordLine | None) -> RecordLine:
+    """The member's line of RECORD."""
     if line is None:
         raise zipfile.BadZipFile(f"{info.filename} is not in RECORD")
+    return line
+
+
+def _checked(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, found: RecordLine | None
+) -> RecordLine:
+    """The same, once its bytes have shown that the line is true."""
+    line = _listed(archive, info, found)
     algorithm = line.digest.partition("=")[0]
     if algorithm not in _HASHES:
         raise zipfile.BadZipFile(f"RECORD has no hash of {info.filename} that can be checked")
