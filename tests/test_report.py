@@ -66,6 +66,23 @@ def test_the_table_as_a_pipe_gets_it() -> None:
     ]
 
 
+def test_long_names_of_arms_leave_the_rows_readable() -> None:
+    found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
+    named = ("stock-onednn-off-isa-AVX512_CORE", "tuned-isa-AVX512_CORE")
+    arms = [
+        dataclasses.replace(arm, name=name) for arm, name in zip(found.arms, named, strict=True)
+    ]
+    (cell,) = found.cells
+    speedups = tuple(dataclasses.replace(each, arm=named[1]) for each in cell.speedups)
+    times = [dataclasses.replace(arm, arm=n) for arm, n in zip(cell.arms, named, strict=False)]
+    shown = dataclasses.replace(cell, speedups=speedups, arms=(*times, *cell.arms[2:]))
+    text = table(dataclasses.replace(found, arms=tuple(arms), cells=(shown,)), colour=False)
+    row = next(line for line in text.splitlines() if line.startswith("mnist_mlp"))
+    assert "baseline ms" in text
+    assert "1.200 to 1.300" in row
+    assert "…" not in text
+
+
 def test_the_answer_is_the_last_line_of_the_table() -> None:
     found = compared.single(Interval(value=1.25, low=1.2, high=1.3))
     assert table(found, colour=False).splitlines()[-1] == list(headlines(found))[-1]

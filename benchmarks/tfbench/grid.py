@@ -27,7 +27,12 @@ def table(
     )
     for heading in headings:
         figure = heading not in left
-        found.add_column(Text(heading), justify="right" if figure else "left", no_wrap=figure)
+        found.add_column(
+            Text(heading),
+            justify="right" if figure else "left",
+            no_wrap=figure,
+            overflow="fold",
+        )
     for row in rows:
         found.add_row(*map(Text, row))
     return found

@@ -23,6 +23,7 @@ from tfbuild import talk
 
 TEMPLATE = "report.md.j2"
 WIDTH = 120
+_SHORT = 12  # characters of a name in a heading: a longer one leaves no room for the rows
 STYLES = {
     Verdict.FASTER: "green",
     Verdict.SLOWER: "red",
@@ -36,7 +37,7 @@ _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 
 def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
     """The figures, the answer and what to know about it. `colour` only for a terminal."""
-    base = comparison.baseline
+    base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
     headings = (
         *("workload", "vCPUs", "arm", f"{base} ms", "arm ms", "speedup"),
         *(f"{comparison.level:.0%} interval", f"{base} again", "verdict"),
