@@ -32,6 +32,8 @@ PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
 class."""
 PROFILE = "profile.json"
+_HANDING_ON = {"_Arg", "_Retval", "Identity", "IdentityN"}
+"""They hand on what they get: no code for it is faster."""
 START_S, CELL_S = 15.0, 0.8
 """To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
 busy, so an upper bound."""
@@ -152,11 +154,12 @@ def describe_for_program(program: str, request: Request) -> str:
 
 
 def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
-    """Of these ops, with their seconds, those that matter and that a source registers, so far as
-    the release was surveyed."""
+    """Of these ops, with their seconds, those that matter, compute something and that a source
+    registers, so far as the release was surveyed."""
     least = selecting.MATTERS * sum(op_s.values())
     sources = (row for row in surveyed(release).values() if row.outcome is not Outcome.BROKEN)
     known = {op for row in sources for op in row.ops}
+    known -= _HANDING_ON
     return tuple(sorted(op for op, seconds in op_s.items() if seconds >= least and op in known))
 
 
