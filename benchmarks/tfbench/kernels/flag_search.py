@@ -163,6 +163,10 @@ def _described(chosen: Mapping[str, FlagSet], path: Path) -> str:
         f"{unit:<28}  {_called(best.flags)}" for unit, best in sorted(chosen.items()) if best.flags
     ]
     rest = sum(not best.flags for best in chosen.values())
+    if not lines:
+        return (
+            f"The target's flags alone are as fast as any tried, for {talk.count(rest, 'unit')}.\n"
+        )
     return "\n".join(
         (
             *lines,
