@@ -3,6 +3,7 @@ digits, against NumPy, and against the examples that TensorFlow's own documentat
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -226,8 +227,10 @@ FUNCTIONS = (
 
 
 @pytest.fixture(scope="module")
-def tuned_arm(places: Places) -> Environment:
-    """With every type of the kernels that the project times, for this CPU."""
+def tuned_arm(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """With every type of the kernels that the project times, for this CPU. Its wheel is called as
+    the other tests' native one, so it has a pool of its own."""
+    places = dataclasses.replace(places, pool=tmp_path_factory.mktemp("operations"))
     hot = {unit for selection in _recorded() for unit in selection.kernels}
     names = ",".join(sorted({*hot, *OTHERS}))
     fleet, compiler = fleet_for(Request(arch="native", kernels=names))
