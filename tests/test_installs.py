@@ -19,9 +19,9 @@ from tfbench.arms.installs import (
     Source,
     choose,
     describe,
-    evidence_of,
     exact_of,
     install,
+    kernel_table_of,
     newest_runnable,
     tolerance_of,
 )
@@ -236,14 +236,14 @@ def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: f
     assert tolerance_of(parse_arm("tuned"), None) == TOLERANCE
 
 
-def test_evidence_is_what_the_kernels_were_chosen_by() -> None:
+def test_an_arm_knows_what_its_kernels_were_chosen_by() -> None:
     measured = dataclasses.replace(test_tuned.LIBRARY, measured=(ROW,), measured_on="a CPU")
-    found = evidence_of(measured)
+    found = kernel_table_of(measured)
     assert found is not None
     assert (found.rows, found.measured_on) == ((ROW,), "a CPU")
     assert found.library == Path(measured.file).name
-    assert evidence_of(test_tuned.LIBRARY) is None
-    assert evidence_of(None) is None
+    assert kernel_table_of(test_tuned.LIBRARY) is None
+    assert kernel_table_of(None) is None
 
 
 @pytest.mark.toolchain

@@ -123,6 +123,16 @@ def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
     assert [row.place for row in found] == [gather, marked, alone]
 
 
+def test_variables_that_the_trace_does_not_tell_apart_stay_as_they_are() -> None:
+    opaque = Input(dtype="opaque")
+    rows = [
+        Weighed(place=Place(op=op, inputs=inputs), calls=1, seconds=1)
+        for op in ("ResourceGather", "ResourceScatterAdd", "AssignAddVariableOp", "ReadVariableOp")
+        for inputs in ((opaque,), ())
+    ]
+    assert list(of_rows(rows)) == rows
+
+
 def test_a_profile_is_read_as_it_was_saved(tmp_path: Path) -> None:
     written = profile(program("a", (place("Tanh", 2, 3), 1, 5.0)))
     save(tmp_path / "profile.json", written)

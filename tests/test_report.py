@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from tests import compared
 from tests.printed import PRINTED
+from tests.test_selection import ROW
 
-from tfbench.arms.arm import Evidence
+from tfbench.arms.arm import KernelTable
 from tfbench.measuring.statistics import Interval
 from tfbench.reports import spending as costs
 from tfbench.reports.chapters import document
@@ -29,7 +30,6 @@ from tfbench.reports.report import (
     plain,
     table,
 )
-from tfbuild.planning.selection import Row
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 SOUND = compared.sound()
@@ -227,30 +227,14 @@ def test_the_page_records_what_must_be_known() -> None:
     assert len(seen) == len({row[:2] for row in seen})
 
 
-ROW = Row(
-    op="Tanh",
-    types="T=1",
-    attributes="",
-    shapes="float[128,512]",
-    threads=1,
-    share=0.02,
-    stock_s=2e-5,
-    tuned_s=1e-5,
-    ratio=2.0,
-    low=1.9,
-    high=2.1,
-    p=1e-6,
-    confirmed=(1.95, 1.85, 2.05),
-    kept=True,
-)
-
-
 def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> None:
     lost = dataclasses.replace(ROW, op="Sqrt", share=0.01, ratio=0.9, confirmed=None, kept=False)
-    evidence = Evidence(library="skylake.so", measured_on="a CPU", rows=(lost, ROW))
+    chosen_by = KernelTable(library="skylake.so", measured_on="a CPU", rows=(lost, ROW))
     arms = (
         compared.arm("stock"),
-        dataclasses.replace(compared.arm("tuned", library=compared.LIBRARY), evidence=evidence),
+        dataclasses.replace(
+            compared.arm("tuned", library=compared.LIBRARY), kernel_table=chosen_by
+        ),
     )
     made = document(dataclasses.replace(SOUND, arms=arms), TEMPLATES)
     said, rows = section(made, "kernels").blocks[0], tables(made)
@@ -258,7 +242,7 @@ def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> N
     chosen = rows["Kernels of tuned against the stock ones"].rows
     assert chosen[0] == (
         *("Tanh", "float[128,512]", "1", "2.00%", "20.0", "10.0", "2.000", "1.900 to 2.100"),
-        *("1.950 (1.850 to 2.050)", "yes"),
+        *("2.000 (1.900 to 2.100)", "yes"),
     )
     assert (chosen[1][0], chosen[1][-2:]) == ("Sqrt", ("", "no"))
 

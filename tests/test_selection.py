@@ -182,3 +182,8 @@ def test_flags_of_a_request_are_those_of_every_source() -> None:
     sources = {source for unit in plan.kernels for source in unit.sources}
     assert plan.source_flags == dict.fromkeys(sources, ("-O3",))
     assert (plan.measured, plan.measured_on) == ((), "")  # that was other code
+
+
+def test_a_search_for_flags_is_no_evidence(tmp_path: Path) -> None:
+    plan = planned(selection=saved(tmp_path, rows=()))
+    assert (plan.measured, plan.measured_on) == ((), "")

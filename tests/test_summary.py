@@ -25,7 +25,7 @@ from tests.measured import (
     yardstick,
 )
 
-from tfbench.arms.arm import TOLERANCE, Evidence
+from tfbench.arms.arm import TOLERANCE, KernelTable
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.observations import Measured
 from tfbench.measuring.results import ArmTimes, Cell, Coverage, OpShare
@@ -472,10 +472,12 @@ def test_arms_are_described_by_their_first_workers() -> None:
 
 
 @pytest.mark.parametrize(("library", "known"), [("skylake.so", True), ("haswell.so", False)])
-def test_evidence_is_that_of_the_library_that_was_loaded(library: str, known: bool) -> None:
-    evidence = Evidence(library=library, measured_on="a CPU", rows=())
+def test_the_table_of_kernels_is_that_of_the_library_that_was_loaded(
+    library: str, known: bool
+) -> None:
+    found = KernelTable(library=library, measured_on="a CPU", rows=())
     journal = entries(paces(), launches=2)
-    arms = [STOCK, dataclasses.replace(TUNED, evidence=evidence)]
+    arms = [STOCK, dataclasses.replace(TUNED, kernel_table=found)]
     stock, tuned = arm_facts(arms, [measured(journal)])
-    assert tuned.evidence == (evidence if known else None)
-    assert stock.evidence is None
+    assert tuned.kernel_table == (found if known else None)
+    assert stock.kernel_table is None

@@ -18,7 +18,7 @@ INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class KernelTable:
     """What the kernels of a library (a file name) were chosen by, and where that was measured."""
 
     library: str
@@ -31,7 +31,8 @@ class Arm:
     """`env` is what makes this arm another one than a plain import of its TensorFlow. A `tuned` one
     must load its tuned kernels, or there is nothing to compare; a `whole` one is a full build,
     which has none to load. `tolerance` is wider only for arms that are meant to compute in another
-    precision. `evidence` is that of the kernels which this CPU runs, None where nothing was chosen.
+    precision. `kernel_table` is that of the kernels which this CPU runs, None where nothing was
+    measured.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Arm:
     tuned: bool = False
     whole: bool = False
     tolerance: float = TOLERANCE
-    evidence: Evidence | None = None
+    kernel_table: KernelTable | None = None
 
     @property
     def prefix(self) -> Path:

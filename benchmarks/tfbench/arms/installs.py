@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfbench.arms import lineup
-from tfbench.arms.arm import Arm, Evidence
+from tfbench.arms.arm import Arm, KernelTable
 from tfbench.arms.levers import Pairs, find_malloc, pairs, tolerance
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
 from tfbuild import talk
@@ -229,7 +229,7 @@ def _arm(choice: Choice, made: Environment) -> Arm:
         tuned=facts is not None and facts.tree is None,
         whole=facts is not None and facts.tree is not None,
         tolerance=tolerance_of(spec, build),
-        evidence=evidence_of(build),
+        kernel_table=kernel_table_of(build),
     )
 
 
@@ -241,12 +241,12 @@ def tolerance_of(spec: ArmSpec, build: KernelLibrary | Tree | None) -> float:
     return tolerance([BF16], spec.tolerance) if rounding else spec.tolerance
 
 
-def evidence_of(build: KernelLibrary | Tree | None) -> Evidence | None:
+def kernel_table_of(build: KernelLibrary | Tree | None) -> KernelTable | None:
     """What its kernels were chosen by, if anything was measured."""
     if not isinstance(build, KernelLibrary) or not build.measured:
         return None
     name = Path(build.file).name
-    return Evidence(library=name, measured_on=build.measured_on, rows=build.measured)
+    return KernelTable(library=name, measured_on=build.measured_on, rows=build.measured)
 
 
 def _need_preloadable(choice: Choice) -> None:

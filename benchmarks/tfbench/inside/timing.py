@@ -10,7 +10,8 @@ Started as `ARM_PYTHON -P -m tfbench.inside.timing`; it talks as `worker` does:
 A call executes `copies` copies of the op, one after the other (a chain of control edges), in one
 run of a session: so starting the run, 10 us of CPU here, does not drown an op of five. What is left
 is the executor's own work, 0.3 us per op here, which a program pays as well. All copies read the
-same inputs: what fits into a cache is there, in either arm alike, though not in the program.
+same inputs: what fits into a cache is there, in either arm alike, though not in the program. What
+an op does to a variable may cost those behind it, so an update of rows is timed with a read.
 
 Nothing rewrites the graph: Grappler and TensorFlow's older optimizer are off, and the caller sets
 TF_ENABLE_ONEDNN_OPTS=0, so that the kernel is run that the op's name says.
@@ -37,13 +38,13 @@ WARM_UP_CALLS = 3
 _DEVICE = "/device:CPU:0"
 _POSITIVE = {"Sqrt", "Rsqrt", "Log", "Log1p", "Pow", "Lgamma", "SqrtGrad", "RsqrtGrad"}
 """Their inputs are drawn above 0: elsewhere a NaN is not what programs compute."""
-_BY_ROWS = {"Gather", "GatherV2", "ResourceGather", "ResourceScatterAdd", "ResourceScatterSub"}
-"""Their indices count the rows of the first input."""
-READ_BACK = {
+UPDATING_ROWS = {
     f"ResourceScatter{how}" for how in ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
 }
 """They update rows of a variable, and what reads it then may have to copy it: each is followed by a
 read, as in an optimizer's step."""
+_INDEXING = {"Gather", "GatherV2", "ResourceGather", *UPDATING_ROWS}
+"""Their integers are indices of rows of the first input."""
 BY_ROWS = "_by_rows"
 """An attribute of a place: the program reads or updates rows of the variable, too. From the first
 time on stock TensorFlow copies it before every update of the whole."""
@@ -104,7 +105,7 @@ def chain(tf: TensorFlow, place: Place, copies: int) -> Chain:
 
 
 def _last(place: Place, copies: int) -> str:
-    return f"{'read' if place.op in READ_BACK else 'copy'}_{copies - 1}"
+    return f"{'read' if place.op in UPDATING_ROWS else 'copy'}_{copies - 1}"
 
 
 def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
@@ -200,7 +201,7 @@ def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # n
 def _bound(place: Place) -> int:
     """What integers stay below, so that they are in range where they are indices."""
     shapes = [each.shape for each in place.inputs if each.shape]
-    if place.op in _BY_ROWS and shapes:
+    if place.op in _INDEXING and shapes:
         return max(1, shapes[0][0])
     return max(1, min((size for shape in shapes for size in shape), default=2))
 
@@ -228,7 +229,7 @@ def _copies(tf: TensorFlow, place: Place, copies: int) -> Any:  # noqa: ANN401
                 node.attr[name].type = numbers[0]
         for name, text in place.attributes.items():
             text_format.Parse(text, node.attr[name])
-        if place.op in READ_BACK:
+        if place.op in UPDATING_ROWS:
             last = f"read_{copy}"
             reading = graph.node.add(name=last, op="ReadVariableOp", device=_DEVICE)
             reading.input.extend(["input_0", f"^{node.name}"])

@@ -64,6 +64,7 @@ def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
     """
     asked, places = _ask(wanted), settings.places()
     out = Path(wanted.out) if wanted.out else places.new_report("flags")
+    talk.note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
     kept: dict[Choice, str] = {}
     began, offer = time.monotonic(), None

@@ -26,7 +26,7 @@ WORTH = 0.0001
 """A place with less of its program's op time is not kept."""
 _LIMIT_S = 900.0
 _READ = "ReadVariableOp"
-_OF_ROWS = {"ResourceGather", *timing.READ_BACK}
+_OF_ROWS = {"ResourceGather", *timing.UPDATING_ROWS}
 _OF_ALL = {"AssignAddVariableOp", "AssignSubVariableOp"}
 
 
@@ -147,15 +147,16 @@ def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
     """
     every = tuple(rows)
     updates, reads = defaultdict[Input, float](float), defaultdict[Input, float](float)
-    sparse = {row.place.inputs[0] for row in every if row.place.op in _OF_ROWS}
+    sparse = {_variable(row.place) for row in every if row.place.op in _OF_ROWS} - {None}
     for row in every:
-        if row.place.op in timing.READ_BACK:
-            updates[row.place.inputs[0]] += row.calls
-        elif row.place.op == _READ:
-            reads[row.place.inputs[0]] += row.seconds
+        variable = _variable(row.place)
+        if variable and row.place.op in timing.UPDATING_ROWS:
+            updates[variable] += row.calls
+        elif variable and row.place.op == _READ:
+            reads[variable] += row.seconds
     for row in every:
-        place, variable = row.place, row.place.inputs[0] if row.place.inputs else None
-        if place.op in timing.READ_BACK and variable:
+        place, variable = row.place, _variable(row.place)
+        if variable and place.op in timing.UPDATING_ROWS:
             own = reads[variable] * row.calls / updates[variable]
             yield replace(row, seconds=row.seconds + own)
         elif place.op in _OF_ALL and variable in sparse:
@@ -163,6 +164,11 @@ def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
             yield replace(row, place=replace(place, attributes=marked))
         elif place.op != _READ or variable not in updates:
             yield row
+
+
+def _variable(place: Place) -> Input | None:
+    """The variable that an op works on, if the trace tells which."""
+    return place.inputs[0] if place.inputs and place.inputs[0].variable else None
 
 
 def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, logs: Path) -> Program:

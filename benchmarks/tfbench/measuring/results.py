@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.arms.arm import Evidence
+from tfbench.arms.arm import KernelTable
 from tfbench.measuring.host import Host
 from tfbench.measuring.schedule import Effort
 from tfbench.measuring.statistics import Interval, Verdict
@@ -43,7 +43,7 @@ class ArmFacts:
     """The library of tuned kernels in the worker's memory; None when none was loaded."""
     whole: bool = False
     """Whether it is a full build, all of which is compiled for a target."""
-    evidence: Evidence | None = None
+    kernel_table: KernelTable | None = None
     """What the kernels of `kernel_library` were chosen by."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbench.arms.arm import Arm, Evidence
+from tfbench.arms.arm import Arm, KernelTable
 from tfbench.inside.workloads import batch_of, course_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
@@ -119,14 +119,13 @@ def _arm_facts(arm: Arm, start: Start) -> ArmFacts:
         raised_kernels=sum(facts["raised_kernels"].values()),
         kernel_library=facts["kernel_library"],
         whole=arm.whole,
-        evidence=_loaded(arm.evidence, facts["kernel_library"]),
+        kernel_table=_of_library(arm.kernel_table, facts["kernel_library"]),
     )
 
 
-def _loaded(evidence: Evidence | None, library: str | None) -> Evidence | None:
+def _of_library(found: KernelTable | None, library: str | None) -> KernelTable | None:
     """Another library of the wheel may have been asked for (TENSORWRIGHT_TARGET)."""
-    found = evidence and library and Path(library).name == evidence.library
-    return evidence if found else None
+    return found if found and library and Path(library).name == found.library else None
 
 
 def _candidates(cells: Sequence[Measured]) -> tuple[str, ...]:

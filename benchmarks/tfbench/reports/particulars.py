@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench.arms.arm import Evidence
+from tfbench.arms.arm import KernelTable
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.kernels import table
 from tfbench.measuring.host import Host
@@ -278,18 +278,18 @@ def arms(comparison: Comparison) -> Section:
 
 def kernels(comparison: Comparison) -> Section:
     """The table of each arm whose kernels were chosen by measurement."""
-    found = [(arm.name, arm.evidence) for arm in comparison.arms if arm.evidence]
-    blocks = [block for name, evidence in found for block in _evidence(name, evidence)]
+    tables = [(arm.name, arm.kernel_table) for arm in comparison.arms if arm.kernel_table]
+    blocks = [block for name, found in tables for block in _kernels(name, found)]
     return Section(key="kernels", heading="What the kernels were chosen by", blocks=tuple(blocks))
 
 
-def _evidence(arm: str, evidence: Evidence) -> tuple[str, Table]:
-    kept = {row.choice for row in evidence.rows if row.kept}
-    tried = talk.count(len({row.choice for row in evidence.rows}), "kernel")
+def _kernels(arm: str, found: KernelTable) -> tuple[str, Table]:
+    kept = {row.choice for row in found.rows if row.kept}
+    tried = talk.count(len({row.choice for row in found.rows}), "kernel")
     return (
         (
             f"{arm}: {len(kept)} of {tried} took the place of the stock ones. Measured on "
-            f"{evidence.measured_on}, one op at a time at the inputs that a profile has; share is "
+            f"{found.measured_on}, one op at a time at the inputs that a profile has; share is "
             "that of the profile's op time."
         ),
         Table(
@@ -298,9 +298,7 @@ def _evidence(arm: str, evidence: Evidence) -> tuple[str, Table]:
                 *("op", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),
                 *("#95% interval", "#in a fresh run", "kept"),
             ),
-            rows=tuple(
-                (op, *rest) for op, _, *rest in map(table.cells, table.ordered(evidence.rows))
-            ),
+            rows=tuple((op, *rest) for op, _, *rest in map(table.cells, table.ordered(found.rows))),
         ),
     )
 

@@ -140,7 +140,7 @@ def link(
     )
     if done.returncode:
         said = _tail(done.output)
-        raise CommandError(f"linking {KERNEL_LIBRARY} failed (whole output: {log}):\n{said}")
+        raise CommandError(f"linking failed (whole output: {log}):\n{said}")
     return workspace.out / KERNEL_LIBRARY
 
 

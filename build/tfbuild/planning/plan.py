@@ -225,7 +225,8 @@ def make_plan(
             training=training,
             bf16=wishes.bf16,
         )
-    evidence = None if extra_flags else selection  # (other flags are other code)
+    # Of other flags, which are other code, nothing was measured; nor of a search for flags.
+    evidence = selection if selection and selection.rows and not extra_flags else None
     return Plan(
         scope=wanted,
         release=release.version,
