@@ -46,8 +46,10 @@ PROBE = (
 )
 TFBENCH = {
     "inside": (
-        *("meters", "parameters", "twins", "augmentation", "workloads", "programs", "profiling"),
-        *("worker", "places", "timing", "importing", "training"),
+        *("meters", "parameters", "twins", "augmentation", "workload", "classics", "nets"),
+        *("language", "iris", "workloads", "inputs", "programs", "profiling", "worker"),
+        *("steps", "places", "timing", "importing"),
+        *("training",),
     ),
     "arms": ("arm", "levers", "lineup", "installs"),
     "measuring": (
@@ -65,6 +67,7 @@ TFBENCH = {
         *("spending", "canvas", "charts", "plots", "pyperf", "tabular", "report", "page"),
         *("evidence", "reporting"),
     ),
+    "cells": ("cell", "limits", "running", "experiment"),
     "startup": ("launches", "library", "overhead", "text", "command"),
     "tuning": ("changes", "search", "results", "trial", "hunt", "text", "command"),
 }

@@ -12,7 +12,8 @@ import pytest
 
 from tfbench.inside.parameters import digest, initial_parameters
 from tfbench.inside.twins import BIGRAMS, NIETZSCHE_CHARS, WORDS
-from tfbench.inside.workloads import BATCHES, WORKLOADS, twin
+from tfbench.inside.workload import BATCHES, twin
+from tfbench.inside.workloads import WORKLOADS
 
 
 def dense(inputs: int, outputs: int) -> int:
@@ -201,8 +202,8 @@ def test_weights_of_one_shape_differ_and_repeat_with_the_seed() -> None:
 
 
 def test_a_weight_without_a_rule_is_an_error() -> None:
-    with pytest.raises(ValueError, match="gamma"):
-        initial_parameters([("batch_normalization/gamma:0", (8,))], seed=1)
+    with pytest.raises(ValueError, match="peephole"):
+        initial_parameters([("batch_normalization/peephole:0", (8,))], seed=1)
 
 
 def test_digest_sees_shape_and_dtype() -> None:

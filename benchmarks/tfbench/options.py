@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.arms.lineup import path_of
-from tfbench.inside.workloads import WORKLOADS, own_name
+from tfbench.inside.workloads import NAMES, WORKLOADS, UnknownWorkloadError, find, own_name
 from tfbuild import talk
 from tfbuild.errors import UsageError
 from tfbuild.talk import did_you_mean
 
 ALL = "all"
-KNOWN = f"There are {', '.join(WORKLOADS)}"
+KNOWN = f"There are {', '.join(NAMES)}"
 MODELS = f"{KNOWN}, and paths of models"
 _SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
 _SAVED_MODEL = "saved_model.pb"
@@ -24,31 +24,36 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def workloads(text: str) -> tuple[str, ...]:
-    """`all`, or names of workloads with commas between."""
+    """`all` of the six of 2017, or names of workloads, sizes behind them, with commas between."""
     if text == ALL:
         return tuple(WORKLOADS)
     names = words(text)
     if not names:
         raise UsageError("--workloads names none", hint=KNOWN)
-    for name in names:
-        if name not in WORKLOADS:
-            raise UsageError(
-                f"unknown workload {name}", hint=did_you_mean(name, WORKLOADS) or KNOWN
-            )
-    return names
+    return tuple(map(workload, names))
+
+
+def workload(text: str) -> str:
+    """The name of one workload, with sizes behind it as in `resnet50:image=64:batch=8`."""
+    try:
+        return find(text).name
+    except UnknownWorkloadError as error:
+        name = text.partition(":")[0]
+        hint = "" if name in NAMES else did_you_mean(name, NAMES) or KNOWN
+        raise UsageError(str(error), hint=hint) from error
 
 
 def subject(text: str) -> tuple[str, Path | None]:
     """What --for names: one of the workloads, or the user's file with its name among them."""
     if not text:
         raise UsageError("--for names nothing", hint=MODELS)
-    if text in WORKLOADS:
-        return text, None
+    if text.partition(":")[0] in NAMES:
+        return workload(text), None
     path = path_of(text)
     if not path.exists():
         if path.suffix in _SUFFIXES or len(path.parts) > 1:
             raise UsageError(f"there is no file {text}")
-        hint = did_you_mean(text, WORKLOADS) or MODELS
+        hint = did_you_mean(text, NAMES) or MODELS
         raise UsageError(f"there is no workload {text!r}", hint=hint)
     if not (path.is_file() and path.suffix in _SUFFIXES) and not (path / _SAVED_MODEL).is_file():
         raise UsageError(

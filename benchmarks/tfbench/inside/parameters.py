@@ -27,6 +27,11 @@ def initial_parameters(named: Iterable[tuple[str, tuple[int, ...]]], seed: int) 
     ]
 
 
+def weight_name(weight: Any) -> str:  # noqa: ANN401  (a variable of any Keras)
+    """Keras 3 has the layers' names in a weight's path, Keras 2 in its name."""
+    return str(getattr(weight, "path", None) or weight.name)
+
+
 def digest(arrays: Iterable[Array]) -> str:
     """SHA-256 over shapes, dtypes and bytes: what the arms must have in common."""
     seen = hashlib.sha256()
@@ -54,8 +59,10 @@ def _initial(kind: str, shape: tuple[int, ...], draw: np.random.Generator) -> Ar
             receptive = math.prod(shape[:-2])
             limit = math.sqrt(6 / (receptive * (shape[-2] + shape[-1])))
             return draw.uniform(-limit, limit, shape).astype(np.float32)
-        case "bias":
+        case "bias" | "beta" | "moving_mean":
             return np.zeros(shape, np.float32)
+        case "gamma" | "moving_variance":
+            return np.ones(shape, np.float32)
         case "forget_bias":  # the gates' order: input, forget, cell, output
             return np.repeat(np.array([0, 1, 0, 0], np.float32), shape[0] // 4)
         case _:

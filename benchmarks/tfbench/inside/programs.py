@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tfbench.inside.workloads import BATCHES
+from tfbench.inside.workload import BATCHES
 
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any

@@ -26,6 +26,8 @@ BIGRAMS = 1_200_000
 NIETZSCHE_CHARS = 57
 """Distinct characters of nietzsche.txt in lower case."""
 START, FIRST_WORD = 1, 4
+_TILE = 16
+"""Pixels of a side over which the pattern of a picture's class is one colour."""
 
 
 def images(shape: tuple[int, ...], ink: float) -> Draw:
@@ -44,6 +46,43 @@ def images(shape: tuple[int, ...], ink: float) -> Draw:
         told = generator.random((count, *shape), dtype=np.float32) < 0.25  # noqa: PLR2004
         pixels = np.where(told, patterns[labels], paint(count))
         return pixels.astype(np.float32) / np.float32(255), np.eye(10, dtype=np.float32)[labels]
+
+    return draw
+
+
+def pictures(shape: tuple[int, int, int], classes: int) -> Draw:
+    """Photographs as nets take them, scaled to -1 … 1, with the number of their class.
+
+    A quarter of each pixel is its class's coarse pattern, the rest is chance.
+    """
+    side, _, channels = shape
+    tiles = -(-side // _TILE)
+
+    def draw(generator: np.random.Generator, count: int) -> Examples:
+        patterns = generator.random((classes, tiles, tiles, channels), dtype=np.float32)
+        labels = generator.integers(0, classes, count)
+        pixels = generator.random((count, *shape), dtype=np.float32)
+        pixels *= np.float32(1.5)  # in place: these are the largest twins
+        pixels -= np.float32(1)
+        for index, label in enumerate(labels):
+            fine = patterns[label].repeat(_TILE, axis=0).repeat(_TILE, axis=1)
+            pixels[index] += np.float32(0.5) * fine[:side, :side]
+        return pixels, labels
+
+    return draw
+
+
+def sentences(words: int, steps: int) -> Draw:
+    """Windows of `steps` words of a running text, numbered by how common they are, and the word
+    that follows each: a Zipf distribution in which a word often brings its follower."""
+
+    def draw(generator: np.random.Generator, count: int) -> Examples:
+        odds = np.cumsum(1.0 / np.arange(1.0, words + 1))
+        ranks = np.searchsorted(odds, generator.random(count * steps + 1) * odds[-1])
+        stream = np.minimum(ranks, words - 1)
+        told = generator.random(len(stream) - 1) < 0.25  # noqa: PLR2004
+        stream[1:][told] = (stream[:-1][told] * 7919 + 1) % words
+        return stream[:-1].reshape(count, steps), stream[1:].reshape(count, steps)
 
     return draw
 

@@ -16,6 +16,7 @@ Variables that begin with TENSORWRIGHT_ change what a step is, or name the user'
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import json
@@ -28,9 +29,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from tfbench.inside import meters
+
+if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
+    from tfbench.inside.workload import Workload
 
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
@@ -153,21 +157,31 @@ def build(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
 
 
 def _known(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
-    from tfbench.inside.parameters import digest, initial_parameters  # noqa: PLC0415
-    from tfbench.inside.workloads import WORKLOADS, twin  # noqa: PLC0415
+    from tfbench.inside.parameters import digest  # noqa: PLC0415
+    from tfbench.inside.workload import twin  # noqa: PLC0415
+    from tfbench.inside.workloads import find  # noqa: PLC0415
 
-    workload = WORKLOADS[name]
+    workload = find(name)
     examples = twin(workload, seed)
-    model = workload.build(tf.keras, seed)
-    weights = initial_parameters(((w.name, tuple(w.shape)) for w in model.weights), seed)
-    model.set_weights(weights)
-    others = phases(tf, model, examples, name, seed)
+    model, weights = started(tf.keras, workload, seed)
+    others = phases(tf, model, examples, workload, seed)
     trainer = _trainer(tf, model, examples, examples[0][0], others)
     return trainer, {
         "parameters": model.count_params(),
         "batch": workload.batch,
         "inputs_sha256": digest([*examples, *weights]),
     }
+
+
+def started(keras: Any, workload: Workload, seed: int) -> tuple[Model, list[Any]]:  # noqa: ANN401
+    """The compiled model and the parameters that it starts from."""
+    from tfbench.inside.parameters import initial_parameters, weight_name  # noqa: PLC0415
+
+    model = workload.build(keras, seed)
+    named = ((weight_name(each), tuple(each.shape)) for each in model.weights)
+    weights = initial_parameters(named, seed)
+    model.set_weights(weights)
+    return model, weights
 
 
 def _own(tf: TensorFlow, seed: int) -> tuple[Trainer, Answer]:
@@ -224,20 +238,32 @@ def _trainer(
 
 
 def phases(
-    tf: TensorFlow, model: Model, examples: Examples, name: str, seed: int
+    tf: TensorFlow, model: Model, examples: Examples, workload: Workload, seed: int
 ) -> Iterator[tuple[str, Step]]:
-    """What the workload's training run has beside training, one batch a step."""
+    """What there is beside training, one batch a step. Nothing of it is made before its first."""
     import numpy as np  # noqa: PLC0415  (the arm's own)
 
     from tfbench.inside.augmentation import augment  # noqa: PLC0415
-    from tfbench.inside.workloads import WORKLOADS  # noqa: PLC0415
 
-    course = WORKLOADS[name].course
-    if course.validation:
-        yield "validate", traced(tf, model.test_step, iter(dataset(tf, examples)))
-    if course.augmented:
+    def infer(batch: Any) -> Any:  # noqa: ANN401
+        return {"loss": tf.reduce_sum(model(batch[0], training=False))}
+
+    yield "infer", later(lambda: traced(tf, infer, iter(dataset(tf, examples))))
+    if workload.course.validation:
+        yield "validate", later(lambda: traced(tf, model.test_step, iter(dataset(tf, examples))))
+    if workload.course.augmented:
         draw, images = np.random.default_rng(seed), itertools.cycle(examples[0])
         yield "augment", lambda: augment(next(images), draw)[0, 0, 0, 0]
+
+
+def later(make: Callable[[], Step]) -> Step:
+    """The step that `make` gives, made when it is first taken."""
+    made = functools.cache(make)
+
+    def step() -> Any:  # noqa: ANN401
+        return made()()
+
+    return step
 
 
 def slowed(step: Step) -> Step:

@@ -1,281 +1,118 @@
-"""The six models of the 2017 article.
+"""All workloads by name: the six of 2017, the nets of the other articles, and a user's own.
 
-This file runs inside each arm's own environment: it imports the standard library and NumPy only,
-and TensorFlow's Keras comes in as an argument.
+This file runs inside each arm's own environment: the standard library and NumPy only.
 
-Layers, batch sizes, optimizers and losses are those of the scripts in
-github.com/minimaxir/deep-learning-cpu-gpu-benchmark (July 2017). Where Keras has changed since, the
-values that were in force then are spelled out: Adadelta's learning rate of 1, an epsilon of 1e-8,
-LSTM's hard sigmoid as recurrent activation. LSTM's `implementation=0` no longer exists; Keras maps
-it to 1, and so do we. CIFAR-10's augmentation ran outside TensorFlow: it is a phase of its own.
+A name may be followed by sizes that are not the published ones: `resnet50:image=64:batch=8`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
 
-import numpy as np
+from tfbench.inside import iris
+from tfbench.inside.classics import SIX
+from tfbench.inside.language import BATCH as SENTENCES
+from tfbench.inside.language import SIZES, Size
+from tfbench.inside.nets import FAMILIES, Family
+from tfbench.inside.workload import Course, Workload
 
-from tfbench.inside.twins import (
-    BIGRAMS,
-    NIETZSCHE_CHARS,
-    WORDS,
-    Draw,
-    Examples,
-    images,
-    reviews,
-    text,
-)
+WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in SIX})
+"""Those of 2017, which `compare` trains unless others are asked for."""
+IMAGE, BATCH = "image", "batch"
+_LARGEST = {IMAGE: 4096, BATCH: 1_000_000}
 
-Keras: TypeAlias = Any
-"""The `tf.keras` of the arm; TensorFlow has no types to import here."""
-Model: TypeAlias = Any
-
-BATCHES = 32
-"""Distinct batches of a twin; training goes round them."""
-EPSILON = 1e-8
-"""Keras's default fuzz factor in mid-2017."""
+Make = Callable[[str, Mapping[str, int]], Workload]
+"""From what the workload is called and the sizes that were asked for to the workload."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
-    """The article's training run in batches; its epoch's seconds hold the validation pass, too.
-
-    `steps` and `validation` are batches per epoch, `augmented` says whether each training batch is
-    augmented first.
-    """
-
-    epochs: int
-    steps: int
-    validation: int
-    augmented: bool = False
+class UnknownWorkloadError(ValueError):
+    """A name or a size that there is not; the message says which."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workload:
-    """A model, its data and how many trainable numbers it has. Shapes are of one batch."""
-
-    name: str
-    batch: int
-    inputs: tuple[int, ...]
-    inputs_dtype: str
-    targets: tuple[int, ...]
-    targets_dtype: str
-    parameters: int
-    course: Course
-    build: Callable[[Keras, int], Model]
-    """From `tf.keras` and a seed for the dropout layers to a compiled model."""
-    draw: Draw
-
-
-def twin(workload: Workload, seed: int) -> Examples:
-    """The workload's synthetic data in BATCHES batches. The same seed gives the same bytes."""
-    inputs, targets = workload.draw(np.random.default_rng(seed), BATCHES * workload.batch)
-    return (
-        inputs.reshape(BATCHES, *workload.inputs).astype(workload.inputs_dtype, copy=False),
-        targets.reshape(BATCHES, *workload.targets).astype(workload.targets_dtype, copy=False),
-    )
-
-
-def _compiled(keras: Keras, layers: Sequence[object], optimizer: object, loss: str) -> Model:
-    model = keras.Sequential(list(layers))
-    model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
-    return model
-
-
-def _mnist_mlp(keras: Keras, seed: int) -> Model:
-    new = keras.layers
-    layers = [
-        keras.Input((784,)),
-        new.Dense(512, activation="relu"),
-        new.Dropout(0.2, seed=seed),
-        new.Dense(512, activation="relu"),
-        new.Dropout(0.2, seed=seed + 1),
-        new.Dense(10, activation="softmax"),
-    ]
-    optimizer = keras.optimizers.RMSprop(0.001, rho=0.9, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
-
-
-def _mnist_cnn(keras: Keras, seed: int) -> Model:
-    new = keras.layers
-    layers = [
-        keras.Input((28, 28, 1)),
-        new.Conv2D(32, 3, activation="relu"),
-        new.Conv2D(64, 3, activation="relu"),
-        new.MaxPooling2D(2),
-        new.Dropout(0.25, seed=seed),
-        new.Flatten(),
-        new.Dense(128, activation="relu"),
-        new.Dropout(0.5, seed=seed + 1),
-        new.Dense(10, activation="softmax"),
-    ]
-    optimizer = keras.optimizers.Adadelta(1.0, rho=0.95, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
-
-
-def _cifar10_cnn(keras: Keras, seed: int) -> Model:
-    new = keras.layers
-    layers: list[object] = [keras.Input((32, 32, 3))]
-    for index, filters in enumerate((32, 64)):
-        layers += [
-            new.Conv2D(filters, 3, padding="same"),
-            new.Activation("relu"),
-            new.Conv2D(filters, 3),
-            new.Activation("relu"),
-            new.MaxPooling2D(2),
-            new.Dropout(0.25, seed=seed + index),
-        ]
-    layers += [
-        new.Flatten(),
-        new.Dense(512),
-        new.Activation("relu"),
-        new.Dropout(0.5, seed=seed + 2),
-        new.Dense(10),
-        new.Activation("softmax"),
-    ]
-    # The article's lr=1e-4 with decay=1e-6: Keras divided by 1 + decay * steps.
-    rate = keras.optimizers.schedules.InverseTimeDecay(1e-4, decay_steps=1, decay_rate=1e-6)
-    optimizer = keras.optimizers.RMSprop(rate, rho=0.9, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
-
-
-def _imdb_fasttext(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
-    layers = [
-        keras.Input((400,), dtype="int32"),
-        keras.layers.Embedding(WORDS + 1 + BIGRAMS, 50),
-        keras.layers.GlobalAveragePooling1D(),
-        keras.layers.Dense(1, activation="sigmoid"),
-    ]
-    return _compiled(keras, layers, _adam(keras), "binary_crossentropy")
-
-
-def _imdb_bilstm(keras: Keras, seed: int) -> Model:
-    new = keras.layers
-    lstm = new.LSTM(64, recurrent_activation="hard_sigmoid", implementation=1)
-    layers = [
-        keras.Input((100,), dtype="int32"),
-        new.Embedding(WORDS, 128),
-        new.Bidirectional(lstm),
-        new.Dropout(0.5, seed=seed),
-        new.Dense(1, activation="sigmoid"),
-    ]
-    return _compiled(keras, layers, _adam(keras), "binary_crossentropy")
-
-
-def _lstm_text(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
-    new = keras.layers
-    layers = [
-        keras.Input((40, NIETZSCHE_CHARS)),
-        new.LSTM(128, recurrent_activation="hard_sigmoid", implementation=2),
-        new.Dense(NIETZSCHE_CHARS),
-        new.Activation("softmax"),
-    ]
-    optimizer = keras.optimizers.RMSprop(0.01, rho=0.9, epsilon=EPSILON)
-    return _compiled(keras, layers, optimizer, "categorical_crossentropy")
-
-
-def _adam(keras: Keras) -> object:
-    return keras.optimizers.Adam(0.001, beta_1=0.9, beta_2=0.999, epsilon=EPSILON)
-
-
-# --- the table ----------------------------------------------------------------------------------
-
-
-def _workload(
-    name: str,
-    inputs: tuple[int, ...],
-    targets: tuple[int, ...],
-    *,
-    dtypes: tuple[str, str],
-    parameters: int,
-    course: Course,
-    build: Callable[[Keras, int], Model],
-    draw: Draw,
-) -> Workload:
-    return Workload(
+def _classic(known: Workload, name: str, sizes: Mapping[str, int]) -> Workload:
+    """Its course goes through as many examples at any batch size."""
+    batch = sizes.get(BATCH, known.batch)
+    course = known.course
+    return dataclasses.replace(
+        known,
         name=name,
-        batch=inputs[0],
-        inputs=inputs,
-        inputs_dtype=dtypes[0],
-        targets=targets,
-        targets_dtype=dtypes[1],
-        parameters=parameters,
-        course=course,
-        build=build,
-        draw=draw,
+        inputs=(batch, *known.inputs[1:]),
+        targets=(batch, *known.targets[1:]),
+        course=dataclasses.replace(
+            course,
+            steps=math.ceil(course.steps * known.batch / batch),
+            validation=math.ceil(course.validation * known.batch / batch),
+        ),
     )
 
 
-_FLOATS = ("float32", "float32")
-_NUMBERS = ("int32", "int64")
-_FLAGS = ("bool", "bool")
-_ALL = (
-    _workload(
-        "mnist_mlp",
-        (128, 784),
-        (128, 10),
-        dtypes=_FLOATS,
-        parameters=669_706,
-        course=Course(epochs=20, steps=469, validation=79),
-        build=_mnist_mlp,
-        draw=images((784,), 0.19),
-    ),
-    _workload(
-        "mnist_cnn",
-        (128, 28, 28, 1),
-        (128, 10),
-        dtypes=_FLOATS,
-        parameters=1_199_882,
-        course=Course(epochs=12, steps=469, validation=79),
-        build=_mnist_cnn,
-        draw=images((28, 28, 1), 0.19),
-    ),
-    _workload(
-        "cifar10_cnn",
-        (32, 32, 32, 3),
-        (32, 10),
-        dtypes=_FLOATS,
-        parameters=1_250_858,
-        course=Course(epochs=20, steps=1562, validation=313, augmented=True),
-        build=_cifar10_cnn,
-        draw=images((32, 32, 3), 1.0),
-    ),
-    _workload(
-        "imdb_fasttext",
-        (32, 400),
-        (32,),
-        dtypes=_NUMBERS,
-        parameters=(WORDS + 1 + BIGRAMS) * 50 + 51,
-        course=Course(epochs=5, steps=782, validation=782),
-        build=_imdb_fasttext,
-        draw=reviews(400, bigrams=True),
-    ),
-    _workload(
-        "imdb_bilstm",
-        (32, 100),
-        (32,),
-        dtypes=_NUMBERS,
-        parameters=2_658_945,
-        course=Course(epochs=4, steps=782, validation=782),
-        build=_imdb_bilstm,
-        draw=reviews(100, bigrams=False),
-    ),
-    _workload(
-        "lstm_text",
-        (128, 40, NIETZSCHE_CHARS),
-        (128, NIETZSCHE_CHARS),
-        dtypes=_FLAGS,
-        parameters=102_585,
-        course=Course(epochs=10, steps=1565, validation=0),
-        build=_lstm_text,
-        draw=text,
-    ),
+def _net(family: Family, name: str, sizes: Mapping[str, int]) -> Workload:
+    image = sizes.get(IMAGE, family.image)
+    if image < family.smallest:
+        raise UnknownWorkloadError(
+            f"{family.name} takes images of {family.smallest} pixels and more, not {image}"
+        )
+    return family.workload(name, batch=sizes.get(BATCH, family.batch), image=image)
+
+
+def _language(size: Size, name: str, sizes: Mapping[str, int]) -> Workload:
+    return size.workload(name, batch=sizes.get(BATCH, SENTENCES))
+
+
+def _iris(name: str, sizes: Mapping[str, int]) -> Workload:
+    batch = sizes.get(BATCH, iris.BATCH)
+    if batch > iris.TRAINING:
+        raise UnknownWorkloadError(
+            f"a batch of {batch} is larger than the data: {iris.TRAINING} irises are trained on"
+        )
+    return iris.workload(name, batch=batch)
+
+
+_MAKERS: Mapping[str, Make] = MappingProxyType(
+    {
+        **{each.name: functools.partial(_classic, each) for each in SIX},
+        **{each.name: functools.partial(_net, each) for each in FAMILIES},
+        **{size.name: functools.partial(_language, size) for size in SIZES},
+        "iris_mlp": _iris,
+    }
 )
-WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in _ALL})
+NAMES = tuple(_MAKERS)
+_IMAGES = frozenset(family.name for family in FAMILIES)
+
+
+@functools.cache
+def find(text: str) -> Workload:
+    """The workload of that name, with its sizes behind it. Raises UnknownWorkloadError."""
+    name, *words = text.split(":")
+    if name not in _MAKERS:
+        raise UnknownWorkloadError(f"unknown workload {text}")
+    sizes: dict[str, int] = {}
+    for word in words:
+        what, equals, value = word.partition("=")
+        if what not in _sizes(name) or not equals or what in sizes:
+            raise UnknownWorkloadError(
+                f"{text}: {word!r} is no size of {name}, which has {' and '.join(_sizes(name))}"
+            )
+        if not value.isdecimal() or not 1 <= int(value) <= _LARGEST[what]:
+            raise UnknownWorkloadError(f"{text}: {what} is a number from 1 to {_LARGEST[what]}")
+        sizes[what] = int(value)
+    return _MAKERS[name](text, sizes)
+
+
+def sized(name: str, **sizes: int | None) -> str:
+    """The name with sizes that are not None behind it, instead of those that it has."""
+    bare, *words = name.split(":")
+    kept = dict(word.split("=", 1) for word in words)
+    kept |= {what: str(value) for what, value in sizes.items() if value is not None}
+    return ":".join([bare, *(f"{what}={value}" for what, value in sorted(kept.items()))])
+
+
+def _sizes(name: str) -> tuple[str, ...]:
+    return (IMAGE, BATCH) if name in _IMAGES else (BATCH,)
 
 
 # --- a user's own ---------------------------------------------------------------------------------
@@ -296,9 +133,9 @@ def is_own(name: str) -> bool:
 
 def batch_of(name: str) -> int:
     """Examples in a batch; 0 where only a worker knows, which has read the user's file."""
-    return 0 if is_own(name) else WORKLOADS[name].batch
+    return 0 if is_own(name) else find(name).batch
 
 
 def course_of(name: str) -> Course:
     """The whole training run; of a user's file one batch, as it has no other phase."""
-    return Course(epochs=1, steps=1, validation=0) if is_own(name) else WORKLOADS[name].course
+    return Course(epochs=1, steps=1, validation=0) if is_own(name) else find(name).course

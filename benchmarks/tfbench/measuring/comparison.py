@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfbench.arms.arm import Arm, check_arms, twin_of
-from tfbench.inside.workloads import WORKLOADS, is_own
+from tfbench.inside.workloads import NAMES, is_own
 from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.measurement import Question, measure_cell
 from tfbench.measuring.observations import Measured
@@ -117,9 +117,11 @@ def make_setting(
 
 def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> None:
     """Raises UsageError for a workload or a number of vCPUs that cannot be measured here."""
-    unknown = [name for name in workloads if name not in WORKLOADS and not is_own(name)]
+    unknown = [
+        name for name in workloads if name.partition(":")[0] not in NAMES and not is_own(name)
+    ]
     if unknown:
-        raise UsageError(f"unknown workload {unknown[0]}", hint=f"Known: {', '.join(WORKLOADS)}")
+        raise UsageError(f"unknown workload {unknown[0]}", hint=f"Known: {', '.join(NAMES)}")
     if not workloads or not vcpus:
         raise UsageError("nothing to compare: no workload or no number of vCPUs was given")
     wrong = [count for count in vcpus if not 1 <= count <= usable]

@@ -42,7 +42,7 @@ def html(
         particulars.VERDICTS: list(plots.looks(comparison)),
         particulars.SAMPLES: list(plots.samples(comparison, samples)),
     }
-    return _rendered(chapters.document(comparison, templates, sections), figures, templates)
+    return rendered(chapters.document(comparison, templates, sections), figures, templates)
 
 
 def article_html(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
@@ -51,7 +51,7 @@ def article_html(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
         chapters.SCALING: list(plots.bill_scaling(bill, costs.SPEEDUP)),
         chapters.COST: list(_bill_figures(bill)),
     }
-    return _rendered(costs.totals_document(bill, shipped=shipped), figures, templates)
+    return rendered(costs.totals_document(bill, shipped=shipped), figures, templates)
 
 
 def _bill_figures(bill: Bill) -> Iterator[Drawing]:
@@ -59,8 +59,8 @@ def _bill_figures(bill: Bill) -> Iterator[Drawing]:
     yield from plots.bill_costs(bill)
 
 
-def _rendered(page: Document, figures: Figures, templates: Path) -> str:
-    """A name that the template uses and nobody gives is an error."""
+def rendered(page: Document, figures: Figures, templates: Path) -> str:
+    """A document as one HTML file. A name that the template uses and nobody gives is an error."""
     environment = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,

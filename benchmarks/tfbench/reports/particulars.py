@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.arms.arm import KernelTable
-from tfbench.inside.workloads import WORKLOADS
+from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import Agreement, ArmTimes, Cell, Comparison
@@ -196,9 +196,9 @@ def _spread_ms(interval: Interval | None) -> str:
 
 
 def _course(workload: str) -> str:
-    if workload not in WORKLOADS:
+    if is_own(workload):
         return ""
-    course = WORKLOADS[workload].course
+    course = course_of(workload)
     validation = f" + {course.validation}" if course.validation else ""
     return f"{course.epochs} epochs of {course.steps}{validation}"
 

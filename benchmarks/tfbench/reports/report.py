@@ -112,12 +112,12 @@ def contrast_table(contrast: Contrast, *, colour: bool, width: int = WIDTH) -> s
 def markdown(comparison: Comparison, templates: Path, bill: Bill | None = None) -> str:
     """The report page."""
     sections = (costs.costs(bill),) if bill else ()
-    return _rendered(chapters.document(comparison, templates, sections), templates)
+    return rendered(chapters.document(comparison, templates, sections), templates)
 
 
 def article_markdown(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
     """The report page of whole runs; `shipped` are those of the 2017 article itself."""
-    return _rendered(costs.totals_document(bill, shipped=shipped), templates)
+    return rendered(costs.totals_document(bill, shipped=shipped), templates)
 
 
 def plain(text: str) -> str:
@@ -125,8 +125,8 @@ def plain(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 
-def _rendered(page: Document, templates: Path) -> str:
-    """A name that the template uses and nobody gives is an error."""
+def rendered(page: Document, templates: Path) -> str:
+    """A document as Markdown. A name that the template uses and nobody gives is an error."""
     environment = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,

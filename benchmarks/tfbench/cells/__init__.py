@@ -1,0 +1,1 @@
+"""Experiments of many cells: each a process of its own, with an answer or the reason of none."""

@@ -1,0 +1,104 @@
+"""A process held to less memory: by a control group where one may be made, else by a resource
+limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.errors import UsageError
+
+LEAST_MB = 200
+"""Less than what Python and NumPy take before TensorFlow is loaded."""
+CGROUP, RLIMIT = "cgroup", "RLIMIT_DATA"
+_FILES = ("memory.max", "memory.limit_in_bytes")
+"""Of versions 2 and 1, see cgroups(7)."""
+_SWAP = {"memory.max": "memory.swap.max", "memory.limit_in_bytes": "memory.memsw.limit_in_bytes"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """`folder` is the control group's, None where the process sets a resource limit for itself."""
+
+    memory_mb: float
+    folder: Path | None
+
+    @property
+    def means(self) -> str:
+        return RLIMIT if self.folder is None else CGROUP
+
+    @property
+    def request(self) -> dict[str, object]:
+        """What the process is asked to do to itself."""
+        group = None if self.folder is None else str(self.folder)
+        return {"memory_mb": self.memory_mb, "cgroup": group}
+
+
+def check(memory_mb: float) -> None:
+    """Raises UsageError for less than Python itself needs."""
+    if memory_mb < LEAST_MB:
+        raise UsageError(
+            f"{memory_mb:g} MB are less than Python and NumPy need",
+            hint=f"Ask for {LEAST_MB} MB or more; TensorFlow itself takes about 400",
+        )
+
+
+@contextlib.contextmanager
+def limited(memory_mb: float, root: Path = Path("/")) -> Iterator[Limit]:
+    """A limit for one process; its group is gone afterwards."""
+    folder = _make_group(memory_mb, root)
+    try:
+        yield Limit(memory_mb=memory_mb, folder=folder)
+    finally:
+        if folder is not None:
+            with contextlib.suppress(OSError):  # (a process of it may still be ending)
+                folder.rmdir()
+
+
+def _make_group(memory_mb: float, root: Path) -> Path | None:
+    """A group below this process's own, with the limit; None where that is not allowed."""
+    for own in _memory_groups(root):
+        folder = own / f"tensorwright-{os.getpid()}"
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError:
+            continue
+        if _limit(folder, memory_mb):
+            return folder
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    return None
+
+
+def _limit(folder: Path, memory_mb: float) -> bool:
+    file = next((name for name in _FILES if (folder / name).exists()), None)
+    if file is None or not (folder / "cgroup.procs").exists():
+        return False
+    most = str(int(memory_mb * 1e6))
+    try:
+        (folder / file).write_text(most, encoding="ascii")
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):  # (swap would only make it slow; some kernels do not count)
+        text = "0" if file == "memory.max" else most
+        (folder / _SWAP[file]).write_text(text, encoding="ascii")
+    return True
+
+
+def _memory_groups(root: Path) -> Iterator[Path]:
+    """Where this process's memory is counted: version 2 and version 1."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return
+    base = root / "sys/fs/cgroup"
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            yield from (base / path.strip("/"), base / "unified" / path.strip("/"))
+        elif "memory" in controllers.split(","):
+            # In a container the path may name folders that only the host can see.
+            yield from (base / "memory" / path.strip("/"), base / "memory")

@@ -1,0 +1,77 @@
+"""The tiny classifier of the article on dispatch: Fisher's irises, whose few parameters matter
+little beside what it takes to start each step.
+
+This file runs inside each arm's own environment: it imports the standard library and NumPy only,
+and Keras comes in as an argument. `iris.csv` is the set that scikit-learn ships (R. A. Fisher, "The
+Use of Multiple Measurements in Taxonomic Problems", 1936; UCI, CC BY 4.0).
+"""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+
+import numpy as np
+
+from tfbench.inside.twins import Array, Examples
+from tfbench.inside.workload import Course, Keras, Model, Workload
+
+BATCH = 20
+TRAINING, TESTING = 105, 45
+EPOCHS = 20
+_DATA = "iris.csv"
+
+
+@functools.cache
+def flowers() -> tuple[Array, Array]:
+    """Four measures in cm (150, 4), float32, and the species 0, 1 or 2, in the order of the set:
+    sorted by species."""
+    text = pkgutil.get_data(__package__, _DATA)
+    assert text is not None  # noqa: S101  (it lies beside this file)
+    rows = np.loadtxt(text.decode().splitlines(), delimiter=",", dtype=np.float32)
+    return rows[:, :4], rows[:, 4].astype(np.int64)
+
+
+def split() -> tuple[Examples, Examples]:
+    """What is trained on and what is tested, one-hot: the set is mixed first, the same each time,
+    as sorted it would be trained on two species and tested on the third."""
+    measures, species = flowers()
+    order = np.random.default_rng(0).permutation(len(species))
+    targets = np.eye(3, dtype=np.float32)[species]
+    mixed = measures[order], targets[order]
+    return tuple(each[:TRAINING] for each in mixed), tuple(each[TRAINING:] for each in mixed)  # type: ignore[return-value]
+
+
+def workload(name: str, *, batch: int) -> Workload:
+    return Workload(
+        name=name,
+        inputs=(batch, 4),
+        inputs_dtype="float32",
+        targets=(batch, 3),
+        targets_dtype="float32",
+        parameters=4 * 32 + 32 + 32 * 3 + 3,
+        course=Course(epochs=EPOCHS, steps=-(-TRAINING // batch), validation=-(-TESTING // batch)),
+        build=built,
+        draw=_draw,
+    )
+
+
+def built(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(32, activation="relu"),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.1), loss=keras.losses.LogCosh(), metrics=["accuracy"]
+    )
+    return model
+
+
+def _draw(generator: np.random.Generator, count: int) -> Examples:
+    """The real flowers, mixed, over and over."""
+    measures, targets = split()[0]
+    order = np.concatenate([generator.permutation(TRAINING) for _ in range(-(-count // TRAINING))])
+    return measures[order[:count]], targets[order[:count]]

@@ -1,0 +1,88 @@
+"""A workload: a model, its data and how it is trained.
+
+This file runs inside each arm's own environment: it imports the standard library and NumPy only,
+and Keras comes in as an argument, the arm's `tf.keras` or Keras 3 with any backend.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tfbench.inside.twins import Draw, Examples
+
+Keras: TypeAlias = Any
+"""Keras has no types to import here."""
+Model: TypeAlias = Any
+Build: TypeAlias = Callable[[Keras, int], Model]
+"""From Keras and a seed for the dropout layers to a compiled model."""
+
+BATCHES = 32
+"""Distinct batches of a twin; training goes round them."""
+_TWIN_BYTES = 256_000_000
+"""Where so many batches would need more memory than this, there are fewer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """A published training run in batches; its epoch's seconds hold the validation pass, too.
+
+    `steps` and `validation` are batches per epoch, `augmented` says whether each training batch is
+    augmented first.
+    """
+
+    epochs: int
+    steps: int
+    validation: int
+    augmented: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """Shapes are of one batch. `parameters` counts all weights, None where nobody has published how
+    many there are at this size."""
+
+    name: str
+    inputs: tuple[int, ...]
+    inputs_dtype: str
+    targets: tuple[int, ...]
+    targets_dtype: str
+    parameters: int | None
+    course: Course
+    build: Build
+    draw: Draw
+
+    @property
+    def batch(self) -> int:
+        return self.inputs[0]
+
+    @property
+    def image(self) -> int | None:
+        """Pixels of a side, None for what are no images."""
+        return self.inputs[1] if len(self.inputs) == 4 else None  # noqa: PLR2004  (NHWC)
+
+    @property
+    def batches(self) -> int:
+        """How many distinct ones a twin has."""
+        size = math.prod(self.inputs) * np.dtype(self.inputs_dtype).itemsize
+        return max(1, min(BATCHES, _TWIN_BYTES // size))
+
+
+def twin(workload: Workload, seed: int) -> Examples:
+    """The workload's synthetic data, the first axis counting batches. The same seed gives the same
+    bytes."""
+    count = workload.batches
+    inputs, targets = workload.draw(np.random.default_rng(seed), count * workload.batch)
+    return (
+        inputs.reshape(count, *workload.inputs).astype(workload.inputs_dtype, copy=False),
+        targets.reshape(count, *workload.targets).astype(workload.targets_dtype, copy=False),
+    )
+
+
+def is_keras_3(keras: Keras) -> bool:
+    """`tf.keras` of TensorFlow 2.15 and older has no `ops`, nor a version of its own."""
+    return hasattr(keras, "ops")
