@@ -48,6 +48,14 @@ PLAN_HELP = {
     "trust-emulated": "take run-time defaults that were measured by emulation only",
     "evidence": "comparison.json files that speak for or against run-time defaults",
 }
+FOR = "a workload (sizes behind it, as in resnet50:image=64:batch=8), or a model of your own"
+ARMS = "wheels with commas between: stock, tuned, a path, NAME==VERSION"
+NETS = "workloads with commas between, sizes behind them as in resnet50:image=64:batch=8"
+VCPUS = "how many vCPUs; all that are usable by default"
+PRICES = "a price book: its name, or a .toml or .csv file"
+MACHINE = "what this machine is called in the price book"
+OUT = "the folder for samples and reports"
+SEED = "of data, parameters and orders"
 KERNEL_PLAN = ("arch", "release", "scope", "kernels", "python", "package", "compiler")
 TREE_HELP = {
     "tree": "a checkout of TensorFlow to build, instead of the release's sources",
@@ -594,6 +602,174 @@ def flags(
 
 @command(
     {
+        "workloads": f"{NETS}; resnet50 by default",
+        "batches": "examples in a step, as in 16,32,64",
+        "image": "pixels of a side, instead of the published ones",
+        "augmentation": "off, on or both",
+        "arms": ARMS,
+        "vcpus": VCPUS,
+        "steps": "timed steps of each process",
+        "launches": "fresh processes per cell",
+        "prices": PRICES,
+        "machine": MACHINE,
+        "out": OUT,
+        "seed": SEED,
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def throughput(
+    _: Context,
+    workloads: str = "resnet50",
+    batches: str = "16,32,64",
+    image: str = "",
+    augmentation: str = "off",
+    arms: str = "",
+    vcpus: str = "",
+    steps: str = "100",
+    launches: str = "3",
+    prices: str = "",
+    machine: str = "",
+    out: str = "",
+    seed: str = "1",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Measure images per second of a net at each batch size, and per dollar."""
+    from tfbench.throughput import command as throughputs
+
+    wanted = throughputs.Wanted(
+        workloads=workloads,
+        batches=batches,
+        image=image,
+        augmentation=augmentation,
+        arms=arms,
+        vcpus=vcpus,
+        steps=steps,
+        launches=launches,
+        prices=prices,
+        machine=machine,
+        out=out,
+        seed=seed,
+    )
+    if dry_run:
+        print(throughputs.describe(wanted), end="")
+        return
+    print(throughputs.measure_throughput(wanted, as_json=json)[1], end="")
+
+
+@command(
+    {
+        "workloads": NETS,
+        "phases": "train, infer, preprocess",
+        "inputs": "memory, cached, cold, or a disk's speed such as 40MB/s@500IOPS",
+        "data": "a folder of your own images, in a folder per class, instead of generated ones",
+        "image": "pixels of a side, instead of the published ones",
+        "vcpus": "numbers of vCPUs, as in 1,2; by default 1, 2, 4 and so on",
+        "memory": "limits in MB, as in 0,4000,1000; 0 is none",
+        "seconds": "of timed steps in each process",
+        "launches": "fresh processes per cell",
+        "within": "percent of the fastest that count as as fast",
+        "arms": "one wheel: stock, tuned, a path, NAME==VERSION",
+        "prices": PRICES,
+        "out": OUT,
+        "seed": SEED,
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def sizing(
+    _: Context,
+    workloads: str = "alexnet:batch=32,ptb_lstm_small",
+    phases: str = "train,infer,preprocess",
+    inputs: str = "memory,cached,cold",
+    data: str = "",
+    image: str = "",
+    vcpus: str = "",
+    memory: str = "",
+    seconds: str = "5",
+    launches: str = "2",
+    within: str = "5",
+    arms: str = "",
+    prices: str = "",
+    out: str = "",
+    seed: str = "1",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Find the smallest machine that is as fast: vCPUs, memory and disk."""
+    from tfbench.sizing import command as sizes
+
+    wanted = sizes.Wanted(
+        workloads=workloads,
+        phases=phases,
+        inputs=inputs,
+        data=data,
+        image=image,
+        vcpus=vcpus,
+        memory=memory,
+        seconds=seconds,
+        launches=launches,
+        within=within,
+        arms=arms,
+        prices=prices,
+        out=out,
+        seed=seed,
+    )
+    if dry_run:
+        print(sizes.describe(wanted), end="")
+        return
+    print(sizes.measure_sizing(wanted, as_json=json)[1], end="")
+
+
+@command(
+    {
+        "for": FOR,
+        "arms": ARMS,
+        "device": "where the model is computed, such as GPU:0; the CPU by default",
+        "epochs": "epochs of the script whose time is explained",
+        "vcpus": VCPUS,
+        "launches": "fresh processes per arm",
+        "out": OUT,
+        "seed": SEED,
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def overhead(
+    _: Context,
+    for_: str = "iris_mlp",
+    arms: str = "",
+    device: str = "",
+    epochs: str = "20",
+    vcpus: str = "",
+    launches: str = "5",
+    out: str = "",
+    seed: str = "1",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Say what epochs, calls and steps of a tiny model cost, and how to be rid of the dispatch."""
+    from tfbench.overhead import command as dispatching
+
+    wanted = dispatching.Wanted(
+        workload=for_,
+        arms=arms,
+        device=device,
+        epochs=epochs,
+        vcpus=vcpus,
+        launches=launches,
+        out=out,
+        seed=seed,
+    )
+    if dry_run:
+        print(dispatching.describe(wanted), end="")
+        return
+    print(dispatching.measure_overhead(wanted, as_json=json)[1], end="")
+
+
+@command(
+    {
         "for": "one of the six workloads, or your own model: .py, .keras, .h5 or a SavedModel",
         "wheels": "wheels with commas between, the baseline first; by default stock, and tuned "
         "where there is one",
@@ -949,6 +1125,7 @@ def lint(_: Context) -> None:
 ns = Collection(
     *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
     *(profile, flags, select, tune, compare, startup, selfcheck, report),
+    *(throughput, sizing, overhead),
     *(publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

@@ -48,7 +48,7 @@ TFBENCH = {
     "inside": (
         *("meters", "parameters", "twins", "augmentation", "workload", "classics", "nets"),
         *("language", "iris", "workloads", "inputs", "programs", "profiling", "worker"),
-        *("steps", "places", "timing", "importing"),
+        *("steps", "fitting", "places", "timing", "importing"),
         *("training",),
     ),
     "arms": ("arm", "levers", "lineup", "installs"),
@@ -67,7 +67,10 @@ TFBENCH = {
         *("spending", "canvas", "charts", "plots", "pyperf", "tabular", "report", "page"),
         *("evidence", "reporting"),
     ),
-    "cells": ("cell", "limits", "running", "experiment"),
+    "cells": ("cell", "limits", "running", "speeds", "experiment"),
+    "throughput": ("results", "text", "command"),
+    "sizing": ("sources", "results", "text", "command"),
+    "overhead": ("terms", "results", "text", "command"),
     "startup": ("launches", "library", "overhead", "text", "command"),
     "tuning": ("changes", "search", "results", "trial", "hunt", "text", "command"),
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
-from tfbench.measuring.host import Host
 from tfbench.reports import page, report
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document
@@ -20,6 +20,23 @@ from tfbuild.settings import Places
 
 QUESTION = "question.json"
 MARKDOWN, HTML = "report.md", "report.html"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """What an arm was, as a result keeps it."""
+
+    arm: str
+    label: str
+    wheel_sha256: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
+    return tuple(
+        Wheel(arm=arm.name, label=arm.label, wheel_sha256=arm.wheel_sha256, settings=arm.env)
+        for arm in arms.values()
+    )
 
 
 def choose_arms(text: str, places: Places) -> tuple[Choice, ...]:
@@ -91,8 +108,3 @@ def write_report(
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def machine(host: Host) -> str:
-    """The host in words, for the head of a table."""
-    return f"{host.cpu.name}, {talk.vcpus(host.vcpus.usable)}"

@@ -37,6 +37,12 @@ class Limit:
         return {"memory_mb": self.memory_mb, "cgroup": group}
 
 
+def means() -> str:
+    """How memory is limited on this machine: tried, with a group for nobody."""
+    with limited(LEAST_MB) as limit:
+        return limit.means
+
+
 def check(memory_mb: float) -> None:
     """Raises UsageError for less than Python itself needs."""
     if memory_mb < LEAST_MB:

@@ -35,6 +35,19 @@ def shipped(name: str) -> PriceBook:
     return read_toml(SHIPPED / f"{name}.toml")
 
 
+def find(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
+    """A shipped book by its name, or one from a file. Raises UsageError."""
+    if text in shipped_names():
+        return shipped(text)
+    path = Path(text).expanduser()
+    if not path.exists():
+        known = ", ".join(shipped_names())
+        raise UsageError(
+            f"there is no price book {text}", hint=f"Give a .toml or .csv file, or one of {known}"
+        )
+    return load(path, as_of=as_of, names=names)
+
+
 def load(
     path: Path, *, as_of: str = "", provider: str = "", names: Collection[str] = ()
 ) -> PriceBook:

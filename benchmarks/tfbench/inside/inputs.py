@@ -10,7 +10,9 @@ This file runs inside each arm's own environment: the standard library, NumPy an
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
+import math
 import mmap
 import os
 import struct
@@ -28,15 +30,13 @@ from tfbench.inside.workload import Workload
 TensorFlow: TypeAlias = Any
 Dataset: TypeAlias = Any
 
-RECORDS, RAW, MARK = "examples.tfrecord", "raw", "inputs.json"
+RECORDS, RAW, ROWS, MARK = "examples.tfrecord", "raw", "examples.txt", "inputs.json"
 BLOCK = 1 << 20
 """Bytes of one read."""
 PHOTOGRAPH = (375, 500)
 """Height and width of an ordinary photograph of ImageNet, which has about 110 kB."""
 _QUALITY = 92
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-_SHARD = 64
-"""Generated photographs that are drawn at once."""
 _FRAME = struct.Struct("<QI")  # a TFRecord's length and its checksum; behind the data is another
 
 
@@ -56,6 +56,8 @@ class Reader:
     reads: int = 0
     cached: int = 0
     """Bytes that a cold reader found in the page cache nevertheless."""
+    read_s: float = 0.0
+    """Seconds in which it was busy, or waited as a slow disk would have."""
     _free_at: float = 0.0
 
     def blocks(self, path: Path) -> Iterator[bytes]:
@@ -90,10 +92,14 @@ class Reader:
             raise InputError(f"{path.name} ends in the middle of a record")
 
     def _read(self, handle: int) -> bytes:
+        began = time.perf_counter()
         block = os.read(handle, BLOCK)
+        if not block:
+            return block
         self.read_bytes += len(block)
         self.reads += 1
         self._wait(len(block))
+        self.read_s += time.perf_counter() - began
         return block
 
     def _wait(self, count: int) -> None:
@@ -229,7 +235,7 @@ def _write_rows(
     write: Callable[[bytes], None],
 ) -> None:
     inputs, targets = workload.draw(draw, count)
-    with (raw / "examples.txt").open("w", encoding="utf-8") as lines:
+    with (raw / ROWS).open("w", encoding="utf-8") as lines:
         for row, target in zip(inputs, targets, strict=True):
             both = (row.reshape(-1), np.atleast_1d(target).reshape(-1))
             lines.write(" ".join(f"{value:g}" for part in both for value in part) + "\n")
@@ -348,33 +354,56 @@ def preprocessed(
     tf: TensorFlow, workload: Workload, source: Source, reader: Reader, sink: Path
 ) -> Iterator[int]:
     """Convert raw examples to normalised ones in a TFRecord at `sink`, a batch a step, round and
-    round; gives the bytes written. Raises InputError for what cannot be read."""
+    round; gives the bytes written. Images are decoded on as many threads as there are CPUs."""
     while True:
         with tf.io.TFRecordWriter(str(sink)) as writer:
-            batch: list[bytes] = []
-            for normalised in _normalised(tf, workload, source, reader):
-                batch.append(normalised)
-                if len(batch) == workload.batch:
-                    for each in batch:
-                        writer.write(each)
-                    writer.flush()
-                    yield sum(map(len, batch))
-                    batch.clear()
+            for examples in _normalised(tf, workload, source, reader):
+                for example in examples:
+                    writer.write(example)
+                writer.flush()
+                yield sum(map(len, examples))
 
 
 def _normalised(
     tf: TensorFlow, workload: Workload, source: Source, reader: Reader
-) -> Iterator[bytes]:
+) -> Iterator[list[bytes]]:
+    """Batches of serialised examples, once through the source."""
     if workload.image is None:
-        lines = reader.whole(source.folder / RAW / "examples.txt").decode().splitlines()
-        size = int(np.prod(workload.inputs[1:]))
-        for line in lines:
-            values = np.array(line.split(), np.float64)
-            yield _example(tf, *_typed(workload, values[:size], values[size:]))
+        yield from _chunks(_rows(tf, workload, source, reader), workload.batch)
         return
-    for path, label in source.raw():
-        try:
-            pixels = scaled(tf, workload, reader.whole(path)).numpy()
-        except tf.errors.InvalidArgumentError as error:
-            raise InputError(f"{path} is no image that TensorFlow reads") from error
-        yield _example(tf, pixels.tobytes(), np.int64(label))
+
+    def files() -> Iterator[tuple[bytes, int]]:
+        for path, label in source.raw():
+            yield reader.whole(path), label
+
+    signature = (tf.TensorSpec((), tf.string), tf.TensorSpec((), tf.int64))
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    pixels = (
+        tf.data.Dataset.from_generator(files, output_signature=signature)
+        .map(
+            lambda encoded, label: (scaled(tf, workload, encoded), label),
+            num_parallel_calls=len(os.sched_getaffinity(0)),
+        )
+        .batch(workload.batch, drop_remainder=True)
+        .prefetch(1)
+        .with_options(options)
+    )
+    for images, labels in pixels.as_numpy_iterator():
+        yield [
+            _example(tf, image.tobytes(), label)
+            for image, label in zip(images, labels, strict=True)
+        ]
+
+
+def _rows(tf: TensorFlow, workload: Workload, source: Source, reader: Reader) -> Iterator[bytes]:
+    """Lines of numbers, inputs before targets."""
+    size = math.prod(workload.inputs[1:])
+    for line in reader.whole(source.folder / RAW / ROWS).decode().splitlines():
+        values = np.array(line.split(), np.float64)
+        yield _example(tf, *_typed(workload, values[:size], values[size:]))
+
+
+def _chunks(examples: Iterator[bytes], batch: int) -> Iterator[list[bytes]]:
+    while len(chunk := list(itertools.islice(examples, batch))) == batch:
+        yield chunk

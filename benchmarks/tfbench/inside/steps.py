@@ -23,6 +23,7 @@ from tfbench.inside import meters
 from tfbench.inside.worker import Answer, environment, main, numbers, started
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
+    from tfbench.inside.inputs import Reader
     from tfbench.inside.workload import Workload
 
 Model: TypeAlias = Any
@@ -110,15 +111,13 @@ def _run(request: Mapping[str, Any]) -> Answer:
         facts["parameters"] = model.count_params()
         step = stepper(backend, model, phase)
     facts["start_s"] = time.perf_counter() - began
-    timed = _timed(step, batches, request)
+    timed = _timed(step, batches, reader, request)
     return {
         "outcome": OK,
         "reason": "",
         **facts,
         **timed,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
-        "read_bytes": reader.read_bytes if reader else 0,
-        "reads": reader.reads if reader else 0,
         "cached_bytes": reader.cached if reader else 0,
         "backend": backend.name,
         "device": device(backend),
@@ -197,7 +196,7 @@ def _any_stepper(model: Model, phase: str) -> Step:
 
 def _batches(
     backend: Backend, workload: Workload, request: Mapping[str, Any]
-) -> tuple[Iterator[Batch], Any]:
+) -> tuple[Iterator[Batch], Reader | None]:
     """Batches without end, and what reads them if they come from files."""
     from tfbench.inside.workload import twin  # noqa: PLC0415
 
@@ -225,11 +224,13 @@ def _from_files(
     workload: Workload,
     source: Mapping[str, Any],
     request: Mapping[str, Any],
-) -> tuple[Iterator[Batch], Any]:
+) -> tuple[Iterator[Batch], Reader | None]:
     from tfbench.inside import inputs  # noqa: PLC0415
 
     reader = inputs.Reader(mb_s=source["mb_s"], iops=source["iops"], cold=source["cold"])
     folder = Path(source["folder"])
+    if source.get("generate"):
+        inputs.generate(tf, workload, folder, int(source["generate"]), int(request["seed"]))
     found = inputs.find_source(folder, workload)
     if request["phase"] == PREPROCESS:
         sink = Path(source["sink"])
@@ -240,19 +241,21 @@ def _from_files(
     return iter(batches), reader
 
 
-def _timed(step: Step, batches: Iterator[Batch], request: Mapping[str, Any]) -> Answer:
+def _timed(
+    step: Step, batches: Iterator[Batch], reader: Reader | None, request: Mapping[str, Any]
+) -> Answer:
     """Every step with its end awaited, as a session of TensorFlow 1 did."""
     taken = _Taken()
     for _ in range(WARM_UP + int(request.get("warm_up", 0))):
         float(step(next(batches)))
-    before, cpu = _meters(request["vcpus"]), time.process_time()
+    before, cpu = _meters(request["vcpus"], reader), time.process_time()
     end = time.perf_counter() + float(request.get("seconds") or "inf")
     most = int(request["steps"]) if request.get("steps") else None
     while most is None or len(taken.step_s) < most:
         if time.perf_counter() >= end and len(taken.step_s) >= int(request.get("least", 1)):
             break
         taken.step(step, batches)
-    after = _meters(request["vcpus"])
+    after = _meters(request["vcpus"], reader)
     return {
         "step_s": taken.step_s,
         "waited_s": taken.waited_s,
@@ -288,9 +291,17 @@ def rss_mb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def _meters(vcpus: list[int]) -> Answer:
+def _meters(vcpus: list[int], reader: Reader | None) -> Answer:
+    """What goes on while steps are timed; `read_…` are of the reader, where there is one."""
     busy_s, steal_s = meters.machine_s(frozenset(vcpus))
-    return {"busy_s": busy_s, "steal_s": steal_s, "throttled_s": meters.throttled_s()}
+    found = {"busy_s": busy_s, "steal_s": steal_s, "throttled_s": meters.throttled_s()}
+    if reader is None:
+        return found
+    return found | {
+        "read_s": reader.read_s,
+        "read_bytes": reader.read_bytes,
+        "reads": reader.reads,
+    }
 
 
 def answer(state: object, request: Mapping[str, Any]) -> tuple[object, Answer]:

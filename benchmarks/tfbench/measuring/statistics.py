@@ -108,6 +108,17 @@ def estimate(launches: Launches) -> Interval:
     return combined([locations(launches)])
 
 
+def mean(values: Sequence[float]) -> Interval:
+    """The arithmetic mean of launches' values and its t interval, in the values' own unit.
+
+    Raises SampleError for fewer than two, and for values that are not finite.
+    """
+    _check([[each] for each in values])
+    middle = float(np.mean(values))
+    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * float(stats.sem(values))
+    return Interval(value=middle, low=middle - half, high=middle + half)
+
+
 def geometric_mean(cells: Sequence[Launches]) -> Interval:
     """Over workloads, each weighing the same. Raises SampleError.
 

@@ -60,7 +60,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """An arm's amounts by numbers of vCPUs."""
+    """An arm's amounts by numbers of vCPUs, or of something else that is counted."""
 
     label: str
     series: int
@@ -100,6 +100,20 @@ def bars(groups: Sequence[Group], axis: str) -> Figure:
     figure, axes = _rows(groups, axis)
     axes.set_xlim(0, 1.04 * max([1.0, *(high for _, _, high in _ends(groups))]))
     axes.axvline(1, color=ink("ink"), linewidth=0.8, zorder=3)
+    for group, places in _placed(groups):
+        for row, y in zip(group.points, places, strict=True):
+            if row.amount is not None:
+                _bar(axes, row, row.amount, y)
+    return figure
+
+
+def amounts(groups: Sequence[Group], axis: str) -> Figure:
+    """Amounts from 0 on, with intervals where they have one, as far as these are not absurdly
+    wide; rows without an amount show their note alone."""
+    figure, axes = _rows(groups, axis)
+    ends = _ends(groups)
+    largest = max((value for _, value, _ in ends), default=1.0)
+    axes.set_xlim(0, 1.04 * min(max([largest, *(high for _, _, high in ends)]), 2 * largest))
     for group, places in _placed(groups):
         for row, y in zip(group.points, places, strict=True):
             if row.amount is not None:
@@ -227,24 +241,36 @@ def _bar(axes: Axes, row: Point, amount: Amount, y: float) -> None:
 
 
 def over_vcpus(lines: Sequence[Line], bands: Mapping[int, Interval]) -> Figure:
-    """Speedups with their intervals; numbers of vCPUs stand evenly, whatever they are."""
-    counts = sorted({vcpus for line in lines for vcpus, _ in line.amounts})
-    figure, axes = panel(1.9, left_in=0.6, top_in=_legend_in(len(lines)))
+    """Speedups with their intervals around 1."""
+    figure = over_counts(lines, "vCPUs", "speedup")
+    axes = figure.axes[0]
     axes.axhline(1, color=ink("ink"), linewidth=0.8, zorder=1)
-    for place, vcpus in enumerate(counts):
+    for place, vcpus in enumerate(_counts(lines)):
         if vcpus in bands:
             band = bands[vcpus]
             _shade(axes, (place - 0.4, band.low), 0.8, band.high - band.low)
+    axes.margins(y=0.12)
+    return figure
+
+
+def over_counts(lines: Sequence[Line], across: str, up: str) -> Figure:
+    """Amounts with their intervals; the counts stand evenly, whatever they are."""
+    counts = _counts(lines)
+    figure, axes = panel(1.9, left_in=0.6, top_in=_legend_in(len(lines)))
     for number, line in enumerate(lines):
         _line(axes, line, counts, 0.6 * ((number + 0.5) / len(lines) - 0.5))
     axes.set_xlim(-0.5, len(counts) - 0.5)
     axes.set_xticks(range(len(counts)), [str(vcpus) for vcpus in counts])
-    axes.set_xlabel("vCPUs")
-    axes.set_ylabel("speedup")
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
     axes.margins(y=0.12)
     _scale(axes.yaxis)
     _legend(figure, axes)
     return figure
+
+
+def _counts(lines: Sequence[Line]) -> list[int]:
+    return sorted({count for line in lines for count, _ in line.amounts})
 
 
 def _line(axes: Axes, line: Line, counts: Sequence[int], shift: float) -> None:

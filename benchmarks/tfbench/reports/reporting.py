@@ -156,16 +156,8 @@ def _book(wanted: Wanted, text: str) -> PriceBook:
 
 
 def _one_book(text: str, wanted: Wanted) -> PriceBook:
-    if text in catalog.shipped_names():
-        return catalog.shipped(text)
-    path = Path(text).expanduser()
-    if not path.exists():
-        known = ", ".join(catalog.shipped_names())
-        raise UsageError(
-            f"there is no price book {text}", hint=f"Give a .toml or .csv file, or one of {known}"
-        )
     names = parse_machines(wanted.machines).values()
-    return catalog.load(path, as_of=wanted.as_of, names=tuple(names))
+    return catalog.find(text, as_of=wanted.as_of, names=tuple(names))
 
 
 def _mode(text: str) -> Mode | None:

@@ -1,0 +1,124 @@
+"""What the fits of one small model say, over launches. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics as medians
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfbench.cells.cell import Seen
+from tfbench.cells.experiment import Wheel
+from tfbench.inside.fitting import Form
+from tfbench.measuring.host import Host
+from tfbench.measuring.statistics import Interval, estimate, mean
+from tfbench.overhead import terms
+from tfbench.overhead.terms import Counts, Terms
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timed:
+    """One form of fit: its seconds over launches, those that the terms give, and how many times as
+    fast as the script's own form it is for the same number of steps."""
+
+    form: Form
+    counts: Counts
+    seconds: Interval
+    predicted_s: float
+    speedup: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """Of one arm. `dispatch` is the share of the script's time that is not steps; `enough` the
+    steps per execution with which hardly more is to be won. `error` is the largest relative error
+    of the terms at any form."""
+
+    arm: str
+    device: str
+    rows: int
+    batch: int
+    launches: int
+    epoch_s: Interval
+    call_s: Interval
+    step_s: Interval
+    dispatch: Interval
+    forms: tuple[Timed, ...]
+    enough: int
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overhead:
+    """`marks` are arms without an answer, with the reason."""
+
+    schema: int = SCHEMA
+    made: str
+    host: Host
+    workload: str
+    vcpus: int
+    seed: int
+    wheels: tuple[Wheel, ...]
+    answers: tuple[Answer, ...]
+    marks: tuple[tuple[str, str], ...]
+
+
+def answered(seen: Seen, forms: Sequence[Form]) -> Answer:
+    """One arm's answer from its launches. Raises SampleError for fewer than two."""
+    launches = [_launch(each, forms) for each in seen.answers]
+    solved = [terms.solve(launch) for launch in launches]
+    first = seen.answers[0]
+    overall = Terms(
+        epoch_s=medians.mean(each.epoch_s for each in solved),
+        call_s=medians.mean(each.call_s for each in solved),
+        step_s=medians.mean(each.step_s for each in solved),
+    )
+    own, steps = forms[0], first["steps"][0]
+    script = terms.counts(own, steps)
+    return Answer(
+        arm=str(seen.place["arm"]),
+        device=str(seen.place["device"]),
+        rows=first["rows"],
+        batch=first["batch"],
+        launches=len(launches),
+        epoch_s=mean([each.epoch_s for each in solved]),
+        call_s=mean([each.call_s for each in solved]),
+        step_s=mean([each.step_s for each in solved]),
+        dispatch=mean([each.dispatch(script) for each in solved]),
+        forms=tuple(_timed(form, launches, own, overall) for form in forms),
+        enough=terms.enough(overall, own, steps),
+        error=max(
+            terms.largest_error(each, launch) for each, launch in zip(solved, launches, strict=True)
+        ),
+    )
+
+
+def _launch(answer: Mapping[str, Any], forms: Sequence[Form]) -> dict[Form, tuple[Counts, float]]:
+    """The median round of each form."""
+    return {
+        form: (terms.counts(form, steps), medians.median(seconds))
+        for form, steps, seconds in zip(forms, answer["steps"], answer["seconds"], strict=True)
+    }
+
+
+def _timed(
+    form: Form, launches: Sequence[Mapping[Form, tuple[Counts, float]]], own: Form, overall: Terms
+) -> Timed:
+    counts = launches[0][form][0]
+    return Timed(
+        form=form,
+        counts=counts,
+        seconds=mean([launch[form][1] for launch in launches]),
+        predicted_s=overall.seconds(counts),
+        speedup=estimate(
+            [[math.log(_per_step(launch[own]) / _per_step(launch[form]))] for launch in launches]
+        ),
+    )
+
+
+def _per_step(measured: tuple[Counts, float]) -> float:
+    counts, seconds = measured
+    return seconds / counts.steps

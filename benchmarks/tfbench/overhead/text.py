@@ -1,0 +1,179 @@
+"""What fits cost beside their steps, for people. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from tfbench import grid
+from tfbench.measuring.statistics import Interval
+from tfbench.overhead.results import Answer, Overhead, Timed
+from tfbench.reports.canvas import Drawing, drawing
+from tfbench.reports.charts import Group, Point, forest
+from tfbench.reports.document import Answer as Headline
+from tfbench.reports.document import Block, Document, Points, Section, Table, columns
+from tfbench.reports.wording import factor, factor_span, share
+from tfbuild import talk
+
+KEY = "overhead"
+HEADINGS = ("arm", "fit", "epochs", "calls", "steps", "ms", "by the sum", "speedup", "interval")
+_LEFT = ("arm", "fit")
+METHOD = (
+    "The same small model is trained by fit() in several forms of about as many steps. "
+    "seconds = a · epochs + b · calls + c · steps is solved for a, b and c in each launch; "
+    "a call is what fit() makes once in steps_per_execution steps."
+)
+
+
+def table(overhead: Overhead, *, colour: bool, width: int = 120) -> str:
+    found = grid.table(title(overhead), HEADINGS, rows(overhead), left=_LEFT)
+    return grid.printed(found, lines(overhead), colour=colour, width=width)
+
+
+def title(overhead: Overhead) -> str:
+    return f"{overhead.workload}, {talk.vcpus(overhead.vcpus)} of {overhead.host.cpu.name}"
+
+
+def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
+    for answer in overhead.answers:
+        for number, timed in enumerate(answer.forms):
+            first = number == 0
+            yield (
+                answer.arm,
+                form(timed),
+                *(f"{each}" for each in (timed.counts.epochs, timed.counts.calls)),
+                f"{timed.counts.steps}",
+                f"{1000 * timed.seconds.value:.1f}",
+                f"{1000 * timed.predicted_s:.1f}",
+                "" if first else factor(timed.speedup.value),
+                "" if first else f"{timed.speedup.low:.3f} to {timed.speedup.high:.3f}",
+            )
+
+
+def form(timed: Timed) -> str:
+    """As it is written in a script."""
+    words = [talk.count(timed.form.epochs, "epoch")]
+    if timed.form.repeat > 1:
+        words.append(f"repeat({timed.form.repeat})")
+    if timed.form.steps_per_execution > 1:
+        words.append(f"steps_per_execution={timed.form.steps_per_execution}")
+    return ", ".join(words)
+
+
+def lines(overhead: Overhead) -> Iterator[str]:
+    for answer in overhead.answers:
+        yield from told(answer)
+    for arm, reason in overhead.marks:
+        yield f"{arm}: {reason}"
+
+
+def told(answer: Answer) -> Iterator[str]:
+    """The terms, the share, and what to change."""
+    yield (
+        f"{answer.arm} on {answer.device}: an epoch costs {_ms(answer.epoch_s)}, a call "
+        f"{_ms(answer.call_s)}, a step {_ms(answer.step_s)} (the sum is off by "
+        f"{share(answer.error)} at most, {talk.count(answer.launches, 'launch', 'launches')})."
+    )
+    script, once = answer.forms[0], answer.forms[1]
+    yield (
+        f"Of the script as it is ({form(script)}, {1000 * script.seconds.value:.0f} ms) "
+        f"{_percent(answer.dispatch)} is dispatch and not steps."
+    )
+    yield from _advice(answer, once)
+
+
+def _advice(answer: Answer, once: Timed) -> Iterator[str]:
+    best = max(answer.forms[1:], key=lambda each: each.speedup.value)
+    if best.speedup.low <= 1:
+        yield "No other form was surely faster: leave the script as it is."
+        return
+    if answer.enough > 1:
+        yield (
+            f"compile(…, steps_per_execution={answer.enough}) is enough by the sum: more gains "
+            "less than 5 %. Callbacks and logs then come once in so many steps."
+        )
+    if once.speedup.low > 1:
+        yield (
+            f"One epoch of data.repeat({once.form.repeat}) is {factor_span(once.speedup)} as fast, "
+            "step for step, but validates and calls back once only."
+        )
+    yield f"Fastest here: {form(best)}, {factor_span(best.speedup)} as fast step for step."
+
+
+def _ms(interval: Interval) -> str:
+    value, low, high = (1000 * each for each in (interval.value, interval.low, interval.high))
+    return f"{value:.3g} ms ({max(0.0, low):.3g} to {high:.3g})"
+
+
+def _percent(interval: Interval) -> str:
+    low, high = max(0.0, interval.low), min(1.0, interval.high)
+    return f"{interval.value:.0%} ({low:.0%} to {high:.0%})"
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def document(overhead: Overhead) -> Document:
+    return Document(
+        title="Dispatch overhead",
+        subject=f"{title(overhead)}, {overhead.made}",
+        answers=tuple(_headline(each) for each in overhead.answers),
+        notes=(),
+        warnings=tuple(f"{arm}: {reason}" for arm, reason in overhead.marks),
+        sections=(section(overhead),),
+    )
+
+
+def section(overhead: Overhead) -> Section:
+    return Section(
+        key=KEY,
+        heading="What starting epochs, calls and steps costs",
+        blocks=(
+            METHOD,
+            *_blocks(overhead),
+        ),
+    )
+
+
+def _blocks(overhead: Overhead) -> Iterator[Block]:
+    yield Table(
+        caption="Forms of fit",
+        columns=columns(*(name if name in _LEFT else f"#{name}" for name in HEADINGS)),
+        rows=tuple(rows(overhead)),
+    )
+    found = tuple(lines(overhead))
+    if found:
+        yield Points(items=found)
+
+
+def _headline(answer: Answer) -> Headline:
+    return Headline(
+        label=f"{answer.arm} on {answer.device}",
+        figure=f"{answer.dispatch.value:.0%}",
+        detail=f"{_percent(answer.dispatch)} of the script's time is dispatch",
+        verdict="",
+        sentence=f"{_percent(answer.dispatch)} of the script's time is dispatch on {answer.arm}.",
+    )
+
+
+def figures(overhead: Overhead) -> Iterator[Drawing]:
+    """Every form's speedup over the script's own."""
+    for number, answer in enumerate(overhead.answers):
+        points = tuple(
+            Point(
+                label=form(each),
+                series=0,
+                amount=each.speedup,
+                note=factor(each.speedup.value),
+                solid=each.speedup.low > 1 or each.speedup.high < 1,
+            )
+            for each in answer.forms[1:]
+        )
+        groups = [Group(label="", points=points)]
+        yield drawing(
+            functools.partial(forest, groups, "speedup over the script's own form"),
+            key=f"{KEY}-{number}",
+            title=f"{answer.arm}: forms of fit",
+            caption="Step for step; lines are 95% intervals over launches, open marks reach 1.",
+            description="; ".join(f"{each.label} {each.note}" for each in points),
+        )

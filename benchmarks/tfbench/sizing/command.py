@@ -1,0 +1,243 @@
+"""What the task calls: cells of every size, and the smallest that is enough."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbench import options
+from tfbench.arms.installs import Choice
+from tfbench.cells import experiment, limits, running
+from tfbench.cells.cell import Cell, gathered
+from tfbench.costs import catalog
+from tfbench.costs.prices import PriceBook
+from tfbench.inside import steps
+from tfbench.inside.workloads import find, sized
+from tfbench.measuring.host import read_host
+from tfbench.sizing import results, sources, text
+from tfbench.sizing.results import Sizing
+from tfbench.sizing.sources import Input
+from tfbuild import settings, talk
+from tfbuild.cpus.cpu import read_vcpus
+from tfbuild.errors import UsageError
+from tfbuild.records import pretty, save
+from tfbuild.settings import Places
+
+KIND = "sizing"
+WORKLOADS = "alexnet:batch=32,ptb_lstm_small"
+EXAMPLES = 512
+"""Generated ones; at least four batches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """The options of `invoke sizing` as they were typed; an empty one means the default."""
+
+    workloads: str = WORKLOADS
+    phases: str = ",".join(steps.PHASES)
+    inputs: str = "memory,cached,cold"
+    data: str = ""
+    image: str = ""
+    vcpus: str = ""
+    memory: str = ""
+    seconds: str = "5"
+    launches: str = "2"
+    within: str = "5"
+    arms: str = ""
+    prices: str = ""
+    out: str = ""
+    seed: str = "1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """The same, read and checked. `memory` 0 is no limit; `data` is the user's own folder."""
+
+    workloads: tuple[str, ...]
+    phases: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    data: str
+    vcpus: tuple[tuple[int, ...], ...]
+    memory: tuple[float, ...]
+    seconds: float
+    launches: int
+    within: float
+    arm: str
+    seed: int
+
+    def cells(self, folder: Path) -> tuple[Cell, ...]:
+        """`folder` is for what is generated and for what preprocessing writes."""
+        return tuple(
+            self._cell(folder, workload, phase, source, cpus, memory, launch)
+            for launch in range(self.launches)
+            for workload in self.workloads
+            for phase in self.phases
+            for source in self.inputs
+            if not (phase == steps.PREPROCESS and source.kind == steps.MEMORY)
+            for cpus in self.vcpus
+            for memory in self.memory
+        )
+
+    def _cell(
+        self,
+        folder: Path,
+        workload: str,
+        phase: str,
+        source: Input,
+        cpus: tuple[int, ...],
+        memory: float,
+        launch: int,
+    ) -> Cell:
+        own = folder / workload.replace(":", "-")
+        count = 0 if self.data else max(EXAMPLES, 4 * find(workload).batch)
+        return Cell(
+            arm=self.arm,
+            place=(
+                *(("workload", workload), ("phase", phase), ("input", source.name)),
+                *(("vcpus", len(cpus)), ("memory", memory)),
+            ),
+            launch=launch,
+            module=steps.__name__,
+            request={
+                "workload": workload,
+                "phase": phase,
+                "seed": self.seed,
+                "seconds": self.seconds,
+                "least": 4,
+                "source": source.request(
+                    self.data or str(own), str(own.with_suffix(".sink")), generate=count
+                ),
+            },
+            vcpus=cpus,
+            memory_mb=memory or None,
+        )
+
+
+def measure_sizing(wanted: Wanted, *, as_json: bool = False) -> tuple[Sizing, str]:
+    """Measure, write the result and its reports; the record and what to print of it.
+
+    Raises UsageError, WheelError, DiskError.
+    """
+    places = settings.places()
+    choices = experiment.choose_arms(wanted.arms, places)
+    question = read(wanted, choices)
+    book = catalog.find(wanted.prices) if wanted.prices else None
+    with settings.exclusive(places.cache, "a measurement"):
+        found = measure(question, choices, wanted.out, places, book)
+    return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
+
+
+def measure(
+    question: Question,
+    choices: tuple[Choice, ...],
+    wanted_out: str,
+    places: Places,
+    book: PriceBook | None = None,
+) -> Sizing:
+    """The result, written with its report. The caller holds the cache."""
+    arms = experiment.install_arms(choices, places)
+    asked = (question, experiment.wheels(arms))
+    out = experiment.find_folder(KIND, asked, wanted_out, places).resolve()
+    experiment.begin(KIND, asked, out)
+    cells = question.cells(out / "inputs")
+    with talk.step(f"sizes of {', '.join(question.workloads)}"):
+        told = running.measure(cells, arms, out, seed=question.seed)
+    rows = results.rows(gathered(cells, told))
+    found = Sizing(
+        made=experiment.now(),
+        host=read_host(),
+        seed=question.seed,
+        within=question.within,
+        means=limits.means() if any(question.memory) else "",
+        wheels=experiment.wheels(arms),
+        rows=rows,
+        knees=results.knees(rows, question.within, book),
+        book=book.name if book else "",
+    )
+    experiment.write_report(
+        out, text.document(found), places.templates, {text.KEY: text.figures(found)}
+    )
+    save(out / experiment.result_file(KIND), found)
+    return found
+
+
+def describe(wanted: Wanted) -> str:
+    """What would be measured. Nothing is installed."""
+    places = settings.places()
+    question = read(wanted, experiment.choose_arms(wanted.arms, places))
+    count = len(question.cells(Path()))
+    memory = ", ".join(f"{each:.0f} MB" if each else "no limit" for each in question.memory)
+    return (
+        f"workloads  {', '.join(question.workloads)}\n"
+        f"phases     {', '.join(question.phases)}\n"
+        f"inputs     {', '.join(each.name for each in question.inputs)}\n"
+        f"vCPUs      {', '.join(str(len(each)) for each in question.vcpus)}\n"
+        f"memory     {memory}\n"
+        f"processes  {count}, {question.seconds:g} s of steps each\n"
+        f"out        {wanted.out or places.new_report(KIND)}\n"
+    )
+
+
+def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
+    """Raises UsageError."""
+    if len(choices) != 1:
+        raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
+    image = options.whole(wanted.image, "--image") if wanted.image else None
+    return Question(
+        workloads=tuple(_at(name, image) for name in options.workloads(wanted.workloads)),
+        phases=_phases(wanted.phases),
+        inputs=tuple(sources.parse(word) for word in options.words(wanted.inputs)),
+        data=_folder(wanted.data),
+        vcpus=_cpus(wanted.vcpus),
+        memory=_memory(wanted.memory),
+        seconds=options.positive(wanted.seconds, "--seconds"),
+        launches=options.whole(wanted.launches, "--launches"),
+        within=options.percent(wanted.within, "--within"),
+        arm=choices[0].spec.name,
+        seed=options.whole(wanted.seed, "--seed", least=0),
+    )
+
+
+def _at(name: str, image: int | None) -> str:
+    """The workload at that image size, where it takes images."""
+    if image is None or find(name).image is None:
+        return name
+    return options.workload(sized(name, image=image))
+
+
+def _phases(words: str) -> tuple[str, ...]:
+    found = options.words(words)
+    for word in found:
+        if word not in steps.PHASES:
+            hint = talk.did_you_mean(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
+            raise UsageError(f"there is no phase {word!r}", hint=hint)
+    if not found:
+        raise UsageError("--phases names none", hint=f"Use {', '.join(steps.PHASES)}")
+    return found
+
+
+def _folder(words: str) -> str:
+    if not words:
+        return ""
+    folder = Path(words).expanduser().resolve()
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {words}", hint="Give one with images, by class")
+    return str(folder)
+
+
+def _cpus(words: str) -> tuple[tuple[int, ...], ...]:
+    """By default 1, 2, 4 … and all that are usable."""
+    usable, affinity = read_vcpus().usable, read_host().affinity
+    doubled = tuple(2**power for power in range(usable.bit_length()) if 2**power < usable)
+    counts = options.vcpus(words, usable) or (*doubled, usable)
+    return tuple(affinity[:count] for count in counts)
+
+
+def _memory(words: str) -> tuple[float, ...]:
+    """MB; 0, no limit, where nothing is asked."""
+    found = tuple(float(each) for each in options.counts(words, "--memory"))
+    for each in found:
+        if each:
+            limits.check(each)
+    return found or (0.0,)

@@ -1,0 +1,208 @@
+"""What was measured at each size, what bounded it, and the smallest size that is enough. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics as medians
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tfbench.cells import speeds
+from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.experiment import Wheel
+from tfbench.costs.cost import Amount, point
+from tfbench.costs.prices import Mode, Price, PriceBook
+from tfbench.measuring.host import Host
+
+SCHEMA = 1
+_READING = 0.75
+"""A reader that is busy for this share of the time is what the rest waits for."""
+_COMPUTING = 0.8
+"""The share of its CPUs' time that a process takes which more CPUs would help."""
+_MARGIN = 1.1
+"""A machine needs so many times the memory that the process took: the system wants some, too."""
+
+
+class Bound(StrEnum):
+    """What a cell's speed is limited by."""
+
+    COMPUTE = "compute"
+    INPUT = "input"
+    MEMORY = "memory"
+    SERIAL = "one thread"
+    """CPUs are idle and input is there: parts that one thread does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One cell. `speed` is in examples per second; `growth_mb` is by how much resident memory rose
+    over 1000 steps, between the first and the last quarter of them; `busy` is the share of its
+    CPUs' time that the process took, `reading` the share of the time that its reader was busy.
+    """
+
+    workload: str
+    phase: str
+    input: str
+    vcpus: int
+    memory_mb: float | None
+    outcome: Outcome
+    reason: str
+    launches: int
+    speed: Amount | None
+    peak_mb: float | None
+    growth_mb: float | None
+    busy: float | None
+    reading: float | None
+    read_mb_s: float | None
+    bound: Bound | None
+    cached: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Knee:
+    """The fewest vCPUs, and with them the least memory limit, with which a phase on an input is as
+    fast as `within` of the fastest; `peak_mb` is what it took there. `holding` is the cheapest
+    machine of the price book that has as much."""
+
+    workload: str
+    phase: str
+    input: str
+    within: float
+    vcpus: int
+    memory_mb: float | None
+    speed: Amount
+    plateau: float
+    peak_mb: float
+    holding: Price | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizing:
+    """`means` says how memory was limited, empty where it was not."""
+
+    schema: int = SCHEMA
+    made: str
+    host: Host
+    seed: int
+    within: float
+    means: str
+    wheels: tuple[Wheel, ...]
+    rows: tuple[Row, ...]
+    knees: tuple[Knee, ...]
+    book: str
+
+
+def rows(seen: Iterable[Seen]) -> tuple[Row, ...]:
+    return tuple(map(_row, seen))
+
+
+def _row(seen: Seen) -> Row:
+    place, answers = seen.place, seen.answers
+    ok = seen.outcome is Outcome.OK
+    busy = medians.median(_busy(each) for each in answers) if ok else None
+    reading = medians.median(_share(each, "read_s") for each in answers) if ok else None
+    return Row(
+        workload=str(place["workload"]),
+        phase=str(place["phase"]),
+        input=str(place["input"]),
+        vcpus=int(place["vcpus"]),
+        memory_mb=float(place["memory"]) or None,
+        outcome=seen.outcome,
+        reason=seen.reason,
+        launches=len(answers),
+        speed=speeds.speed(answers) if ok else None,
+        peak_mb=max(each["peak_mb"] for each in answers) if ok else None,
+        growth_mb=medians.median(growth_mb(each["rss_mb"]) for each in answers) if ok else None,
+        busy=busy,
+        reading=reading,
+        read_mb_s=medians.median(_read_mb_s(each) for each in answers) if ok else None,
+        bound=bound(seen.outcome, busy, reading),
+        cached=max((float(each["cached_bytes"]) for each in answers), default=0.0),
+    )
+
+
+def bound(outcome: Outcome, busy: float | None, reading: float | None) -> Bound | None:
+    """What limits a cell; None where nothing can be said."""
+    if outcome is Outcome.OUT_OF_MEMORY:
+        return Bound.MEMORY
+    if busy is None or reading is None:
+        return None
+    if reading >= _READING:
+        return Bound.INPUT
+    return Bound.COMPUTE if busy >= _COMPUTING else Bound.SERIAL
+
+
+def growth_mb(rss_mb: Sequence[float]) -> float:
+    """MB over 1000 steps; 0 for too few steps to say."""
+    quarter = len(rss_mb) // 4
+    if quarter == 0:
+        return 0.0
+    first, last = medians.median(rss_mb[:quarter]), medians.median(rss_mb[-quarter:])
+    return 1000 * (last - first) / (len(rss_mb) - quarter)
+
+
+def _busy(answer: Mapping[str, Any]) -> float:
+    return float(answer["cpu_s"]) / (math.fsum(answer["step_s"]) * len(answer["vcpus"]))
+
+
+def _share(answer: Mapping[str, Any], what: str) -> float:
+    return float(answer["meters"].get(what, 0.0)) / math.fsum(answer["step_s"])
+
+
+def _read_mb_s(answer: Mapping[str, Any]) -> float:
+    return 1e-6 * float(answer["meters"].get("read_bytes", 0)) / math.fsum(answer["step_s"])
+
+
+# --- the knee -------------------------------------------------------------------------------------
+
+
+def knees(found: Sequence[Row], within: float, book: PriceBook | None) -> tuple[Knee, ...]:
+    """One for every workload, phase and input of which something was measured."""
+    places = dict.fromkeys((row.workload, row.phase, row.input) for row in found)
+    every = (
+        [row for row in found if (row.workload, row.phase, row.input) == place] for place in places
+    )
+    return tuple(knee for each in every if (knee := _knee(each, within, book)) is not None)
+
+
+def _knee(found: Sequence[Row], within: float, book: PriceBook | None) -> Knee | None:
+    timed = [(row, row.speed) for row in found if row.speed is not None]
+    if not timed:
+        return None
+    plateau = max(point(speed) for _, speed in timed)
+    enough = [(row, speed) for row, speed in timed if point(speed) >= plateau * (1 - within)]
+    row, speed = min(enough, key=lambda each: _size(each[0]))
+    assert row.peak_mb is not None  # noqa: S101  (it was timed)
+    return Knee(
+        workload=row.workload,
+        phase=row.phase,
+        input=row.input,
+        within=within,
+        vcpus=row.vcpus,
+        memory_mb=row.memory_mb,
+        speed=speed,
+        plateau=plateau,
+        peak_mb=row.peak_mb,
+        holding=None if book is None else holding(book, row.vcpus, row.peak_mb),
+    )
+
+
+def _size(row: Row) -> tuple[int, float]:
+    return row.vcpus, math.inf if row.memory_mb is None else row.memory_mb
+
+
+def holding(book: PriceBook, vcpus: int, peak_mb: float) -> Price | None:
+    """The cheapest machine with so many vCPUs and enough memory; one whose vCPUs or memory the
+    book does not say cannot be named."""
+    fitting = [
+        price
+        for price in book.fitting(mode=Mode.ON_DEMAND)
+        if price.vcpus is not None
+        and price.memory_gib is not None
+        and not price.accelerator
+        and price.vcpus >= vcpus
+        and price.memory_gib * 2**30 >= peak_mb * 1e6 * _MARGIN
+    ]
+    return min(fitting, key=lambda price: price.usd_hour, default=None)

@@ -1,0 +1,56 @@
+"""Where a cell's examples come from: memory, the page cache, the disk, or a disk of a given speed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tfbench.inside.steps import FILES, MEMORY
+from tfbuild import talk
+from tfbuild.errors import UsageError
+
+CACHED, COLD = "cached", "cold"
+KINDS = (MEMORY, CACHED, COLD)
+_SLOW = re.compile(r"(\d+(?:\.\d+)?)MB/s(?:@(\d+)IOPS)?", re.IGNORECASE)
+_HINT = f"Use {', '.join(KINDS)}, or a disk's speed such as 40MB/s or 40MB/s@500IOPS"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """`mb_s` and `iops` are those of the disk that the reader acts as, 0 for no limit."""
+
+    name: str
+    kind: str
+    cold: bool = False
+    mb_s: float = 0.0
+    iops: float = 0.0
+
+    def request(self, folder: str, sink: str, *, generate: int) -> dict[str, object]:
+        """What `inside.steps` takes for it; `generate` is how many examples there are to be, 0 for
+        a folder of the user's own."""
+        if self.kind == MEMORY:
+            return {"kind": MEMORY}
+        return {
+            "kind": FILES,
+            "folder": folder,
+            "sink": sink,
+            "generate": generate,
+            "mb_s": self.mb_s,
+            "iops": self.iops,
+            "cold": self.cold,
+        }
+
+
+def parse(text: str) -> Input:
+    """One of KINDS, or a speed. Raises UsageError."""
+    if text in KINDS:
+        kind = MEMORY if text == MEMORY else FILES
+        return Input(name=text, kind=kind, cold=text == COLD)
+    found = _SLOW.fullmatch(text)
+    if not found:
+        near = talk.did_you_mean(text, KINDS)
+        raise UsageError(f"there is no input {text!r}", hint=f"{near} {_HINT}".strip())
+    mb_s, iops = float(found[1]), float(found[2] or 0)
+    if mb_s == 0 or found[2] is not None and iops == 0:
+        raise UsageError(f"a disk of {text} gives nothing", hint=_HINT)
+    return Input(name=text, kind=FILES, mb_s=mb_s, iops=iops)

@@ -1,0 +1,166 @@
+"""Sizes for people. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from tfbench import grid
+from tfbench.cells.cell import Outcome
+from tfbench.costs.cost import Amount, point
+from tfbench.measuring.statistics import Interval
+from tfbench.reports.canvas import Drawing, drawing
+from tfbench.reports.charts import Group, Point, amounts
+from tfbench.reports.document import Block, Document, Points, Section, Table, columns
+from tfbench.sizing.results import Knee, Row, Sizing
+from tfbuild import talk
+
+KEY = "sizing"
+HEADINGS = (
+    *("workload", "phase", "input", "vCPUs", "limit MB", "examples/s", "interval", "peak MB"),
+    *("growth", "CPU", "reading", "MB/s", "bound by"),
+)
+_TEXTS = ("workload", "phase", "input", "bound by")
+METHOD = (
+    "Each cell is a process that is held to so many CPUs and so much memory. train and infer take "
+    "batches from memory or decode them from a TFRecord of JPEGs; preprocess turns raw files into "
+    "normalised TFRecords. cached reads what the kernel has in memory, cold has it forget each file "
+    "first, a speed is a reader that waits as a disk of that speed would. growth is resident memory "
+    "over 1000 steps. Bound by input: the reader is busy for three quarters of the time; by "
+    "compute: the process takes four fifths of its CPUs; by one thread: neither."
+)
+
+
+def table(sizing: Sizing, *, colour: bool, width: int = 140) -> str:
+    found = grid.table(title(sizing), HEADINGS, rows(sizing), left=_TEXTS)
+    return grid.printed(found, lines(sizing), colour=colour, width=width)
+
+
+def title(sizing: Sizing) -> str:
+    return f"sizes on {sizing.host.cpu.name}"
+
+
+def rows(sizing: Sizing) -> Iterator[tuple[str, ...]]:
+    for row in sizing.rows:
+        yield (
+            row.workload,
+            row.phase,
+            row.input,
+            str(row.vcpus),
+            "" if row.memory_mb is None else f"{row.memory_mb:.0f}",
+            *_speed(row),
+            _whole(row.peak_mb),
+            "" if row.growth_mb is None else f"{row.growth_mb:+.0f}",
+            _percent(row.busy),
+            _percent(row.reading),
+            "" if not row.read_mb_s else f"{row.read_mb_s:.1f}",
+            "" if row.bound is None else row.bound.value,
+        )
+
+
+def _speed(row: Row) -> tuple[str, str]:
+    if row.outcome is not Outcome.OK or row.speed is None:
+        return row.outcome.value, ""
+    return number(point(row.speed)), _span(row.speed)
+
+
+def number(value: float) -> str:
+    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"  # noqa: PLR2004  (four digits)
+
+
+def _span(amount: Amount) -> str:
+    if isinstance(amount, Interval):
+        return f"{number(amount.low)} to {number(amount.high)}"
+    return "one launch"
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def lines(sizing: Sizing) -> Iterator[str]:
+    for knee in sizing.knees:
+        yield _told(knee, sizing)
+    for row in sizing.rows:
+        if row.outcome is not Outcome.OK:
+            where = f"{row.workload}, {row.phase}, {row.input}, {talk.vcpus(row.vcpus)}"
+            limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
+            yield f"{where}{limit}: {row.outcome.value}: {row.reason}"
+    if sizing.means:
+        yield f"Memory was limited by {sizing.means}, CPUs by affinity."
+    if any(row.cached for row in sizing.rows if row.input == "cold"):
+        yield "The kernel kept some of the files that cold wanted forgotten: a file system in memory?"
+
+
+def _told(knee: Knee, sizing: Sizing) -> str:
+    limit = "" if knee.memory_mb is None else f" and {knee.memory_mb:.0f} MB"
+    text = (
+        f"{knee.workload}, {knee.phase}, {knee.input}: {talk.vcpus(knee.vcpus)}{limit} are enough, "
+        f"{number(point(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
+        f"({number(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
+    )
+    if knee.holding is not None:
+        price = knee.holding
+        return f"{text} Cheapest that holds: {price}, {price.usd_hour:.4g} USD per hour."
+    return f"{text} No machine of {sizing.book} is known to hold it." if sizing.book else text
+
+
+def document(sizing: Sizing) -> Document:
+    return Document(
+        title="Sizing",
+        subject=f"{title(sizing)}, {sizing.made}",
+        answers=(),
+        notes=(),
+        warnings=(),
+        sections=(section(sizing),),
+    )
+
+
+def section(sizing: Sizing) -> Section:
+    return Section(key=KEY, heading="How large a machine", blocks=(METHOD, *_blocks(sizing)))
+
+
+def _blocks(sizing: Sizing) -> Iterator[Block]:
+    yield Table(
+        caption="Cells",
+        columns=columns(*(name if name in _TEXTS else f"#{name}" for name in HEADINGS)),
+        rows=tuple(rows(sizing)),
+    )
+    found = tuple(lines(sizing))
+    if found:
+        yield Points(items=found)
+
+
+def figures(sizing: Sizing) -> Iterator[Drawing]:
+    """Every cell's speed, a figure per workload and phase."""
+    for place, (workload, phase) in enumerate(
+        dict.fromkeys((row.workload, row.phase) for row in sizing.rows)
+    ):
+        own = [row for row in sizing.rows if (row.workload, row.phase) == (workload, phase)]
+        groups = [
+            Group(
+                label=source,
+                points=tuple(_point(row) for row in own if row.input == source),
+            )
+            for source in dict.fromkeys(row.input for row in own)
+        ]
+        yield drawing(
+            functools.partial(amounts, groups, "examples per second"),
+            key=f"{KEY}-{place}",
+            title=f"{workload}: {phase}",
+            caption="By input; lines are 95% intervals over launches.",
+            description="; ".join(
+                f"{group.label}: " + ", ".join(f"{each.label} {each.note}" for each in group.points)
+                for group in groups
+            ),
+        )
+
+
+def _point(row: Row) -> Point:
+    limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
+    note = row.outcome.value if row.speed is None else number(point(row.speed))
+    return Point(label=f"{talk.vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note)

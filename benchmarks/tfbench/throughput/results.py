@@ -1,0 +1,106 @@
+"""Throughput by batch size, over launches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tfbench.cells import speeds
+from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.experiment import Wheel
+from tfbench.cells.speeds import Printed
+from tfbench.costs.cost import Amount, carry, point
+from tfbench.costs.prices import Price
+from tfbench.measuring.host import Host
+from tfbench.measuring.statistics import Interval
+
+SCHEMA = 1
+NEAR = 0.05
+"""A batch is large enough when its speed is this close to the fastest one's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One arm at one batch size. `speed` is in examples per second; `printed` is what
+    tf_cnn_benchmarks would have printed of the first launch. Without an answer both are None, and
+    `outcome` and `reason` say why."""
+
+    arm: str
+    workload: str
+    batch: int
+    augmented: bool
+    outcome: Outcome
+    reason: str
+    launches: int
+    speed: Amount | None
+    printed: Printed | None
+    peak_mb: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Throughput:
+    """`price` is what the machine costs, where a price book was given."""
+
+    schema: int = SCHEMA
+    made: str
+    host: Host
+    device: str
+    vcpus: int
+    seed: int
+    steps: int
+    wheels: tuple[Wheel, ...]
+    rows: tuple[Row, ...]
+    price: Price | None
+
+
+def rows(seen: Iterable[Seen]) -> tuple[Row, ...]:
+    return tuple(map(_row, seen))
+
+
+def _row(seen: Seen) -> Row:
+    place = seen.place
+    ok = seen.outcome is Outcome.OK
+    first = seen.answers[0] if ok else None
+    return Row(
+        arm=str(place["arm"]),
+        workload=str(place["workload"]),
+        batch=int(place["batch"]),
+        augmented=bool(place["augmented"]),
+        outcome=seen.outcome,
+        reason=seen.reason,
+        launches=len(seen.answers),
+        speed=speeds.speed(seen.answers) if ok else None,
+        printed=speeds.printed(first["step_s"], first["batch"]) if first else None,
+        peak_mb=max(each["peak_mb"] for each in seen.answers) if ok else None,
+        loss=first["losses"][-1] if first else None,
+    )
+
+
+def per_dollar(row: Row, price: Price) -> Amount | None:
+    """Examples per second for each US dollar per hour."""
+    return None if row.speed is None else carry(row.speed, lambda each: each / price.usd_hour)
+
+
+def series(throughput: Throughput) -> dict[tuple[str, str, bool], tuple[Row, ...]]:
+    """Rows that differ in their batch size only, by arm, workload and augmentation."""
+    found: dict[tuple[str, str, bool], list[Row]] = {}
+    for row in throughput.rows:
+        found.setdefault((row.arm, row.workload, row.augmented), []).append(row)
+    return {key: tuple(sorted(each, key=lambda row: row.batch)) for key, each in found.items()}
+
+
+def large_enough(rows: Sequence[Row]) -> Row | None:
+    """The smallest batch that is nearly as fast as the fastest; None where nothing was measured."""
+    timed = [(point(row.speed), row) for row in rows if row.speed is not None]
+    if not timed:
+        return None
+    fastest = max(speed for speed, _ in timed)
+    return next(row for speed, row in timed if speed >= fastest * (1 - NEAR))
+
+
+def tell_apart(one: Amount, other: Amount) -> bool:
+    """Whether two intervals leave a gap. Plain numbers, seen once, are never told apart."""
+    if not (isinstance(one, Interval) and isinstance(other, Interval)):
+        return False
+    return one.high < other.low or other.high < one.low

@@ -1,0 +1,183 @@
+"""Throughput for people. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+
+from tfbench import grid
+from tfbench.cells.cell import Outcome
+from tfbench.costs.cost import Amount, point
+from tfbench.measuring.statistics import Interval
+from tfbench.reports.canvas import Drawing, drawing
+from tfbench.reports.charts import Line, over_counts
+from tfbench.reports.document import Block, Document, Points, Section, Table, columns
+from tfbench.throughput.results import (
+    Row,
+    Throughput,
+    large_enough,
+    per_dollar,
+    series,
+    tell_apart,
+)
+from tfbuild import talk
+
+KEY = "throughput"
+METHOD = (
+    "Training steps on synthetic data of the real shape, each with its end awaited. The interval "
+    "is Student's t over fresh processes. Beside it stands what tf_cnn_benchmarks would have "
+    "printed of the first one: the mean, its standard error over steps, and the jitter, which is "
+    "1.4826 times the median of absolute deviations. A standard error over the steps of one "
+    "process does not know that two processes differ."
+)
+_TEXTS = ("arm", "workload", "augmented", "tf_cnn_benchmarks")
+
+
+def headings(throughput: Throughput) -> tuple[str, ...]:
+    priced = ("per $/h",) if throughput.price else ()
+    return (*_TEXTS[:2], "batch", "augmented", "examples/s", "interval", _TEXTS[3], *priced, "MB")
+
+
+def table(throughput: Throughput, *, colour: bool, width: int = 120) -> str:
+    found = grid.table(title(throughput), headings(throughput), rows(throughput), left=_TEXTS)
+    return grid.printed(found, lines(throughput), colour=colour, width=width)
+
+
+def title(throughput: Throughput) -> str:
+    where = throughput.host.cpu.name if throughput.device == "CPU" else throughput.device
+    return f"training on {talk.vcpus(throughput.vcpus)} of {where}"
+
+
+def rows(throughput: Throughput) -> Iterator[tuple[str, ...]]:
+    for row in throughput.rows:
+        yield (
+            row.arm,
+            row.workload,
+            str(row.batch),
+            "yes" if row.augmented else "no",
+            *_figures(row),
+            *_priced(throughput, row),
+            "" if row.peak_mb is None else f"{row.peak_mb:.0f}",
+        )
+
+
+def _figures(row: Row) -> tuple[str, str, str]:
+    if row.outcome is not Outcome.OK or row.speed is None or row.printed is None:
+        return row.outcome.value, "", ""
+    each = row.printed
+    told = f"{each.mean:.1f} +/- {each.uncertainty:.1f} (jitter = {each.jitter:.1f})"
+    return _number(point(row.speed)), _span(row.speed), told
+
+
+def _priced(throughput: Throughput, row: Row) -> tuple[str, ...]:
+    if throughput.price is None:
+        return ()
+    amount = per_dollar(row, throughput.price)
+    return ("" if amount is None else _number(point(amount)),)
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"  # noqa: PLR2004  (four digits)
+
+
+def _span(amount: Amount) -> str:
+    if isinstance(amount, Interval):
+        return f"{_number(amount.low)} to {_number(amount.high)}"
+    return "one launch"
+
+
+def lines(throughput: Throughput) -> Iterator[str]:
+    """What follows from the rows."""
+    for (arm, workload, augmented), found in series(throughput).items():
+        best = large_enough(found)
+        if best is not None and len(found) > 1:
+            how = " with augmentation" if augmented else ""
+            yield f"{workload} on {arm}{how}: {_enough(best, found)}"
+    yield from _augmentation(throughput)
+    if throughput.price:
+        price = throughput.price
+        yield f"{price} costs {price.usd_hour:.4g} USD per hour, as of {price.as_of}."
+    for row in throughput.rows:
+        if row.outcome is not Outcome.OK:
+            name = f"{row.workload}, batch {row.batch}, {row.arm}"
+            yield f"{name}: {row.outcome.value}: {row.reason}"
+
+
+def _enough(best: Row, found: Sequence[Row]) -> str:
+    others = [row.speed for row in found if row is not best and row.speed is not None]
+    told = f"a batch of {best.batch} is large enough, none is faster by more than 5 %"
+    assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
+    apart = all(tell_apart(best.speed, other) for other in others)
+    return f"{told}." if apart else f"{told}; but intervals overlap: measure longer to be sure."
+
+
+def _augmentation(throughput: Throughput) -> Iterator[str]:
+    """What augmentation costs at each batch that was measured with and without."""
+    plain = {(r.arm, r.workload, r.batch): r for r in throughput.rows if not r.augmented}
+    for row in throughput.rows:
+        beside = plain.get((row.arm, row.workload, row.batch))
+        if row.augmented and row.speed and beside and beside.speed:
+            share = 1 - point(row.speed) / point(beside.speed)
+            told = f"takes {share:.1%} of the speed"
+            if not tell_apart(row.speed, beside.speed):
+                told = "costs less than can be told here"
+            yield f"{row.workload}, batch {row.batch}, {row.arm}: augmentation {told}."
+
+
+def document(throughput: Throughput) -> Document:
+    return Document(
+        title="Throughput",
+        subject=f"{title(throughput)}, {throughput.made}",
+        answers=(),
+        notes=(),
+        warnings=(),
+        sections=(section(throughput),),
+    )
+
+
+def section(throughput: Throughput) -> Section:
+    return Section(
+        key=KEY,
+        heading="Throughput by batch size",
+        blocks=(METHOD, *_blocks(throughput)),
+    )
+
+
+def _blocks(throughput: Throughput) -> Iterator[Block]:
+    yield Table(
+        caption="Examples per second",
+        columns=columns(*(n if n in _TEXTS else f"#{n}" for n in headings(throughput))),
+        rows=tuple(rows(throughput)),
+    )
+    found = tuple(lines(throughput))
+    if found:
+        yield Points(items=found)
+
+
+def figures(throughput: Throughput) -> Iterator[Drawing]:
+    """A line for each arm and augmentation, a figure per workload."""
+    every = series(throughput)
+    for place, workload in enumerate(dict.fromkeys(name for _, name, _ in every)):
+        drawn = [
+            Line(
+                label=f"{arm}, augmented" if augmented else arm,
+                series=number,
+                amounts=tuple((row.batch, row.speed) for row in found if row.speed is not None),
+            )
+            for number, ((arm, name, augmented), found) in enumerate(every.items())
+            if name == workload
+        ]
+        drawn = [line for line in drawn if line.amounts]
+        if not drawn:
+            continue
+        yield drawing(
+            functools.partial(over_counts, drawn, "batch", "examples/s"),
+            key=f"{KEY}-{place}",
+            title=f"{workload}: examples per second",
+            caption="Lines are 95% intervals over launches.",
+            description="; ".join(
+                f"{line.label}: "
+                + ", ".join(f"{_number(point(each))} at {batch}" for batch, each in line.amounts)
+                for line in drawn
+            ),
+        )
