@@ -722,6 +722,14 @@ def sizing(
     print(sizes.measure_sizing(wanted, as_json=json)[1], end="")
 
 
+@command({"out": "the file to write", "read": "samples.jsonl files to show instead", "json": JSON})
+def kit(_: Context, out: str = "", read: str = "", json: bool = False) -> None:
+    """Write one file that times the workloads wherever Keras is, or read what it brought."""
+    from tfbench.kit import command as kits
+
+    print(kits.read_kit(read, as_json=json) if read else kits.write_kit(out), end="")
+
+
 @command(
     {
         "for": FOR,
@@ -916,6 +924,7 @@ def selfcheck(
         "machines": "the machine of the book for each number of vCPUs: 1=NAME,2=NAME",
         "relative-to": "the run that time and cost are relative to: ARM or ARM@VCPUS",
         "build-usd": "what a build costs, for its break-even",
+        "kit": "runs elsewhere, such as on a GPU: SAMPLES.jsonl=MACHINE,… that the kit measured",
         "runs-per-day": "how often the training runs, for the break-even in days",
         "line": "print one line, write nothing",
         "json": JSON,
@@ -937,6 +946,7 @@ def report(
     relative_to: str = "",
     build_usd: str = "",
     runs_per_day: str = "",
+    kit: str = "",
     line: bool = False,
     json: bool = False,
 ) -> None:
@@ -958,6 +968,7 @@ def report(
         relative_to=relative_to,
         build_usd=build_usd,
         runs_per_day=runs_per_day,
+        kit=kit,
     )
     print(reporting.report_again(wanted, line=line, as_json=json), end="")
 
@@ -1125,7 +1136,7 @@ def lint(_: Context) -> None:
 ns = Collection(
     *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
     *(profile, flags, select, tune, compare, startup, selfcheck, report),
-    *(throughput, sizing, overhead),
+    *(throughput, sizing, overhead, kit),
     *(publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

@@ -48,7 +48,7 @@ TFBENCH = {
     "inside": (
         *("meters", "parameters", "twins", "augmentation", "workload", "classics", "nets"),
         *("language", "iris", "workloads", "inputs", "programs", "profiling", "worker"),
-        *("steps", "fitting", "places", "timing", "importing"),
+        *("steps", "kit", "fitting", "places", "timing", "importing"),
         *("training",),
     ),
     "arms": ("arm", "levers", "lineup", "installs"),
@@ -61,7 +61,7 @@ TFBENCH = {
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
         *("flagsets", "table", "front", "flag_search"),
     ),
-    "costs": ("prices", "catalog", "machines", "cost", "article", "runs", "bill"),
+    "costs": (*("prices", "catalog", "machines", "cost", "article", "runs", "elsewhere", "bill"),),
     "reports": (
         *("wording", "document", "findings", "ladder", "method", "particulars", "chapters"),
         *("spending", "canvas", "charts", "plots", "pyperf", "tabular", "report", "page"),
@@ -70,6 +70,7 @@ TFBENCH = {
     "cells": ("cell", "limits", "running", "speeds", "experiment"),
     "throughput": ("results", "text", "command"),
     "sizing": ("sources", "results", "text", "command"),
+    "kit": ("archive", "phases", "command"),
     "overhead": ("terms", "results", "text", "command"),
     "startup": ("launches", "library", "overhead", "text", "command"),
     "tuning": ("changes", "search", "results", "trial", "hunt", "text", "command"),

@@ -82,14 +82,19 @@ def bill(
     *,
     baseline: str = "",
     build: Build | None = None,
+    others: Sequence[Run] = (),
 ) -> Bill:
-    """The composed runs, each on the machine of its number of vCPUs (see `find_machines`).
+    """The composed runs, each on the machine of its number of vCPUs (see `find_machines`), beside
+    `others` of the same workloads that were measured elsewhere, as on a GPU.
 
     `baseline` is ARM@VCPUS, or ARM at the largest number that it ran at; empty it is the
     comparison's baseline. Raises UsageError for a baseline that has no run, SampleError for a
     comparison without runs.
     """
-    runs = gather(_composed(comparison, machines), comparison.baseline)
+    own = tuple(_composed(comparison, machines))
+    known = {run.workload for run in own}
+    beside = (run for run in others if run.workload in known)
+    runs = gather((*own, *beside), comparison.baseline)
     skipped = tuple(line for cell in comparison.cells for line in _without_run(cell))
     if not runs.all:
         raise SampleError(

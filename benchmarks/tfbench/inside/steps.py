@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import platform
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ Step: TypeAlias = Callable[[Batch], Any]
 
 TRAIN, INFER, PREPROCESS = "train", "infer", "preprocess"
 PHASES = (TRAIN, INFER, PREPROCESS)
+VALIDATE, AUGMENT = "validate", "augment"
+"""What else there is in the training runs of 2017."""
 MEMORY, FILES = "memory", "files"
 OK, OUT_OF_MEMORY, NOT_HERE, REFUSED = "ok", "out of memory", "not here", "refused"
 _GPU_MEMORY = ("ResourceExhausted", "OOM", "out of memory", "RESOURCE_EXHAUSTED")
@@ -56,7 +59,8 @@ def run(request: Mapping[str, Any]) -> Answer:
     and its `reason`, and for OK: `step_s`, of which `waited_s` went by until the batch was there,
     `rss_mb` after each step, `batch`, `parameters`, `losses`, and facts of the environment.
     """
-    os.sched_setaffinity(0, request["vcpus"])
+    if request["vcpus"]:
+        os.sched_setaffinity(0, request["vcpus"])
     limit(request.get("memory_mb"), request.get("cgroup"))
     try:
         return _run(request)
@@ -106,6 +110,8 @@ def _run(request: Mapping[str, Any]) -> Answer:
     facts: Answer = {"batch": workload.batch, "losses": []}
     if phase == PREPROCESS:
         step: Step = float
+    elif phase == AUGMENT:
+        step = augmenter(seed)
     else:
         model, _ = started(backend.keras, workload, seed)
         facts["parameters"] = model.count_params()
@@ -157,16 +163,19 @@ def bare_environment(backend: Backend) -> Answer:
     library = importlib.import_module(backend.name)
     return {
         "pid": os.getpid(),
-        "python": sys_version(),
+        "python": platform.python_version(),
         "numpy": importlib.import_module("numpy").__version__,
         "keras": backend.keras.__version__,
         backend.name: library.__version__,
-        "vcpus": sorted(os.sched_getaffinity(0)),
+        "vcpus": affinity(),
     }
 
 
-def sys_version() -> str:
-    return ".".join(map(str, importlib.import_module("sys").version_info[:3]))
+def affinity() -> list[int]:
+    """The CPUs that this process may use; all of them where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def stepper(backend: Backend, model: Model, phase: str) -> Step:
@@ -183,14 +192,30 @@ def stepper(backend: Backend, model: Model, phase: str) -> Step:
     def infer(batch: Batch) -> Any:  # noqa: ANN401
         return tf.reduce_sum(model(batch[0], training=False))
 
-    step: Step = train if phase == TRAIN else infer
-    return step
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def validate(batch: Batch) -> Any:  # noqa: ANN401
+        return model.test_step(batch)["loss"]
+
+    found: dict[str, Step] = {TRAIN: train, INFER: infer, VALIDATE: validate}
+    return found[phase]
+
+
+def augmenter(seed: int) -> Step:
+    """The augmentation of the article's CIFAR-10 script, in NumPy as there."""
+    import numpy as np  # noqa: PLC0415  (after the affinity)
+
+    from tfbench.inside.augmentation import augment  # noqa: PLC0415
+
+    draw = np.random.default_rng(seed)
+    return lambda batch: augment(np.asarray(batch[0]), draw)[0, 0, 0, 0]
 
 
 def _any_stepper(model: Model, phase: str) -> Step:
     """With other backends than TensorFlow, what Keras has for one batch."""
     if phase == TRAIN:
         return lambda batch: model.train_on_batch(*batch, return_dict=True)["loss"]
+    if phase == VALIDATE:
+        return lambda batch: model.test_on_batch(*batch, return_dict=True)["loss"]
     return lambda batch: model.predict_on_batch(batch[0]).sum()
 
 
@@ -286,14 +311,17 @@ class _Taken:
 
 
 def rss_mb() -> float:
-    """Resident memory of this process now, in MB; see proc(5)."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    """Resident memory of this process now, in MB, see proc(5); 0 where there is no such file."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0.0
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def _meters(vcpus: list[int], reader: Reader | None) -> Answer:
     """What goes on while steps are timed; `read_…` are of the reader, where there is one."""
-    busy_s, steal_s = meters.machine_s(frozenset(vcpus))
+    busy_s, steal_s = meters.machine_s(frozenset(vcpus or affinity()))
     found = {"busy_s": busy_s, "steal_s": steal_s, "throttled_s": meters.throttled_s()}
     if reader is None:
         return found

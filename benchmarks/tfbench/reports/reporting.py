@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.costs import article, bill, catalog
+from tfbench.costs import article, bill, catalog, elsewhere
 from tfbench.costs.bill import Bill, Build
 from tfbench.costs.machines import find_machines, parse_machines
 from tfbench.costs.prices import Mode, PriceBook, merge
+from tfbench.costs.runs import Run
 from tfbench.measuring import merging
 from tfbench.measuring.comparison import COMPARISON, SAMPLES
 from tfbench.measuring.results import Comparison, load, save
@@ -44,6 +46,7 @@ class Wanted:
     relative_to: str = ""
     build_usd: str = ""
     runs_per_day: str = ""
+    kit: str = ""
 
 
 def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
@@ -146,7 +149,27 @@ def _bill(comparison: Comparison, wanted: Wanted) -> Bill:
         region=wanted.region,
         mode=_mode(wanted.mode),
     )
-    return bill.bill(comparison, book, machines, baseline=wanted.relative_to, build=_build(wanted))
+    return bill.bill(
+        comparison,
+        book,
+        machines,
+        baseline=wanted.relative_to,
+        build=_build(wanted),
+        others=tuple(_elsewhere(wanted, book)),
+    )
+
+
+def _elsewhere(wanted: Wanted, book: PriceBook) -> Iterator[Run]:
+    """Runs of the kit's files, each with the machine that it ran on. Raises UsageError."""
+    for word in wanted.kit.split(",") if wanted.kit else ():
+        file, equals, machine = word.strip().rpartition("=")
+        if not (file and equals and machine):
+            raise UsageError(
+                f"--kit {word} does not say which machine it is of",
+                hint="Write --kit samples.jsonl=MACHINE",
+            )
+        price = book.price(machine, region=wanted.region, mode=_mode(wanted.mode))
+        yield from elsewhere.runs(elsewhere.read(Path(file).expanduser()), price)
 
 
 def _book(wanted: Wanted, text: str) -> PriceBook:

@@ -38,7 +38,7 @@ class Bound(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One cell. `speed` is in examples per second; `growth_mb` is by how much resident memory rose
-    over 1000 steps, between the first and the last quarter of them; `busy` is the share of its
+    between the first and the last quarter of the timed steps; `busy` is the share of its
     CPUs' time that the process took, `reading` the share of the time that its reader was busy.
     """
 
@@ -135,12 +135,12 @@ def bound(outcome: Outcome, busy: float | None, reading: float | None) -> Bound 
 
 
 def growth_mb(rss_mb: Sequence[float]) -> float:
-    """MB over 1000 steps; 0 for too few steps to say."""
+    """Between the medians of the first and of the last quarter of the steps; 0 for fewer than
+    four."""
     quarter = len(rss_mb) // 4
     if quarter == 0:
         return 0.0
-    first, last = medians.median(rss_mb[:quarter]), medians.median(rss_mb[-quarter:])
-    return 1000 * (last - first) / (len(rss_mb) - quarter)
+    return medians.median(rss_mb[-quarter:]) - medians.median(rss_mb[:quarter])
 
 
 def _busy(answer: Mapping[str, Any]) -> float:

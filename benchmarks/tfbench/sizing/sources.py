@@ -1,4 +1,4 @@
-"""Where a cell's examples come from: memory, the page cache, the disk, or a disk of a given speed."""
+"""Where examples come from: memory, the page cache, the disk, or a disk of a given speed."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def parse(text: str) -> Input:
         near = talk.did_you_mean(text, KINDS)
         raise UsageError(f"there is no input {text!r}", hint=f"{near} {_HINT}".strip())
     mb_s, iops = float(found[1]), float(found[2] or 0)
-    if mb_s == 0 or found[2] is not None and iops == 0:
+    if mb_s == 0 or (found[2] is not None and iops == 0):
         raise UsageError(f"a disk of {text} gives nothing", hint=_HINT)
     return Input(name=text, kind=FILES, mb_s=mb_s, iops=iops)

@@ -24,14 +24,15 @@ _TEXTS = ("workload", "phase", "input", "bound by")
 METHOD = (
     "Each cell is a process that is held to so many CPUs and so much memory. train and infer take "
     "batches from memory or decode them from a TFRecord of JPEGs; preprocess turns raw files into "
-    "normalised TFRecords. cached reads what the kernel has in memory, cold has it forget each file "
-    "first, a speed is a reader that waits as a disk of that speed would. growth is resident memory "
-    "over 1000 steps. Bound by input: the reader is busy for three quarters of the time; by "
-    "compute: the process takes four fifths of its CPUs; by one thread: neither."
+    "normalised TFRecords. cached reads what the kernel has in memory, cold has it forget each "
+    "file first, a speed is a reader that waits as a disk of that speed would. growth is by how "
+    "many MB resident memory rose from the first to the last quarter of the steps. Bound by input: "
+    "the reader is busy for three quarters of the time; by compute: the process takes four fifths "
+    "of its CPUs; by one thread: neither."
 )
 
 
-def table(sizing: Sizing, *, colour: bool, width: int = 140) -> str:
+def table(sizing: Sizing, *, colour: bool, width: int = 160) -> str:
     found = grid.table(title(sizing), HEADINGS, rows(sizing), left=_TEXTS)
     return grid.printed(found, lines(sizing), colour=colour, width=width)
 
@@ -93,7 +94,7 @@ def lines(sizing: Sizing) -> Iterator[str]:
     if sizing.means:
         yield f"Memory was limited by {sizing.means}, CPUs by affinity."
     if any(row.cached for row in sizing.rows if row.input == "cold"):
-        yield "The kernel kept some of the files that cold wanted forgotten: a file system in memory?"
+        yield "The kernel kept some of what cold wanted forgotten: is it a file system in memory?"
 
 
 def _told(knee: Knee, sizing: Sizing) -> str:

@@ -1,0 +1,70 @@
+"""What the task calls: the kit as a file, and what it brought."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tfbench import grid
+from tfbench.costs import elsewhere
+from tfbench.costs.cost import Amount, point
+from tfbench.kit import archive
+from tfbench.kit.phases import Phase, phases
+from tfbench.measuring.statistics import Interval
+from tfbuild import talk
+from tfbuild.errors import UsageError
+from tfbuild.records import pretty, write_atomic
+
+_HEADINGS = ("arm", "device", "backend", "workload", "phase", "examples/s", "interval", "launches")
+_TEXTS = (*_HEADINGS[:5], "why not")
+
+
+def write_kit(out: str) -> str:
+    """Write the file; what to do with it. Raises DiskError."""
+    path = Path(out or archive.NAME)
+    content = archive.archive()
+    write_atomic(path, content)
+    return (
+        f"{path} ({talk.size(len(content))})\n"
+        "Copy it to a machine with Python 3.10 or newer, NumPy, and TensorFlow or Keras 3:\n"
+        f"  python {path.name} --arm NAME                          # the six models of 2017\n"
+        f"  python {path.name} --workloads resnet50 --phases train\n"
+        f"  KERAS_BACKEND=jax python {path.name}                   # or torch\n"
+        "Bring samples.jsonl back, and read it:\n"
+        "  invoke kit --read samples.jsonl\n"
+        "  invoke report --prices BOOK --machines … --kit samples.jsonl=MACHINE "
+        "--relative-to NAME\n"
+    )
+
+
+def read_kit(text: str, *, as_json: bool) -> str:
+    """What stands in the files, with commas between. Raises UsageError, RecordError."""
+    paths = [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}")
+    found = phases([each for path in paths for each in elsewhere.read(path)])
+    return pretty(found) if as_json else table(found, colour=sys.stdout.isatty())
+
+
+def table(found: tuple[Phase, ...], *, colour: bool, width: int = 120) -> str:
+    rows = [
+        (
+            *(each.arm, each.device, each.backend, each.workload, each.phase),
+            "" if each.speed is None else f"{point(each.speed):.1f}",
+            "" if each.speed is None else _span(each.speed),
+            str(each.launches),
+        )
+        for each in found
+    ]
+    lines = [
+        f"{each.workload}, {each.phase}, {each.arm}: {each.reason}" for each in found if each.reason
+    ]
+    printed = grid.table("measured by the kit", _HEADINGS, rows, left=_TEXTS)
+    return grid.printed(printed, lines, colour=colour, width=width)
+
+
+def _span(amount: Amount) -> str:
+    if isinstance(amount, Interval):
+        return f"{amount.low:.1f} to {amount.high:.1f}"
+    return "one launch"
