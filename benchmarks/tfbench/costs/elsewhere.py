@@ -66,7 +66,7 @@ def _launch(line: Any) -> Launch:  # noqa: ANN401  (JSON)
 
 
 def _mean(step_s: Sequence[float]) -> float:
-    mean = math.fsum(step_s) / len(step_s)
+    mean = math.fsum(step_s) / len(step_s) if step_s else math.nan
     if not (math.isfinite(mean) and mean > 0):
         raise ValueError(f"a step took {mean} s")
     return mean

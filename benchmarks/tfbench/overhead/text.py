@@ -18,6 +18,8 @@ from tfbuild import talk
 KEY = "overhead"
 HEADINGS = ("arm", "fit", "epochs", "calls", "steps", "ms", "by the sum", "speedup", "interval")
 _LEFT = ("arm", "fit")
+WORTH = 0.02
+"""A gain that is worth a change of the script."""
 METHOD = (
     "The same small model is trained by fit() in several forms of about as many steps. "
     "seconds = a · epochs + b · calls + c · steps is solved for a, b and c in each launch; "
@@ -84,15 +86,15 @@ def told(answer: Answer) -> Iterator[str]:
 
 def _advice(answer: Answer, once: Timed) -> Iterator[str]:
     best = max(answer.forms[1:], key=lambda each: each.speedup.value)
-    if best.speedup.low <= 1:
-        yield "No other form was surely faster: leave the script as it is."
+    if best.speedup.low <= 1 + WORTH:
+        yield f"No other form was surely faster by {WORTH:.0%}: leave the script as it is."
         return
     if answer.enough > 1:
         yield (
             f"compile(…, steps_per_execution={answer.enough}) is enough by the sum: more gains "
             "less than 5 %. Callbacks and logs then come once in so many steps."
         )
-    if once.speedup.low > 1:
+    if once.speedup.low > 1 + WORTH:
         yield (
             f"One epoch of data.repeat({once.form.repeat}) is {factor_span(once.speedup)} as fast, "
             "step for step, but validates and calls back once only."

@@ -1,0 +1,215 @@
+"""All workloads: their names with sizes, parameter counts worked out by hand, their real data.
+
+That the real Keras models have these counts is asked of TensorFlow in
+integration/test_experiments.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from tfbench.inside import iris
+from tfbench.inside.language import SIZES
+from tfbench.inside.nets import FAMILIES
+from tfbench.inside.workload import BATCHES, twin
+from tfbench.inside.workloads import NAMES, WORKLOADS, UnknownWorkloadError, find, sized
+
+
+def convolution(size: int, channels: int, filters: int) -> int:
+    return size * size * channels * filters + filters
+
+
+def dense(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def lstm(inputs: int, units: int) -> int:
+    return 4 * ((inputs + units) * units + units)
+
+
+def language(units: int) -> int:
+    return 10_000 * units + 2 * lstm(units, units) + dense(units, 10_000)
+
+
+def inception(channels: int, *widths: int) -> int:
+    one, three_reduced, three, five_reduced, five, projected = widths
+    return (
+        convolution(1, channels, one)
+        + convolution(1, channels, three_reduced)
+        + convolution(3, three_reduced, three)
+        + convolution(1, channels, five_reduced)
+        + convolution(5, five_reduced, five)
+        + convolution(1, channels, projected)
+    )
+
+
+BY_HAND = {
+    # Krizhevsky et al.: 60 million parameters. Two groups see half of the channels each.
+    "alexnet": convolution(11, 3, 96)
+    + 2 * convolution(5, 48, 128)
+    + convolution(3, 256, 384)
+    + 2 * convolution(3, 192, 192)
+    + 2 * convolution(3, 192, 128)
+    + dense(6 * 6 * 256, 4096)
+    + dense(4096, 4096)
+    + dense(4096, 1000),
+    # Szegedy et al., table 1, row by row.
+    "googlenet": convolution(7, 3, 64)
+    + convolution(1, 64, 64)
+    + convolution(3, 64, 192)
+    + inception(192, 64, 96, 128, 16, 32, 32)
+    + inception(256, 128, 128, 192, 32, 96, 64)
+    + inception(480, 192, 96, 208, 16, 48, 64)
+    + inception(512, 160, 112, 224, 24, 64, 64)
+    + inception(512, 128, 128, 256, 24, 64, 64)
+    + inception(512, 112, 144, 288, 32, 64, 64)
+    + inception(528, 256, 160, 320, 32, 128, 128)
+    + inception(832, 256, 160, 320, 32, 128, 128)
+    + inception(832, 384, 192, 384, 48, 128, 128)
+    + dense(1024, 1000),
+    "ptb_lstm_small": language(200),
+    "ptb_lstm_medium": language(650),
+    "ptb_lstm_large": language(1500),
+    "iris_mlp": dense(4, 32) + dense(32, 3),
+}
+# As keras.io/api/applications has them, in millions.
+PUBLISHED = {"resnet50": 25.6, "resnet152": 60.4, "inception_v3": 23.9, "vgg16": 138.4}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_recorded_parameter_count_is_the_one_worked_out_by_hand(name: str) -> None:
+    assert find(name).parameters == BY_HAND[name]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_recorded_parameter_count_is_the_published_one(name: str) -> None:
+    parameters = find(name).parameters
+    assert parameters is not None
+    assert round(parameters / 1e6, 1) == PUBLISHED[name]
+
+
+def test_the_papers_of_the_language_models_say_how_large_they_are() -> None:
+    # Zaremba et al., section 4.1: 200, 650 and 1500 units, 20 and 35 steps, 66 million weights.
+    assert [(each.units, each.steps) for each in SIZES] == [(200, 20), (650, 35), (1500, 35)]
+    assert math.isclose(SIZES[-1].parameters, 66e6, rel_tol=0.01)
+
+
+def test_every_workload_has_one_name() -> None:
+    assert set(NAMES) == {*WORKLOADS, *BY_HAND, *PUBLISHED}
+    assert len(NAMES) == len(set(NAMES))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_of_another_size_has_that_size(name: str) -> None:
+    found = find(f"{name}:batch=3")
+    assert found.batch == found.inputs[0] == found.targets[0] == 3
+    assert found.inputs[1:] == find(name).inputs[1:]
+    assert found.course.epochs == find(name).course.epochs
+    if name != "iris_mlp":
+        examples = find(name).course.steps * find(name).batch
+        assert math.isclose(found.course.steps * 3, examples, rel_tol=0.01)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_images_have_the_size_that_is_asked(family: object) -> None:
+    name = getattr(family, "name", "")
+    found = find(f"{name}:image=96:batch=2")
+    assert found.inputs == (2, 96, 96, 3)
+    assert found.image == 96
+    assert found.parameters is None, "nobody has published it"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resnet", "unknown workload resnet"),
+        ("own:model.py", "unknown workload own:model.py"),
+        ("resnet50:images=64", "'images=64' is no size of resnet50, which has image and batch"),
+        ("mnist_mlp:image=64", "is no size of mnist_mlp, which has batch"),
+        ("resnet50:batch=0", "batch is a number from 1"),
+        ("resnet50:batch=²", "batch is a number from 1"),
+        ("resnet50:batch=", "batch is a number from 1"),
+        ("resnet50:batch=8:batch=9", "is no size"),
+        ("resnet50:image=16", "takes images of 32 pixels and more, not 16"),
+        ("inception_v3:image=74", "takes images of 75 pixels"),
+        ("iris_mlp:batch=106", "larger than the data: 105"),
+    ],
+)
+def test_what_there_is_not_is_said(text: str, said: str) -> None:
+    with pytest.raises(UnknownWorkloadError, match=re.escape(said)):
+        find(text)
+
+
+def test_sizes_behind_a_name_are_replaced_and_added() -> None:
+    assert sized("resnet50", batch=8, image=None) == "resnet50:batch=8"
+    assert sized("resnet50:image=64:batch=8", batch=16) == "resnet50:batch=16:image=64"
+    assert find(sized("resnet50:image=64", batch=4)).inputs == (4, 64, 64, 3)
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet50:image=64:batch=4", "ptb_lstm_small", "iris_mlp", "alexnet:image=67:batch=2"]
+)
+def test_a_twin_has_the_stated_shapes_and_dtypes(name: str) -> None:
+    workload = find(name)
+    inputs, targets = twin(workload, seed=7)
+    assert inputs.shape == (workload.batches, *workload.inputs)
+    assert targets.shape == (workload.batches, *workload.targets)
+    assert (str(inputs.dtype), str(targets.dtype)) == (
+        workload.inputs_dtype,
+        workload.targets_dtype,
+    )
+    again = twin(workload, seed=7)
+    assert np.array_equal(again[0], inputs)
+    assert np.array_equal(again[1], targets)
+
+
+def test_large_images_have_fewer_distinct_batches() -> None:
+    assert find("mnist_mlp").batches == BATCHES
+    assert find("resnet50:batch=256").batches == 1
+    assert 1 < find("resnet50:batch=32").batches < BATCHES
+
+
+def test_pictures_are_scaled_and_their_classes_differ() -> None:
+    pixels, labels = twin(find("resnet50:image=64:batch=32"), 3)
+    assert pixels.min() >= -1
+    assert pixels.max() <= 1
+    assert labels.min() >= 0
+    assert labels.max() < 1000
+    flat, names = pixels.reshape(-1, 64 * 64 * 3), labels.ravel()
+    pairs = [(a, b) for a in range(200) for b in range(a) if names[a] == names[b]]
+    assert pairs, "of a thousand pictures two show the same"
+    alike = np.mean([np.corrcoef(flat[a], flat[b])[0, 1] for a, b in pairs[:20]])
+    others = np.mean([np.corrcoef(flat[a], flat[a + 1])[0, 1] for a in range(20)])
+    assert alike > others + 0.05
+
+
+def test_the_next_word_of_a_window_is_its_target() -> None:
+    words, following = twin(find("ptb_lstm_small"), 3)
+    assert np.array_equal(words[..., 1:], following[..., :-1])
+    assert words.min() >= 0
+    assert words.max() < 10_000
+
+
+# --- the real irises ------------------------------------------------------------------------------
+
+
+def test_the_irises_are_those_of_scikit_learn() -> None:
+    measures, species = iris.flowers()
+    real = load_iris()
+    assert np.allclose(measures, real.data, atol=1e-6)
+    assert np.array_equal(species, real.target)
+
+
+def test_they_are_split_once_and_no_flower_is_in_both_parts() -> None:
+    (trained, targets), (tested, answers) = iris.split()
+    assert (len(trained), len(tested)) == (iris.TRAINING, iris.TESTING) == (105, 45)
+    assert targets.sum(axis=0).min() > 20
+    assert answers.sum(axis=0).min() > 5
+    both = np.concatenate([trained, tested])
+    real = iris.flowers()[0]
+    assert np.array_equal(np.sort(both, axis=0), np.sort(real, axis=0))

@@ -1,0 +1,206 @@
+"""Cells: which are run, in which order, what is kept, and what the end of a process is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tfbench.arms.arm import Arm
+from tfbench.cells import limits, running
+from tfbench.cells.cell import Cell, Outcome, Told, gathered
+from tfbench.cells.experiment import QUESTION, begin, find_folder, result_file
+from tfbuild.errors import RecordError, UsageError
+from tfbuild.settings import Places
+
+Make = Callable[..., Path]
+ARMS = {"here": Arm(name="here", python=Path(sys.executable), label="this Python")}
+WORKER = """
+import json, os, sys
+
+answers = os.fdopen(os.dup(1), "w")
+request = json.loads(sys.stdin.readline())
+with open(request["log"], "a") as log:
+    log.write(str(request["value"]) + "\\n")
+{then}
+answers.write(json.dumps({{"outcome": "ok", "reason": "", "value": request["value"]}}) + "\\n")
+"""
+
+
+def cell(value: int, launch: int = 0, **request: object) -> Cell:
+    return Cell(
+        arm="here",
+        place=(("value", value),),
+        launch=launch,
+        module="stand_in",
+        request={"value": value, **request},
+        vcpus=(0,),
+    )
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes a real process of a module that answers as a worker does; `then` runs before it."""
+
+    def make(then: str = "") -> Path:
+        folder = tmp_path / "workers"
+        folder.mkdir(exist_ok=True)
+        (folder / "stand_in.py").write_text(WORKER.format(then=then), "utf-8")
+        monkeypatch.setattr("tfbench.measuring.sessions.ROOT", folder)
+        return folder / "asked"
+
+    return make
+
+
+def asked(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text("utf-8").split()] if log.exists() else []
+
+
+def measured(cells: list[Cell], out: Path, **options: float) -> dict[str, Told]:
+    return running.measure(cells, ARMS, out, seed=1, **options)
+
+
+def outcomes(cells: list[Cell], told: Mapping[str, Told]) -> list[Outcome]:
+    return [told[each.key].outcome for each in cells]
+
+
+def test_launches_come_one_after_the_other_and_cells_in_an_order_of_chance() -> None:
+    cells = [cell(value, launch) for value in range(8) for launch in range(3)]
+    order = list(running.ordered(cells, seed=1))
+    assert [each.launch for each in order] == [0] * 8 + [1] * 8 + [2] * 8
+    values = [[each.request["value"] for each in order[at : at + 8]] for at in (0, 8, 16)]
+    assert all(sorted(each) == list(range(8)) for each in values)
+    assert values[0] != values[1]
+    assert list(running.ordered(cells, seed=1)) == order
+
+
+def test_what_is_known_is_not_asked_again(tmp_path: Path, worker: Make) -> None:
+    log = worker()
+    cells = [cell(value, log=str(log)) for value in range(3)]
+    first = measured(cells[:2], tmp_path / "out")
+    assert sorted(asked(log)) == [0, 1]
+    second = measured(cells, tmp_path / "out")
+    assert sorted(asked(log)) == [0, 1, 2]
+    assert outcomes(cells, second) == [Outcome.OK] * 3
+    assert second[cells[0].key] == first[cells[0].key]
+
+
+def test_half_a_line_of_a_killed_run_is_asked_again(tmp_path: Path, worker: Make) -> None:
+    log = worker()
+    cells = [cell(value, log=str(log)) for value in range(2)]
+    measured(cells, tmp_path)
+    journal = tmp_path / running.JOURNAL
+    journal.write_bytes(journal.read_bytes()[:-9])
+    assert outcomes(cells, measured(cells, tmp_path)) == [Outcome.OK] * 2
+    assert len(asked(log)) == 3
+
+
+def test_a_marked_place_gets_no_further_launch(tmp_path: Path, worker: Make) -> None:
+    log = worker("if request['value'] == 1: sys.exit('it broke')")
+    cells = [cell(value, launch, log=str(log)) for value in range(2) for launch in range(3)]
+    seen = gathered(cells, measured(cells, tmp_path))
+    assert [each.outcome for each in seen] == [Outcome.OK, Outcome.FAILED]
+    assert seen[1].reason == "it broke"
+    assert sorted(asked(log)) == [0, 0, 0, 1]
+    assert len(seen[0].answers) == 3
+    assert seen[1].answers == ()
+
+
+@pytest.mark.parametrize(
+    ("then", "outcome", "said"),
+    [
+        ("raise MemoryError", Outcome.OUT_OF_MEMORY, "MemoryError"),
+        ("os.kill(os.getpid(), 9)", Outcome.OUT_OF_MEMORY, "Linux"),
+        ("print('std::bad_alloc', file=sys.stderr); os.abort()", Outcome.OUT_OF_MEMORY, "bad_all"),
+        ("raise RuntimeError('no such op')", Outcome.FAILED, "RuntimeError: no such op"),
+        ("import time; time.sleep(60)", Outcome.LATE, "within 2 s"),
+    ],
+)
+def test_the_end_of_a_process_is_a_mark(
+    tmp_path: Path, worker: Make, then: str, outcome: Outcome, said: str
+) -> None:
+    one = cell(1, log=str(worker(then)))
+    told = measured([one], tmp_path, limit_s=2.0)[one.key]
+    assert told.outcome is outcome
+    assert said in told.reason
+    assert told.answer == {}
+
+
+def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / running.JOURNAL).write_text('{"is": "sample"}\n', "utf-8")
+    with pytest.raises(RecordError, match="line 1 is not a cell"):
+        running.known_cells(tmp_path)
+
+
+def test_the_same_question_has_the_same_key() -> None:
+    assert cell(1).key == cell(1).key
+    others = [cell(2), cell(1, launch=1), dataclasses.replace(cell(1), memory_mb=500.0)]
+    assert len({cell(1).key, *(each.key for each in others)}) == 4
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+def places(root: Path) -> Places:
+    return Places(root=root, cache=root / "cache", pool=root / "wheels")
+
+
+def test_a_stopped_run_of_the_same_question_goes_on(tmp_path: Path) -> None:
+    here = places(tmp_path)
+    stopped = here.reports / "sizing-20260101-000000"
+    begin("sizing", {"asked": 1}, stopped)
+    assert find_folder("sizing", {"asked": 1}, "", here) == stopped
+    assert find_folder("sizing", {"asked": 2}, "", here) != stopped
+    assert find_folder("throughput", {"asked": 1}, "", here) != stopped
+    (stopped / result_file("sizing")).write_text("{}", "utf-8")
+    assert find_folder("sizing", {"asked": 1}, "", here) != stopped
+
+
+def test_a_folder_with_another_question_is_refused_and_left_alone(tmp_path: Path) -> None:
+    begin("sizing", {"asked": 1}, tmp_path)
+    before = (tmp_path / QUESTION).read_bytes()
+    with pytest.raises(UsageError, match="holds another sizing"):
+        begin("sizing", {"asked": 2}, tmp_path)
+    assert (tmp_path / QUESTION).read_bytes() == before
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+HUNGRY = """
+import json, sys
+from tfbench.inside.steps import limit
+request = json.loads(sys.argv[1])
+limit(request["memory_mb"], request["cgroup"])
+kept = []
+for _ in range(int(sys.argv[2])):
+    kept.append(bytearray(b"x" * 50_000_000))
+print("done")
+"""
+
+
+@pytest.mark.parametrize("group", [True, False])
+@pytest.mark.parametrize(("pieces", "fits"), [(2, True), (40, False)])
+def test_a_limit_holds(tmp_path: Path, group: bool, pieces: int, fits: bool) -> None:
+    # Without a group: in a tree where none can be made.
+    with limits.limited(400, Path("/") if group else tmp_path) as limit:
+        assert group or limit.means == limits.RLIMIT
+        done = subprocess.run(
+            [sys.executable, "-c", HUNGRY, json.dumps(limit.request), str(pieces)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": str(running.__file__).rpartition("/tfbench/")[0]},
+        )
+    assert (done.stdout == "done\n") is fits, done.stderr
+    assert limit.folder is None or not limit.folder.exists()
+
+
+def test_less_memory_than_python_needs_is_refused() -> None:
+    limits.check(limits.LEAST_MB)
+    with pytest.raises(UsageError, match="less than Python"):
+        limits.check(limits.LEAST_MB - 1)

@@ -1,0 +1,205 @@
+"""The kit's file, and what it brought read again. That it runs is in
+integration/test_experiments.py."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.compared import sound
+
+from tfbench.costs import bill, catalog, elsewhere
+from tfbench.costs.cost import point
+from tfbench.costs.elsewhere import Launch, read, runs
+from tfbench.inside import kit as inside
+from tfbench.inside.workloads import find
+from tfbench.kit import archive, command
+from tfbench.kit.phases import phases
+from tfbench.measuring.statistics import Interval
+from tfbuild.errors import RecordError, UsageError
+
+
+def line(phase: str = "train", launch: int = 0, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    whole = {
+        "schema": inside.SCHEMA,
+        "arm": "K80",
+        "host": {"cpu": "Example", "cpus": 8},
+        "workload": "mnist_mlp",
+        "phase": phase,
+        "launch": launch,
+        "outcome": "ok",
+        "reason": "",
+        "device": "Tesla K80",
+        "backend": "tensorflow",
+        "step_s": [0.01, 0.03],
+    }
+    return whole | fields
+
+
+def written(path: Path, *lines: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
+    return path
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_the_same_sources_give_the_same_bytes() -> None:
+    assert archive.archive() == archive.archive()
+
+
+def test_the_file_holds_what_runs_and_nothing_of_this_machine() -> None:
+    packed = archive.archive()
+    with zipfile.ZipFile(io.BytesIO(packed)) as opened:
+        names = opened.namelist()
+        content = b"".join(opened.read(name) for name in names)
+    assert {"__main__.py", "tfbench/__init__.py", "tfbench/inside/iris.csv"} <= {*names}
+    assert all(name.startswith(("tfbench/", "__main__.py")) for name in names)
+    assert str(Path.home()).encode() not in content
+    assert len(packed) < 200_000, "it is to be pasted and mailed"
+
+
+def test_what_is_planned_goes_launch_by_launch() -> None:
+    asked = list(inside.planned("mnist_mlp,lstm_text", "run", 2))
+    assert [(each["launch"], each["workload"], each["phase"]) for each in asked] == [
+        (0, "mnist_mlp", "train"),
+        (0, "mnist_mlp", "validate"),
+        (0, "lstm_text", "train"),
+        (1, "mnist_mlp", "train"),
+        (1, "mnist_mlp", "validate"),
+        (1, "lstm_text", "train"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workloads", "phases_", "said"),
+    [("resnet", "run", "unknown workload resnet"), ("six", "trian", "no phase 'trian'")],
+)
+def test_what_there_is_not_ends_with_a_line(workloads: str, phases_: str, said: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        list(inside.planned(workloads, phases_, 1))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["x\n", "[]\n", '{"schema": 99}\n'])
+def test_the_kit_does_not_write_into_something_else(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(content, "utf-8")
+    with pytest.raises(SystemExit, match="no file of this kit"):
+        inside.read(path)
+    assert path.read_text("utf-8") == content
+
+
+# --- what it brought ------------------------------------------------------------------------------
+
+
+def test_launches_are_read_with_the_mean_of_their_steps(tmp_path: Path) -> None:
+    lost = line(launch=1, outcome="out of memory", reason="OOM when allocating")
+    del lost["step_s"]
+    first, second = read(written(tmp_path / "s.jsonl", line(), lost))
+    assert (first.arm, first.device, first.batch) == ("K80", "Tesla K80", 128)
+    assert first.step_s == pytest.approx(0.02)
+    assert second.step_s is None
+
+
+def test_without_a_name_the_device_is_the_arm(tmp_path: Path) -> None:
+    (found,) = read(written(tmp_path / "s.jsonl", line(arm="")))
+    assert found.arm == "Tesla K80"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        line(schema=99),
+        line(workload="resnet"),
+        line(step_s=[0.0]),
+        line(step_s=[float("nan")]),
+        line(step_s=[]),
+        {"is": "sample"},
+    ],
+)
+def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    path = written(tmp_path / "s.jsonl", line(), wrong)
+    with pytest.raises(RecordError, match="line 2"):
+        read(path)
+
+
+def test_a_file_without_a_launch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="no launch"):
+        read(written(tmp_path / "s.jsonl"))
+
+
+def launches(*step_s: float, phase: str = "train", workload: str = "mnist_mlp") -> list[Launch]:
+    return [
+        Launch(
+            arm="K80",
+            workload=workload,
+            phase=phase,
+            launch=number,
+            outcome="ok",
+            reason="",
+            device="Tesla K80",
+            backend="tensorflow",
+            step_s=seconds,
+            batch=find(workload).batch,
+        )
+        for number, seconds in enumerate(step_s)
+    ]
+
+
+PRICE = catalog.shipped("2017-07-gce").price("gpu")
+
+
+def test_a_run_is_composed_of_its_phases() -> None:
+    both = launches(0.01, 0.01, 0.012) + launches(0.002, 0.002, 0.002, phase="validate")
+    (run,) = runs(both, PRICE)
+    course = find("mnist_mlp").course
+    one = course.epochs * (course.steps * 0.01 + course.validation * 0.002)
+    assert isinstance(run.seconds, Interval)
+    assert run.seconds.low < one < run.seconds.high
+    assert (run.vcpus, run.arm) == (None, "K80")
+    (once,) = runs(both[:1] + both[3:4], PRICE)
+    assert once.seconds == pytest.approx(one)
+
+
+def test_half_a_run_is_no_run() -> None:
+    with pytest.raises(UsageError, match="no whole training run"):
+        runs(launches(0.01, 0.01), PRICE)
+
+
+def test_a_gpu_elsewhere_can_be_what_costs_are_relative_to() -> None:
+    measured = sound()
+    workload = measured.cells[0].workload
+    own = launches(0.001, 0.001) + launches(0.0005, 0.0005, phase="validate")
+    book = catalog.shipped("2017-07-gce")
+    machines = {cell.vcpus: book.price("cpu8") for cell in measured.cells}
+    found = bill.bill(measured, book, machines, baseline="K80", others=runs(own, book.price("gpu")))
+    rows = [row for row in found.rows if row.workload == workload]
+    gpu = next(row for row in rows if row.arm == "K80")
+    assert (point(gpu.relative_time), point(gpu.relative_cost)) == pytest.approx((1.0, 1.0))
+    others = [row for row in rows if row.arm != "K80"]
+    assert others
+    assert all(point(row.relative_time) > 1 for row in others)
+
+
+def test_phases_are_over_launches_and_keep_their_marks() -> None:
+    whole = launches(0.01, 0.02)
+    lost = elsewhere.Launch(
+        **{name: getattr(whole[0], name) for name in Launch.__dataclass_fields__}
+        | {"launch": 2, "outcome": "out of memory", "reason": "no room", "step_s": None}
+    )
+    (found,) = phases([*whole, lost])
+    assert found.launches == 2
+    assert found.speed is not None
+    assert point(found.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
+    assert found.reason == "out of memory: no room"
+    assert "out of memory: no room" in command.table((found,), colour=False)
+
+
+def test_a_file_that_is_not_there_is_said() -> None:
+    with pytest.raises(UsageError, match="there is no file"):
+        command.read_kit("/nowhere.jsonl", as_json=False)

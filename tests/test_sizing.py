@@ -1,0 +1,294 @@
+"""Sizes: inputs read, what bounds a cell, the knee, and the cheapest machine that holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.invented import host
+
+from tfbench.arms.installs import Choice, Source
+from tfbench.arms.lineup import make_spec
+from tfbench.cells.cell import Outcome, Seen
+from tfbench.costs.cost import point
+from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
+from tfbench.inside.steps import PREPROCESS
+from tfbench.reports.document import Table
+from tfbench.sizing import command, results, sources, text
+from tfbench.sizing.results import Bound, Row, Sizing, bound, growth_mb, holding, knees
+from tfbuild.errors import UsageError
+
+STOCK = Choice(
+    spec=make_spec(name="stock", wheel="stock"),
+    source=Source(requirement="tensorflow-cpu==2.14.1", python="3.11"),
+    env=(),
+)
+
+
+def answer(step_s: float, vcpus: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    whole = {
+        "step_s": [step_s] * 8,
+        "batch": 10,
+        "rss_mb": [400.0] * 8,
+        "peak_mb": 500.0,
+        "cpu_s": 8 * step_s * vcpus,
+        "vcpus": list(range(vcpus)),
+        "meters": {"read_s": 0.0, "read_bytes": 0},
+        "cached_bytes": 0,
+    }
+    return whole | fields
+
+
+def seen(
+    step_s: float,
+    *,
+    vcpus: int = 1,
+    memory: float = 0.0,
+    outcome: Outcome = Outcome.OK,
+    source: str = "memory",
+    **fields: Any,  # noqa: ANN401
+) -> Seen:
+    ok = outcome is Outcome.OK
+    return Seen(
+        place={
+            "workload": "alexnet",
+            "phase": "train",
+            "input": source,
+            "vcpus": vcpus,
+            "memory": memory,
+        },
+        outcome=outcome,
+        reason="" if ok else "Linux ended the process",
+        answers=(answer(step_s, vcpus, **fields),) * 2 if ok else (),
+    )
+
+
+def rows(*found: Seen) -> tuple[Row, ...]:
+    return results.rows(found)
+
+
+# --- inputs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "mb_s", "iops", "cold"),
+    [
+        ("cached", 0, 0, False),
+        ("cold", 0, 0, True),
+        ("40MB/s", 40, 0, False),
+        ("2.5MB/s@500IOPS", 2.5, 500, False),
+        ("7mb/s@9iops", 7, 9, False),
+    ],
+)
+def test_an_input_is_a_kind_or_a_speed(words: str, mb_s: float, iops: float, cold: bool) -> None:
+    found = sources.parse(words)
+    assert (found.mb_s, found.iops, found.cold) == (mb_s, iops, cold)
+    asked = found.request("/data", "/sink", generate=9)
+    assert (asked["kind"], asked["generate"], asked["mb_s"]) == ("files", 9, mb_s)
+
+
+def test_memory_reads_no_files() -> None:
+    assert sources.parse("memory").request("/data", "/sink", generate=9) == {"kind": "memory"}
+
+
+@pytest.mark.parametrize("words", ["", "disk", "chached", "0MB/s", "4MB", "-1MB/s", "4MB/s@0IOPS"])
+def test_what_is_no_input_is_refused(words: str) -> None:
+    with pytest.raises(UsageError, match="MB/s"):
+        sources.parse(words)
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "busy", "reading", "found"),
+    [
+        (Outcome.OK, 0.95, 0.1, Bound.COMPUTE),
+        (Outcome.OK, 0.95, 0.9, Bound.INPUT),
+        (Outcome.OK, 0.10, 0.9, Bound.INPUT),
+        (Outcome.OK, 0.50, 0.1, Bound.SERIAL),
+        (Outcome.OUT_OF_MEMORY, None, None, Bound.MEMORY),
+        (Outcome.FAILED, None, None, None),
+    ],
+)
+def test_what_bounds_a_cell(
+    outcome: Outcome, busy: float | None, reading: float | None, found: Bound | None
+) -> None:
+    assert bound(outcome, busy, reading) is found
+
+
+def test_a_row_has_the_shares_of_its_launches() -> None:
+    reads: dict[str, Any] = {"meters": {"read_s": 6.4, "read_bytes": 40_000_000}, "cpu_s": 4.0}
+    (one,) = rows(seen(1.0, vcpus=2, source="cold", cached_bytes=4096, **reads))
+    assert one.speed is not None
+    assert point(one.speed) == pytest.approx(10.0)
+    assert (one.busy, one.reading, one.read_mb_s) == pytest.approx((0.25, 0.8, 5.0))
+    assert one.bound is Bound.INPUT
+    assert one.cached == 4096
+
+
+@given(st.lists(st.floats(0, 1e5), max_size=40))
+def test_memory_that_only_rises_has_grown(megabytes: list[float]) -> None:
+    assert growth_mb(sorted(megabytes)) >= 0
+    assert growth_mb(sorted(megabytes, reverse=True)) <= 0
+
+
+def test_growth_is_between_the_first_and_the_last_quarter() -> None:
+    assert growth_mb([100, 100, 150, 180, 190, 190, 200, 200]) == 100
+    assert growth_mb([100, 500, 900]) == 0, "too few to say"
+
+
+# --- knees ----------------------------------------------------------------------------------------
+
+
+def test_the_knee_is_the_smallest_size_near_the_plateau() -> None:
+    found = rows(seen(1.0, vcpus=1), seen(0.51, vcpus=2), seen(0.5, vcpus=4))
+    (knee,) = knees(found, 0.05, None)
+    assert knee.vcpus == 2
+    assert point(knee.speed) == pytest.approx(10 / 0.51)
+    assert knee.plateau == pytest.approx(20.0)
+    (strict,) = knees(found, 0.001, None)
+    assert strict.vcpus == 4
+
+
+def test_with_as_many_cpus_the_least_memory_is_enough() -> None:
+    found = rows(
+        seen(0.5, vcpus=2),
+        seen(0.5, vcpus=2, memory=2000.0),
+        seen(0.5, vcpus=2, memory=1000.0),
+        seen(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
+    )
+    (knee,) = knees(found, 0.05, None)
+    assert (knee.vcpus, knee.memory_mb) == (2, 1000.0)
+
+
+def test_where_nothing_ran_there_is_no_knee() -> None:
+    found = rows(seen(0.0, memory=500.0, outcome=Outcome.OUT_OF_MEMORY))
+    assert knees(found, 0.05, None) == ()
+
+
+def price(name: str, usd: float, vcpus: float | None, gib: float | None, **more: Any) -> Price:  # noqa: ANN401
+    return Price(
+        name=name,
+        provider="cloud",
+        mode=Mode.ON_DEMAND,
+        items=(LineItem(name="machine", usd_hour=usd),),
+        as_of="2026-01-01",
+        source="invented",
+        vcpus=vcpus,
+        memory_gib=gib,
+        **more,
+    )
+
+
+BOOK: PriceBook = bind(
+    "book",
+    [
+        price("small", 0.1, 2, 0.5),
+        price("fits", 0.2, 2, 4),
+        price("larger", 0.3, 8, 32),
+        price("unknown", 0.01, 2, None),
+        price("gpu", 0.05, 8, 64, accelerator="V100"),
+    ],
+)
+
+
+def test_the_cheapest_machine_that_holds() -> None:
+    found = holding(BOOK, 2, 1000.0)
+    assert found is not None
+    assert found.name == "fits", "small lacks memory, of unknown it is not known, gpu has a GPU"
+    more = holding(BOOK, 4, 1000.0)
+    assert more is not None
+    assert more.name == "larger"
+    assert holding(BOOK, 16, 1000.0) is None
+
+
+def test_memory_has_a_margin_for_the_system() -> None:
+    exact = 4 * 2**30 / 1e6
+    found = holding(BOOK, 2, exact)
+    assert found is not None
+    assert found.name == "larger"
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def sizing(*found: Seen, means: str = "", book: PriceBook | None = None) -> Sizing:
+    every = rows(*found)
+    return Sizing(
+        made="2026-01-01T00:00:00+00:00",
+        host=host(),
+        seed=1,
+        within=0.05,
+        means=means,
+        wheels=(),
+        rows=every,
+        knees=knees(every, 0.05, book),
+        book=book.name if book else "",
+    )
+
+
+def test_every_mark_and_every_knee_is_told() -> None:
+    found = sizing(
+        seen(1.0, vcpus=1),
+        seen(0.5, vcpus=2),
+        seen(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
+        means="cgroup",
+        book=BOOK,
+    )
+    shown = text.table(found, colour=False)
+    assert "alexnet, train, memory: 2 vCPUs are enough, 20.0 examples/s" in shown
+    assert "Cheapest that holds: fits" in shown
+    assert "2 vCPUs, 500 MB: out of memory: Linux ended the process" in shown
+    assert "Memory was limited by cgroup" in shown
+    (table,) = [each for each in text.section(found).blocks if isinstance(each, Table)]
+    assert table.rows == tuple(text.rows(found))
+    assert len(list(text.figures(found))) == 1
+
+
+def test_files_that_stayed_in_memory_are_told() -> None:
+    assert "file system in memory" in " ".join(
+        text.lines(sizing(seen(1.0, source="cold", cached_bytes=9e6)))
+    )
+    assert "file system" not in " ".join(text.lines(sizing(seen(1.0, source="cold"))))
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def read(**options: str) -> command.Question:
+    return command.read(command.Wanted(**options), (STOCK,))
+
+
+def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: ANN401
+    asked = read(inputs="memory,cached", vcpus="1", launches="1", workloads="ptb_lstm_small")
+    places = [dict(cell.place) for cell in asked.cells(tmp_path)]
+    assert len(places) == 2 * 2 + 1
+    assert [p["input"] for p in places if p["phase"] == PREPROCESS] == ["cached"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"memory": "100"}, "less than Python and NumPy need"),
+        ({"memory": "1GB"}, "not a list of numbers"),
+        ({"phases": "trian"}, "Did you mean train"),
+        ({"phases": ""}, "names none"),
+        ({"inputs": "chached"}, "Did you mean cached"),
+        ({"data": "/nowhere/at/all"}, "there is no folder"),
+        ({"workloads": "alexnett"}, "Did you mean alexnet"),
+        ({"vcpus": "4096"}, "usable"),
+        ({"seconds": "0"}, "--seconds"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(**options)
+    assert said in str(caught.value)
+
+
+def test_sizes_are_of_one_wheel() -> None:
+    with pytest.raises(UsageError, match="several"):
+        command.read(command.Wanted(arms="stock,tuned"), (STOCK, STOCK))

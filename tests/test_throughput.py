@@ -1,0 +1,180 @@
+"""Throughput: rows from launches, which batch is enough, and what is said of marked cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.invented import host, spread
+
+from tfbench.arms.installs import Choice, Source
+from tfbench.arms.lineup import make_spec
+from tfbench.cells.cell import Outcome, Seen
+from tfbench.costs import catalog
+from tfbench.costs.cost import point
+from tfbench.inside.workloads import find
+from tfbench.reports.document import Table
+from tfbench.throughput import command, results, text
+from tfbench.throughput.results import Row, Throughput, large_enough, per_dollar, tell_apart
+from tfbuild.errors import UsageError
+from tfbuild.records import pretty
+
+STOCK = Choice(
+    spec=make_spec(name="stock", wheel="stock"),
+    source=Source(requirement="tensorflow-cpu==2.14.1", python="3.11"),
+    env=(),
+)
+
+
+def seen(batch: int, *launches: float, augmented: bool = False, **fields: Any) -> Seen:  # noqa: ANN401
+    """`launches` are seconds per step."""
+    place = {"arm": "stock", "workload": "resnet50", "batch": batch, "augmented": augmented}
+    answers = tuple(
+        {"step_s": [seconds] * 4, "batch": batch, "peak_mb": 900.0, "losses": [6.9]}
+        for seconds in launches
+    )
+    whole: dict[str, Any] = {"outcome": Outcome.OK, "reason": "", "answers": answers}
+    return Seen(place=place, **whole | fields)
+
+
+def throughput(*found: Seen, price: str = "") -> Throughput:
+    book = catalog.shipped("2017-07-gce")
+    return Throughput(
+        made="2026-01-01T00:00:00+00:00",
+        host=host(),
+        device="CPU",
+        vcpus=2,
+        seed=1,
+        steps=4,
+        wheels=(),
+        rows=results.rows(found),
+        price=book.price(price) if price else None,
+    )
+
+
+def row(batch: int, value: float, share: float = 0.01) -> Row:
+    (found,) = results.rows([seen(batch, 1.0, 1.0)])
+    fields = {name: getattr(found, name) for name in Row.__dataclass_fields__}
+    return Row(**fields | {"speed": spread(value, share)})
+
+
+FULL = Seen(
+    place={"arm": "stock", "workload": "resnet50", "batch": 4096, "augmented": False},
+    outcome=Outcome.OUT_OF_MEMORY,
+    reason="std::bad_alloc",
+    answers=(),
+)
+
+
+def test_speed_is_examples_over_seconds() -> None:
+    (one,) = results.rows([seen(8, 0.5, 0.5)])
+    assert one.speed is not None
+    assert point(one.speed) == pytest.approx(16.0)
+    assert one.printed is not None
+    assert one.printed.mean == pytest.approx(16.0)
+    assert (one.peak_mb, one.loss, one.launches) == (900.0, 6.9, 2)
+
+
+def test_out_of_memory_is_a_row_and_not_a_crash() -> None:
+    (one,) = results.rows([FULL])
+    assert (one.speed, one.printed, one.outcome) == (None, None, Outcome.OUT_OF_MEMORY)
+    found = throughput(seen(8, 0.5, 0.5), FULL)
+    shown = text.table(found, colour=False)
+    assert "out of memory" in shown
+    assert "resnet50, batch 4096, stock: out of memory: std::bad_alloc" in shown
+
+
+def test_the_smallest_batch_that_is_nearly_as_fast_is_enough() -> None:
+    assert large_enough([row(8, 90), row(16, 97), row(32, 100)]) == row(16, 97)
+    assert large_enough([row(8, 101), row(16, 97)]) == row(8, 101)
+    assert large_enough(results.rows([FULL])) is None
+
+
+def test_intervals_that_overlap_are_not_told_apart() -> None:
+    assert tell_apart(spread(100, 0.01), spread(90, 0.01))
+    assert not tell_apart(spread(100, 0.1), spread(90, 0.1))
+    assert not tell_apart(100.0, 1.0), "each was seen once"
+
+
+def test_what_overlaps_is_said_to_be_unsure() -> None:
+    noisy = throughput(seen(8, 0.5, 0.9), seen(16, 0.9, 1.0))
+    assert "measure longer to be sure" in " ".join(text.lines(noisy))
+    calm = throughput(seen(8, 0.5, 0.5001), seen(16, 2.0, 2.0001))
+    assert "measure longer" not in " ".join(text.lines(calm))
+
+
+def test_augmentation_is_compared_with_the_same_batch_without() -> None:
+    found = throughput(seen(8, 0.5, 0.5001), seen(8, 1.0, 1.0001, augmented=True))
+    assert "augmentation takes 50.0% of the speed" in " ".join(text.lines(found))
+    vague = throughput(seen(8, 0.5, 1.0), seen(8, 0.7, 1.1, augmented=True))
+    assert "costs less than can be told here" in " ".join(text.lines(vague))
+
+
+def test_speed_per_dollar_is_over_the_books_price() -> None:
+    found = throughput(seen(8, 0.5, 0.5), price="cpu8")
+    assert found.price is not None
+    amount = per_dollar(found.rows[0], found.price)
+    assert amount is not None
+    assert point(amount) == pytest.approx(16.0 / (0.06 * 1.0607))
+    assert "per $/h" in text.headings(found)
+    assert "as of 2017-07" in text.table(found, colour=False)
+
+
+def test_the_page_has_the_tables_rows() -> None:
+    found = throughput(seen(8, 0.5, 0.6), FULL)
+    (table,) = [each for each in text.section(found).blocks if isinstance(each, Table)]
+    assert table.rows == tuple(text.rows(found))
+    drawn = list(text.figures(found))
+    assert len(drawn) == 1
+    assert "at 8" in drawn[0].description
+    assert list(text.figures(throughput(FULL))) == []
+    assert "out of memory" in pretty(found)
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def read(**options: str) -> command.Question:
+    return command.read(command.Wanted(**options), (STOCK,))
+
+
+def test_cells_are_every_batch_with_and_without_augmentation() -> None:
+    asked = read(batches="4,8", image="64", augmentation="both", launches="3", steps="20")
+    cells = asked.cells()
+    assert len(cells) == 2 * 2 * 3
+    assert len({each.key for each in cells}) == len(cells)
+    names = {each.request["workload"] for each in cells}
+    assert {find(name).inputs for name in names} == {(4, 64, 64, 3), (8, 64, 64, 3)}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workloads": "resnet"}, "Did you mean resnet50"),
+        ({"batches": "0"}, "names no batch"),
+        ({"batches": ""}, "names no batch"),
+        ({"batches": "4,x"}, "not a list of numbers"),
+        ({"image": "16"}, "takes images of 32 pixels"),
+        ({"augmentation": "maybe"}, "Use off, on, both"),
+        ({"workloads": "mnist_mlp", "augmentation": "on"}, "takes no images to augment"),
+        ({"prices": "2017-07-gce"}, "Add --machine, one of gpu"),
+        ({"machine": "cpu8"}, "Add --prices"),
+        ({"prices": "2017-07-gce", "machine": "cpu9"}, "has no prices for 'cpu9'"),
+        ({"workloads": "iris_mlp", "batches": "500"}, "larger than the data"),
+        ({"steps": "0"}, "--steps"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(**options)
+    assert said in str(caught.value)
+
+
+def test_a_dry_run_says_what_would_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
+    told = command.describe(command.Wanted(batches="4,8", launches="2"))
+    assert "processes    4, 100 steps each" in told
+    assert not any(tmp_path.iterdir())
