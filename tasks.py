@@ -1097,6 +1097,81 @@ def startup(
     print(found[1], end="")
 
 
+@command(
+    {
+        "data": "what is trained on: digits (scikit-learn's), mnist or cifar10; by default digits",
+        "data-file": "where MNIST or CIFAR-10 lie, if they cannot be fetched: an .npz as Keras's "
+        "mnist.npz, or cifar-10-python.tar.gz",
+        "target": "the share of test examples to be told, 0.97 or 97%",
+        "seeds": "trainings of each arm; by default 5",
+        "epochs": "how long a training goes on without the target",
+        "batch": "examples in a batch; by default the model's own",
+        "arms": "wheels that train, as compare takes them; by default stock",
+        "vcpus": "how many vCPUs; by default all usable ones",
+        "seed": "the first training's seed, those of the others follow it; by default 1",
+        "prices": "a price book: 2017-07-gce, 2018-04-riseml, or a .toml or .csv file",
+        "machine": "the machine of the book that is paid for",
+        "mode": "how it is paid for, if the book has it in several: on_demand, spot, reserved_1y",
+        "region": "where it stands, if the book has it in several regions",
+        "import": "read a curve instead: a DAWNBench TSV, or a CSV with epoch,seconds,accuracy",
+        "column": "the column of its accuracy, such as top5Accuracy",
+        "article": "compute an article's times and costs again from its figures: 2018",
+        "out": "the folder for accuracy.json and reports; an unfinished run there goes on",
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def accuracy(
+    _: Context,
+    data: str = "",
+    data_file: str = "",
+    target: str = "",
+    seeds: str = "",
+    epochs: str = "",
+    batch: str = "",
+    arms: str = "",
+    vcpus: str = "",
+    seed: str = "",
+    prices: str = "",
+    machine: str = "",
+    mode: str = "",
+    region: str = "",
+    import_: str = "",
+    column: str = "",
+    article: str = "",
+    out: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Train real data to an accuracy: how long it takes, and what it costs."""
+    from tfbench.accuracy import command as training
+
+    wanted = training.Wanted(
+        data=data,
+        data_file=data_file,
+        target=target,
+        seeds=seeds,
+        epochs=epochs,
+        batch=batch,
+        arms=arms,
+        vcpus=vcpus,
+        seed=seed,
+        prices=prices,
+        machine=machine,
+        mode=mode,
+        region=region,
+        curve=import_,
+        column=column,
+        article=article,
+        out=out,
+    )
+    if dry_run:
+        print(training.describe(wanted), end="")
+        return
+    _record, text = training.accuracy(wanted, as_json=json)
+    print(text, end="")
+
+
 @command({"json": JSON, "tests": "what the project's own tests need, too"})
 def doctor(_: Context, tests: bool = False, json: bool = False) -> None:
     """Say what this machine lacks, and the commands that mend it."""
@@ -1136,7 +1211,7 @@ def lint(_: Context) -> None:
 ns = Collection(
     *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
     *(profile, flags, select, tune, compare, startup, selfcheck, report),
-    *(throughput, sizing, overhead, kit),
+    *(throughput, accuracy, sizing, overhead, kit),
     *(publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

@@ -76,6 +76,10 @@ BY_HAND = {
     "ptb_lstm_medium": language(650),
     "ptb_lstm_large": language(1500),
     "iris_mlp": dense(4, 32) + dense(32, 3),
+    "digits_cnn": convolution(3, 1, 32)
+    + convolution(3, 32, 64)
+    + dense(2 * 2 * 64, 64)
+    + dense(64, 10),
 }
 # As keras.io/api/applications has them, in millions.
 PUBLISHED = {"resnet50": 25.6, "resnet152": 60.4, "inception_v3": 23.9, "vgg16": 138.4}
@@ -110,7 +114,7 @@ def test_a_batch_of_another_size_has_that_size(name: str) -> None:
     assert found.batch == found.inputs[0] == found.targets[0] == 3
     assert found.inputs[1:] == find(name).inputs[1:]
     assert found.course.epochs == find(name).course.epochs
-    if name != "iris_mlp":
+    if name not in {"iris_mlp", "digits_cnn"}:  # (whose last batch is a small part)
         examples = find(name).course.steps * find(name).batch
         assert math.isclose(found.course.steps * 3, examples, rel_tol=0.01)
 

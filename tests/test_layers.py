@@ -47,8 +47,8 @@ PROBE = (
 TFBENCH = {
     "inside": (
         *("meters", "parameters", "twins", "augmentation", "workload", "classics", "nets"),
-        *("language", "iris", "workloads", "inputs", "programs", "profiling", "worker"),
-        *("steps", "kit", "fitting", "places", "timing", "importing"),
+        *("language", "iris", "digits", "workloads", "inputs", "programs", "profiling", "worker"),
+        *("steps", "kit", "convergence", "fitting", "places", "timing", "importing"),
         *("training",),
     ),
     "arms": ("arm", "levers", "lineup", "installs"),
@@ -69,6 +69,10 @@ TFBENCH = {
     ),
     "cells": ("cell", "limits", "running", "speeds", "experiment"),
     "throughput": ("results", "text", "command"),
+    "accuracy": (
+        *("median", "curve", "curve_file", "sets", "results", "article", "figures", "text"),
+        *("elsewhere", "command"),
+    ),
     "sizing": ("sources", "results", "text", "command"),
     "kit": ("archive", "phases", "command"),
     "overhead": ("terms", "results", "text", "command"),

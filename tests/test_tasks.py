@@ -42,7 +42,7 @@ NAMES = {
         "tune",
         "compare",
     ),
-    *("startup", "selfcheck", "report", "publish", "serve", "install-snippet"),
+    *("startup", "accuracy", "selfcheck", "report", "publish", "serve", "install-snippet"),
     *("doctor", "quickstart", "test", "lint"),
 }
 

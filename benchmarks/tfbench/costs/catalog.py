@@ -36,7 +36,8 @@ def shipped(name: str) -> PriceBook:
 
 
 def find(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
-    """A shipped book by its name, or one from a file. Raises UsageError."""
+    """A shipped book by its name, or a file. Raises UsageError for neither; `as_of` and `names` are
+    for a CSV, see `read_csv`."""
     if text in shipped_names():
         return shipped(text)
     path = Path(text).expanduser()

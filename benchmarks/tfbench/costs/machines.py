@@ -28,6 +28,15 @@ def parse_machines(text: str) -> dict[int, str]:
     return names
 
 
+def parse_mode(text: str) -> Mode | None:
+    """None from an empty text. Raises UsageError."""
+    if not text:
+        return None
+    if text not in set(Mode):
+        raise UsageError(f"--mode {text} is unknown", hint=f"Use {', '.join(Mode)}")
+    return Mode(text)
+
+
 def find_machines(
     book: PriceBook,
     counts: Iterable[int],

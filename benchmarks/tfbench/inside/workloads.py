@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from tfbench.inside import iris
 from tfbench.inside.classics import SIX
+from tfbench.inside.digits import DIGITS
 from tfbench.inside.language import BATCH as SENTENCES
 from tfbench.inside.language import SIZES, Size
 from tfbench.inside.nets import FAMILIES, Family
@@ -78,6 +79,7 @@ _MAKERS: Mapping[str, Make] = MappingProxyType(
         **{each.name: functools.partial(_net, each) for each in FAMILIES},
         **{size.name: functools.partial(_language, size) for size in SIZES},
         "iris_mlp": _iris,
+        DIGITS.name: functools.partial(_classic, DIGITS),
     }
 )
 NAMES = tuple(_MAKERS)

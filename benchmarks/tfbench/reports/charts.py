@@ -76,6 +76,18 @@ class Track:
     values: tuple[float, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learning:
+    """One training: accuracies in per cent over what has passed until then. `label` is empty for
+    all but the first of an arm; `reached` is whether the last one is the target or more."""
+
+    label: str
+    series: int
+    passed: tuple[float, ...]
+    accuracies: tuple[float, ...]
+    reached: bool
+
+
 # --- rows ---------------------------------------------------------------------------------------
 
 
@@ -356,6 +368,35 @@ def narrowing(tracks: Sequence[Track], wanted: float) -> Figure:
     axes.set_ylabel("half-width in %")
     _scale(axes.yaxis)
     _scale(axes.xaxis)
+    _legend(figure, axes)
+    return figure
+
+
+def learning(curves: Sequence[Learning], target: float, axis: str) -> Figure:
+    """Accuracies in per cent, the target as a line. A curve ends in its arm's marker, filled where
+    it has reached the target."""
+    named = [curve for curve in curves if curve.label]
+    figure, axes = panel(2.1, left_in=0.6, top_in=_legend_in(len(named)))
+    axes.axhline(target, color=ink("ink"), linewidth=0.8, zorder=1)
+    for curve in curves:
+        axes.plot(
+            curve.passed,
+            curve.accuracies,
+            marker=MARKERS[curve.series % len(MARKERS)],
+            markersize=5,
+            markevery=[len(curve.passed) - 1],
+            markerfacecolor=canvas.series(curve.series) if curve.reached else ink("card"),
+            color=canvas.series(curve.series),
+            linewidth=0.9,
+            linestyle=canvas.DASHES[curve.series % len(canvas.DASHES)],
+            label=printable(curve.label, LONGEST) if curve.label else None,
+        )
+    axes.set_xlabel(axis)
+    axes.set_ylabel("accuracy in %")
+    axes.margins(x=0.02, y=0.06)
+    axes.set_xlim(left=0)
+    _scale(axes.xaxis)
+    _scale(axes.yaxis)
     _legend(figure, axes)
     return figure
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 
 from tfbench.costs import article, bill, catalog, elsewhere
 from tfbench.costs.bill import Bill, Build
-from tfbench.costs.machines import find_machines, parse_machines
-from tfbench.costs.prices import Mode, PriceBook, merge
+from tfbench.costs.machines import find_machines, parse_machines, parse_mode
+from tfbench.costs.prices import PriceBook, merge
 from tfbench.costs.runs import Run
 from tfbench.measuring import merging
 from tfbench.measuring.comparison import COMPARISON, SAMPLES
@@ -147,7 +146,7 @@ def _bill(comparison: Comparison, wanted: Wanted) -> Bill:
         counts,
         parse_machines(wanted.machines),
         region=wanted.region,
-        mode=_mode(wanted.mode),
+        mode=parse_mode(wanted.mode),
     )
     return bill.bill(
         comparison,
@@ -168,25 +167,19 @@ def _elsewhere(wanted: Wanted, book: PriceBook) -> Iterator[Run]:
                 f"--kit {word} does not say which machine it is of",
                 hint="Write --kit samples.jsonl=MACHINE",
             )
-        price = book.price(machine, region=wanted.region, mode=_mode(wanted.mode))
+        price = book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))
         yield from elsewhere.runs(elsewhere.read(Path(file).expanduser()), price)
 
 
 def _book(wanted: Wanted, text: str) -> PriceBook:
     """One book, or several with commas between, of which later ones win."""
-    books = [_one_book(each.strip(), wanted) for each in text.split(",") if each.strip()]
+    names = tuple(parse_machines(wanted.machines).values())
+    books = [
+        catalog.find(each.strip(), as_of=wanted.as_of, names=names)
+        for each in text.split(",")
+        if each.strip()
+    ]
     return merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
-
-
-def _one_book(text: str, wanted: Wanted) -> PriceBook:
-    names = parse_machines(wanted.machines).values()
-    return catalog.find(text, as_of=wanted.as_of, names=tuple(names))
-
-
-def _mode(text: str) -> Mode | None:
-    with contextlib.suppress(ValueError):
-        return Mode(text) if text else None
-    raise UsageError(f"--mode {text} is unknown", hint=f"Use {', '.join(Mode)}")
 
 
 def _build(wanted: Wanted) -> Build | None:
@@ -211,7 +204,7 @@ def _number(text: str, option: str) -> float:
 def _of_totals(wanted: Wanted, places: Places, *, as_json: bool) -> str:
     """The 2017 article's form: whole runs, each once, of a pip build and a compiled one."""
     book = _book(wanted, wanted.prices or article.PRICES)
-    mode = _mode(wanted.mode)
+    mode = parse_mode(wanted.mode)
     if wanted.totals:
         path = article.TOTALS if wanted.totals == ARTICLE else Path(wanted.totals).expanduser()
         totals = article.read_totals(path)

@@ -1,0 +1,88 @@
+"""The article of 2018: its rates and epochs as they stand there, hours and dollars from them. Pure
+but for the file beside it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfbench.costs import catalog
+from tfbench.costs.cost import offer, point, seconds_to_accuracy
+from tfbench.costs.prices import Mode
+from tfbuild.errors import UsageError
+
+SCHEMA = 1
+FILES = {"2018": Path(__file__).with_name("riseml-2018.toml")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """Training on one machine to an accuracy, without evaluation and start-up. `printed_usd` is the
+    cost as the article has it, None where it has none in its text."""
+
+    name: str
+    machine: str
+    mode: Mode
+    images_s: float
+    accuracy: float
+    epochs: int
+    seconds: float
+    usd_hour: float
+    usd: float
+    printed_usd: float | None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Article:
+    """`images` are those of an epoch, `prices` is the book that the hours are priced by."""
+
+    schema: int
+    name: str
+    as_of: str
+    source: str
+    prices: str
+    images: int
+    runs: tuple[Run, ...]
+
+
+def read_article(year: str) -> Article:
+    """Raises UsageError for a year of which there is none."""
+    if year not in FILES:
+        raise UsageError(
+            f"there is no article of {year!r} on time to accuracy",
+            hint=f"There is {', '.join(FILES)}",
+        )
+    facts = tomllib.loads(FILES[year].read_text(encoding="utf-8"))
+    return Article(
+        schema=SCHEMA,
+        name=facts["name"],
+        as_of=facts["as_of"].isoformat(),
+        source=facts["source"],
+        prices=facts["prices"],
+        images=facts["images"],
+        runs=tuple(_run(row, facts) for row in facts["run"]),
+    )
+
+
+def _run(row: dict[str, Any], facts: dict[str, Any]) -> Run:
+    mode = Mode(row["mode"])
+    price = catalog.shipped(facts["prices"]).price(row["machine"], mode=mode)
+    seconds = seconds_to_accuracy(
+        epochs=row["epochs"], images=facts["images"], images_s=row["images_s"]
+    )
+    return Run(
+        name=row["name"],
+        machine=row["machine"],
+        mode=mode,
+        images_s=row["images_s"],
+        accuracy=row["accuracy"],
+        epochs=row["epochs"],
+        seconds=point(seconds),
+        usd_hour=price.usd_hour,
+        usd=point(offer(row["name"], seconds, price).usd),
+        printed_usd=row.get("printed_usd"),
+        source=row["source"],
+    )

@@ -1,0 +1,363 @@
+"""What the task calls: models trained to an accuracy, a curve read, the article computed again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from tfbench import options
+from tfbench.accuracy import article, elsewhere, figures, results, sets, text
+from tfbench.accuracy.article import Article
+from tfbench.accuracy.curve_file import read_curve
+from tfbench.accuracy.results import Accuracy, Asked, Imported
+from tfbench.accuracy.sets import CLASSES, Examples, Set
+from tfbench.arms import installs
+from tfbench.arms.arm import Arm
+from tfbench.arms.installs import Choice
+from tfbench.cells import experiment, running
+from tfbench.cells.cell import Cell
+from tfbench.costs import catalog
+from tfbench.costs.machines import parse_mode
+from tfbench.costs.prices import Price
+from tfbench.inside.workloads import find as find_workload
+from tfbench.inside.workloads import sized
+from tfbench.measuring.host import read_host
+from tfbuild import settings, talk
+from tfbuild.cpus.cpu import read_vcpus
+from tfbuild.errors import UsageError
+from tfbuild.records import pretty, save
+from tfbuild.settings import Places
+
+KIND, CURVE = "accuracy", "curve"
+MODULE = "tfbench.inside.convergence"
+SEEDS = 5
+_MOST_SEEDS, _MOST_EPOCHS = 1000, 10_000
+_START_S, _SLOWEST = 600.0, 50.0
+"""A process that takes longer to start than the first, or trains and tests fewer images in a second
+than the second, hangs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """The options of `invoke accuracy` as they were typed; an empty one means the default."""
+
+    data: str = ""
+    data_file: str = ""
+    target: str = ""
+    seeds: str = ""
+    epochs: str = ""
+    batch: str = ""
+    arms: str = ""
+    vcpus: str = ""
+    seed: str = ""
+    prices: str = ""
+    machine: str = ""
+    mode: str = ""
+    region: str = ""
+    curve: str = ""
+    column: str = ""
+    article: str = ""
+    out: str = ""
+
+
+QUICK = Wanted(data=sets.DIGITS, target="95%", seeds="3")
+"""A question that has its answer in about a minute on two vCPUs."""
+_TRAINING = ("data", "data_file", "seeds", "epochs", "batch", "arms", "vcpus", "seed")
+_PRICING = ("prices", "machine", "mode", "region")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """The options of training, read and checked; nothing is installed or fetched yet."""
+
+    data: Set
+    file: Path | None
+    workload: str
+    target: float
+    epochs: int
+    seeds: tuple[int, ...]
+    choices: tuple[Choice, ...]
+    vcpus: int
+    price: Price | None
+
+    @property
+    def batch(self) -> int:
+        return find_workload(self.workload).batch
+
+
+def accuracy(wanted: Wanted, *, as_json: bool = False) -> tuple[Accuracy | Imported | Article, str]:
+    """The result and what to print of it; files go to --out, or to a new report.
+
+    Raises UsageError, SampleError, WheelError, HostError, DownloadError, DiskError and what an
+    installation raises.
+    """
+    _check_together(wanted)
+    colour = sys.stdout.isatty()
+    places = settings.places()
+    if wanted.article:
+        found = article.read_article(wanted.article)
+        return found, pretty(found) if as_json else elsewhere.article_table(found, colour=colour)
+    if wanted.curve:
+        read_in = read_in_curve(wanted, places)
+        return read_in, pretty(read_in) if as_json else elsewhere.table(read_in, colour=colour)
+    question = read(wanted, places)
+    with settings.exclusive(places.cache, "a measurement"):
+        examples = sets.load(question.data, question.file, places, Path.home())
+        arms = installs.install(question.choices, places)
+        result = measure(question, arms, examples, wanted.out, places)
+    return result, pretty(result) if as_json else text.table(result, colour=colour)
+
+
+def describe(wanted: Wanted) -> str:
+    """What would be done. Nothing is installed or fetched, and no curve is read."""
+    _check_together(wanted)
+    places = settings.places()
+    if wanted.article or wanted.curve:
+        what = wanted.curve or article.read_article(wanted.article).name
+        return f"read       {what}\ntrain      nothing\n"
+    question = read(wanted, places)
+    data, seeds = question.data, talk.count(len(question.seeds), "seed")
+    cost = f"{question.price} at {question.price.usd_hour:.4g} USD/h" if question.price else "none"
+    return (
+        f"data       {data.name}: {sets.describe(data, question.file, places, Path.home())}\n"
+        f"model      {question.workload}, batches of {question.batch}\n"
+        f"target     {question.target:g} of the test examples, within "
+        f"{talk.count(question.epochs, 'epoch')}\n"
+        f"arms       {installs.describe(question.choices).strip()}\n"
+        f"processes  {seeds} of each arm, in turns, on {talk.vcpus(question.vcpus)}\n"
+        f"price      {cost}\n"
+        f"out        {wanted.out or places.new_report(KIND)}\n"
+    )
+
+
+def read(wanted: Wanted, places: Places) -> Question:
+    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
+    data = sets.find(wanted.data or sets.DIGITS)
+    file = _file(wanted.data_file, data)
+    workload = _workload(wanted, data)
+    usable = read_vcpus().usable
+    vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
+    if len(vcpus) > 1:
+        raise UsageError(f"--vcpus {wanted.vcpus} are several", hint="Train on one of them")
+    first = options.whole(wanted.seed, "--seed", least=0) if wanted.seed else 1
+    seeds = options.whole(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
+    return Question(
+        data=data,
+        file=file,
+        workload=workload,
+        target=_target(wanted.target or data.target, chance=1 / CLASSES),
+        epochs=options.whole(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
+        if wanted.epochs
+        else find_workload(workload).course.epochs,
+        seeds=tuple(range(first, first + seeds)),
+        choices=experiment.choose_arms(wanted.arms, places),
+        vcpus=vcpus[0],
+        price=_price(wanted, vcpus[0]),
+    )
+
+
+def measure(
+    question: Question, arms: Sequence[Arm], examples: Examples, out: str, places: Places
+) -> Accuracy:
+    """Train every seed of every arm that `out` does not know yet, and write the result, the report
+    and the learning curves there; an empty `out` is found. Raises UsageError, DiskError."""
+    host = read_host()
+    asked = _asked(question, arms, examples, host.affinity[: question.vcpus])
+    folder = experiment.find_folder(KIND, (asked, host), out, places)
+    experiment.begin(KIND, (asked, host), folder)
+    by_name = {arm.name: arm for arm in arms}
+    cells = _cells(question, asked, sets.write(examples, folder))
+    images = examples.training + examples.testing
+    told = running.measure(
+        cells,
+        by_name,
+        folder,
+        seed=asked.seeds[0],
+        limit_s=_START_S + asked.epochs * images / _SLOWEST,
+    )
+    runs = tuple(
+        results.trained(cell, told[cell.key], by_name[cell.arm], asked.target) for cell in cells
+    )
+    result = Accuracy(
+        schema=results.SCHEMA,
+        made=experiment.now(),
+        host=host,
+        asked=asked,
+        price=question.price,
+        arms=tuple(
+            results.wheel(arm, (told[each.key].answer for each in cells if each.arm == arm.name))
+            for arm in arms
+        ),
+        runs=runs,
+        summaries=tuple(
+            results.summarised(name, [run for run in runs if run.arm == name], question.price)
+            for name in by_name
+        ),
+    )
+    drawn = {figures.KEY: figures.curves(result)}
+    experiment.write_report(folder, text.document(result), places.templates, drawn)
+    save(folder / experiment.result_file(KIND), result)  # (last: with it a run is whole)
+    return result
+
+
+def read_in_curve(wanted: Wanted, places: Places) -> Imported:
+    """A curve that others measured; with --out the result and a report are written there."""
+    if not wanted.target:
+        raise UsageError("--import needs an accuracy to look for", hint="Try --target 0.757")
+    target = _target(wanted.target, chance=0.0)
+    curve = read_curve(Path(wanted.curve).expanduser(), wanted.column)
+    result = results.imported(curve, target, _price(wanted, 0))
+    if wanted.out:
+        folder, drawn = Path(wanted.out), {figures.KEY: figures.curve(result)}
+        experiment.write_report(folder, elsewhere.document(result), places.templates, drawn)
+        save(folder / experiment.result_file(CURVE), result)
+    return result
+
+
+def _asked(
+    question: Question, arms: Sequence[Arm], examples: Examples, cpus: tuple[int, ...]
+) -> Asked:
+    _check_batch(question.batch, examples.training)
+    data = question.data
+    return Asked(
+        data=data.name,
+        source=data.source,
+        workload=question.workload,
+        batch=question.batch,
+        training=examples.training,
+        testing=examples.testing,
+        examples_sha256=examples.sha256,
+        target=question.target,
+        epochs=question.epochs,
+        seeds=question.seeds,
+        cpus=cpus,
+        wheels=tuple((arm.name, f"{arm.label} {arm.wheel_sha256}") for arm in arms),
+    )
+
+
+def _cells(question: Question, asked: Asked, examples: Path) -> tuple[Cell, ...]:
+    """Each arm's processes with the same seed are one launch: they are run one after the other."""
+    return tuple(
+        Cell(
+            arm=arm,
+            place=(("arm", arm), ("seed", seed)),
+            launch=launch,
+            module=MODULE,
+            request={
+                "workload": asked.workload,
+                "examples": str(examples),
+                "sha256": asked.examples_sha256,
+                "white": question.data.white,
+                "target": asked.target,
+                "epochs": asked.epochs,
+                "seed": seed,
+            },
+            vcpus=asked.cpus,
+        )
+        for launch, seed in enumerate(asked.seeds)
+        for arm, _ in asked.wheels
+    )
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def _check_together(wanted: Wanted) -> None:
+    """Raises UsageError for options that are not of what is asked."""
+    if wanted.article and wanted.curve:
+        raise UsageError("--article and --import are two questions", hint="Give one of them")
+    if wanted.article:
+        _refuse(wanted, "--article", (*_TRAINING, *_PRICING, "target", "column", "out"))
+    elif wanted.curve:
+        _refuse(wanted, "--import", _TRAINING)
+    elif wanted.column:
+        raise UsageError("--column is of a curve", hint="Give the curve: --import FILE")
+    if not wanted.prices and (wanted.machine or wanted.mode or wanted.region):
+        books = ", ".join(catalog.shipped_names())
+        raise UsageError(
+            "a machine was named without a price book", hint=f"Add --prices, such as {books}"
+        )
+
+
+def _refuse(wanted: Wanted, asked: str, names: Sequence[str]) -> None:
+    given = [name for name in names if getattr(wanted, name)]
+    if given:
+        raise UsageError(
+            f"{asked} trains nothing, so --{given[0].replace('_', '-')} has no meaning",
+            hint="Leave it out",
+        )
+
+
+def _file(typed: str, data: Set) -> Path | None:
+    """Raises UsageError for a file that is not there, or not wanted."""
+    if not typed:
+        return None
+    if data.pin is None:
+        raise UsageError(
+            f"--data-file is not for --data {data.name}",
+            hint=f"{data.source} is read from the library itself",
+        )
+    path = Path(typed).expanduser()
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    return path
+
+
+def _target(typed: str, *, chance: float) -> float:
+    """A share, 0.97 or 97%. `chance` is what guessing gives. Raises UsageError."""
+    words = typed.strip()
+    try:
+        number = Decimal(words.removesuffix("%"))
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        raise UsageError(f"--target {typed} is no accuracy", hint="Write 0.97, or 97%")
+    target = float(number / 100 if words.endswith("%") else number)
+    if target >= 1:
+        raise UsageError(
+            f"--target {typed} is all of the examples or more, it has to be below 1",
+            hint="Write 0.97, or 97%",
+        )
+    if target <= chance:
+        raise UsageError(
+            f"--target {typed} is not above {chance:g}, which guessing reaches"
+            if chance
+            else f"--target {typed} is not above 0",
+            hint="Write 0.97, or 97%",
+        )
+    return target
+
+
+def _workload(wanted: Wanted, data: Set) -> str:
+    if not wanted.batch:
+        return data.workload
+    batch = options.whole(wanted.batch, "--batch")
+    if not wanted.data_file:  # (how many a file has is known when it is read)
+        _check_batch(batch, data.training)
+    return sized(data.workload, batch=batch)
+
+
+def _check_batch(batch: int, training: int) -> None:
+    if batch > training:
+        raise UsageError(
+            f"a batch of {batch} is larger than the data: {training} examples are trained on",
+            hint=f"Try --batch {min(32, training)}",
+        )
+
+
+def _price(wanted: Wanted, vcpus: int) -> Price | None:
+    """Of the named machine, which has so many vCPUs or more. Raises UsageError."""
+    if not wanted.prices:
+        return None
+    book = catalog.find(wanted.prices)
+    if not wanted.machine:
+        raise UsageError(
+            "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
+        )
+    price = book.price(wanted.machine, region=wanted.region, mode=parse_mode(wanted.mode))
+    if price.vcpus is not None and price.vcpus < vcpus:
+        raise UsageError(f"{price} has {talk.vcpus(int(price.vcpus))}, and {vcpus} are to be used")
+    return price

@@ -1,0 +1,120 @@
+"""What others measured, in words and tables: an imported curve, the article. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfbench import grid
+from tfbench.accuracy.article import Article
+from tfbench.accuracy.curve import best, share
+from tfbench.accuracy.figures import KEY
+from tfbench.accuracy.results import Imported
+from tfbench.reports import wording
+from tfbench.reports.document import Answer, Document, Section, Table, columns
+from tfbuild import talk
+
+WIDTH = 120
+_CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
+_ARTICLE = ("machine", "paid", "#images/s", "#accuracy", "#epochs", "#hours", "#USD", "#printed")
+
+
+def table(result: Imported, *, colour: bool, width: int = WIDTH) -> str:
+    headings = [each.lstrip("#") for each in _CURVE]
+    found = grid.table("", headings, [_row(result)], left=headings[:1])
+    return grid.printed(found, lines(result), colour=colour, width=width)
+
+
+def document(result: Imported) -> Document:
+    line, *more = lines(result)
+    return Document(
+        title=f"Time to {share(result.target)}",
+        subject=f"{result.curve.name}: {talk.count(len(result.curve.points), 'epoch')}",
+        answers=(
+            Answer(
+                label=result.curve.name,
+                figure=talk.duration(result.reached.seconds) if result.reached else "not reached",
+                detail=result.curve.column,
+                verdict="",
+                sentence=line,
+            ),
+        ),
+        notes=tuple(more),
+        warnings=(),
+        sections=(
+            Section(
+                key=KEY,
+                heading="The curve",
+                blocks=(
+                    Table(
+                        caption="Time and cost",
+                        columns=columns(*_CURVE),
+                        rows=(_row(result),),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _row(result: Imported) -> tuple[str, ...]:
+    found, target = result.reached, share(result.target)
+    if found is None:
+        return (result.curve.name, target, "", "not reached", "")
+    epoch = f"≤ {found.epoch:g}" if found.missing else f"{found.epoch:g}"
+    return (result.curve.name, target, epoch, f"{found.seconds / 3600:.4g}", _usd(result))
+
+
+def _usd(result: Imported) -> str:
+    return "" if result.usd is None else wording.usd(result.usd)
+
+
+def lines(result: Imported) -> Iterator[str]:
+    found, price, target = result.reached, result.curve.price, share(result.target)
+    if found is None:
+        highest = best(result.curve.points)
+        yield (
+            f"{target} of {result.curve.column} is not reached: the best is "
+            f"{share(highest.accuracy)} at epoch {highest.epoch:g}."
+        )
+        return
+    cost = f" and {_usd(result)} USD" if result.usd is not None else ""
+    yield (
+        f"{target} of {result.curve.column} is {found}. It took {talk.duration(found.seconds)}"
+        f"{cost}."
+    )
+    if price is None:
+        yield "There is no price: give --prices and --machine, or costPerHour in the JSON beside."
+    else:
+        yield (
+            f"{price} costs {price.usd_hour:.4g} USD per hour as of {price.as_of} ({price.source})."
+        )
+
+
+# --- the article ----------------------------------------------------------------------------------
+
+
+def article_table(article: Article, *, colour: bool, width: int = WIDTH) -> str:
+    headings = [each.lstrip("#") for each in _ARTICLE]
+    rows = [
+        (
+            run.name,
+            run.mode.value,
+            f"{run.images_s:g}",
+            share(run.accuracy),
+            f"{run.epochs}",
+            f"{run.seconds / 3600:.2f}",
+            f"{run.usd:.1f}",
+            "" if run.printed_usd is None else f"{run.printed_usd:g}",
+        )
+        for run in article.runs
+    ]
+    found = grid.table(f"{article.name}: ResNet-50", headings, rows, left=headings[:2])
+    return grid.printed(found, _article_lines(article), colour=colour, width=width)
+
+
+def _article_lines(article: Article) -> Iterator[str]:
+    yield (
+        f"Hours are epochs times {article.images} images over images/s; evaluation and start-up "
+        "are not in them, as in the article."
+    )
+    yield f"Prices of an hour: {article.prices}. Source: {article.source}, {article.as_of}."

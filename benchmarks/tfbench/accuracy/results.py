@@ -1,0 +1,237 @@
+"""What training to an accuracy found, as records. Pure."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfbench.accuracy.curve import Point, Reached, best, reached
+from tfbench.accuracy.curve_file import Curve
+from tfbench.accuracy.median import Median, median
+from tfbench.arms.arm import Arm
+from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.costs.cost import offer, point
+from tfbench.costs.prices import Price
+from tfbench.measuring.host import Host
+from tfbuild.records import read
+
+SCHEMA = 1
+_TUNED_LACKING = "ran stock kernels: its tuned ones did not load"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Epoch:
+    """Seconds of training and of the test behind it; the share of test examples that were told, and
+    the mean loss in training, None where it was no number."""
+
+    epoch: int
+    train_s: float
+    test_s: float
+    accuracy: float
+    loss: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartUp:
+    """Seconds before the first step: importing TensorFlow, reading the examples, building the
+    model, and tracing its steps."""
+
+    import_s: float
+    read_s: float
+    build_s: float
+    trace_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.import_s + self.read_s + self.build_s + self.trace_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """One seed of one arm. `images` are trained on in an epoch. Without an outcome of OK there are
+    no epochs, and `reason` says why; a target that was not reached is OK."""
+
+    arm: str
+    seed: int
+    outcome: Outcome
+    reason: str
+    images: int
+    start_up: StartUp | None
+    epochs: tuple[Epoch, ...]
+    reached: Reached | None
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return points_of(self.epochs)
+
+    @property
+    def best(self) -> Point | None:
+        return best(self.points) if self.epochs else None
+
+    @property
+    def test_s(self) -> float:
+        return math.fsum(each.test_s for each in self.epochs)
+
+    @property
+    def images_s(self) -> float:
+        return self.images * len(self.epochs) / math.fsum(each.train_s for each in self.epochs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """An arm over its seeds: `reached` the target of `trained`; `failed` were not trained to an
+    end. Medians are over those trained; a target that was not reached counts as a longer time than
+    all others. Times are seconds; `usd` is what `seconds` of training cost."""
+
+    arm: str
+    seeds: int
+    trained: int
+    reached: int
+    failed: int
+    seconds: Median | None
+    usd: Median | None
+    images_s: Median | None
+    test_s: Median | None
+    start_up_s: Median | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """An arm as its processes saw it; texts are empty where none of them answered."""
+
+    arm: str
+    label: str
+    wheel_sha256: str
+    tensorflow: str
+    compiler: str
+    kernel_library: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What was to be found: the accuracy `target` on the test examples within `epochs`. `examples`
+    are counts of those trained on and tested, `sha256` is their digest."""
+
+    data: str
+    source: str
+    workload: str
+    batch: int
+    training: int
+    testing: int
+    examples_sha256: str
+    target: float
+    epochs: int
+    seeds: tuple[int, ...]
+    cpus: tuple[int, ...]
+    wheels: tuple[tuple[str, str], ...]
+    """Arms by name, each with what tells its wheel and settings from others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accuracy:
+    """The result: every seed of every arm, and what they say together."""
+
+    schema: int
+    made: str
+    host: Host
+    asked: Asked
+    price: Price | None
+    arms: tuple[Wheel, ...]
+    runs: tuple[Trained, ...]
+    summaries: tuple[Summary, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """What a curve that others measured says of a target."""
+
+    schema: int
+    curve: Curve
+    target: float
+    reached: Reached | None
+    usd: float | None
+    """Of the time until then, None without a price."""
+
+
+def points_of(epochs: Sequence[Epoch]) -> tuple[Point, ...]:
+    """Their curve over training time, tests left out."""
+    passed = itertools.accumulate(each.train_s for each in epochs)
+    return tuple(
+        Point(epoch=each.epoch, seconds=seconds, accuracy=each.accuracy)
+        for each, seconds in zip(epochs, passed, strict=True)
+    )
+
+
+def trained(cell: Cell, told: Told, arm: Arm, target: float) -> Trained:
+    """What a process said. A tuned arm that ran stock kernels has no answer."""
+    answer, outcome, reason = told.answer, told.outcome, told.reason
+    if outcome is Outcome.OK and arm.tuned and answer["kernel_library"] is None:
+        answer, outcome, reason = {}, Outcome.REFUSED, _TUNED_LACKING
+    epochs = tuple(read(Epoch, each) for each in answer.get("epochs", ()))
+    names = StartUp.__dataclass_fields__
+    return Trained(
+        arm=cell.arm,
+        seed=cell.request["seed"],
+        outcome=outcome,
+        reason=reason,
+        images=answer.get("images", 0),
+        start_up=StartUp(**{name: answer[name] for name in names}) if answer else None,
+        epochs=epochs,
+        reached=reached(points_of(epochs), target),
+    )
+
+
+def wheel(arm: Arm, answers: Iterable[Mapping[str, Any]]) -> Wheel:
+    facts = next(iter(answers), {})
+    return Wheel(
+        arm=arm.name,
+        label=arm.label,
+        wheel_sha256=arm.wheel_sha256,
+        tensorflow=facts.get("tensorflow", ""),
+        compiler=facts.get("compiler_version", ""),
+        kernel_library=facts.get("kernel_library") or "",
+    )
+
+
+def summarised(arm: str, runs: Sequence[Trained], price: Price | None) -> Summary:
+    """Of the runs of one arm."""
+    whole = [run for run in runs if run.outcome is Outcome.OK]
+    took = [run.reached.seconds if run.reached else None for run in whole]
+    seconds = _median(took)
+    return Summary(
+        arm=arm,
+        seeds=len(runs),
+        trained=len(whole),
+        reached=sum(each is not None for each in took),
+        failed=len(runs) - len(whole),
+        seconds=seconds,
+        usd=seconds.map(functools.partial(usd_of, price)) if seconds and price else None,
+        images_s=_median([run.images_s for run in whole]),
+        test_s=_median([run.test_s for run in whole]),
+        start_up_s=_median([run.start_up.seconds for run in whole if run.start_up]),
+    )
+
+
+def _median(values: Sequence[float | None]) -> Median | None:
+    return median(values) if values else None
+
+
+def usd_of(price: Price, seconds: float) -> float:
+    """What a machine costs for so long. Raises SampleError for no time."""
+    return point(offer(price.name, seconds, price).usd)
+
+
+def imported(curve: Curve, target: float, price: Price | None) -> Imported:
+    """`price` counts before the curve's own."""
+    found, paid = reached(curve.points, target), price or curve.price
+    return Imported(
+        schema=SCHEMA,
+        curve=Curve(name=curve.name, column=curve.column, points=curve.points, price=paid),
+        target=target,
+        reached=found,
+        usd=usd_of(paid, found.seconds) if found and found.seconds and paid else None,
+    )

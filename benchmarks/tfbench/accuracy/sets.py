@@ -1,0 +1,252 @@
+"""Real images to train on: the digits that scikit-learn ships, MNIST, CIFAR-10."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from tfbench.inside.convergence import ARRAYS
+from tfbench.inside.digits import IMAGES, TESTING
+from tfbench.inside.parameters import Array, digest
+from tfbench.inside.workloads import find as find_workload
+from tfbuild import talk
+from tfbuild.errors import ChecksumError, DownloadError, UsageError
+from tfbuild.records import write_atomic
+from tfbuild.settings import Places
+from tfbuild.upstream import download
+from tfbuild.upstream.download import Pin
+
+CLASSES = 10
+EXAMPLES = "examples.npz"
+DIGITS, MNIST, CIFAR10 = "digits", "mnist", "cifar10"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Set:
+    """`training` and `testing` are its numbers of images, whose pixels go from 0 to `white`. The
+    `target` is what is trained to unless another accuracy is asked for. Without a `pin` nothing is
+    fetched. `kept` are names under which Keras keeps the file that is fetched from `url`."""
+
+    name: str
+    workload: str
+    training: int
+    testing: int
+    target: str
+    source: str
+    white: int = 255
+    pin: Pin | None = None
+    url: str = ""
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examples:
+    """What is trained on and tested: ARRAYS in their order, images (n, height, width, channels) and
+    classes (n,), both of 8 bits. `sha256` is their digest."""
+
+    arrays: tuple[Array, ...]
+    sha256: str
+
+    @property
+    def training(self) -> int:
+        return len(self.arrays[0])
+
+    @property
+    def testing(self) -> int:
+        return len(self.arrays[2])
+
+
+SETS: Mapping[str, Set] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            Set(
+                name=DIGITS,
+                workload="digits_cnn",
+                training=IMAGES - TESTING,
+                testing=TESTING,
+                target="0.97",
+                white=16,
+                source="sklearn.datasets.load_digits, a quarter of it to be tested",
+            ),
+            Set(
+                name=MNIST,
+                workload="mnist_cnn",
+                training=60_000,
+                testing=10_000,
+                target="0.99",
+                pin=Pin(
+                    name="mnist.npz",
+                    sha256="731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+                ),
+                url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+                kept=("mnist.npz",),
+                source="keras.datasets.mnist",
+            ),
+            Set(
+                name=CIFAR10,
+                workload="cifar10_cnn",
+                training=50_000,
+                testing=10_000,
+                target="0.70",
+                pin=Pin(
+                    name="cifar-10-python.tar.gz",
+                    sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9328329d7fe0b5c001ce",
+                ),
+                url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+                kept=("cifar-10-batches-py.tar.gz", "cifar-10-batches-py-target.tar.gz"),
+                source="keras.datasets.cifar10, not augmented",
+            ),
+        )
+    }
+)
+"""The hashes are those that Keras pins."""
+
+
+def find(name: str) -> Set:
+    """Raises UsageError for an unknown one."""
+    if name in SETS:
+        return SETS[name]
+    known = f"There are {', '.join(SETS)}"
+    raise UsageError(
+        f"there is no data called {name!r}", hint=talk.did_you_mean(name, SETS) or known
+    )
+
+
+def load(data: Set, file: Path | None, places: Places, home: Path) -> Examples:
+    """The examples: of `file` where one is given, else Keras's copy below the folder `home`, else
+    fetched. Raises UsageError, DownloadError, ChecksumError, DiskError."""
+    if data.pin is None:
+        return digits()
+    path = file or _kept(data, home) or _fetched(data, data.pin, places)
+    return checked(_read(path, data.pin), data, str(path))
+
+
+def describe(data: Set, file: Path | None, places: Places, home: Path) -> str:
+    """Where the examples would come from; nothing is fetched."""
+    if data.pin is None:
+        return data.source
+    if file is not None:
+        return str(file)
+    fetched = places.downloads / data.pin.name
+    path = _kept(data, home) or (fetched if fetched.is_file() else None)
+    return str(path) if path else f"{data.source}, fetched from {data.url}"
+
+
+def digits() -> Examples:
+    """Mixed first, the same each time: in the set's order, one writer's follow another's."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (a second that only training needs)
+
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(IMAGES)
+    images, classes = found.images[order].astype(np.uint8), found.target[order]
+    halves = (images[TESTING:], classes[TESTING:], images[:TESTING], classes[:TESTING])
+    return checked(dict(zip(ARRAYS, halves, strict=True)), SETS[DIGITS], SETS[DIGITS].source)
+
+
+def checked(arrays: Mapping[str, Array], data: Set, where: str) -> Examples:
+    """In the shapes that the set's model takes. Raises UsageError."""
+    shape = find_workload(data.workload).inputs[1:]
+    found: list[Array] = []
+    for images_name, classes_name in (ARRAYS[:2], ARRAYS[2:]):
+        images, classes = np.asarray(arrays[images_name]), np.asarray(arrays[classes_name])
+        if images.dtype != np.uint8 or images.shape[1:] not in (shape, shape[:2]):
+            raise UsageError(
+                f"{where}: {images_name} is {images.dtype} {images.shape}, "
+                f"{data.workload} takes uint8 (n, {', '.join(map(str, shape))})"
+            )
+        flat = classes.reshape(-1)
+        if len(flat) != len(images) or not len(flat):
+            raise UsageError(f"{where}: {len(images)} images in {images_name}, {len(flat)} classes")
+        if flat.dtype.kind not in "iu" or flat.min() < 0 or flat.max() >= CLASSES:
+            raise UsageError(f"{where}: {classes_name} are not classes from 0 to {CLASSES - 1}")
+        found += [images.reshape(-1, *shape), flat.astype(np.uint8)]
+    return Examples(arrays=tuple(found), sha256=digest(found))
+
+
+def write(examples: Examples, folder: Path) -> Path:
+    """Into the folder, for the worker; the file's absolute path. Raises DiskError."""
+    sink = io.BytesIO()
+    named: dict[str, Any] = dict(zip(ARRAYS, examples.arrays, strict=True))
+    np.savez(sink, **named)
+    path = folder.resolve() / EXAMPLES
+    write_atomic(path, sink.getvalue())
+    return path
+
+
+def _kept(data: Set, home: Path) -> Path | None:
+    """Keras's own copy, if its bytes are the pinned ones."""
+    for path in (home / ".keras" / "datasets" / name for name in data.kept):
+        if data.pin is not None and path.is_file():
+            try:
+                return download.verified(path, data.pin)
+            except ChecksumError as error:
+                talk.warn(f"passed over: {error.message}")
+    return None
+
+
+def _fetched(data: Set, pin: Pin, places: Places) -> Path:
+    urls = [download.mirrored(places.mirror, pin.name)] if places.mirror else []
+    said = []
+    for url in (*urls, data.url):
+        try:
+            return download.fetch(url, pin, places.downloads)
+        except (DownloadError, ChecksumError) as error:
+            said.append(error.message)
+    raise DownloadError(
+        f"{data.name} cannot be fetched: {'; '.join(said)}",
+        hint=f"Give the file: --data-file {pin.name}; or train on --data {DIGITS}, which is here",
+    )
+
+
+def _read(path: Path, pin: Pin) -> dict[str, Array]:
+    """Arrays of an .npz, or of CIFAR-10's archive. Raises UsageError, ChecksumError, and
+    DownloadError for an archive that is not there."""
+    if path.suffix == ".npz":
+        return _arrays(path)
+    if pin.name.endswith(".tar.gz") and path.name.endswith(".tar.gz"):
+        return _archive(download.verified(path, pin))
+    raise UsageError(
+        f"{path} is no file of examples",
+        hint=f"Give an .npz with {', '.join(ARRAYS)}, or {pin.name}",
+    )
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    try:
+        # (of a torn file NumPy would leave its own handle open)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+            return {name: held[name] for name in ARRAYS}
+    except KeyError as error:
+        raise UsageError(
+            f"{path} lacks {str(error).split()[0].strip(chr(39))}",
+            hint=f"It is to hold {', '.join(ARRAYS)}",
+        ) from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise UsageError(f"{path} is no .npz of plain arrays ({error})") from error
+
+
+def _archive(path: Path) -> dict[str, Array]:
+    """CIFAR-10 as its authors pack it: pickles, which are read as their bytes are the pinned ones;
+    a row is an image of (3, 32, 32)."""
+    with tarfile.open(path) as archive:
+        training = [_batch(archive, f"data_batch_{number}") for number in range(1, 6)]
+        halves = (*map(np.concatenate, zip(*training, strict=True)), *_batch(archive, "test_batch"))
+    return dict(zip(ARRAYS, halves, strict=True))
+
+
+def _batch(archive: tarfile.TarFile, name: str) -> tuple[Array, Array]:
+    member = archive.extractfile(f"cifar-10-batches-py/{name}")
+    assert member is not None  # noqa: S101  (the archive's hash is pinned)
+    held = pickle.load(member, encoding="bytes")  # noqa: S301  (the same)
+    images = held[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return images, np.asarray(held[b"labels"], np.uint8)

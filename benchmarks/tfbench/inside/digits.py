@@ -1,0 +1,54 @@
+"""A small convolutional net for the handwritten digits that scikit-learn ships, and their twin.
+
+This file runs inside each arm's own environment: it imports the standard library and NumPy only,
+and Keras comes in as an argument. The real images come in a file, see `convergence`; what is drawn
+here has their shape and their share of ink. They are 1797 of the Optical Recognition of Handwritten
+Digits (E. Alpaydin and C. Kaynak, UCI, 1998), 8 by 8 pixels of 0 to 16.
+"""
+
+from __future__ import annotations
+
+from tfbench.inside.twins import images
+from tfbench.inside.workload import Course, Keras, Model, Workload
+
+IMAGES, TESTING = 1797, 450
+"""A quarter is tested."""
+BATCH, EPOCHS = 32, 30
+_INK = 0.51
+
+
+def _built(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+    new = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            new.Conv2D(32, 3, padding="same", activation="relu"),
+            new.MaxPooling2D(2),
+            new.Conv2D(64, 3, padding="same", activation="relu"),
+            new.MaxPooling2D(2),
+            new.Flatten(),
+            new.Dense(64, activation="relu"),
+            new.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.001),
+        loss="categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+DIGITS = Workload(
+    name="digits_cnn",
+    inputs=(BATCH, 8, 8, 1),
+    inputs_dtype="float32",
+    targets=(BATCH, 10),
+    targets_dtype="float32",
+    parameters=(9 * 32 + 32) + (9 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10),
+    course=Course(
+        epochs=EPOCHS, steps=-(-(IMAGES - TESTING) // BATCH), validation=-(-TESTING // BATCH)
+    ),
+    build=_built,
+    draw=images((8, 8, 1), _INK),
+)

@@ -1,0 +1,150 @@
+"""Real training to an accuracy in the stock TensorFlow: reached, not reached, gone on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfbench.accuracy import command, sets
+from tfbench.accuracy.command import Wanted
+from tfbench.accuracy.results import Accuracy
+from tfbench.arms.arm import Arm
+from tfbench.cells.cell import Outcome
+from tfbench.cells.running import JOURNAL, known_cells
+from tfbuild.records import load, read
+from tfbuild.settings import Places
+
+pytestmark = pytest.mark.toolchain
+
+ROOTS = [str(Path(__file__).parents[2] / name) for name in ("build", "benchmarks")]
+WAIT_S = 120.0
+EASY, QUICKLY = "70%", {"seeds": "2", "vcpus": "1"}
+STOPPED = """
+import sys
+from pathlib import Path
+sys.path[:0] = {roots}
+from tfbench.accuracy import command, sets
+from tfbench.accuracy.command import Wanted
+from tfbench.arms.arm import Arm
+from tfbuild import settings
+places = settings.places()
+question = command.read(Wanted(**{options}), places)
+examples = sets.load(question.data, question.file, places, Path("/"))
+arm = Arm(name="stock", python=Path({python}), label="stock")
+command.measure(question, [arm], examples, {out}, places)
+"""
+
+
+def asked(python: Path, out: Path, places: Places, **options: str) -> Accuracy:
+    question = command.read(Wanted(**options), places)
+    examples = sets.load(question.data, question.file, places, Path("/"))
+    arm = Arm(name="stock", python=python, label="stock")
+    return command.measure(question, [arm], examples, str(out), places)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("learnt")
+
+
+@pytest.fixture(scope="module")
+def learnt(stock_python: Path, places: Places, folder: Path) -> Accuracy:
+    return asked(stock_python, folder, places, target=EASY, **QUICKLY)
+
+
+def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> None:
+    found = learnt
+    assert [(run.seed, run.outcome) for run in found.runs] == [(1, Outcome.OK), (2, Outcome.OK)]
+    assert all(run.reached and run.reached.accuracy >= 0.7 for run in found.runs)
+    assert found.summaries[0].reached == 2
+    for run in found.runs:
+        assert run.images == 1344
+        assert run.start_up is not None
+        assert min(dataclasses.astuple(run.start_up)) > 0
+        assert all(each.train_s > 0 and each.test_s > 0 for each in run.epochs)
+        accuracies = [each.accuracy for each in run.epochs]
+        assert all(each < 0.7 for each in accuracies[:-1])
+        told = [each * 450 for each in accuracies]
+        assert told == pytest.approx([round(each) for each in told])
+    assert found.arms[0].tensorflow == "2.14.1"
+    assert read(Accuracy, load(folder / "accuracy.json", schema=found.schema)) == found
+    assert "<svg" in (folder / "report.html").read_text("utf-8")
+    assert "2 of 2 seeds reached 70% on digits" in (folder / "report.md").read_text("utf-8")
+
+
+def test_a_target_that_one_epoch_does_not_reach_is_marked(
+    stock_python: Path, places: Places, tmp_path: Path
+) -> None:
+    found = asked(stock_python, tmp_path, places, target="99.9%", seeds="1", epochs="1", vcpus="1")
+    (run,) = found.runs
+    assert run.outcome is Outcome.OK
+    assert run.reached is None
+    assert len(run.epochs) == 1
+    assert found.summaries[0].reached == 0
+    assert "not reached within 1 epoch" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_a_run_that_was_killed_takes_no_finished_seed_again(
+    stock_python: Path, places: Places, tmp_path: Path
+) -> None:
+    options = {"target": EASY, **QUICKLY}
+    program = textwrap.dedent(STOPPED).format(
+        roots=ROOTS, options=options, python=repr(str(stock_python)), out=repr(str(tmp_path))
+    )
+    stopped = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    try:
+        until = time.monotonic() + WAIT_S
+        journal = tmp_path / JOURNAL
+        while not (journal.is_file() and b"\n" in journal.read_bytes()):
+            assert stopped.poll() is None, "it ended before its first seed did"
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        os.killpg(stopped.pid, signal.SIGKILL)
+        stopped.wait()
+    first = known_cells(tmp_path)
+    assert len(first) == 1
+    assert not (tmp_path / "accuracy.json").exists()
+    found = asked(stock_python, tmp_path, places, **options)
+    both = known_cells(tmp_path)
+    assert len(both) == 2
+    assert {key: both[key] for key in first} == first
+    assert found.summaries[0].reached == 2
+
+
+def test_a_file_of_mnists_form_trains_mnists_model(
+    stock_python: Path, places: Places, tmp_path: Path
+) -> None:
+    """The digits, enlarged: real images, though not MNIST's."""
+    digits = sets.digits().arrays
+    enlarged = [
+        np.pad(np.kron(part[..., 0] * 15, np.ones((1, 3, 3), np.uint8)), ((0, 0), (2, 2), (2, 2)))
+        for part in (digits[0], digits[2])
+    ]
+    path = tmp_path / "mnist.npz"
+    np.savez(path, x_train=enlarged[0], y_train=digits[1], x_test=enlarged[1], y_test=digits[3])
+    options = {"data": "mnist", "data_file": str(path), "target": "60%", "seeds": "1"}
+    found = asked(stock_python, tmp_path / "out", places, epochs="3", **options)
+    assert found.asked.workload == "mnist_cnn"
+    assert found.runs[0].images == 1280
+    assert found.runs[0].reached
+
+
+def test_the_same_seed_is_the_same_training(
+    learnt: Accuracy, stock_python: Path, places: Places, tmp_path: Path
+) -> None:
+    again = asked(stock_python, tmp_path, places, target=EASY, seeds="1", vcpus="1")
+    one, other = (
+        [(each.accuracy, each.loss) for each in found.runs[0].epochs] for found in (learnt, again)
+    )
+    assert one == other
+    assert one != [(each.accuracy, each.loss) for each in learnt.runs[1].epochs]

@@ -1,0 +1,628 @@
+"""Medians with exact intervals, the article computed again, what is asked and how it reads; no
+worker starts here."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from tests.invented import host
+from tests.priced import price
+
+from tfbench.accuracy import article, command, elsewhere, figures, results, sets, text
+from tfbench.accuracy.command import Wanted
+from tfbench.accuracy.curve import reached
+from tfbench.accuracy.median import FEWEST, coverage, median
+from tfbench.accuracy.results import (
+    Accuracy,
+    Asked,
+    Epoch,
+    StartUp,
+    Trained,
+    Wheel,
+    points_of,
+    summarised,
+)
+from tfbench.accuracy.sets import CIFAR10, DIGITS, MNIST, SETS
+from tfbench.arms.arm import Arm
+from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.costs.prices import Price
+from tfbench.inside import convergence
+from tfbench.inside.convergence import batches_of, shuffled
+from tfbench.inside.inputs import InputError
+from tfbench.inside.workloads import find as find_workload
+from tfbench.measuring.statistics import LEVEL
+from tfbuild import settings
+from tfbuild.errors import ChecksumError, DownloadError, SampleError, UsageError
+from tfbuild.records import plain, read
+from tfbuild.settings import Places
+from tfbuild.upstream.download import sha256_of
+
+# ---- medians ----
+
+
+@pytest.mark.parametrize(
+    ("count", "inwards", "level"),
+    [(1, 0, 0.0), (2, 0, 0.5), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609375)],
+)
+def test_the_level_is_what_so_many_values_can_give(count: int, inwards: int, level: float) -> None:
+    found = median([float(each) for each in range(1, count + 1)])
+    assert (found.low, found.high) == (1 + inwards, count - inwards)
+    assert found.level == level
+    assert (found.level >= LEVEL) == (count >= FEWEST)
+
+
+@pytest.mark.parametrize("count", [2, 5, 8, 17, 40])
+@pytest.mark.parametrize("inwards", [0, 1, 3])
+def test_the_coverage_is_that_of_the_binomial_distribution(count: int, inwards: int) -> None:
+    expected = max(0.0, 1 - 2 * float(stats.binom.cdf(inwards, count, 0.5)))
+    assert coverage(count, inwards) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_interval_is_the_narrowest_of_95_percent() -> None:
+    for count in range(FEWEST, 60):
+        found = median([float(each) for each in range(count)])
+        assert found.low is not None
+        assert coverage(count, int(found.low)) >= LEVEL
+        assert coverage(count, int(found.low) + 1) < LEVEL
+
+
+def test_the_interval_holds_the_true_median_as_often_as_it_says() -> None:
+    draw, hits, times = np.random.default_rng(1), 0, 4000
+    for _ in range(times):
+        found = median(draw.exponential(size=9).tolist())
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= np.log(2) <= found.high
+    # Four standard errors of a share around 0.96 in so many tries.
+    assert abs(hits / times - coverage(9, 1)) < 4 * np.sqrt(0.04 * 0.96 / times)
+
+
+@given(st.lists(st.none() | st.floats(0.1, 100), min_size=1, max_size=30))
+def test_what_is_not_known_is_larger_than_all_that_is(values: list[float | None]) -> None:
+    found, known = median(values), [each for each in values if each is not None]
+    ranks = [np.inf if each is None else each for each in (found.low, found.value, found.high)]
+    assert ranks == sorted(ranks)
+    if 2 * len(known) <= len(values) - 1:
+        assert found.value is None
+    if len(known) == len(values):
+        assert found.value == pytest.approx(np.median(known))
+        assert found.low is not None
+        assert found.high is not None
+
+
+def test_a_median_of_nothing_is_an_error() -> None:
+    with pytest.raises(SampleError):
+        median([])
+
+
+# ---- the article ----
+
+
+@pytest.mark.parametrize(
+    ("place", "hours", "usd", "printed"),
+    [(0, 8.15, 54.6, 55), (1, 10.95, 73.3, 73), (2, 10.53, 128.9, None), (3, 10.53, 87.8, None)],
+)
+def test_the_articles_hours_and_dollars_come_out(
+    place: int, hours: float, usd: float, printed: float | None
+) -> None:
+    run = article.read_article("2018").runs[place]
+    assert round(run.seconds / 3600, 2) == hours
+    assert round(run.usd, 1) == usd
+    assert run.printed_usd == printed
+    assert printed is None or round(run.usd) == printed
+
+
+def test_the_articles_table_has_the_figures_and_their_source() -> None:
+    shown = elsewhere.article_table(article.read_article("2018"), colour=False)
+    for figure in (
+        "8.15",
+        "54.6",
+        "10.95",
+        "73.3",
+        "128.9",
+        "87.8",
+        "1281167",
+        "medium.com/riseml",
+    ):
+        assert figure in shown
+
+
+def test_an_unknown_article_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no article of '2019'"):
+        article.read_article("2019")
+
+
+# ---- what the worker does with arrays ----
+
+
+@given(count=st.integers(1, 70), batch=st.integers(1, 20), epochs=st.integers(1, 3))
+def test_every_epoch_mixes_all_examples_anew(count: int, batch: int, epochs: int) -> None:
+    orders = shuffled(count, batch, epochs, seed=3)
+    assert orders.shape == (epochs, count // batch, batch)
+    for order in orders.reshape(epochs, -1):
+        assert len({*order.tolist()}) == len(order) == count // batch * batch
+        assert not order.size or 0 <= order.min() <= order.max() < count
+
+
+def test_the_seed_decides_the_order() -> None:
+    first, again, other = (shuffled(100, 10, 2, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(first[0], first[1])
+
+
+@given(count=st.integers(1, 50), batch=st.integers(1, 20))
+def test_a_test_counts_every_example_once(count: int, batch: int) -> None:
+    rows = np.arange(count, dtype=np.float32)
+    inputs, targets, counts = batches_of((rows[:, None], rows), batch)
+    assert inputs.shape == (*targets.shape, 1) == (*counts.shape, 1)
+    assert targets[counts == 1].tolist() == rows.tolist()
+    assert counts.sum() == count
+
+
+def test_examples_that_changed_are_refused(tmp_path: Path) -> None:
+    examples = sets.digits()
+    path, request = sets.write(examples, tmp_path), {"white": 16}
+    workload = find_workload("digits_cnn")
+    training, testing = convergence.read(path, examples.sha256, workload, request)
+    assert training[0].shape == (1347, 8, 8, 1)
+    assert testing[1].shape == (450, 10)
+    assert training[0].max() == 1.0
+    assert (testing[1].argmax(axis=1) == examples.arrays[3]).all()
+    with pytest.raises(InputError, match="other examples"):
+        convergence.read(path, "0" * 64, workload, request)
+
+
+def test_the_digits_are_all_there_once_and_mixed() -> None:
+    examples = sets.digits()
+    assert (examples.training, examples.testing) == (1347, 450)
+    assert examples.sha256 == sets.digits().sha256
+    counts = np.bincount(np.concatenate([examples.arrays[1], examples.arrays[3]]))
+    assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert np.bincount(examples.arrays[3], minlength=10).min() > 30
+
+
+# ---- files of examples ----
+
+
+def images(count: int, *shape: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(count).integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+def made(**changed: Any) -> dict[str, Any]:  # noqa: ANN401
+    whole = {
+        "x_train": images(200, 28, 28),
+        "y_train": np.arange(200, dtype=np.uint8) % 10,
+        "x_test": images(50, 28, 28),
+        "y_test": np.arange(50, dtype=np.uint8) % 10,
+    }
+    return {name: each for name, each in (whole | changed).items() if each is not None}
+
+
+def npz(folder: Path, **changed: Any) -> Path:  # noqa: ANN401
+    path = folder / "mnist.npz"
+    np.savez(path, **made(**changed))
+    return path
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return dataclasses.replace(settings.places(), cache=tmp_path / "cache", mirror="")
+
+
+def test_a_file_as_kerass_is_read(tmp_path: Path, places: Places) -> None:
+    found = sets.load(SETS[MNIST], npz(tmp_path), places, tmp_path)
+    assert found.arrays[0].shape == (200, 28, 28, 1)
+    assert (found.training, found.testing) == (200, 50)
+    assert found.arrays[1].tolist() == made()["y_train"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"y_test": None}, "lacks 'y_test'|lacks y_test"),
+        ({"x_train": images(200, 32, 32, 3)}, "x_train is uint8 .200, 32, 32, 3., mnist_cnn takes"),
+        ({"x_train": images(200, 28, 28) / 255}, "x_train is float64"),
+        ({"y_train": np.zeros(3, np.uint8)}, "200 images in x_train, 3 classes"),
+        ({"y_train": np.full(200, 10)}, "y_train are not classes from 0 to 9"),
+        ({"y_train": np.full(200, 0.5)}, "y_train are not classes"),
+        ({"x_test": images(0, 28, 28), "y_test": np.zeros(0, np.uint8)}, "0 images in x_test"),
+        ({"y_test": np.array([{}] * 50, object)}, "is no .npz of plain arrays"),
+    ],
+)
+def test_a_file_of_something_else_is_one_clear_line(
+    tmp_path: Path, places: Places, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        sets.load(SETS[MNIST], npz(tmp_path, **changed), places, tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.npz", None, "No such file"),
+        ("torn.npz", b"PK\x03\x04", "is no .npz of plain arrays"),
+        ("text.npz", b"hello", "is no .npz of plain arrays"),
+        ("images.zip", b"", "is no file of examples"),
+    ],
+)
+def test_what_is_no_file_of_examples_is_one_clear_line(
+    tmp_path: Path, places: Places, name: str, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        sets.load(SETS[MNIST], path, places, tmp_path)
+
+
+def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
+    tmp_path: Path, places: Places
+) -> None:
+    kept = tmp_path / ".keras" / "datasets"
+    kept.mkdir(parents=True)
+    path = npz(kept)
+    data = SETS[MNIST]
+    assert data.pin is not None
+    pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=sha256_of(path)))
+    assert sets.load(pinned, None, places, tmp_path).training == 200
+    assert sets.describe(pinned, None, places, tmp_path) == str(path)
+    assert "fetched from https://storage" in sets.describe(data, None, places, tmp_path)
+
+
+def test_a_download_that_fails_says_what_to_do(tmp_path: Path, places: Places) -> None:
+    nowhere = dataclasses.replace(SETS[MNIST], url=(tmp_path / "none.npz").as_uri())
+    mirrored = dataclasses.replace(places, mirror=str(tmp_path / "mirror"))
+    with pytest.raises(DownloadError, match="mnist cannot be fetched") as raised:
+        sets.load(nowhere, None, mirrored, tmp_path)
+    assert "--data-file mnist.npz" in raised.value.hint
+    assert "--data digits" in raised.value.hint
+
+
+def archive(folder: Path) -> Path:
+    """CIFAR-10's form, with 4 images a file."""
+    import pickle  # noqa: PLC0415
+
+    path = folder / "cifar-10-python.tar.gz"
+    with tarfile.open(path, "w:gz") as sink:
+        for number, name in enumerate([*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]):
+            rows = np.full((4, 3072), number, np.uint8)
+            rows[:, 1024] = 99  # the first pixel's green
+            held = pickle.dumps({b"data": rows, b"labels": [number] * 4})
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(held)
+            sink.addfile(member, io.BytesIO(held))
+    return path
+
+
+def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
+    tmp_path: Path, places: Places
+) -> None:
+    path, data = archive(tmp_path), SETS[CIFAR10]
+    assert data.pin is not None
+    with pytest.raises(ChecksumError):
+        sets.load(data, path, places, tmp_path)
+    pin = dataclasses.replace(data.pin, sha256=sha256_of(path))
+    found = sets.load(dataclasses.replace(data, pin=pin), path, places, tmp_path)
+    assert (found.training, found.testing) == (20, 4)
+    assert found.arrays[1].tolist() == [n for n in range(5) for _ in range(4)]
+    assert found.arrays[0][7, 0, 0].tolist() == [1, 99, 1]
+    assert found.arrays[3].tolist() == [5] * 4
+
+
+# ---- what is asked ----
+
+
+def asking(**options: str) -> command.Question:
+    return command.read(Wanted(**options), settings.places())
+
+
+def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
+    found = asking()
+    assert (found.data.name, found.workload, found.batch) == (DIGITS, "digits_cnn", 32)
+    assert found.seeds == (1, 2, 3, 4, 5)
+    assert (found.target, found.epochs) == (0.97, 30)
+    assert [each.spec.name for each in found.choices] == ["stock"]
+    assert found.price is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "target"), [("0.97", 0.97), ("97%", 0.97), (" 75.7 % ", 0.757), ("1e-1%", 0.001)]
+)
+def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
+    assert command._target(typed, chance=0.0) == target
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": "digit"}, "no data called 'digit'.*Did you mean digits"),
+        ({"data": "imagenet"}, "There are digits, mnist, cifar10"),
+        ({"target": "1"}, "has to be below 1"),
+        ({"target": "97"}, "has to be below 1"),
+        ({"target": "100%"}, "has to be below 1"),
+        ({"target": "0.1"}, "is not above 0.1, which guessing reaches"),
+        ({"target": "high"}, "is no accuracy"),
+        ({"target": "nan"}, "is no accuracy"),
+        ({"batch": "1348"}, "a batch of 1348 is larger than the data: 1347 examples"),
+        ({"data": "mnist", "batch": "60001"}, "60000 examples are trained on"),
+        ({"batch": "0"}, "--batch 0 is not a whole number"),
+        ({"seeds": "0"}, "--seeds 0 is not a whole number"),
+        ({"epochs": "many"}, "--epochs many is not a whole number"),
+        ({"vcpus": "1,2"}, "are several|cannot be measured here"),
+        ({"data_file": "x.npz"}, "--data-file is not for --data digits"),
+        ({"data": "mnist", "data_file": "none.npz"}, "there is no file none.npz"),
+        ({"machine": "cpu8"}, "without a price book"),
+        ({"prices": "2017-07-gce"}, "--prices needs a machine.*cpu8"),
+        ({"prices": "2017-07-gce", "machine": "cpu9"}, "no prices for 'cpu9'"),
+        ({"prices": "2016", "machine": "cpu8"}, "no price book 2016"),
+        ({"prices": "2018-04-riseml", "machine": "p3.8xlarge"}, "2 prices for 'p3.8xlarge'"),
+        (
+            {"prices": "2018-04-riseml", "machine": "tpuv2", "mode": "gold"},
+            "--mode gold is unknown",
+        ),
+        ({"curve": "x.csv"}, "--import needs an accuracy"),
+        ({"curve": "x.csv", "target": "0"}, "is not above 0"),
+        ({"curve": "x.csv", "seeds": "3"}, "--import trains nothing, so --seeds has no meaning"),
+        ({"curve": "x.csv", "data_file": "3"}, "so --data-file has no meaning"),
+        ({"curve": "x.csv", "article": "2018"}, "two questions"),
+        ({"article": "2018", "target": "0.5"}, "--article trains nothing, so --target"),
+        ({"column": "accuracy"}, "--column is of a curve"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        command.accuracy(Wanted(**options))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_machine_with_fewer_vcpus_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"gpu .* has 1 vCPU, and 2 are to be used"):
+        command._price(Wanted(prices="2017-07-gce", machine="gpu"), 2)
+    found = command._price(
+        Wanted(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2
+    )
+    assert found is not None
+    assert found.usd_hour == 8.34
+
+
+def test_a_dry_run_says_what_would_be_done() -> None:
+    shown = command.describe(Wanted(target="95%", seeds="3"))
+    for words in ("digits_cnn, batches of 32", "0.95 of the test", "3 seeds", "tensorflow-cpu=="):
+        assert words in shown
+    assert "train      nothing" in command.describe(Wanted(article="2018"))
+    assert "curve.csv" in command.describe(Wanted(curve="curve.csv", target="0.5"))
+
+
+def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places) -> None:
+    path = npz(tmp_path)
+    question = asking(data=MNIST, data_file=str(path), batch="201")
+    examples = sets.load(SETS[MNIST], path, places, tmp_path)
+    arm = Arm(name="stock", python=Path("/none"), label="stock")
+    with pytest.raises(UsageError, match="a batch of 201 is larger than the data: 200"):
+        command.measure(question, [arm], examples, str(tmp_path / "out"), places)
+    assert not (tmp_path / "out").exists()
+
+
+# ---- what is said ----
+
+ASKED = Asked(
+    data=DIGITS,
+    source=SETS[DIGITS].source,
+    workload="digits_cnn",
+    batch=32,
+    training=1347,
+    testing=450,
+    examples_sha256="ab" * 32,
+    target=0.9,
+    epochs=3,
+    seeds=(1, 2, 3, 4, 5),
+    cpus=(0, 1),
+    wheels=(("stock", "stock wheel"),),
+)
+START_UP = StartUp(import_s=3.0, read_s=0.1, build_s=0.4, trace_s=0.5)
+
+
+def run(seed: int, *accuracies: float, arm: str = "stock", pace: float = 1.0) -> Trained:
+    epochs = tuple(
+        Epoch(epoch=number, train_s=pace, test_s=0.1, accuracy=accuracy, loss=1 / number)
+        for number, accuracy in enumerate(accuracies, start=1)
+    )
+    return Trained(
+        arm=arm,
+        seed=seed,
+        outcome=Outcome.OK,
+        reason="",
+        images=1344,
+        start_up=START_UP,
+        epochs=epochs,
+        reached=reached(points_of(epochs), ASKED.target),
+    )
+
+
+def failed(seed: int, arm: str = "stock") -> Trained:
+    return Trained(
+        arm=arm,
+        seed=seed,
+        outcome=Outcome.OUT_OF_MEMORY,
+        reason="bad_alloc",
+        images=0,
+        start_up=None,
+        epochs=(),
+        reached=None,
+    )
+
+
+def result(*runs: Trained, paid: Price | None = None) -> Accuracy:
+    arms = tuple(dict.fromkeys(each.arm for each in runs))
+    return Accuracy(
+        schema=results.SCHEMA,
+        made="2026-01-01T00:00:00+00:00",
+        host=host(2),
+        asked=ASKED,
+        price=paid,
+        arms=tuple(
+            Wheel(
+                arm=arm,
+                label=arm,
+                wheel_sha256="",
+                tensorflow="2.14.1",
+                compiler="clang",
+                kernel_library="",
+            )
+            for arm in arms
+        ),
+        runs=runs,
+        summaries=tuple(
+            summarised(arm, [each for each in runs if each.arm == arm], paid) for arm in arms
+        ),
+    )
+
+
+ALL = tuple(run(seed, 0.5, 0.95, pace=seed) for seed in (1, 2, 3, 4, 5))
+SOME = (*ALL[:3], run(4, 0.5, 0.6, 0.7), failed(5))
+
+
+def said(found: Accuracy) -> str:
+    return text.table(found, colour=False)
+
+
+def test_the_median_time_is_of_training_alone() -> None:
+    (found,) = result(*ALL).summaries
+    assert found.seconds is not None
+    assert (found.seconds.value, found.seconds.low, found.seconds.high) == (6, 2, 10)
+    assert found.test_s is not None
+    assert found.test_s.value == pytest.approx(0.2)
+    assert found.start_up_s is not None
+    assert found.start_up_s.value == pytest.approx(4.0)
+    assert found.images_s is not None
+    assert found.images_s.value == pytest.approx(1344 / 3)
+
+
+def test_dollars_are_the_machines_for_that_time() -> None:
+    (found,) = result(*ALL, paid=price(usd_hour=3600.0)).summaries
+    assert found.usd is not None
+    assert (found.usd.value, found.usd.low, found.usd.high) == (6, 2, 10)
+
+
+def test_billing_in_whole_minutes_rounds_the_interval_too() -> None:
+    paid = price(usd_hour=60.0, billing_increment_s=60.0)
+    (found,) = result(*ALL, paid=paid).summaries
+    assert found.usd is not None
+    assert (found.usd.value, found.usd.low, found.usd.high) == (1, 1, 1)
+
+
+def test_seeds_that_did_not_reach_the_target_count_as_longer_than_all() -> None:
+    (found,) = result(*ALL[:3], run(4, 0.5, 0.6, 0.7), run(5, 0.8, 0.8, 0.8)).summaries
+    assert (found.seeds, found.trained, found.reached, found.failed) == (5, 5, 3, 0)
+    assert found.seconds is not None
+    assert (found.seconds.value, found.seconds.low, found.seconds.high) == (6, 2, None)
+
+
+def test_most_seeds_without_the_target_give_no_median() -> None:
+    none = result(run(1, 0.5, 0.95), *(run(seed, 0.5, 0.6, 0.7) for seed in (2, 3)))
+    assert none.summaries[0].seconds is not None
+    assert none.summaries[0].seconds.value is None
+    shown = said(none)
+    assert "1 of 3 seeds reached 90% on digits within 3 epochs" in shown
+    assert "the median time is not known" in shown
+    assert "seed 2: not reached within 3 epochs; the best was 70% at epoch 3" in shown
+
+
+def test_a_seed_that_failed_is_said_and_not_counted_as_slow() -> None:
+    found = result(*SOME)
+    assert (found.summaries[0].trained, found.summaries[0].failed) == (4, 1)
+    assert "stock, seed 5: out of memory: bad_alloc." in said(found)
+    assert "3 of 5 seeds reached" in said(found)
+
+
+def test_where_all_failed_nothing_else_is_said() -> None:
+    found = result(failed(1), failed(2))
+    assert found.summaries[0].seconds is None
+    assert "none was trained to an end" in said(found)
+    assert list(figures.curves(found)) == []
+
+
+def test_the_answer_names_the_interval_and_its_level() -> None:
+    shown = said(result(*ALL, paid=price(usd_hour=3600.0)))
+    assert "stock: 5 of 5 seeds reached 90% on digits, in 6.00 (2.00 to 10.00) s" in shown
+    assert "6.00 (2.00 to 10.0) USD" in shown
+    assert "5 seeds give an interval of 93.75% at the most; 95% need 6 or more." in shown
+    assert "One seed gives no interval." in said(result(ALL[0]))
+    assert "at the most" not in said(result(*ALL, run(6, 0.95)))
+
+
+def test_the_page_has_every_seed_and_a_line_for_each() -> None:
+    both = result(*SOME, *(dataclasses.replace(each, arm="tuned") for each in ALL))
+    page = text.document(both)
+    seeds = next(
+        block
+        for block in page.sections[0].blocks
+        if not isinstance(block, str) and getattr(block, "caption", "") == "Every seed"
+    )
+    assert [row[2] for row in getattr(seeds, "rows", ())] == [
+        *(*["reached"] * 3, "not reached", "out of memory"),
+        *["reached"] * 5,
+    ]
+    assert [answer.label for answer in page.answers] == ["stock", "tuned"]
+    assert len(page.warnings) == 2
+    assert "`invoke compare`" in said(both)
+    assert "`invoke compare`" not in said(result(*SOME))
+    (drawn,) = figures.curves(both)
+    assert drawn.description.count("seed") == 9
+    assert drawn.description.count("not reached") == 1
+    assert all(f">{arm}</text>" in drawn.svg for arm in ("stock", "tuned"))
+    (filled,) = figures.curves(result(*ALL))
+    assert "var(--card)" in drawn.svg, "a mark of a seed that did not reach the target is open"
+    assert "var(--card)" not in filled.svg
+
+
+def test_the_result_is_read_again_as_it_was_written() -> None:
+    found = result(*SOME, paid=price())
+    assert read(Accuracy, plain(found)) == found
+
+
+# ---- from processes ----
+
+
+def told(**changed: Any) -> Told:  # noqa: ANN401
+    answer = {
+        "epochs": [{"epoch": 1, "train_s": 2.0, "test_s": 0.5, "accuracy": 0.95, "loss": None}],
+        "images": 1344,
+        "kernel_library": None,
+        "tensorflow": "2.14.1",
+        **plain(START_UP),
+    }
+    return Told(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer | changed)
+
+
+CELL = Cell(arm="tuned", place=(), launch=0, module="m", request={"seed": 7}, vcpus=(0,))
+
+
+def test_a_tuned_arm_that_ran_stock_kernels_has_no_answer() -> None:
+    arm = Arm(name="tuned", python=Path("/none"), label="tuned", tuned=True)
+    found = results.trained(CELL, told(), arm, 0.9)
+    assert found.outcome is Outcome.REFUSED
+    assert "tuned ones did not load" in found.reason
+    loaded = results.trained(CELL, told(kernel_library="/lib.so"), arm, 0.9)
+    assert loaded.outcome is Outcome.OK
+    assert loaded.reached is not None
+    assert loaded.seed == 7
+
+
+def test_what_no_process_answered_is_a_mark() -> None:
+    arm = Arm(name="tuned", python=Path("/none"), label="tuned")
+    late = Told(key="k", outcome=Outcome.LATE, reason="did not answer")
+    found = results.trained(CELL, late, arm, 0.9)
+    assert (found.outcome, found.epochs, found.reached) == (Outcome.LATE, (), None)
+    assert results.wheel(arm, [late.answer, told().answer]).tensorflow in ("", "2.14.1")
