@@ -50,10 +50,13 @@ PLAN_HELP = {
 }
 FOR = "a workload (sizes behind it, as in resnet50:image=64:batch=8), or a model of your own"
 ARMS = "wheels with commas between: stock, tuned, a path, NAME==VERSION"
+OWN = "instead: one of your own, PATH.py with build(), .keras, .h5 or a SavedModel"
 NETS = "workloads with commas between, sizes behind them as in resnet50:image=64:batch=8"
 VCPUS = "how many vCPUs; all that are usable by default"
 PRICES = "a price book: its name, or a .toml or .csv file"
 MACHINE = "what this machine is called in the price book"
+MODE = "how it is paid for, if the book has it in several: on_demand, spot, reserved_1y, monthly"
+REGION = "where it stands, if the book has it in several regions"
 OUT = "the folder for samples and reports"
 SEED = "of data, parameters and orders"
 KERNEL_PLAN = ("arch", "release", "scope", "kernels", "python", "package", "compiler")
@@ -603,6 +606,7 @@ def flags(
 @command(
     {
         "workloads": f"{NETS}; resnet50 by default",
+        "workload": OWN,
         "batches": "examples in a step, as in 16,32,64",
         "image": "pixels of a side, instead of the published ones",
         "augmentation": "off, on or both",
@@ -612,6 +616,8 @@ def flags(
         "launches": "fresh processes per cell",
         "prices": PRICES,
         "machine": MACHINE,
+        "mode": MODE,
+        "region": REGION,
         "out": OUT,
         "seed": SEED,
         "dry-run": DRY,
@@ -621,6 +627,7 @@ def flags(
 def throughput(
     _: Context,
     workloads: str = "resnet50",
+    workload: str = "",
     batches: str = "16,32,64",
     image: str = "",
     augmentation: str = "off",
@@ -630,6 +637,8 @@ def throughput(
     launches: str = "3",
     prices: str = "",
     machine: str = "",
+    mode: str = "",
+    region: str = "",
     out: str = "",
     seed: str = "1",
     dry_run: bool = False,
@@ -640,6 +649,7 @@ def throughput(
 
     wanted = throughputs.Wanted(
         workloads=workloads,
+        workload=workload,
         batches=batches,
         image=image,
         augmentation=augmentation,
@@ -649,6 +659,8 @@ def throughput(
         launches=launches,
         prices=prices,
         machine=machine,
+        mode=mode,
+        region=region,
         out=out,
         seed=seed,
     )
@@ -661,6 +673,7 @@ def throughput(
 @command(
     {
         "workloads": NETS,
+        "workload": OWN,
         "phases": "train, infer, preprocess",
         "inputs": "memory, cached, cold, or a disk's speed such as 40MB/s@500IOPS",
         "data": "a folder of your own images, in a folder per class, instead of generated ones",
@@ -681,6 +694,7 @@ def throughput(
 def sizing(
     _: Context,
     workloads: str = "alexnet:batch=32,ptb_lstm_small",
+    workload: str = "",
     phases: str = "train,infer,preprocess",
     inputs: str = "memory,cached,cold",
     data: str = "",
@@ -702,6 +716,7 @@ def sizing(
 
     wanted = sizes.Wanted(
         workloads=workloads,
+        workload=workload,
         phases=phases,
         inputs=inputs,
         data=data,
@@ -728,6 +743,57 @@ def kit(_: Context, out: str = "", read: str = "", json: bool = False) -> None:
     from tfbench.kit import command as kits
 
     print(kits.read_kit(read, as_json=json) if read else kits.write_kit(out), end="")
+
+
+@command(
+    {
+        "strategies": "central, server, ring, one_device, hierarchical, nccl, independent; all by "
+        "default",
+        "workloads": "names with sizes, batch per device: alexnet:image=64:batch=16,…",
+        "devices": "how many, with commas between; 1,2 by default",
+        "kind": "of devices: cpu (logical ones), gpu, or auto for GPUs where there are any",
+        "launches": "processes per cell; 3 by default",
+        "seconds": "of timed steps per launch; 10 by default",
+        "arms": "wheels with commas between; stock by default",
+        "out": "the folder for results; a run that was stopped there goes on",
+        "seed": "of the data, the parameters and the order of cells",
+        "dry-run": DRY,
+        "json": JSON,
+    }
+)
+def strategies(
+    _: Context,
+    strategies: str = "",
+    workloads: str = "",
+    devices: str = "",
+    kind: str = "auto",
+    launches: str = "",
+    seconds: str = "",
+    arms: str = "",
+    out: str = "",
+    seed: str = "1",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Measure where variables may live and how gradients meet, on several devices."""
+    from tfbench.strategies import command as placing
+
+    wanted = placing.Wanted(
+        strategies=strategies,
+        workloads=workloads,
+        devices=devices,
+        kind=kind,
+        launches=launches,
+        seconds=seconds,
+        arms=arms,
+        out=out,
+        seed=seed,
+    )
+    if dry_run:
+        print(placing.describe(wanted), end="")
+        return
+    _record, text = placing.measure_strategies(wanted, as_json=json)
+    print(text, end="")
 
 
 @command(
@@ -835,6 +901,7 @@ def tune(
         "candidate": "what tuned means; by default the newest wheel that this CPU can run",
         "baseline": "the first arm's wheel where --arms gives none: stock, a path, NAME==VERSION",
         "workloads": "names with commas between, or all",
+        "workload": OWN,
         "vcpus": "numbers of vCPUs with commas between; by default all usable ones",
         "out": "the folder for samples, comparison and reports; an unfinished run there goes on",
         "thorough": "until ±0.5%, five minutes per cell, and the phases of a whole training run",
@@ -853,6 +920,7 @@ def compare(
     candidate: str = "",
     baseline: str = "stock",
     workloads: str = "all",
+    workload: str = "",
     vcpus: str = "",
     out: str = "",
     thorough: bool = False,
@@ -873,6 +941,7 @@ def compare(
         candidate=candidate,
         baseline=baseline,
         workloads=workloads,
+        workload=workload,
         vcpus=vcpus,
         out=out,
         thorough=thorough,
@@ -1081,6 +1150,26 @@ def install_snippet(
 
 @command(
     {
+        "quick": "a small form of everything, half an hour on 2 vCPUs",
+        "arms": ARMS,
+        "out": OUT,
+        "dry-run": DRY,
+    }
+)
+def articles(
+    _: Context, quick: bool = False, arms: str = "", out: str = "", dry_run: bool = False
+) -> None:
+    """Run the experiments of five articles here, and write one page of what came out."""
+    from tfbench.articles import command as reproducing
+
+    if dry_run:
+        print(reproducing.describe(quick=quick, arms=arms), end="")
+        return
+    print(reproducing.measure_articles(quick=quick, arms=arms, out=out), end="")
+
+
+@command(
+    {
         "candidate": "the tuned wheel; by default the newest that this CPU can run",
         "rounds": "each imports every arm twice; 20 by default, about 4 minutes",
         "out": "the folder for startup.json; by default a new one in reports/",
@@ -1111,8 +1200,8 @@ def startup(
         "seed": "the first training's seed, those of the others follow it; by default 1",
         "prices": "a price book: 2017-07-gce, 2018-04-riseml, or a .toml or .csv file",
         "machine": "the machine of the book that is paid for",
-        "mode": "how it is paid for, if the book has it in several: on_demand, spot, reserved_1y",
-        "region": "where it stands, if the book has it in several regions",
+        "mode": MODE,
+        "region": REGION,
         "import": "read a curve instead: a DAWNBench TSV, or a CSV with epoch,seconds,accuracy",
         "column": "the column of its accuracy, such as top5Accuracy",
         "article": "compute an article's times and costs again from its figures: 2018",
@@ -1211,7 +1300,7 @@ def lint(_: Context) -> None:
 ns = Collection(
     *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
     *(profile, flags, select, tune, compare, startup, selfcheck, report),
-    *(throughput, accuracy, sizing, overhead, kit),
+    *(throughput, accuracy, sizing, strategies, overhead, articles, kit),
     *(publish, serve, install_snippet, doctor, quickstart, test, lint),
 )
 ns.configure({"run": {"echo": False}})

@@ -48,7 +48,8 @@ TFBENCH = {
     "inside": (
         *("meters", "parameters", "twins", "augmentation", "workload", "classics", "nets"),
         *("language", "iris", "digits", "workloads", "inputs", "programs", "profiling", "worker"),
-        *("steps", "kit", "convergence", "fitting", "places", "timing", "importing"),
+        *("steps", "kit", "convergence", "fitting", "groups", "replicas", "places", "timing"),
+        *("importing",),
         *("training",),
     ),
     "arms": ("arm", "levers", "lineup", "installs"),
@@ -77,6 +78,10 @@ TFBENCH = {
     "kit": ("archive", "phases", "command"),
     "overhead": ("terms", "results", "text", "command"),
     "startup": ("launches", "library", "overhead", "text", "command"),
+    "strategies": (
+        *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "command"),
+    ),
+    "articles": ("article", "sizes", "text", "parts", "command"),
     "tuning": ("changes", "search", "results", "trial", "hunt", "text", "command"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.

@@ -42,7 +42,8 @@ NAMES = {
         "tune",
         "compare",
     ),
-    *("startup", "accuracy", "selfcheck", "report", "publish", "serve", "install-snippet"),
+    *("startup", "throughput", "accuracy", "sizing", "strategies", "overhead", "articles", "kit"),
+    *("selfcheck", "report", "publish", "serve", "install-snippet"),
     *("doctor", "quickstart", "test", "lint"),
 }
 

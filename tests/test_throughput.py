@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
 from tfbench.costs import catalog
 from tfbench.costs.cost import point
-from tfbench.inside.workloads import find
+from tfbench.inside.workloads import PROGRAM, find
 from tfbench.reports.document import Table
 from tfbench.throughput import command, results, text
 from tfbench.throughput.results import Row, Throughput, large_enough, per_dollar, tell_apart
@@ -178,3 +179,28 @@ def test_a_dry_run_says_what_would_be_measured(
     told = command.describe(command.Wanted(batches="4,8", launches="2"))
     assert "processes    4, 100 steps each" in told
     assert not any(tmp_path.iterdir())
+
+
+def test_a_workload_of_ones_own_has_its_own_batch(tmp_path: Path) -> None:
+    own = tmp_path / "model.py"
+    own.write_text("def build(): ...\n", "utf-8")
+    (cell,) = read(workload=str(own), launches="1").cells()
+    assert cell.request["workload"] == "own:model.py"
+    assert dict(cell.env) == {PROGRAM: str(own)}
+    found = seen(0, 0.5, 0.5)
+    answers = tuple({**each, "batch": 7} for each in found.answers)
+    (one,) = results.rows([dataclasses.replace(found, answers=answers)])
+    assert one.batch == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workload": "resnet50"}, "Write --workloads resnet50"),
+        ({"workload": "nowhere/model.py"}, "there is no file"),
+    ],
+)
+def test_what_is_no_file_of_ones_own_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(**options)
+    assert said in str(caught.value)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tfbench import options
 from tfbench.arms import installs, lineup
+from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
+from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
     QUICK,
@@ -25,6 +29,8 @@ from tfbench.measuring.schedule import Effort
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
+from tfbench.tuning.command import digest
+from tfbench.tuning.trial import try_out
 from tfbuild import front as builds
 from tfbuild import listing, settings, talk
 from tfbuild.cpus.cpu import read_vcpus
@@ -35,6 +41,8 @@ from tfbuild.settings import Places
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
 
+PROGRAM_SHA256 = f"{PROGRAM}_SHA256"
+"""Keeps a run from going on with a file that has changed."""
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
 QUICKSTART = Effort(blocks=3, precision=0.015, budget_s=55.0)
 
@@ -47,6 +55,7 @@ class Wanted:
     candidate: str = ""
     baseline: str = "stock"
     workloads: str = "all"
+    workload: str = ""
     vcpus: str = ""
     out: str = ""
     thorough: bool = False
@@ -62,6 +71,7 @@ class Asked:
 
     choices: tuple[Choice, ...]
     workloads: tuple[str, ...]
+    program: Path | None
     vcpus: tuple[int, ...]
     effort: Effort
     threshold: float
@@ -76,7 +86,7 @@ def compare_wheels(
     asked = ask(wanted, places, effort)
     with settings.exclusive(places.cache, "a comparison"):
         setting = make_setting(
-            installs.install(asked.choices, places),
+            _arms(asked, places),
             asked.workloads,
             asked.vcpus,
             effort=asked.effort,
@@ -91,6 +101,20 @@ def compare_wheels(
         ):
             comparison = compare(setting, out, count.advance)
     return comparison, write_reports(comparison, out, places, as_json=as_json)
+
+
+def _arms(asked: Asked, places: Places) -> tuple[Arm, ...]:
+    """Installed; with a workload of the user's own, which is tried first in the baseline, every
+    arm's processes are told of it. Raises UsageError for a file that cannot be trained."""
+    arms = installs.install(asked.choices, places)
+    if asked.program is None:
+        return arms
+    own = ((PROGRAM, str(asked.program)), (PROGRAM_SHA256, digest(asked.program)))
+    arms = tuple(dataclasses.replace(arm, env=(*arm.env, *own)) for arm in arms)
+    with talk.step(f"try {asked.program.name}"), TemporaryDirectory(prefix="tensorwright-") as logs:
+        vcpus = read_host().affinity[: asked.vcpus[0]]
+        try_out(arms[0], asked.workloads[0], vcpus, asked.seed, Path(logs))
+    return arms
 
 
 def describe_comparison(wanted: Wanted) -> str:
@@ -109,18 +133,26 @@ def describe_comparison(wanted: Wanted) -> str:
 
 def ask(wanted: Wanted, places: Places, effort: Effort | None) -> Asked:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
-    names = options.workloads(wanted.workloads)
+    names, program = _workloads(wanted)
     usable = read_vcpus().usable
     vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
     return Asked(
         choices=installs.choose(specs, wanted.candidate, places),
         workloads=names,
+        program=program,
         vcpus=vcpus,
         effort=effort or _effort(wanted),
         threshold=options.percent(wanted.threshold, "--threshold"),
         seed=options.whole(wanted.seed, "--seed", least=0),
     )
+
+
+def _workloads(wanted: Wanted) -> tuple[tuple[str, ...], Path | None]:
+    if not wanted.workload:
+        return options.workloads(wanted.workloads), None
+    name, path = options.own_file(wanted.workload)
+    return (name,), path
 
 
 def _effort(wanted: Wanted) -> Effort:

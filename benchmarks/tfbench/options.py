@@ -43,6 +43,16 @@ def workload(text: str) -> str:
         raise UsageError(str(error), hint=hint) from error
 
 
+def own_file(text: str) -> tuple[str, Path]:
+    """What --workload names: a model in a file of the user's own."""
+    name, path = subject(text)
+    if path is None:
+        raise UsageError(
+            f"--workload takes a file, and {text} is a name", hint=f"Write --workloads {text}"
+        )
+    return name, path
+
+
 def subject(text: str) -> tuple[str, Path | None]:
     """What --for names: one of the workloads, or the user's file with its name among them."""
     if not text:

@@ -94,22 +94,31 @@ def lines(result: Imported) -> Iterator[str]:
 
 
 def article_table(article: Article, *, colour: bool, width: int = WIDTH) -> str:
-    headings = [each.lstrip("#") for each in _ARTICLE]
-    rows = [
-        (
-            run.name,
-            run.mode.value,
-            f"{run.images_s:g}",
-            share(run.accuracy),
-            f"{run.epochs}",
-            f"{run.seconds / 3600:.2f}",
-            f"{run.usd:.1f}",
-            "" if run.printed_usd is None else f"{run.printed_usd:g}",
-        )
-        for run in article.runs
-    ]
-    found = grid.table(f"{article.name}: ResNet-50", headings, rows, left=headings[:2])
+    block = article_block(article)
+    headings = [each.name for each in block.columns]
+    found = grid.table(f"{article.name}: ResNet-50", headings, block.rows, left=headings[:2])
     return grid.printed(found, _article_lines(article), colour=colour, width=width)
+
+
+def article_block(article: Article) -> Table:
+    """Every run that the article tells of, with what it printed."""
+    return Table(
+        caption=f"{article.name}, computed again",
+        columns=columns(*_ARTICLE),
+        rows=tuple(
+            (
+                run.name,
+                run.mode.value,
+                f"{run.images_s:g}",
+                share(run.accuracy),
+                f"{run.epochs}",
+                f"{run.seconds / 3600:.2f}",
+                f"{run.usd:.1f}",
+                "" if run.printed_usd is None else f"{run.printed_usd:g}",
+            )
+            for run in article.runs
+        ),
+    )
 
 
 def _article_lines(article: Article) -> Iterator[str]:

@@ -28,7 +28,7 @@ def table(result: Accuracy, *, colour: bool, width: int = WIDTH) -> str:
     """What a terminal shows: a row per arm, then a line per seed that says something else."""
     headings = [each.lstrip("#") for each in _HEADINGS]
     found = grid.table(title(result), headings, _rows(result), left=headings[:2])
-    return grid.printed(found, _lines(result), colour=colour, width=width)
+    return grid.printed(found, lines(result), colour=colour, width=width)
 
 
 def title(result: Accuracy) -> str:
@@ -59,7 +59,7 @@ def section(result: Accuracy) -> Section:
                 columns=columns(*_HEADINGS),
                 rows=tuple(_rows(result)),
             ),
-            Points(items=tuple(_lines(result))),
+            Points(items=tuple(lines(result))),
             Table(
                 caption="Every seed",
                 columns=columns(*_SEEDS),
@@ -123,7 +123,7 @@ def _sentence(each: Summary, result: Accuracy) -> str:
     return f"{each.arm}: {count}, in {_median(each.seconds, _seconds)} s of training{cost}."
 
 
-def _lines(result: Accuracy) -> Iterator[str]:
+def lines(result: Accuracy) -> Iterator[str]:
     """The answers, what they rest on, and what went wrong."""
     yield from (_sentence(each, result) for each in result.summaries)
     if len(result.summaries) > 1:

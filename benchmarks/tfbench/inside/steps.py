@@ -68,15 +68,19 @@ def run(request: Mapping[str, Any]) -> Answer:
         if isinstance(error, OSError) and error.errno != 12:  # noqa: PLR2004  (ENOMEM)
             raise
         return {"outcome": OUT_OF_MEMORY, "reason": f"{type(error).__name__}: {error}"}
-    except Exception as error:  # noqa: BLE001  (goes on unless it says something of the cell)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (what says nothing goes on)
         return refused(error)
 
 
-def refused(error: Exception) -> Answer:
-    """An error as a marked cell, where it says something of the cell. Raises it otherwise."""
+def refused(error: BaseException) -> Answer:
+    """An error as a marked cell, where it says something of the cell, or comes from a user's own
+    file. Raises it otherwise."""
     from tfbench.inside.inputs import InputError  # noqa: PLC0415
-    from tfbench.inside.workloads import UnknownWorkloadError  # noqa: PLC0415
+    from tfbench.inside.programs import told  # noqa: PLC0415
+    from tfbench.inside.workloads import PROGRAM, UnknownWorkloadError  # noqa: PLC0415
 
+    if PROGRAM in os.environ:
+        return {"outcome": REFUSED, "reason": told(error, Path(os.environ[PROGRAM]))}
     if isinstance(error, InputError | UnknownWorkloadError):
         return {"outcome": REFUSED, "reason": str(error)}
     text = f"{type(error).__name__}: {error}"
@@ -101,21 +105,8 @@ def limit(memory_mb: float | None, cgroup: str | None) -> None:
 def _run(request: Mapping[str, Any]) -> Answer:
     began = time.perf_counter()
     backend = find_backend()
-    from tfbench.inside.workloads import find  # noqa: PLC0415  (NumPy, after the affinity)
-
-    workload, seed = find(request["workload"]), int(request["seed"])
-    phase = request["phase"]
-    backend.keras.utils.set_random_seed(seed)
-    batches, reader = _batches(backend, workload, request)
-    facts: Answer = {"batch": workload.batch, "losses": []}
-    if phase == PREPROCESS:
-        step: Step = float
-    elif phase == AUGMENT:
-        step = augmenter(seed)
-    else:
-        model, _ = started(backend.keras, workload, seed)
-        facts["parameters"] = model.count_params()
-        step = stepper(backend, model, phase)
+    backend.keras.utils.set_random_seed(int(request["seed"]))
+    step, batches, reader, facts = _begun(backend, request)
     facts["start_s"] = time.perf_counter() - began
     timed = _timed(step, batches, reader, request)
     return {
@@ -129,6 +120,40 @@ def _run(request: Mapping[str, Any]) -> Answer:
         "device": device(backend),
         **(environment(backend.tf) if backend.tf is not None else bare_environment(backend)),
     }
+
+
+def _begun(
+    backend: Backend, request: Mapping[str, Any]
+) -> tuple[Step, Iterator[Batch], Reader | None, Answer]:
+    """A step of the phase, batches for it, and what there is to say of the workload."""
+    from tfbench.inside.workloads import find, is_own  # noqa: PLC0415  (after the affinity)
+
+    if is_own(request["workload"]):
+        return _own(backend, request)
+    workload, seed, phase = find(request["workload"]), int(request["seed"]), request["phase"]
+    batches, reader = _batches(backend, workload, request)
+    facts: Answer = {"batch": workload.batch}
+    if phase == PREPROCESS:
+        return float, batches, reader, facts
+    if phase == AUGMENT:
+        return augmenter(seed), batches, reader, facts
+    model, _ = started(backend.keras, workload, seed)
+    facts["parameters"] = model.count_params()
+    return stepper(backend, model, phase), batches, reader, facts
+
+
+def _own(
+    backend: Backend, request: Mapping[str, Any]
+) -> tuple[Step, Iterator[Batch], Reader | None, Answer]:
+    """The user's file, with its own batches. Raises ProgramError for what is no such file."""
+    from tfbench.inside.programs import read_program  # noqa: PLC0415
+    from tfbench.inside.worker import dataset  # noqa: PLC0415
+    from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+
+    own = read_program(backend.tf, Path(os.environ[PROGRAM]), int(request["seed"]))
+    facts = {"batch": own.batch, "parameters": own.model.count_params()}
+    batches = iter(dataset(backend.tf, own.examples))
+    return stepper(backend, own.model, request["phase"]), batches, None, facts
 
 
 def find_backend() -> Backend:

@@ -13,7 +13,7 @@ from tfbench.cells.cell import Cell, gathered
 from tfbench.costs import catalog
 from tfbench.costs.prices import PriceBook
 from tfbench.inside import steps
-from tfbench.inside.workloads import find, sized
+from tfbench.inside.workloads import PROGRAM, find, sized
 from tfbench.measuring.host import read_host
 from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
@@ -35,6 +35,7 @@ class Wanted:
     """The options of `invoke sizing` as they were typed; an empty one means the default."""
 
     workloads: str = WORKLOADS
+    workload: str = ""
     phases: str = ",".join(steps.PHASES)
     inputs: str = "memory,cached,cold"
     data: str = ""
@@ -55,6 +56,7 @@ class Question:
     """The same, read and checked. `memory` 0 is no limit; `data` is the user's own folder."""
 
     workloads: tuple[str, ...]
+    program: str
     phases: tuple[str, ...]
     inputs: tuple[Input, ...]
     data: str
@@ -90,7 +92,7 @@ class Question:
         launch: int,
     ) -> Cell:
         own = folder / workload.replace(":", "-")
-        count = 0 if self.data else max(EXAMPLES, 4 * find(workload).batch)
+        count = 0 if self.data or self.program else max(EXAMPLES, 4 * find(workload).batch)
         return Cell(
             arm=self.arm,
             place=(
@@ -111,6 +113,7 @@ class Question:
             },
             vcpus=cpus,
             memory_mb=memory or None,
+            env=((PROGRAM, self.program),) if self.program else (),
         )
 
 
@@ -183,11 +186,14 @@ def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
     """Raises UsageError."""
     if len(choices) != 1:
         raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
-    image = options.whole(wanted.image, "--image") if wanted.image else None
+    names, program = _workloads(wanted)
     return Question(
-        workloads=tuple(_at(name, image) for name in options.workloads(wanted.workloads)),
-        phases=_phases(wanted.phases),
-        inputs=tuple(sources.parse(word) for word in options.words(wanted.inputs)),
+        workloads=names,
+        program=program,
+        phases=(steps.TRAIN, steps.INFER) if program else _phases(wanted.phases),
+        inputs=(sources.parse(steps.MEMORY),)
+        if program
+        else tuple(sources.parse(word) for word in options.words(wanted.inputs)),
         data=_folder(wanted.data),
         vcpus=_cpus(wanted.vcpus),
         memory=_memory(wanted.memory),
@@ -197,6 +203,16 @@ def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
         arm=choices[0].spec.name,
         seed=options.whole(wanted.seed, "--seed", least=0),
     )
+
+
+def _workloads(wanted: Wanted) -> tuple[tuple[str, ...], str]:
+    """Names, or a user's own with its path; of such there is training and inference on its own
+    data in memory."""
+    if wanted.workload:
+        name, path = options.own_file(wanted.workload)
+        return (name,), str(path)
+    image = options.whole(wanted.image, "--image") if wanted.image else None
+    return tuple(_at(name, image) for name in options.workloads(wanted.workloads)), ""
 
 
 def _at(name: str, image: int | None) -> str:

@@ -10,9 +10,10 @@ from tfbench.arms.installs import Choice
 from tfbench.cells import experiment, running
 from tfbench.cells.cell import Cell, Outcome, gathered
 from tfbench.costs import catalog
+from tfbench.costs.machines import parse_mode
 from tfbench.costs.prices import Price
 from tfbench.inside import steps
-from tfbench.inside.workloads import NAMES, find, sized
+from tfbench.inside.workloads import NAMES, PROGRAM, find, sized
 from tfbench.measuring.host import read_host
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
@@ -34,6 +35,7 @@ class Wanted:
     """The options of `invoke throughput` as they were typed; an empty one means the default."""
 
     workloads: str = WORKLOAD
+    workload: str = ""
     batches: str = "16,32,64"
     image: str = ""
     augmentation: str = "off"
@@ -43,15 +45,19 @@ class Wanted:
     launches: str = "3"
     prices: str = ""
     machine: str = ""
+    mode: str = ""
+    region: str = ""
     out: str = ""
     seed: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """The same, read and checked."""
+    """The same, read and checked. `program` is the path of a user's own workload; 0 stands for the
+    batch that is its own."""
 
     workloads: tuple[str, ...]
+    program: str
     batches: tuple[int, ...]
     augmentation: tuple[bool, ...]
     arms: tuple[str, ...]
@@ -79,7 +85,7 @@ class Question:
             launch=launch,
             module=steps.__name__,
             request={
-                "workload": sized(workload, batch=batch),
+                "workload": sized(workload, batch=batch) if batch else workload,
                 "phase": steps.TRAIN,
                 "augmented": augmented,
                 "seed": self.seed,
@@ -87,6 +93,7 @@ class Question:
                 "steps": self.steps,
             },
             vcpus=self.vcpus,
+            env=((PROGRAM, self.program),) if self.program else (),
         )
 
 
@@ -151,6 +158,8 @@ def describe(wanted: Wanted) -> str:
 
 def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
     """Raises UsageError."""
+    if wanted.workload:
+        return _read_own(wanted, choices)
     image = options.whole(wanted.image, "--image") if wanted.image else None
     names = tuple(
         options.workload(sized(name, image=image) if image else name)
@@ -169,10 +178,31 @@ def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
         )
     augmentation = _AUGMENTATION[wanted.augmentation]
     _need_images(names, augmentation)
+    return _question(wanted, choices, names, batches, augmentation)
+
+
+def _read_own(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
+    name, path = options.own_file(wanted.workload)
+    if wanted.augmentation != "off" or wanted.image:
+        raise UsageError(
+            "a workload of one's own is trained as it is", hint="Leave --image, --augmentation out"
+        )
+    return _question(wanted, choices, (name,), (0,), (False,), str(path))
+
+
+def _question(
+    wanted: Wanted,
+    choices: tuple[Choice, ...],
+    names: tuple[str, ...],
+    batches: tuple[int, ...],
+    augmentation: tuple[bool, ...],
+    program: str = "",
+) -> Question:
     affinity = read_host().affinity
     counts = options.vcpus(wanted.vcpus, read_vcpus().usable)
     return Question(
         workloads=names,
+        program=program,
         batches=batches,
         augmentation=augmentation,
         arms=tuple(choice.spec.name for choice in choices),
@@ -180,7 +210,7 @@ def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
         steps=options.whole(wanted.steps, "--steps"),
         launches=options.whole(wanted.launches, "--launches"),
         seed=options.whole(wanted.seed, "--seed", least=0),
-        price=price_of(wanted.prices, wanted.machine),
+        price=_price(wanted),
     )
 
 
@@ -191,8 +221,9 @@ def _need_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None
             raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
 
 
-def price_of(prices: str, machine: str) -> Price | None:
+def _price(wanted: Wanted) -> Price | None:
     """What the named machine costs by the named book; None without a book. Raises UsageError."""
+    prices, machine = wanted.prices, wanted.machine
     if not prices:
         if machine:
             raise UsageError(f"--machine {machine} needs prices", hint="Add --prices BOOK")
@@ -202,4 +233,4 @@ def price_of(prices: str, machine: str) -> Price | None:
         raise UsageError(
             "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
         )
-    return book.price(machine)
+    return book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))

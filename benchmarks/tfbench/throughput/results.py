@@ -65,7 +65,7 @@ def _row(seen: Seen) -> Row:
     return Row(
         arm=str(place["arm"]),
         workload=str(place["workload"]),
-        batch=int(place["batch"]),
+        batch=int(place["batch"]) or (first["batch"] if first else 0),
         augmented=bool(place["augmented"]),
         outcome=seen.outcome,
         reason=seen.reason,

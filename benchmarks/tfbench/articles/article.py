@@ -1,0 +1,28 @@
+"""An article: what it claimed, and what of it cannot be had here."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = Path(__file__).with_name("articles.toml")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Article:
+    """`key` names its section of the report; `command` reproduces it at any size."""
+
+    key: str
+    title: str
+    source: str
+    link: str
+    command: str
+    claims: tuple[str, ...]
+    missing: str
+
+
+def read_articles() -> tuple[Article, ...]:
+    """The five, in the order of their years."""
+    rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))["article"]
+    return tuple(Article(**{**row, "claims": tuple(row["claims"])}) for row in rows)

@@ -1,0 +1,112 @@
+"""What the task calls: every article's experiments, and one page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfbench.accuracy import command as accuracies
+from tfbench.articles import text
+from tfbench.articles.article import Article, read_articles
+from tfbench.articles.parts import PARTS, Bench
+from tfbench.articles.sizes import FULL, QUICK, Sizes
+from tfbench.articles.text import Part
+from tfbench.cells import experiment
+from tfbench.measuring.host import Host, read_host
+from tfbench.overhead import command as overheads
+from tfbench.sizing import command as sizings
+from tfbench.strategies import command as placements
+from tfbench.throughput import command as throughputs
+from tfbuild import settings, talk
+from tfbuild.errors import TensorwrightError, WorkerError
+from tfbuild.records import save
+
+KIND = "articles"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What a folder of this kind was asked."""
+
+    sizes: Sizes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """The findings in sentences, by article; `failures` are of those that were not measured whole.
+    Every experiment's own record lies in its folder beside this one."""
+
+    schema: int = SCHEMA
+    made: str
+    host: Host
+    quick: bool
+    findings: Mapping[str, Sequence[str]]
+    failures: Mapping[str, str]
+
+
+def measure_articles(*, quick: bool, arms: str, out: str) -> str:
+    """Measure all, or go on with what was stopped; what to print.
+
+    An experiment that fails leaves its reason in its section, and the others go on. Raises
+    UsageError, WheelError, HostError; WorkerError at the end, where one has failed.
+    """
+    places = settings.places()
+    question = _question(quick=quick, arms=arms)
+    experiment.choose_arms(arms, places)
+    articles = read_articles()
+    with settings.exclusive(places.cache, "the articles' experiments"):
+        folder = experiment.find_folder(KIND, question, out, places)
+        experiment.begin(KIND, question, folder)
+        bench = Bench(sizes=question.sizes, folder=folder, places=places)
+        parts = {article.key: _part(article, bench) for article in articles}
+    host, made = read_host(), experiment.now()
+    subject = f"{talk.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
+    page = text.document(articles, parts, subject=subject, quick=quick)
+    experiment.write_report(folder, page, places.templates, text.figures(parts))
+    failures = {key: part.failure for key, part in parts.items() if part.failure}
+    result = Result(
+        made=made,
+        host=host,
+        quick=quick,
+        findings={key: part.lines for key, part in parts.items()},
+        failures=failures,
+    )
+    found = text.summary(articles, parts)
+    if failures:
+        raise WorkerError(
+            f"{found}Not all could be measured ({', '.join(failures)}), see {folder}.\n",
+            hint="Run the same command again: what was measured is kept",
+        )
+    save(folder / experiment.result_file(KIND), result)  # (last: with it a run is whole)
+    return f"{found}report: {folder / experiment.HTML}\n"
+
+
+def _question(*, quick: bool, arms: str) -> Question:
+    return Question(sizes=(QUICK if quick else FULL).on(arms))
+
+
+def _part(article: Article, bench: Bench) -> Part:
+    with talk.step(article.title):
+        try:
+            return PARTS[article.key](bench)
+        except TensorwrightError as error:
+            talk.warn(str(error))
+            return Part(failure=str(error).strip())
+
+
+def describe(*, quick: bool, arms: str) -> str:
+    """What would be measured. Nothing is installed."""
+    asked = _question(quick=quick, arms=arms).sizes
+    described = (
+        (throughputs.KIND, throughputs.describe(asked.throughput)),
+        (accuracies.KIND, accuracies.describe(asked.accuracy)),
+        (sizings.KIND, sizings.describe(asked.sizing)),
+        (placements.KIND, placements.describe(asked.strategies)),
+        (overheads.KIND, overheads.describe(asked.overhead)),
+    )
+    return "\n".join(f"{name}\n{_indented(words)}" for name, words in described)
+
+
+def _indented(words: str) -> str:
+    return "".join(f"  {line}\n" for line in words.splitlines())

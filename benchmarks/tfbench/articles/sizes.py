@@ -1,0 +1,51 @@
+"""How much of each experiment is measured: a small form, and the whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from tfbench.accuracy import command as accuracies
+from tfbench.overhead import command as overheads
+from tfbench.sizing import command as sizings
+from tfbench.strategies import command as placements
+from tfbench.throughput import command as throughputs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """The options of each experiment's own command."""
+
+    throughput: throughputs.Wanted
+    accuracy: accuracies.Wanted
+    sizing: sizings.Wanted
+    strategies: placements.Wanted
+    overhead: overheads.Wanted
+
+    def on(self, arms: str) -> Sizes:
+        """The same on other wheels; sizes are of one wheel, the first."""
+        return Sizes(
+            throughput=dataclasses.replace(self.throughput, arms=arms),
+            accuracy=dataclasses.replace(self.accuracy, arms=arms),
+            sizing=dataclasses.replace(self.sizing, arms=arms.partition(",")[0]),
+            strategies=dataclasses.replace(self.strategies, arms=arms),
+            overhead=dataclasses.replace(self.overhead, arms=arms),
+        )
+
+
+QUICK = Sizes(
+    throughput=throughputs.Wanted(image="64", batches="4,8,16", steps="10", launches="2"),
+    accuracy=accuracies.QUICK,
+    sizing=sizings.Wanted(image="64", inputs="cached,20MB/s", seconds="2", launches="2"),
+    strategies=placements.QUICK,
+    overhead=overheads.Wanted(launches="3"),
+)
+"""Half an hour on two vCPUs."""
+FULL = Sizes(
+    throughput=throughputs.Wanted(workloads="resnet50,inception_v3", augmentation="both"),
+    accuracy=accuracies.Wanted(),
+    sizing=sizings.Wanted(inputs="memory,cached,cold,20MB/s", memory="0,4000,2000,1000"),
+    strategies=placements.Wanted(),
+    overhead=overheads.Wanted(),
+)
+"""The commands' own sizes, and more inputs and limits: hours."""

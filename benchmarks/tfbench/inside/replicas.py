@@ -1,0 +1,253 @@
+"""A process that trains one workload on several devices under one strategy, and says how long every
+step took.
+
+Started as `ARM_PYTHON -P -m tfbench.inside.replicas`: one JSON request comes in on stdin, one JSON
+answer goes out (see `worker.serve`). This file runs inside each arm's own environment: the standard
+library, NumPy and TensorFlow only. One strategy on one number of devices a process: collective
+operations of a second group of another size in the same process fail.
+
+    {"do": "run", "strategy": …, "workload": …, "devices": n, "kind": …, …}    → see `run`
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+import os
+import resource
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tfbench.inside import groups
+from tfbench.inside.groups import CPU, GPU, HIERARCHICAL, NCCL, REFERENCE, SERVER, Group
+from tfbench.inside.steps import NOT_HERE, OK, REFUSED, refused
+from tfbench.inside.worker import Answer, environment, main, numbers
+
+TensorFlow: TypeAlias = Any
+Model: TypeAlias = Any
+Examples: TypeAlias = Any
+
+AUTO, ON_CPU, ON_GPU = "auto", "cpu", "gpu"
+KINDS = (AUTO, ON_CPU, ON_GPU)
+"""GPUs where TensorFlow sees any, else logical CPUs; or what is asked for."""
+CHECKED_STEPS = 3
+"""The first loss shows the forward pass, those after it the updates."""
+ROUNDS = 4
+"""Distinct batches of each device, which training goes round."""
+WARM_UP = 3
+"""Steps before anything is timed; the fastest of them says how many fit into the time."""
+LEAST_STEPS, MOST_STEPS = 5, 100
+"""tf_cnn_benchmarks times 100."""
+
+
+def refusal(strategy: str, devices: int) -> str:
+    """Why a strategy must not be asked for so many devices; empty where it may be.
+
+    `cross_device_utils.aggregate_gradients_using_hierarchical_copy` adds up two groups of n // 2
+    devices, as a DGX-1 has them: the last of an odd number is in neither.
+    """
+    if strategy == HIERARCHICAL and devices > 1 and devices % 2:
+        return (
+            f"TensorFlow's hierarchical copy leaves out one of {devices} replicas, "
+            "without an error: ask for an even number"
+        )
+    return ""
+
+
+def lacking(strategy: str, kind: str, devices: int, gpus: int) -> str:
+    """What this machine lacks for it, with what to do; empty where nothing is missing."""
+    if strategy == NCCL and kind == CPU:
+        return "NCCL's all-reduce needs GPUs; ring is the all-reduce for CPUs"
+    if kind == GPU and strategy == SERVER:
+        # (TensorFlow maps GPU:0 to one device per process)
+        return "servers in one process cannot have a GPU each; central keeps parameters on the CPU"
+    if kind == GPU and devices > gpus:
+        return f"{devices} GPUs are asked for, TensorFlow sees {gpus}"
+    return ""
+
+
+def run(request: Mapping[str, Any]) -> Answer:
+    """Train on the asked devices, within the asked CPUs.
+
+    The answer has an `outcome` and its `reason`, and for OK: `step_s`, the seconds of each step of
+    all devices; `batch` of one device; `parameters` and `trainable_bytes` of the model; `sums`,
+    what arrived of one gradient (see `Group.sums`); `variables_on`, the devices that hold
+    variables; and `losses` and `moved` of the first steps where `checked` is asked for, see
+    `first_steps`.
+    """
+    os.sched_setaffinity(0, request["vcpus"])
+    strategy, devices = request["strategy"], int(request["devices"])
+    if reason := refusal(strategy, devices):
+        return {"outcome": REFUSED, "reason": reason}
+    tf = importlib.import_module("tensorflow")
+    from tfbench.inside.workload import is_keras_3  # noqa: PLC0415  (NumPy, after the affinity)
+
+    if is_keras_3(tf.keras):
+        return {"outcome": NOT_HERE, "reason": "strategies are for TensorFlow up to 2.15 (Keras 2)"}
+    gpus = len(tf.config.list_physical_devices(GPU))
+    kind = _kind(request["kind"], gpus)
+    if reason := lacking(strategy, kind, devices, gpus):
+        return {"outcome": NOT_HERE, "reason": reason}
+    try:
+        return _run(tf, strategy, _devices(tf, kind, strategy, devices), request)
+    except Exception as error:  # noqa: BLE001  (goes on unless it says something of the cell)
+        return refused(error)
+
+
+def _kind(asked: str, gpus: int) -> str:
+    return GPU if asked == ON_GPU or (asked == AUTO and gpus) else CPU
+
+
+def _devices(tf: TensorFlow, kind: str, strategy: str, count: int) -> tuple[str, ...]:
+    """Names of so many devices. CPUs are logical ones of the one that there is, made before
+    TensorFlow is used; the whole batch of a reference is computed on one device."""
+    count = 1 if strategy == REFERENCE else count
+    if kind == CPU and strategy != SERVER:
+        one = tf.config.LogicalDeviceConfiguration()
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices(CPU)[0], [one] * count
+        )
+    return tuple(f"{kind}:{number}" for number in range(count))
+
+
+def _run(
+    tf: TensorFlow, strategy: str, devices: Sequence[str], request: Mapping[str, Any]
+) -> Answer:
+    began = time.perf_counter()
+    from tfbench.inside.workload import twin  # noqa: PLC0415
+    from tfbench.inside.workloads import find  # noqa: PLC0415
+
+    workload, seed, replicas = find(request["workload"]), int(request["seed"]), request["devices"]
+    tf.keras.utils.set_random_seed(seed)
+    examples = twin(workload, seed)
+    group = groups.group(tf, strategy, devices, workload, seed)
+    sums = group.sums()
+    if wrong := lost(sums, group.expected_sums()):
+        return {"outcome": REFUSED, "reason": wrong}
+    facts: Answer = {
+        "batch": workload.batch,
+        "device": _device(tf, devices),
+        "parameters": group.model.count_params(),
+        "trainable_bytes": trainable_bytes(group.model),
+        "variables_on": group.variables_on(),
+        "sums": sums,
+        "losses": [],
+        "moved": None,
+    }
+    if request["checked"]:
+        facts |= first_steps(group, examples, replicas)
+    facts["start_s"] = time.perf_counter() - began
+    facts["step_s"] = [] if strategy == REFERENCE else _timed(group, examples, replicas, request)
+    return {
+        "outcome": OK,
+        "reason": "",
+        **facts,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
+        **environment(tf),
+    }
+
+
+def lost(sums: Sequence[float], expected: Sequence[float]) -> str:
+    """What a strategy does wrong with gradients; empty where they arrive as they should."""
+    if list(sums) == list(expected):
+        return ""
+    seen, due = (", ".join(f"{each:g}" for each in values) for values in (sums, expected))
+    return f"gradients that sum to {due} arrive as {seen}: this strategy trains on wrong numbers"
+
+
+def first_steps(group: Group, examples: Examples, replicas: int) -> Answer:
+    """The first `losses`, each the mean over the global batch before its update, and how far the
+    updates have moved the parameters, `moved` (Euclidean): what one device gives for the whole
+    batch, but for rounding.
+
+    So that this holds for every net, dropout is off, as each replica draws masks of its own; and
+    where the net has BatchNorm, whose statistics are each replica's own, all replicas have the same
+    examples, and the one device has them once: the mean of equal gradients is one of them.
+    """
+    if any(map(is_batch_normalization, group.model.submodules)):
+        group.feed(examples, copies(group.replicas, len(examples[0])))
+    else:
+        group.feed(examples, shards(replicas, len(examples[0])))
+    dropouts = [each for each in group.model.submodules if is_dropout(each)]
+    rates = [each.rate for each in dropouts]
+    for each in dropouts:
+        each.rate = 0.0
+    before = [each.numpy() for each in group.model.trainable_variables]
+    losses = [group.step() for _ in range(CHECKED_STEPS)]
+    moved = distance(before, (each.numpy() for each in group.model.trainable_variables))
+    for each, rate in zip(dropouts, rates, strict=True):
+        each.rate = rate
+    if dropouts:
+        group.retrace()
+    return {"losses": numbers(losses), "moved": numbers([moved])[0]}
+
+
+def distance(before: Iterable[Any], after: Iterable[Any]) -> float:
+    """Euclidean, of all parameters as one vector."""
+    squares = (((b - a).astype("float64") ** 2).sum() for a, b in zip(before, after, strict=True))
+    return math.sqrt(math.fsum(map(float, squares)))
+
+
+def is_dropout(layer: object) -> bool:
+    return "Dropout" in type(layer).__name__
+
+
+def is_batch_normalization(layer: object) -> bool:
+    return "BatchNormalization" in type(layer).__name__
+
+
+def copies(replicas: int, count: int) -> list[list[int]]:
+    """For each round, the same of `count` batches for all replicas."""
+    return [[number] * replicas for number in range(min(ROUNDS, count))]
+
+
+def shards(replicas: int, count: int) -> list[list[int]]:
+    """For each round, which of `count` batches each replica gets: different ones, as far as there
+    are enough."""
+    rounds = max(1, min(ROUNDS, count // replicas))
+    numbers = itertools.cycle(range(count))
+    return [[next(numbers) for _ in range(replicas)] for _ in range(rounds)]
+
+
+def _timed(
+    group: Group, examples: Examples, replicas: int, request: Mapping[str, Any]
+) -> list[float]:
+    group.feed(examples, shards(replicas, len(examples[0])))
+    warm_s = []
+    for _ in range(WARM_UP):
+        began = time.perf_counter()
+        group.step()
+        warm_s.append(time.perf_counter() - began)
+    return group.times(steps_in(float(request["seconds"]), min(warm_s)))
+
+
+def steps_in(seconds: float, step_s: float) -> int:
+    return max(LEAST_STEPS, min(MOST_STEPS, math.ceil(seconds / step_s)))
+
+
+def trainable_bytes(model: Model) -> int:
+    return sum(int(math.prod(v.shape) * v.dtype.size) for v in model.trainable_variables)
+
+
+def _device(tf: TensorFlow, devices: Iterable[str]) -> str:
+    """What computes, in words."""
+    if all(name.startswith(CPU) for name in devices):
+        return CPU
+    found = tf.config.list_physical_devices(GPU)[0]
+    return str(tf.config.experimental.get_device_details(found).get("device_name", GPU))
+
+
+def answer(state: object, request: Mapping[str, Any]) -> tuple[object, Answer]:
+    match request["do"]:
+        case "run":
+            return state, run(request)
+        case "quit":
+            return state, {}
+        case asked:
+            raise ValueError(f"cannot {asked}")
+
+
+if __name__ == "__main__":
+    main(answer)

@@ -1,0 +1,180 @@
+"""What the task calls: strategies on several devices, measured cell by cell and written down."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbench import options
+from tfbench.arms import installs
+from tfbench.arms.arm import TOLERANCE, Arm
+from tfbench.arms.installs import Choice
+from tfbench.cells import experiment, running
+from tfbench.cells.cell import Cell, gathered
+from tfbench.cells.experiment import Wheel
+from tfbench.inside.replicas import AUTO, KINDS
+from tfbench.measuring.host import Host, read_host
+from tfbench.measuring.statistics import FEWEST_LAUNCHES
+from tfbench.strategies import strategy, text
+from tfbench.strategies.matrix import Matrix, cells
+from tfbench.strategies.results import Result, rows
+from tfbuild import settings, talk
+from tfbuild.errors import UsageError
+from tfbuild.records import pretty, save
+from tfbuild.settings import Places
+
+KIND = "strategies"
+NETS = ("alexnet:image=64:batch=16", "resnet50:image=64:batch=8")
+"""Many parameters and little to compute, and the other way round; sizes that CPUs bear."""
+DEVICES = (1, 2)
+LAUNCHES = 3
+SECONDS = 10.0
+MOST_DEVICES = 64
+MOST_LAUNCHES = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """The options of `invoke strategies` as they were typed; an empty one means the default."""
+
+    strategies: str = ""
+    workloads: str = ""
+    devices: str = ""
+    kind: str = AUTO
+    launches: str = ""
+    seconds: str = ""
+    arms: str = ""
+    out: str = ""
+    seed: str = "1"
+
+
+QUICK = Wanted(
+    strategies="central,server,ring,one_device,independent",
+    workloads="alexnet:image=64:batch=8,resnet50:image=64:batch=4",
+    devices="2",
+    launches="2",
+    seconds="1",
+)
+"""What `invoke articles --quick` asks: 28 processes. Most of their time is TensorFlow's start and
+the nets' tracing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is measured on what: the same question goes on with a run that was stopped."""
+
+    matrix: Matrix
+    host: Host
+    arms: tuple[Wheel, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return cells(self.matrix, [wheel.arm for wheel in self.arms], vcpus_of(self.host), seen)
+
+
+def measure_strategies(wanted: Wanted, *, as_json: bool = False) -> tuple[Result, str]:
+    """Measure, and write strategies.json and a report; the result and what to print of it.
+
+    Raises UsageError, WheelError, HostError, DiskError, RecordError.
+    """
+    places = settings.places()
+    choices = experiment.choose_arms(wanted.arms, places)
+    matrix_of(wanted)  # (nothing is held for options that make no sense)
+    with settings.exclusive(places.cache, "a measurement of strategies"):
+        result = measure(wanted, choices, wanted.out, places)
+    shown = pretty(result) if as_json else text.describe(result, colour=sys.stdout.isatty())
+    return result, shown
+
+
+def measure(wanted: Wanted, choices: tuple[Choice, ...], wanted_out: str, places: Places) -> Result:
+    """The result, written with its report. The caller holds the cache."""
+    matrix = matrix_of(wanted)
+    arms = experiment.install_arms(choices, places)
+    question = Question(matrix=matrix, host=read_host(), arms=experiment.wheels(arms))
+    out = experiment.find_folder(KIND, question, wanted_out, places)
+    experiment.begin(KIND, question, out)
+    with talk.step(f"strategies, {talk.count(len(question.cells), 'process', 'processes')}"):
+        result = answer(question, arms, out)
+    figures = {text.KEY: text.figures(result)}
+    experiment.write_report(out, text.document(result), places.templates, figures)
+    save(out / experiment.result_file(KIND), result)  # (last: with it a run is whole)
+    return result
+
+
+def answer(question: Question, arms: Mapping[str, Arm], out: Path) -> Result:
+    """What `out` knows already is not measured again. Raises DiskError, RecordError."""
+    asked = question.cells
+    told = running.measure(asked, arms, out, seed=question.matrix.seed)
+    return Result(
+        made=experiment.now(),
+        host=question.host,
+        vcpus=vcpus_of(question.host),
+        arms=question.arms,
+        matrix=question.matrix,
+        tolerance=TOLERANCE,
+        rows=rows(gathered(asked, told)),
+    )
+
+
+def vcpus_of(host: Host) -> tuple[int, ...]:
+    """Numbers of the CPUs that every cell has: all usable ones."""
+    return host.affinity[: host.vcpus.usable]
+
+
+def describe(wanted: Wanted) -> str:
+    """What would be measured. Nothing is installed."""
+    places = settings.places()
+    matrix, choices = read(wanted, places)
+    asked = _planned(matrix, choices)
+    each = ", ".join(f"{name} on {number}" for name, number in matrix.places)
+    return (
+        f"arms       {installs.describe(choices).strip()}\n"
+        f"workloads  {', '.join(matrix.workloads)}\n"
+        f"cells      {each} ({matrix.kind} devices)\n"
+        f"launches   {matrix.launches} of each, steps for {matrix.seconds:g} s in each\n"
+        f"processes  {len(asked)}, references among them\n"
+        f"out        {wanted.out or places.new_report(KIND)}\n"
+    )
+
+
+def _planned(matrix: Matrix, choices: Sequence[Choice]) -> tuple[Cell, ...]:
+    return cells(matrix, [choice.spec.name for choice in choices], vcpus_of(read_host()))
+
+
+def read(wanted: Wanted, places: Places) -> tuple[Matrix, tuple[Choice, ...]]:
+    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
+    return matrix_of(wanted), experiment.choose_arms(wanted.arms, places)
+
+
+def matrix_of(wanted: Wanted) -> Matrix:
+    """Raises UsageError."""
+    names = options.words(wanted.strategies) or strategy.NAMES
+    found = wanted.workloads or ",".join(NETS)
+    launches = wanted.launches or str(LAUNCHES)
+    if wanted.kind not in KINDS:
+        hint = talk.did_you_mean(wanted.kind, KINDS) or f"There are {', '.join(KINDS)}"
+        raise UsageError(f"no devices are of the kind {wanted.kind!r}", hint=hint)
+    return Matrix(
+        strategies=tuple(strategy.find(name).name for name in names),
+        workloads=options.workloads(found),
+        devices=_devices(wanted.devices),
+        kind=wanted.kind,
+        launches=options.whole(launches, "--launches", least=FEWEST_LAUNCHES, most=MOST_LAUNCHES),
+        seconds=options.positive(wanted.seconds, "--seconds") if wanted.seconds else SECONDS,
+        seed=options.whole(wanted.seed, "--seed", least=0),
+    )
+
+
+def _devices(words: str) -> tuple[int, ...]:
+    found = options.counts(words, "--devices") or DEVICES
+    for number in found:
+        if not 1 <= number <= MOST_DEVICES:
+            raise UsageError(
+                f"--devices {words}: {number} devices cannot be measured",
+                hint=f"Ask for 1 to {MOST_DEVICES}",
+            )
+    return found

@@ -1,0 +1,98 @@
+"""Which strategies on which nets and how many devices, as cells of one process each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tfbench.cells.cell import Cell
+from tfbench.inside import replicas
+from tfbench.inside.groups import INDEPENDENT, REFERENCE
+from tfbench.strategies.strategy import find
+
+MODULE = replicas.__name__
+ALONE = 1
+_GPUS = ",".join(map(str, range(16)))
+"""CUDA takes those in front of the first that is not there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """`devices` are numbers of them, of the `kind` that `replicas` knows. In each of `launches`
+    every cell is a new process, which times steps for `seconds`."""
+
+    strategies: tuple[str, ...]
+    workloads: tuple[str, ...]
+    devices: tuple[int, ...]
+    kind: str
+    launches: int
+    seconds: float
+    seed: int
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Strategies and numbers of devices, with one device alone, which the others are held
+        to."""
+        asked = [(each, number) for number in self.devices for each in self.strategies]
+        return tuple(dict.fromkeys([(INDEPENDENT, ALONE), *asked]))
+
+    @property
+    def references(self) -> tuple[int, ...]:
+        """Numbers of devices whose global batch one device computes, to compare losses with."""
+        return tuple(
+            dict.fromkeys(number for name, number in self.places if is_comparable(name, number))
+        )
+
+
+def is_comparable(strategy: str, devices: int) -> bool:
+    """Whether the losses must be those of one device with the whole batch. One device alone is in
+    step with itself, whatever the strategy."""
+    return find(strategy).synchronous or devices == ALONE
+
+
+def cells(
+    matrix: Matrix, arms: Sequence[str], vcpus: tuple[int, ...], gpus: str = ""
+) -> tuple[Cell, ...]:
+    """Launches of a place one after the other. `gpus` is what CUDA may see, all for an empty
+    text."""
+    return tuple(
+        cell
+        for arm in arms
+        for workload in matrix.workloads
+        for cell in _of_workload(matrix, arm, workload, vcpus, gpus)
+    )
+
+
+def _of_workload(
+    matrix: Matrix, arm: str, workload: str, vcpus: tuple[int, ...], gpus: str
+) -> Iterator[Cell]:
+    def cell(strategy: str, devices: int, launch: int) -> Cell:
+        return Cell(
+            arm=arm,
+            place=(
+                *(("arm", arm), ("workload", workload)),
+                *(("strategy", strategy), ("devices", devices)),
+            ),
+            launch=launch,
+            module=MODULE,
+            request={
+                "strategy": strategy,
+                "workload": workload,
+                "devices": devices,
+                "kind": matrix.kind,
+                "seed": matrix.seed,
+                "seconds": matrix.seconds,
+                # Once is enough: the same seed gives the same losses.
+                "checked": launch == 0,
+            },
+            vcpus=vcpus,
+            env=()
+            if matrix.kind == replicas.ON_CPU
+            else (("CUDA_VISIBLE_DEVICES", gpus or _GPUS),),
+        )
+
+    for devices in matrix.references:
+        yield cell(REFERENCE, devices, 0)
+    for strategy, devices in matrix.places:
+        for launch in range(matrix.launches):
+            yield cell(strategy, devices, launch)

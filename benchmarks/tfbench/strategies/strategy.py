@@ -1,0 +1,84 @@
+"""The strategies by name, and what is known of them before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from tfbench.inside import groups
+from tfbuild.errors import UsageError
+from tfbuild.talk import did_you_mean
+
+
+class Family(StrEnum):
+    """Where the parameters are."""
+
+    PARAMETER_SERVER = "parameter server"
+    """In one place, which all devices read from."""
+    ALL_REDUCE = "all-reduce"
+    """On every device, with gradients added up for all."""
+    APART = "no exchange"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strategy:
+    """`means` is TensorFlow's name for it. In a `synchronous` one every step has the gradients of
+    all devices."""
+
+    name: str
+    family: Family
+    means: str
+    synchronous: bool = True
+
+
+_ALL = (
+    Strategy(
+        name=groups.CENTRAL,
+        family=Family.PARAMETER_SERVER,
+        means="CentralStorageStrategy, parameters on CPU:0",
+    ),
+    Strategy(
+        name=groups.SERVER,
+        family=Family.PARAMETER_SERVER,
+        means="ParameterServerStrategy, workers and one server in one process; asynchronous",
+        synchronous=False,
+    ),
+    Strategy(
+        name=groups.RING,
+        family=Family.ALL_REDUCE,
+        means="MirroredStrategy, CollectiveAllReduce in a ring",
+    ),
+    Strategy(
+        name=groups.ONE_DEVICE,
+        family=Family.ALL_REDUCE,
+        means="MirroredStrategy, ReductionToOneDevice on CPU:0",
+    ),
+    Strategy(
+        name=groups.HIERARCHICAL,
+        family=Family.ALL_REDUCE,
+        means="MirroredStrategy, HierarchicalCopyAllReduce",
+    ),
+    Strategy(
+        name=groups.NCCL,
+        family=Family.ALL_REDUCE,
+        means="MirroredStrategy, NcclAllReduce",
+    ),
+    Strategy(
+        name=groups.INDEPENDENT,
+        family=Family.APART,
+        means="a model per device, no gradients exchanged: the upper bound",
+        synchronous=False,
+    ),
+)
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType({each.name: each for each in _ALL})
+NAMES = tuple(STRATEGIES)
+
+
+def find(name: str) -> Strategy:
+    """Raises UsageError."""
+    if name not in STRATEGIES:
+        hint = did_you_mean(name, NAMES) or f"There are {', '.join(NAMES)}"
+        raise UsageError(f"unknown strategy {name!r}", hint=hint)
+    return STRATEGIES[name]

@@ -1,0 +1,411 @@
+"""What was found of strategies, for people: a table for a terminal, a section and its figures for a
+report. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from tfbench import grid
+from tfbench.inside.groups import INDEPENDENT
+from tfbench.measuring.statistics import LEVEL, Interval
+from tfbench.reports import wording
+from tfbench.reports.canvas import Drawing, drawing
+from tfbench.reports.charts import Group, Point, bars, forest
+from tfbench.reports.document import (
+    Answer,
+    Block,
+    Document,
+    Points,
+    Section,
+    Table,
+    columns,
+    paragraphs,
+)
+from tfbench.strategies import published
+from tfbench.strategies.advice import Advice, advised
+from tfbench.strategies.matrix import ALONE
+from tfbench.strategies.published import Published
+from tfbench.strategies.results import Figures, Parity, Result, Row
+from tfbench.strategies.strategy import NAMES, STRATEGIES, Family
+from tfbuild import talk
+
+KEY = "strategies"
+HEADING = "Strategies on several devices"
+HEADINGS = (
+    *("workload", "devices", "strategy", "examples/s", f"{LEVEL:.0%} interval"),
+    *("mean ± SEM (jitter)", "of independent", "efficiency", "moved/step", "first steps"),
+)
+LEFT = ("workload", "strategy", "first steps")
+LOGICAL = (
+    "TensorFlow saw no GPU, so the devices are logical ones of the same vCPUs: this measures what "
+    "their coordination costs, not how training scales. One device alone has all the vCPUs, and an "
+    "efficiency of 1/n is as many examples as it has."
+)
+METHOD = """
+Every launch is a process of its own, with synthetic data that lie on the devices before the first
+step, and the same batch on each device whatever their number. The rate is examples per second over
+all timed steps of a launch; its interval is Student's t over launches. Mean ± SEM (jitter) is what
+tf_cnn_benchmarks prints, over all steps. Of independent: the rate over that of as many devices that
+exchange nothing, which is the most that a strategy can reach. Efficiency: the rate per device over
+that of one device, launch by launch. Each interval holds by itself: the best of several was lucky,
+too, so a lead that is just above 1 wants more launches.
+
+Before anything is timed, each cell shows that gradients arrive: replica i sends i + 1, and every
+variable must get n (n + 1) / 2. A strategy that loses some is refused. The first steps are then
+held to one device that computes the whole batch at once: losses, and how far the updates move the
+parameters. Dropout is off for these steps, and where a net has BatchNorm, whose statistics are each
+replica's own, all replicas get the same examples. What is asynchronous has no such reference.
+"""
+TRAFFIC = """
+Bytes of variables that cross between devices per step, computed from n devices and B bytes of
+trainable parameters: ring and nccl 2 (n - 1) B, of which each device sends and receives 4 (n - 1) /
+n B; one_device and hierarchical as many in all, but one device sends and receives 2 (n - 1) B or n
+B; central 2 (n - 1) B, or 2 n B where the parameters' CPU is none of the devices; server 2 n B;
+independent nothing.
+"""
+
+
+# --- terminal -------------------------------------------------------------------------------------
+
+
+def describe(result: Result, *, colour: bool, width: int = 160) -> str:
+    cells = (_cells(row, several=_several(result)) for row in result.rows)
+    found = grid.table(title(result), _headings(result), cells, left=("arm", *LEFT))
+    return grid.printed(found, lines(result), colour=colour, width=width)
+
+
+def title(result: Result) -> str:
+    where = f"{talk.vcpus(len(result.vcpus))} of {result.host.cpu.name}"
+    return f"strategies on {where}, {_launches(result)}"
+
+
+def _launches(result: Result) -> str:
+    return talk.count(result.matrix.launches, "launch", "launches")
+
+
+def _several(result: Result) -> bool:
+    return len(result.arms) > 1
+
+
+def _headings(result: Result) -> tuple[str, ...]:
+    return ("arm", *HEADINGS) if _several(result) else HEADINGS
+
+
+def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
+    arm = (row.arm,) if several else ()
+    place = (*arm, row.workload, str(row.devices), row.strategy)
+    if row.figures is None:
+        return (*place, *[""] * 6, row.outcome.value)
+    return (*place, *_measured(row.figures))
+
+
+def _measured(figures: Figures) -> tuple[str, ...]:
+    each = figures.printed
+    return (
+        _amount(figures.rate.value),
+        f"{_amount(figures.rate.low)} to {_amount(figures.rate.high)}",
+        f"{_amount(each.mean)} ± {_amount(each.uncertainty)} ({_amount(each.jitter)})",
+        f"{figures.share.value:.3f}" if figures.share else "",
+        f"{figures.efficiency.value:.3f}" if figures.efficiency else "",
+        talk.size(figures.traffic.total),
+        _parity(figures),
+    )
+
+
+def _amount(value: float) -> str:
+    """Three digits, or all that stand before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004
+
+
+def _megabytes(count: float) -> str:
+    """All in one unit, to be held against each other."""
+    return f"{count / 1e6:.0f} MB"
+
+
+def _parity(figures: Figures) -> str:
+    if figures.apart is None:
+        return figures.parity.value
+    return f"{figures.parity.value} ({figures.apart:.1g})"
+
+
+def lines(result: Result) -> Iterator[str]:
+    """What to know, then the answers."""
+    yield from marks(result)
+    yield from warnings(result)
+    reference = published.read()
+    for advice in advised(result, reference):
+        yield from sentences(advice, result, reference)
+
+
+def marks(result: Result) -> Iterator[str]:
+    """Why cells have no figures, each reason once."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for row in result.rows:
+        if row.figures is None:
+            places.setdefault((row.strategy, row.outcome.value, row.reason), []).append(_place(row))
+    for (strategy, outcome, reason), cells in places.items():
+        where = cells[0] if len(cells) == 1 else f"{strategy} ({len(cells)} cells)"
+        yield f"{where}: {outcome}: {reason}."
+
+
+def warnings(result: Result) -> Iterator[str]:
+    if result.is_logical:
+        yield LOGICAL
+    for row in result.rows:
+        if row.figures and row.figures.parity is Parity.DIFFERENT:
+            yield (
+                f"{_place(row)}: the first steps are not those of one device (apart by "
+                f"{row.figures.apart or float('nan'):.2g}, {result.tolerance:g} are let pass), so "
+                "no advice rests on it."
+            )
+
+
+def _place(row: Row) -> str:
+    return f"{row.strategy} on {talk.count(row.devices, 'device')}, {row.workload}"
+
+
+# --- advice ---------------------------------------------------------------------------------------
+
+
+def sentences(advice: Advice, result: Result, reference: Published) -> Iterator[str]:
+    """The answer for one net, then what it rests on."""
+    place = f"{advice.workload} on {advice.devices} devices"
+    if len(result.arms) > 1:
+        place = f"{advice.arm}, {place}"
+    yield f"{place}: {_best(advice)}."
+    if advice.faster:
+        yield (
+            f"{advice.faster} does more examples per second, but is asynchronous: its gradients "
+            "are of older parameters, so that steps are not worth as much."
+        )
+    if advice.intensity is not None:
+        yield _rule(advice, reference)
+    model = reference.find(advice.workload)
+    if model and advice.devices in model.images_s:
+        yield (
+            f"Published for {model.name} on {advice.devices} P100 ({model.family.value}): "
+            f"efficiency {model.efficiency(advice.devices):.3f}."
+        )
+
+
+def _best(advice: Advice) -> str:
+    if advice.lead is None:
+        return f"{advice.best}, the only synchronous strategy that was measured"
+    lead = f"{wording.factor(advice.lead.value)} the next ({wording.span(advice.lead)})"
+    if advice.sure:
+        return f"{advice.best} is the fastest, {lead}"
+    return (
+        f"{advice.best} had the highest rate, {lead}, but was not told apart from "
+        f"{wording.listed(advice.tied)}; take more launches"
+    )
+
+
+def _rule(advice: Advice, reference: Published) -> str:
+    """What the articles' rule says, and whether the measurement does."""
+    assert advice.intensity is not None  # noqa: S101  (the caller looked)
+    low, high = reference.split
+    head = f"It has {_megabytes(advice.intensity)} of parameters per second of computing"
+    bounds = (
+        f"{_megabytes(low)} and less: parameter server, {_megabytes(high)} and more: all-reduce"
+    )
+    if advice.rule is None:
+        return f"{head}, between the published nets ({bounds}), so the rule does not say."
+    verdict = {
+        True: "the measurement agrees",
+        False: "the measurement does not agree",
+        None: "the measurement does not decide it",
+    }[advice.agrees]
+    return f"{head}, for which the articles' rule is {advice.rule.value} ({bounds}); {verdict}."
+
+
+# --- report ---------------------------------------------------------------------------------------
+
+
+def document(result: Result) -> Document:
+    """A page of its own: the answers on top."""
+    reference = published.read()
+    found = advised(result, reference)
+    return Document(
+        title=HEADING,
+        subject=f"{title(result)}, {wording.moment(result.made)}",
+        answers=tuple(_answer(advice, result, reference) for advice in found),
+        notes=(),
+        warnings=tuple(warnings(result)),
+        sections=(Section(key=KEY, heading="Measured", blocks=tuple(_blocks(result))),),
+    )
+
+
+def _answer(advice: Advice, result: Result, reference: Published) -> Answer:
+    return Answer(
+        label=f"{advice.workload}, {advice.devices} devices",
+        figure=advice.best,
+        detail="" if advice.lead is None else f"{wording.factor_span(advice.lead)} the next",
+        verdict="" if advice.sure else "inconclusive",
+        sentence=" ".join(sentences(advice, result, reference)),
+    )
+
+
+def section(result: Result) -> Section:
+    """All of it among other experiments: the answers come first here, too."""
+    reference = published.read()
+    answers = (" ".join(sentences(each, result, reference)) for each in advised(result, reference))
+    known = (*warnings(result), *answers)
+    first = (Points(items=known),) if known else ()
+    return Section(key=KEY, heading=HEADING, blocks=(*first, *_blocks(result)))
+
+
+def _blocks(result: Result) -> Iterator[Block]:
+    yield _rates(result)
+    yield from _marked(result)
+    yield from paragraphs(METHOD)
+    yield from paragraphs(TRAFFIC)
+    yield _traffic(result)
+    yield _meanings(result)
+    yield from _published(published.read())
+
+
+def _rates(result: Result) -> Table:
+    marks = {heading: "#" for heading in HEADINGS if heading not in LEFT}
+    marks |= {"first steps": "!"}
+    headings = [marks.get(each, "") + each for each in _headings(result)]
+    cells = tuple(_cells(row, several=_several(result)) for row in result.rows)
+    return Table(caption="examples per second", columns=columns(*headings), rows=cells)
+
+
+def _marked(result: Result) -> Iterator[Block]:
+    if found := tuple(marks(result)):
+        yield Points(items=found)
+
+
+def _traffic(result: Result) -> Table:
+    return Table(
+        caption="variables' bytes per step",
+        columns=columns(
+            *("workload", "#devices", "strategy", "variables on", "#trainable", "#moved/step"),
+            *("#busiest device", "#peak memory"),
+        ),
+        rows=tuple(
+            (
+                *(row.workload, str(row.devices), row.strategy),
+                *(", ".join(row.figures.variables_on), talk.size(row.figures.trainable_bytes)),
+                *(talk.size(row.figures.traffic.total), talk.size(row.figures.traffic.busiest)),
+                talk.size(1e6 * row.figures.peak_mb),
+            )
+            for row in result.rows
+            if row.figures
+        ),
+    )
+
+
+def _meanings(result: Result) -> Table:
+    shown = [name for name in NAMES if any(row.strategy == name for row in result.rows)]
+    return Table(
+        caption="strategies",
+        columns=columns("strategy", "parameters", "TensorFlow's name"),
+        rows=tuple((name, STRATEGIES[name].family.value, STRATEGIES[name].means) for name in shown),
+    )
+
+
+def _published(reference: Published) -> Iterator[Block]:
+    low, high = reference.split
+    yield (
+        f"Published: {reference.title}, {reference.as_of}, synthetic data ({reference.source}). "
+        "Its authors ran nets with up to "
+        f"{_megabytes(low)} of parameters per second of computing with a parameter server, those "
+        f"with {_megabytes(high)} and more replicated."
+    )
+    counts = reference.devices
+    yield Table(
+        caption="published images per second",
+        columns=columns(
+            *("net", "parameters"),
+            *(f"#{number} GPU" if number == ALONE else f"#{number} GPUs" for number in counts),
+            *(f"#efficiency at {number}" for number in counts if number != ALONE),
+            "#parameters/s of computing",
+        ),
+        rows=tuple(
+            (
+                *(model.name, model.family.value),
+                *(f"{model.images_s[number]:g}" for number in counts),
+                *(f"{model.efficiency(number):.3f}" for number in counts if number != ALONE),
+                _megabytes(model.intensity),
+            )
+            for model in reference.models
+        ),
+    )
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def figures(result: Result) -> Iterator[Drawing]:
+    """Each net's strategies against independent devices, then the published efficiency."""
+    nets = dict.fromkeys((row.arm, row.workload) for row in result.rows)
+    for place, (arm, workload) in enumerate(nets):
+        groups = tuple(_shares(result, arm, workload))
+        if groups:
+            yield drawing(
+                functools.partial(forest, groups, "examples/s over independent devices'"),
+                key=f"{KEY}-{place}",
+                title=f"{arm}: {workload}" if _several(result) else workload,
+                caption=f"1 is no exchange at all. Lines are {LEVEL:.0%} intervals.",
+                description=_told(groups),
+            )
+    groups = tuple(_efficiencies(published.read()))
+    yield drawing(
+        functools.partial(bars, groups, "published images/s over those of single P100s"),
+        key=f"{KEY}-published",
+        title="Published efficiency on P100s",
+        caption=(
+            "Of TensorFlow's documentation, means of 5 runs. Plain bars: parameter server on "
+            "the CPU; hatched ones: replicated, with NCCL."
+        ),
+        description=_told(groups),
+    )
+
+
+def _shares(result: Result, arm: str, workload: str) -> Iterator[Group]:
+    for (own_arm, own_workload, devices), rows in result.groups().items():
+        points = tuple(
+            Point(
+                label=row.strategy,
+                series=NAMES.index(row.strategy),
+                amount=row.figures.share,
+                note=wording.factor(row.figures.share.value),
+                solid=_is_told_apart(row.figures.share),
+            )
+            for row in rows
+            if row.figures and row.figures.share and row.strategy != INDEPENDENT
+        )
+        if (own_arm, own_workload) == (arm, workload) and points:
+            yield Group(label=talk.count(devices, "device"), points=points)
+
+
+def _is_told_apart(share: Interval) -> bool:
+    return share.low > 1 or share.high < 1
+
+
+def _efficiencies(reference: Published) -> Iterator[Group]:
+    series = {Family.PARAMETER_SERVER: 0, Family.ALL_REDUCE: 1}
+    for model in reference.models:
+        yield Group(
+            label=model.name,
+            points=tuple(
+                Point(
+                    label=f"{number} GPUs",
+                    series=series[model.family],
+                    amount=model.efficiency(number),
+                    note=f"{model.efficiency(number):.3f}",
+                )
+                for number in reference.devices
+                if number != ALONE
+            ),
+        )
+
+
+def _told(groups: tuple[Group, ...]) -> str:
+    return " ".join(
+        f"{group.label}: {'; '.join(f'{row.label} {row.note}' for row in group.points)}."
+        for group in groups
+    )

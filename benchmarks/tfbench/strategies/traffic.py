@@ -1,0 +1,58 @@
+"""How many bytes of variables cross between devices in one step of all of them. Pure.
+
+Of each strategy's algorithm, for n devices and B bytes of trainable parameters; non-trainable ones
+and losses are left out. Synchronous strategies move 2 (n - 1) B in all, where no device holds what
+another does not need; what differs is how much of it one device has to send and receive.
+
+    ring          every device sends and receives 2 (n - 1) / n B: a reduce-scatter, then an
+                  all-gather (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
+                  clusters of workstations", JPDC 2009); NCCL's rings, too
+    one_device    n - 1 gradients to the device that adds them up, n - 1 sums back
+    hierarchical  two groups of n / 2: in each, n / 2 - 1 gradients to its first device; one sum
+                  across, one total back, n / 2 - 1 totals to the others of each group
+    central       n - 1 times the parameters to the devices, n - 1 gradients back; n each where
+                  the parameters' device computes nothing itself
+    server        each of n workers fetches the parameters and sends its gradients, in its own time
+    independent   nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfbench.inside import groups
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traffic:
+    """Bytes per step: `total` counts each transfer once, `busiest` is what the device with most to
+    do sends and receives."""
+
+    total: float
+    busiest: float
+
+
+def traffic(strategy: str, devices: int, parameter_bytes: int, *, apart: bool) -> Traffic:
+    """`apart` says that CPU:0, which holds or adds up what is central, is none of the devices.
+
+    Raises ValueError for a strategy that there is not.
+    """
+    central = devices if apart else devices - 1
+    match strategy:
+        case groups.INDEPENDENT:
+            total, busiest = 0.0, 0.0
+        case groups.SERVER:
+            total = busiest = 2.0 * devices
+        case groups.CENTRAL:
+            total = busiest = 2.0 * central
+        case groups.ONE_DEVICE if devices > 1:
+            total = busiest = 2.0 * central
+        case groups.HIERARCHICAL if devices > 1:
+            total, busiest = 2.0 * (devices - 1), float(devices)
+        case groups.RING | groups.NCCL if devices > 1:
+            total, busiest = 2.0 * (devices - 1), 4.0 * (devices - 1) / devices
+        case groups.ONE_DEVICE | groups.HIERARCHICAL | groups.RING | groups.NCCL:
+            total, busiest = 0.0, 0.0
+        case other:
+            raise ValueError(f"no strategy is called {other}")
+    return Traffic(total=total * parameter_bytes, busiest=busiest * parameter_bytes)

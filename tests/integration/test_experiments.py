@@ -1,0 +1,213 @@
+"""Cells in the stock TensorFlow: nets, phases that read files, limits, forms of fit, the kit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfbench.arms.arm import Arm
+from tfbench.cells import running
+from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.costs import elsewhere
+from tfbench.inside import fitting, steps
+from tfbench.inside.inputs import RAW
+from tfbench.inside.workloads import NAMES, WORKLOADS, find
+from tfbench.kit import archive
+from tfbench.kit.phases import phases
+from tfbench.overhead import terms
+from tfbench.sizing import sources
+from tfbuild.records import plain
+
+pytestmark = pytest.mark.toolchain
+
+ROOT = Path(steps.__file__).parents[2]
+COUNT = """
+import json, tensorflow as tf
+from tfbench.inside.workloads import find
+from tfbench.inside.worker import started
+found = {}
+for name in json.loads(input()):
+    model, _ = started(tf.keras, find(name), 1)
+    found[name] = [model.count_params(), list(model.output_shape)]
+    tf.keras.backend.clear_session()
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def arm(stock_python: Path) -> Arm:
+    return Arm(name="stock", python=stock_python, label="the stock wheel")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("experiments")
+
+
+def cell(workload: str, phase: str, *, memory_mb: float | None = None, **request: Any) -> Cell:  # noqa: ANN401
+    return Cell(
+        arm="stock",
+        place=(("workload", workload), ("phase", phase), ("asked", json.dumps(request))),
+        launch=0,
+        module=steps.__name__,
+        request={"workload": workload, "phase": phase, "seed": 1, "steps": 4, **request},
+        vcpus=(0,),
+        memory_mb=memory_mb,
+    )
+
+
+def told(arm: Arm, out: Path, one: Cell) -> Told:
+    return running.measure([one], {"stock": arm}, out, seed=1)[one.key]
+
+
+def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
+    names = [name for name in NAMES if name not in WORKLOADS]
+    done = subprocess.run(
+        [stock_python, "-P", "-c", COUNT],
+        input=json.dumps(names) + "\n",
+        env={"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {name: count for name, (count, _) in found.items()} == {
+        name: find(name).parameters for name in names
+    }
+    for name, (_, shape) in found.items():
+        classes = 1000 if find(name).image and find(name).image != 8 else shape[-1]
+        assert shape[-1] == classes, name
+
+
+@pytest.mark.parametrize("workload", ["mnist_cnn:batch=8", "ptb_lstm_small:batch=4"])
+@pytest.mark.parametrize("phase", steps.PHASES)
+def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) -> None:
+    own = folder / workload.replace(":", "-")
+    source = sources.parse("50MB/s").request(str(own), str(own) + ".sink", generate=32)
+    found = told(arm, folder, cell(workload, phase, source=source))
+    assert found.outcome is Outcome.OK, found.reason
+    answer = found.answer
+    assert len(answer["step_s"]) == len(answer["waited_s"]) == len(answer["rss_mb"]) == 4
+    both = zip(answer["waited_s"], answer["step_s"], strict=True)
+    assert all(0 < waited <= step for waited, step in both)
+    assert all(loss is not None for loss in answer["losses"])
+    if phase == steps.PREPROCESS:
+        assert answer["losses"][-1] > 8 * 4, "bytes of a batch"
+        assert Path(str(own) + ".sink").stat().st_size > 0
+
+
+def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, folder: Path) -> None:
+    own = folder / "mine"
+    generated = folder / "generated"
+    first = sources.parse("cached").request(str(generated), str(folder / "sink"), generate=8)
+    net = "mnist_cnn:batch=4"
+    assert told(arm, folder, cell(net, steps.PREPROCESS, source=first)).outcome is Outcome.OK
+    for path in sorted((generated / RAW).rglob("*.jpg")):
+        copy = own / path.parent.name / path.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    asked = sources.parse("cached").request(str(own), str(folder / "sink"), generate=0)
+    for phase in steps.PHASES:
+        assert told(arm, folder, cell(net, phase, source=asked)).outcome is Outcome.OK
+    for path in own.rglob("*.jpg"):
+        path.write_bytes(path.read_bytes()[:40])
+    for phase in (steps.TRAIN, steps.PREPROCESS):
+        broken = told(arm, folder, cell(net, phase, source=asked, steps=5))
+        assert broken.outcome is Outcome.REFUSED, broken.reason
+        assert "image" in broken.reason
+    too_few = told(arm, folder, cell("mnist_cnn:batch=64", steps.TRAIN, source=asked))
+    assert too_few.outcome is Outcome.REFUSED
+    assert "larger than the data" in too_few.reason
+
+
+def test_too_little_memory_is_a_mark(arm: Arm, folder: Path) -> None:
+    found = told(arm, folder, cell("vgg16:image=64:batch=4", steps.TRAIN, memory_mb=500.0))
+    assert found.outcome is Outcome.OUT_OF_MEMORY, found.reason
+
+
+def test_augmented_images_train(arm: Arm, folder: Path) -> None:
+    found = told(arm, folder, cell("alexnet:image=64:batch=2", steps.TRAIN, augmented=True))
+    assert found.outcome is Outcome.OK, found.reason
+    assert found.answer["batch"] == 2
+
+
+def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> None:
+    forms = tuple(terms.forms(4, 6))
+    one = Cell(
+        arm="stock",
+        place=(("arm", "stock"), ("device", "CPU")),
+        launch=0,
+        module=fitting.__name__,
+        request={
+            "workload": "iris_mlp",
+            "seed": 1,
+            "rounds": 2,
+            "device": "",
+            "forms": plain(forms),
+        },
+        vcpus=(0,),
+    )
+    found = told(arm, folder, one)
+    assert found.outcome is Outcome.OK, found.reason
+    assert found.answer["steps"] == [form.epochs * -(-105 * form.repeat // 20) for form in forms]
+    assert all(len(seconds) == 2 for seconds in found.answer["seconds"])
+    measured = {
+        form: (terms.counts(form, taken), min(seconds))
+        for form, taken, seconds in zip(
+            forms, found.answer["steps"], found.answer["seconds"], strict=True
+        )
+    }
+    solved = terms.solve(measured)
+    assert solved.seconds(measured[forms[0]][0]) > 0
+
+
+def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
+    request: Mapping[str, Any] = {
+        "workload": "iris_mlp",
+        "seed": 1,
+        "rounds": 1,
+        "device": "GPU:7",
+        "forms": plain(terms.forms(2, 6)),
+    }
+    one = Cell(
+        arm="stock",
+        place=(("device", "GPU:7"),),
+        launch=0,
+        module=fitting.__name__,
+        request=request,
+        vcpus=(0,),
+    )
+    found = told(arm, folder, one)
+    assert found.outcome is Outcome.NOT_HERE
+    assert "GPU:7" in found.reason
+
+
+def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "kit.pyz").write_bytes(archive.archive())
+    command = [str(stock_python), "-I", "kit.pyz", "--workloads", "iris_mlp", "--launches", "2"]
+    command += ["--seconds", "0.1", "--arm", "here"]
+    first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "4 of 4" in first.stderr
+    written = (tmp_path / "samples.jsonl").read_bytes()
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "of 4  " not in again.stderr, "what is known is not run again"
+    assert (tmp_path / "samples.jsonl").read_bytes() == written
+    launches = elsewhere.read(tmp_path / "samples.jsonl")
+    assert [each.outcome for each in launches] == ["ok"] * 4
+    assert {(each.arm, each.phase, each.launches) for each in phases(launches)} == {
+        ("here", "train", 2),
+        ("here", "validate", 2),
+    }
+
+
+def test_what_the_kit_does_not_know_ends_with_a_line(stock_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "kit.pyz").write_bytes(archive.archive())
+    command = [str(stock_python), "-I", "kit.pyz", "--workloads", "resnet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("error: unknown workload resnet")

@@ -1,0 +1,206 @@
+"""Every strategy of CPUs, in the stock TensorFlow; and what TensorFlow does wrong with one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tfbench.arms.arm import Arm
+from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.experiment import wheels
+from tfbench.cells.running import measure
+from tfbench.inside.groups import (
+    CENTRAL,
+    HIERARCHICAL,
+    INDEPENDENT,
+    NCCL,
+    ONE_DEVICE,
+    REFERENCE,
+    RING,
+    SERVER,
+    STRATEGIES,
+)
+from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_CPU
+from tfbench.measuring.host import read_host
+from tfbench.strategies import command, text
+from tfbench.strategies.command import Question
+from tfbench.strategies.matrix import Matrix, cells
+from tfbench.strategies.results import Parity, judged
+from tfbuild.settings import ROOT
+
+pytestmark = pytest.mark.toolchain
+
+NET = "iris_mlp:batch=4"
+PARAMETERS = 4 * 32 + 32 + 32 * 3 + 3
+WAIT_S = 120.0
+SYNCHRONOUS = (CENTRAL, RING, ONE_DEVICE, HIERARCHICAL)
+
+# With TensorFlow's own strategy, past our refusal.
+THREE = """
+import json
+import tensorflow as tf
+from tfbench.inside import groups
+from tfbench.inside.workloads import find
+one = tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [one] * 3)
+devices = ["CPU:0", "CPU:1", "CPU:2"]
+sums = lambda name: groups.group(tf, name, devices, find("iris_mlp"), 1).sums()
+print(json.dumps([sums("hierarchical"), sums("one_device")]))
+"""
+LOSSES = """
+import json
+import tensorflow as tf
+from tfbench.inside.groups import per_example, ranked
+from tfbench.inside.worker import started
+from tfbench.inside.workload import twin
+from tfbench.inside.workloads import find
+pairs = []
+for name in ("iris_mlp", "mnist_mlp", "imdb_fasttext", "lstm_text", "ptb_lstm_small"):
+    workload = find(name + ":batch=4")
+    model, _ = started(tf.keras, workload, 1)
+    inputs, targets = (tf.constant(each[0]) for each in twin(workload, 1))
+    outputs = model(inputs)
+    ours = tf.reduce_mean(per_example(tf.keras, model.loss)(ranked(tf, targets, outputs), outputs))
+    pairs.append([float(ours), float(model.compute_loss(inputs, targets, outputs))])
+print(json.dumps(pairs))
+"""
+
+
+def matrix(*strategies: str, launches: int = 1) -> Matrix:
+    return Matrix(
+        strategies=strategies,
+        workloads=(NET,),
+        devices=(2,),
+        kind=ON_CPU,
+        launches=launches,
+        seconds=0.01,
+        seed=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def arm(stock_python: Path) -> Arm:
+    return Arm(name="stock", python=stock_python, label="tensorflow-cpu")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("strategies")
+
+
+@pytest.fixture(scope="module")
+def told(arm: Arm, out: Path) -> Mapping[tuple[str, int], Told]:
+    """One launch of every strategy on two devices, by strategy and number of devices."""
+    asked = cells(matrix(*STRATEGIES), [arm.name], command.vcpus_of(read_host()))
+    found = measure(asked, {arm.name: arm}, out, seed=1, limit_s=WAIT_S)
+    return {(_strategy(cell), cell.request["devices"]): found[cell.key] for cell in asked}
+
+
+def _strategy(cell: Cell) -> str:
+    return str(cell.request["strategy"])
+
+
+def scripted(python: Path, program: str) -> object:
+    env = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": ""}
+    env["PYTHONPATH"] = str(ROOT / "benchmarks")
+    done = subprocess.run(
+        [python, "-P", "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_strategy_of_cpus_trains(told: Mapping[tuple[str, int], Told]) -> None:
+    for (strategy, devices), each in told.items():
+        if strategy == NCCL:
+            continue
+        assert each.outcome is Outcome.OK, f"{strategy}: {each.reason}"
+        assert each.answer["parameters"] == PARAMETERS
+        assert each.answer["trainable_bytes"] == 4 * PARAMETERS
+        assert len(each.answer["losses"]) == CHECKED_STEPS
+        steps = each.answer["step_s"]
+        if strategy == REFERENCE:
+            assert steps == []
+        else:
+            assert LEAST_STEPS <= len(steps) <= MOST_STEPS
+            assert all(step > 0 for step in steps)
+        due = [1.0, 2.0] if strategy == INDEPENDENT else [3.0]
+        assert each.answer["sums"] == (due if devices == 2 and strategy != REFERENCE else [1.0])
+
+
+def test_variables_are_where_the_strategy_has_them(told: Mapping[tuple[str, int], Told]) -> None:
+    found = {name: told[name, 2].answer["variables_on"] for name in STRATEGIES if name != NCCL}
+    both = ["CPU:0", "CPU:1"]
+    assert found == {
+        CENTRAL: ["CPU:0"],
+        SERVER: ["ps:0 CPU:0"],
+        RING: both,
+        ONE_DEVICE: both,
+        HIERARCHICAL: both,
+        INDEPENDENT: both,
+    }
+
+
+def test_what_is_in_step_trains_as_one_device_does(told: Mapping[tuple[str, int], Told]) -> None:
+    due = told[REFERENCE, 2].answer
+    for strategy in SYNCHRONOUS:
+        found = told[strategy, 2].answer
+        values, reference = ([*each["losses"], each["moved"]] for each in (found, due))
+        assert judged(values, reference)[0] is Parity.SAME, strategy
+    # That is no matter of course: devices that exchange nothing go another way.
+    apart = told[INDEPENDENT, 2].answer
+    assert judged([apart["moved"]], [due["moved"]])[0] is Parity.DIFFERENT
+
+
+def test_nccl_is_marked_with_a_way_out(told: Mapping[tuple[str, int], Told]) -> None:
+    assert told[NCCL, 2].outcome is Outcome.NOT_HERE
+    assert "ring" in told[NCCL, 2].reason
+
+
+def test_an_odd_hierarchical_copy_is_refused(arm: Arm, out: Path) -> None:
+    three = dataclasses.replace(matrix(HIERARCHICAL), devices=(3,))
+    asked = cells(three, [arm.name], command.vcpus_of(read_host()))
+    (cell,) = (each for each in asked if _strategy(each) == HIERARCHICAL)
+    (found,) = measure([cell], {arm.name: arm}, out / "odd", seed=1, limit_s=WAIT_S).values()
+    assert found.outcome is Outcome.REFUSED
+    assert "leaves out one of 3 replicas" in found.reason
+
+
+def test_tensorflow_loses_a_replica_of_three(stock_python: Path) -> None:
+    """Should TensorFlow mend this, `refusal` is to let it through."""
+    assert scripted(stock_python, THREE) == [[3.0], [6.0]]
+
+
+def test_losses_are_those_of_keras(stock_python: Path) -> None:
+    pairs = scripted(stock_python, LOSSES)
+    assert isinstance(pairs, list)
+    assert len(pairs) == 5
+    for ours, keras in pairs:
+        assert ours == pytest.approx(keras, rel=1e-6)
+
+
+def test_a_run_goes_on_from_what_is_known(
+    arm: Arm, out: Path, told: Mapping[tuple[str, int], Told]
+) -> None:
+    """The first launches are those of `told`; only second ones start."""
+    before = len((out / "cells.jsonl").read_text().splitlines())
+    assert before == len(told)
+    question = Question(
+        matrix=matrix(RING, NCCL, launches=2), host=read_host(), arms=wheels({arm.name: arm})
+    )
+    found = command.answer(question, {arm.name: arm}, out)
+    assert len((out / "cells.jsonl").read_text().splitlines()) == before + 2
+    alone, ring, nccl = found.rows
+    assert (alone.strategy, alone.devices) == (INDEPENDENT, 1)
+    assert ring.figures
+    assert len(ring.figures.rates) == 2
+    assert ring.figures.parity is Parity.SAME
+    assert ring.figures.efficiency
+    assert nccl.outcome is Outcome.NOT_HERE
+    shown = text.describe(found, colour=False)
+    assert "the only synchronous strategy that was measured" in shown

@@ -1,0 +1,129 @@
+"""The articles' page: a section for each, what failed said, nothing measured by the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfbench.articles import command, text
+from tfbench.articles.article import read_articles
+from tfbench.articles.parts import PARTS, Bench, cloud_cpus
+from tfbench.articles.sizes import FULL, QUICK
+from tfbench.articles.text import Part
+from tfbench.reports import page, report
+from tfbench.reports.document import Points, Table
+from tfbuild.errors import UsageError, WheelError, WorkerError
+from tfbuild.settings import ROOT, Places
+
+ARTICLES = read_articles()
+TEMPLATES = ROOT / "templates"
+
+
+def parts(**failures: str) -> dict[str, Part]:
+    return {
+        article.key: Part(
+            blocks=(Points(items=(f"measured of {article.key}",)),),
+            lines=(f"found of {article.key}",),
+            failure=failures.get(article.key.replace("-", "_"), ""),
+        )
+        for article in ARTICLES
+    }
+
+
+def test_there_are_five_articles_and_each_can_be_measured() -> None:
+    assert [article.key for article in ARTICLES] == list(PARTS)
+    assert len(ARTICLES) == 5
+    for article in ARTICLES:
+        assert article.claims
+        assert article.missing
+        assert article.command.startswith("invoke ")
+
+
+def test_every_command_that_an_article_names_is_a_task() -> None:
+    tasks = (ROOT / "tasks.py").read_text("utf-8")
+    for article in ARTICLES:
+        for words in article.command.split(";"):
+            assert f"def {words.split()[1]}(" in tasks, words
+
+
+def test_a_section_says_what_was_claimed_measured_and_could_not_be() -> None:
+    document = text.document(ARTICLES, parts(), subject="here", quick=True)
+    assert [section.key for section in document.sections] == list(PARTS)
+    for article, section in zip(ARTICLES, document.sections, strict=True):
+        assert Points(items=article.claims) in section.blocks
+        assert Points(items=(f"measured of {article.key}",)) in section.blocks
+        assert any(article.missing in each for each in section.blocks if isinstance(each, str))
+    assert document.warnings == ()
+    assert document.notes
+    markdown = report.rendered(document, TEMPLATES)
+    html = page.rendered(document, {}, TEMPLATES)
+    for article in ARTICLES:
+        assert f"measured of {article.key}" in html
+        assert article.title.split(":")[0] in markdown
+
+
+def test_what_failed_is_a_warning_and_stands_in_its_section() -> None:
+    found = parts(sizing="the disk is full")
+    document = text.document(ARTICLES, found, subject="here", quick=False)
+    assert len(document.warnings) == 1
+    assert "the disk is full" in document.warnings[0]
+    (section,) = [each for each in document.sections if each.key == "sizing"]
+    assert "Not all could be measured: the disk is full" in section.blocks
+    assert "not all could be measured: the disk is full" in text.summary(ARTICLES, found)
+    assert document.notes == ()
+
+
+def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> None:
+    places = Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
+    part = cloud_cpus(Bench(sizes=QUICK, folder=tmp_path, places=places))
+    (table,) = [each for each in part.blocks if isinstance(each, Table)]
+    means = {row[0]: row[2] for row in table.rows if row[1] == "compiled"}
+    assert {vcpus: mean[:4] for vcpus, mean in means.items()} == {
+        "8": "1.43",
+        "16": "1.28",
+        "32": "0.97",
+        "64": "1.04",
+    }
+    assert "No comparison of wheels was made here yet" in " ".join(part.lines)
+
+
+def test_one_experiment_that_fails_does_not_take_the_others_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(bench: Bench) -> Part:
+        raise WheelError(f"no wheel for {bench.folder.name}")
+
+    asked = {**{key: lambda _: Part(lines=("found",)) for key in PARTS}, "tpu-gpu": fails}
+    monkeypatch.setattr(command, "PARTS", asked)
+    monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(WorkerError) as caught:
+        command.measure_articles(quick=True, arms="", out=str(tmp_path / "out"))
+    assert "not all could be measured: no wheel for out" in str(caught.value)
+    assert str(caught.value).count("  found") == 4
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert not (tmp_path / "out" / "articles.json").exists(), "it goes on with the next run"
+
+
+def test_sizes_go_with_the_wheels_that_are_asked() -> None:
+    asked = QUICK.on("stock,tuned")
+    assert asked.throughput.arms == asked.overhead.arms == asked.strategies.arms == "stock,tuned"
+    assert asked.sizing.arms == "stock", "sizes are of one wheel"
+    assert QUICK.throughput.arms == ""
+
+
+@pytest.mark.parametrize("sizes", [QUICK, FULL])
+def test_a_dry_run_names_every_experiment(
+    sizes: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
+    told = command.describe(quick=sizes is QUICK, arms="")
+    for name in ("throughput", "accuracy", "sizing", "strategies", "overhead"):
+        assert f"{name}\n" in told
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_wheel_that_there_is_not_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises((UsageError, WheelError)):
+        command.measure_articles(quick=True, arms="nowhere.whl", out=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
