@@ -1150,7 +1150,7 @@ def install_snippet(
 
 @command(
     {
-        "quick": "a small form of everything, half an hour on 2 vCPUs",
+        "quick": "a small form of everything, 20 minutes on 2 vCPUs",
         "arms": ARMS,
         "out": OUT,
         "dry-run": DRY,

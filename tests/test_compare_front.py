@@ -66,3 +66,12 @@ def test_a_line_up_is_told_with_its_settings(tmp_path: Path) -> None:
     assert "TF_ENABLE_ONEDNN_OPTS=0" in said
     assert "±0.5%" in said
     assert [line.split()[0] for line in said.splitlines()[:3]] == ["stock", "plain", "tuned"]
+
+
+def test_a_workload_of_ones_own_is_compared_alone(tmp_path: Path) -> None:
+    path, own = wheel(tmp_path, RUNS.to_bytes()), tmp_path / "model.py"
+    own.write_text("def build(): ...\n", "utf-8")
+    said = describe_comparison(Wanted(candidate=str(path), workload=str(own)))
+    assert "workloads  own:model.py\n" in said
+    with pytest.raises(UsageError, match="Write --workloads mnist_mlp"):
+        describe_comparison(Wanted(candidate=str(path), workload="mnist_mlp"))

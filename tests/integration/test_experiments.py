@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from tfbench.cells.cell import Cell, Outcome, Told
 from tfbench.costs import elsewhere
 from tfbench.inside import fitting, steps
 from tfbench.inside.inputs import RAW
-from tfbench.inside.workloads import NAMES, WORKLOADS, find
+from tfbench.inside.workloads import NAMES, PROGRAM, WORKLOADS, find
 from tfbench.kit import archive
 from tfbench.kit.phases import phases
 from tfbench.overhead import terms
@@ -119,7 +120,7 @@ def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, fold
     for phase in (steps.TRAIN, steps.PREPROCESS):
         broken = told(arm, folder, cell(net, phase, source=asked, steps=5))
         assert broken.outcome is Outcome.REFUSED, broken.reason
-        assert "image" in broken.reason
+        assert broken.reason.startswith("0/000000.jpg and 7 more are no image"), broken.reason
     too_few = told(arm, folder, cell("mnist_cnn:batch=64", steps.TRAIN, source=asked))
     assert too_few.outcome is Outcome.REFUSED
     assert "larger than the data" in too_few.reason
@@ -211,3 +212,31 @@ def test_what_the_kit_does_not_know_ends_with_a_line(stock_python: Path, tmp_pat
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("error: unknown workload resnet")
+
+
+OWN = """
+import numpy as np, tensorflow as tf
+def build():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense({units})])
+    model.compile("sgd", "mse")
+    return model
+def data():
+    return np.zeros((64, 4), np.float32), np.zeros((64, 2), np.float32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("units", "outcome", "said"),
+    [("2", Outcome.OK, ""), ("nothing", Outcome.REFUSED, "line 4: NameError")],
+)
+def test_a_workload_of_ones_own(
+    arm: Arm, tmp_path: Path, units: str, outcome: Outcome, said: str
+) -> None:
+    own = tmp_path / "model.py"
+    own.write_text(OWN.format(units=units), "utf-8")
+    one = dataclasses.replace(cell("own:model.py", steps.TRAIN), env=((PROGRAM, str(own)),))
+    found = told(arm, tmp_path, one)
+    assert found.outcome is outcome
+    assert said in found.reason
+    if outcome is Outcome.OK:
+        assert (found.answer["batch"], found.answer["parameters"]) == (32, 10)

@@ -34,13 +34,13 @@ class Sizes:
 
 
 QUICK = Sizes(
-    throughput=throughputs.Wanted(image="64", batches="4,8,16", steps="10", launches="2"),
+    throughput=throughputs.Wanted(image="64", batches="4,8,16", steps="20", launches="3"),
     accuracy=accuracies.QUICK,
-    sizing=sizings.Wanted(image="64", inputs="cached,20MB/s", seconds="2", launches="2"),
+    sizing=sizings.Wanted(image="64", inputs="cached,20MB/s", seconds="2", launches="3"),
     strategies=placements.QUICK,
     overhead=overheads.Wanted(launches="3"),
 )
-"""Half an hour on two vCPUs."""
+"""About 20 minutes on two vCPUs."""
 FULL = Sizes(
     throughput=throughputs.Wanted(workloads="resnet50,inception_v3", augmentation="both"),
     accuracy=accuracies.Wanted(),

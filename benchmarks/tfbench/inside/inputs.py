@@ -331,6 +331,28 @@ def _raw_dtype(dtype: str) -> str:
     return "uint8" if dtype == "bool" else dtype
 
 
+def checked(tf: TensorFlow, source: Source, batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches. Raises InputError, which names the images that cannot be decoded."""
+    try:
+        yield from batches
+    except tf.errors.InvalidArgumentError as error:
+        first, *others = [path for path, _ in source.raw() if not _decodes(tf, path)] or [None]
+        if first is None:
+            raise
+        more = f" and {len(others)} more are" if others else " is"
+        raise InputError(
+            f"{first.relative_to(source.folder)}{more} no image that TensorFlow reads"
+        ) from error
+
+
+def _decodes(tf: TensorFlow, path: Path) -> bool:
+    try:
+        tf.io.decode_image(path.read_bytes(), expand_animations=False)
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
+
+
 def augmented(tf: TensorFlow, dataset: Dataset, seed: int) -> Dataset:
     """Batches of images, each mirrored or not, shifted by up to an eighth, and lightened or
     darkened, on as many threads as there are CPUs: what tf_cnn_benchmarks calls distortions, in so

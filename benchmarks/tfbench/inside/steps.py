@@ -9,6 +9,7 @@ library, NumPy and TensorFlow only; or, with Keras 3, any backend that Keras has
 
 from __future__ import annotations
 
+import errno
 import importlib
 import itertools
 import os
@@ -38,7 +39,8 @@ VALIDATE, AUGMENT = "validate", "augment"
 """What else there is in the training runs of 2017."""
 MEMORY, FILES = "memory", "files"
 OK, OUT_OF_MEMORY, NOT_HERE, REFUSED = "ok", "out of memory", "not here", "refused"
-_GPU_MEMORY = ("ResourceExhausted", "OOM", "out of memory", "RESOURCE_EXHAUSTED")
+_NO_MEMORY = ("ResourceExhausted", "OOM when", "out of memory", "RESOURCE_EXHAUSTED")
+"""What TensorFlow, JAX and PyTorch say of a device that is full."""
 WARM_UP = 2
 """Steps before anything is timed: the first traces, the second fills caches."""
 
@@ -65,7 +67,7 @@ def run(request: Mapping[str, Any]) -> Answer:
     try:
         return _run(request)
     except (MemoryError, OSError) as error:
-        if isinstance(error, OSError) and error.errno != 12:  # noqa: PLR2004  (ENOMEM)
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
             raise
         return {"outcome": OUT_OF_MEMORY, "reason": f"{type(error).__name__}: {error}"}
     except (Exception, SystemExit) as error:  # noqa: BLE001  (what says nothing goes on)
@@ -79,16 +81,14 @@ def refused(error: BaseException) -> Answer:
     from tfbench.inside.programs import told  # noqa: PLC0415
     from tfbench.inside.workloads import PROGRAM, UnknownWorkloadError  # noqa: PLC0415
 
-    if PROGRAM in os.environ:
-        return {"outcome": REFUSED, "reason": told(error, Path(os.environ[PROGRAM]))}
     if isinstance(error, InputError | UnknownWorkloadError):
         return {"outcome": REFUSED, "reason": str(error)}
     text = f"{type(error).__name__}: {error}"
     first = text.strip().splitlines()[0]
-    if any(word in text for word in _GPU_MEMORY):
+    if any(word in text for word in _NO_MEMORY):
         return {"outcome": OUT_OF_MEMORY, "reason": first}
-    if type(error).__name__ == "InvalidArgumentError" and "decode" in text.lower():
-        return {"outcome": REFUSED, "reason": f"an image cannot be read: {first}"}
+    if PROGRAM in os.environ:
+        return {"outcome": REFUSED, "reason": told(error, Path(os.environ[PROGRAM]))}
     raise error
 
 
@@ -284,11 +284,12 @@ def _from_files(
     found = inputs.find_source(folder, workload)
     if request["phase"] == PREPROCESS:
         sink = Path(source["sink"])
-        return inputs.preprocessed(tf, workload, found, reader, sink), reader
+        converted = inputs.preprocessed(tf, workload, found, reader, sink)
+        return inputs.checked(tf, found, converted), reader
     batches = inputs.batches(tf, workload, found, reader)
     if request.get("augmented"):
         batches = inputs.augmented(tf, batches, int(request["seed"]))
-    return iter(batches), reader
+    return inputs.checked(tf, found, iter(batches)), reader
 
 
 def _timed(

@@ -26,7 +26,7 @@ def write_kit(out: str) -> str:
     write_atomic(path, content)
     return (
         f"{path} ({talk.size(len(content))})\n"
-        "Copy it to a machine with Python 3.10 or newer, NumPy, and TensorFlow or Keras 3:\n"
+        "Copy it to a Linux machine with Python 3.10 or newer, NumPy, and TensorFlow or Keras 3:\n"
         f"  python {path.name} --arm NAME                          # the six models of 2017\n"
         f"  python {path.name} --workloads resnet50 --phases train\n"
         f"  KERAS_BACKEND=jax python {path.name}                   # or torch\n"

@@ -99,8 +99,10 @@ def lines(sizing: Sizing) -> Iterator[str]:
 
 def _told(knee: Knee, sizing: Sizing) -> str:
     limit = "" if knee.memory_mb is None else f" and {knee.memory_mb:.0f} MB"
+    verb = "is" if knee.vcpus == 1 and not limit else "are"
     text = (
-        f"{knee.workload}, {knee.phase}, {knee.input}: {talk.vcpus(knee.vcpus)}{limit} are enough, "
+        f"{knee.workload}, {knee.phase}, {knee.input}: "
+        f"{talk.vcpus(knee.vcpus)}{limit} {verb} enough, "
         f"{number(point(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
         f"({number(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
     )

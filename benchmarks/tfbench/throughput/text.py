@@ -105,8 +105,11 @@ def lines(throughput: Throughput) -> Iterator[str]:
 
 def _enough(best: Row, found: Sequence[Row]) -> str:
     others = [row.speed for row in found if row is not best and row.speed is not None]
-    told = f"a batch of {best.batch} is large enough, none is faster by more than 5 %"
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
+    told = (
+        f"a batch of {best.batch} is large enough with {_number(point(best.speed))} examples/s, "
+        "none is faster by more than 5 %"
+    )
     apart = all(tell_apart(best.speed, other) for other in others)
     return f"{told}." if apart else f"{told}; but intervals overlap: measure longer to be sure."
 
