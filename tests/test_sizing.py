@@ -108,6 +108,8 @@ def test_what_is_no_input_is_refused(words: str) -> None:
         (Outcome.OK, 0.95, 0.1, Bound.COMPUTE),
         (Outcome.OK, 0.95, 0.9, Bound.INPUT),
         (Outcome.OK, 0.10, 0.9, Bound.INPUT),
+        (Outcome.OK, 0.95, 0.6, Bound.COMPUTE),
+        (Outcome.OK, 0.30, 0.6, Bound.INPUT),
         (Outcome.OK, 0.50, 0.1, Bound.SERIAL),
         (Outcome.OUT_OF_MEMORY, None, None, Bound.MEMORY),
         (Outcome.FAILED, None, None, None),

@@ -17,8 +17,9 @@ from tfbench.costs.prices import Mode, Price, PriceBook
 from tfbench.measuring.host import Host
 
 SCHEMA = 1
-_READING = 0.75
-"""A reader that is busy for this share of the time is what the rest waits for."""
+_READING, _MOSTLY_READING = 0.75, 0.5
+"""A reader that is busy for the first share of the time is what the rest waits for; for the second,
+if the CPUs are idle meanwhile."""
 _COMPUTING = 0.8
 """The share of its CPUs' time that a process takes which more CPUs would help."""
 _MARGIN = 1.1
@@ -131,7 +132,9 @@ def bound(outcome: Outcome, busy: float | None, reading: float | None) -> Bound 
         return None
     if reading >= _READING:
         return Bound.INPUT
-    return Bound.COMPUTE if busy >= _COMPUTING else Bound.SERIAL
+    if busy >= _COMPUTING:
+        return Bound.COMPUTE
+    return Bound.INPUT if reading >= _MOSTLY_READING else Bound.SERIAL
 
 
 def growth_mb(rss_mb: Sequence[float]) -> float:

@@ -17,8 +17,8 @@ from tfbuild import talk
 
 KEY = "sizing"
 HEADINGS = (
-    *("workload", "phase", "input", "vCPUs", "limit MB", "examples/s", "interval", "peak MB"),
-    *("growth", "CPU", "reading", "MB/s", "bound by"),
+    *("workload", "phase", "input", "vCPUs", "limit MB", "examples/s", "interval", "bound by"),
+    *("CPU", "reading", "MB/s", "peak MB", "growth"),
 )
 _TEXTS = ("workload", "phase", "input", "bound by")
 METHOD = (
@@ -27,8 +27,8 @@ METHOD = (
     "normalised TFRecords. cached reads what the kernel has in memory, cold has it forget each "
     "file first, a speed is a reader that waits as a disk of that speed would. growth is by how "
     "many MB resident memory rose from the first to the last quarter of the steps. Bound by input: "
-    "the reader is busy for three quarters of the time; by compute: the process takes four fifths "
-    "of its CPUs; by one thread: neither."
+    "the reader is busy for three quarters of the time, or for half of it while CPUs are idle; by "
+    "compute: the process takes four fifths of its CPUs; by one thread: neither."
 )
 
 
@@ -50,12 +50,12 @@ def rows(sizing: Sizing) -> Iterator[tuple[str, ...]]:
             str(row.vcpus),
             "" if row.memory_mb is None else f"{row.memory_mb:.0f}",
             *_speed(row),
-            _whole(row.peak_mb),
-            "" if row.growth_mb is None else f"{row.growth_mb:+.0f}",
+            "" if row.bound is None else row.bound.value,
             _percent(row.busy),
             _percent(row.reading),
             "" if not row.read_mb_s else f"{row.read_mb_s:.1f}",
-            "" if row.bound is None else row.bound.value,
+            _whole(row.peak_mb),
+            "" if row.growth_mb is None else f"{row.growth_mb:+.0f}",
         )
 
 

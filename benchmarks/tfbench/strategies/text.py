@@ -267,7 +267,6 @@ def _blocks(result: Result) -> Iterator[Block]:
 
 def _rates(result: Result) -> Table:
     marks = {heading: "#" for heading in HEADINGS if heading not in LEFT}
-    marks |= {"first steps": "!"}
     headings = [marks.get(each, "") + each for each in _headings(result)]
     cells = tuple(_cells(row, several=_several(result)) for row in result.rows)
     return Table(caption="examples per second", columns=columns(*headings), rows=cells)
