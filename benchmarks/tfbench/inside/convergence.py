@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfbench.inside.steps import OK, refused
-from tfbench.inside.worker import Answer, TensorFlow, dataset, environment, main, numbers, started
+from tfbench.inside.worker import (
+    Answer,
+    TensorFlow,
+    dataset,
+    environment,
+    main,
+    numbers,
+    only,
+    started,
+)
 
 if TYPE_CHECKING:  # (they import NumPy, which must come after the affinity)
     from tfbench.inside.twins import Array, Examples
@@ -204,15 +213,5 @@ def learn(learner: Learner, target: float, epochs: int) -> Iterator[Answer]:
             return
 
 
-def answer(state: object, request: Mapping[str, Any]) -> tuple[object, Answer]:
-    match request["do"]:
-        case "run":
-            return state, run(request)
-        case "quit":
-            return state, {}
-        case asked:
-            raise ValueError(f"cannot {asked}")
-
-
 if __name__ == "__main__":
-    main(answer)
+    main(only(run))

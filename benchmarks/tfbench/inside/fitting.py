@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tfbench.inside.steps import NOT_HERE, OK, REFUSED, refused
-from tfbench.inside.worker import Answer, environment, main, started
+from tfbench.inside.worker import Answer, environment, main, only, started
 
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
@@ -172,15 +172,5 @@ def _compiled(model: Model, together: int) -> Model:
     return model
 
 
-def answer(state: object, request: Mapping[str, Any]) -> tuple[object, Answer]:
-    match request["do"]:
-        case "run":
-            return state, run(request)
-        case "quit":
-            return state, {}
-        case asked:
-            raise ValueError(f"cannot {asked}")
-
-
 if __name__ == "__main__":
-    main(answer)
+    main(only(run))

@@ -336,9 +336,10 @@ def checked(tf: TensorFlow, source: Source, batches: Iterator[Any]) -> Iterator[
     try:
         yield from batches
     except tf.errors.InvalidArgumentError as error:
-        first, *others = [path for path, _ in source.raw() if not _decodes(tf, path)] or [None]
-        if first is None:
+        broken = [path for path, _ in source.raw() if not _decodes(tf, path)]
+        if not broken:
             raise
+        first, *others = broken
         more = f" and {len(others)} more are" if others else " is"
         raise InputError(
             f"{first.relative_to(source.folder)}{more} no image that TensorFlow reads"

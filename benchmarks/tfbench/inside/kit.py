@@ -22,6 +22,7 @@ from typing import Any
 
 from tfbench.inside import steps
 from tfbench.inside.worker import main as serve
+from tfbench.inside.worker import only
 
 SCHEMA = 1
 SECONDS, LAUNCHES = 5.0, 3
@@ -32,7 +33,7 @@ _RUN = (steps.TRAIN, steps.VALIDATE, steps.AUGMENT)
 def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given == ["worker"]:
-        serve(steps.answer)
+        serve(only(steps.run))
         return
     options = _options(given)
     try:

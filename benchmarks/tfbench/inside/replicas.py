@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from tfbench.inside import groups
 from tfbench.inside.groups import CPU, GPU, HIERARCHICAL, NCCL, REFERENCE, SERVER, Group
 from tfbench.inside.steps import NOT_HERE, OK, REFUSED, refused
-from tfbench.inside.worker import Answer, environment, main, numbers
+from tfbench.inside.worker import Answer, environment, main, numbers, only
 
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
@@ -239,15 +239,5 @@ def _device(tf: TensorFlow, devices: Iterable[str]) -> str:
     return str(tf.config.experimental.get_device_details(found).get("device_name", GPU))
 
 
-def answer(state: object, request: Mapping[str, Any]) -> tuple[object, Answer]:
-    match request["do"]:
-        case "run":
-            return state, run(request)
-        case "quit":
-            return state, {}
-        case asked:
-            raise ValueError(f"cannot {asked}")
-
-
 if __name__ == "__main__":
-    main(answer)
+    main(only(run))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfbench.inside import meters
-from tfbench.inside.worker import Answer, environment, main, numbers, started
+from tfbench.inside.worker import Answer, environment, main, numbers, only, started
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
     from tfbench.inside.inputs import Reader
@@ -358,15 +358,5 @@ def _meters(vcpus: list[int], reader: Reader | None) -> Answer:
     }
 
 
-def answer(state: object, request: Mapping[str, Any]) -> tuple[object, Answer]:
-    match request["do"]:
-        case "run":
-            return state, run(request)
-        case "quit":
-            return state, {}
-        case asked:
-            raise ValueError(f"cannot {asked}")
-
-
 if __name__ == "__main__":
-    main(answer)
+    main(only(run))

@@ -406,6 +406,21 @@ def answer(trainer: Trainer | None, request: Mapping[str, Any]) -> tuple[Trainer
             raise ValueError(f"cannot {asked} now")
 
 
+def only(run: Callable[[Mapping[str, Any]], Answer]) -> Respond:
+    """Requests to `run`, and to quit: for a process that does one thing."""
+
+    def respond(state: Any, request: Mapping[str, Any]) -> tuple[Any, Answer]:  # noqa: ANN401
+        match request["do"]:
+            case "run":
+                return state, run(request)
+            case "quit":
+                return state, {}
+            case asked:
+                raise ValueError(f"cannot {asked}")
+
+    return respond
+
+
 def serve(requests: TextIO, answers: TextIO, respond: Respond = answer) -> None:
     state: Any = None
     for line in requests:
