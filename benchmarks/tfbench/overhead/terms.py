@@ -4,8 +4,8 @@
 
 `fit` makes a call of a traced function for every `steps_per_execution` steps. `a` is what an epoch
 costs beside them (an iterator, callbacks, logs), `b` what a call costs from Python, `c` what a step
-costs inside TensorFlow, which is the work itself and what starting its ops takes. The article of
-2020 on irises and a TPU changed the first two and kept the third.
+costs inside TensorFlow, which is the work itself and what starting its ops takes. The article on
+irises and a TPU changed the first two and kept the third.
 """
 
 from __future__ import annotations
