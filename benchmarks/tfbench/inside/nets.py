@@ -33,7 +33,7 @@ TRAINING, VALIDATION = 1_281_167, 50_000
 """Images of ImageNet's challenge of 2012."""
 EPOCHS = 90
 """Of the training whose cost the article of 2018 compares."""
-RATE, MOMENTUM = 0.01, 0.9
+RATE, MOMENTUM = 0.001, 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
