@@ -27,13 +27,13 @@ from tfbench.accuracy.results import (
     Epoch,
     StartUp,
     Trained,
-    Wheel,
     points_of,
     summarised,
 )
 from tfbench.accuracy.sets import CIFAR10, DIGITS, MNIST, SETS
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.experiment import Wheel
 from tfbench.costs.prices import Price
 from tfbench.inside import convergence
 from tfbench.inside.convergence import batches_of, shuffled
@@ -471,17 +471,7 @@ def result(*runs: Trained, paid: Price | None = None) -> Accuracy:
         host=host(2),
         asked=ASKED,
         price=paid,
-        arms=tuple(
-            Wheel(
-                arm=arm,
-                label=arm,
-                wheel_sha256="",
-                tensorflow="2.14.1",
-                compiler="clang",
-                kernel_library="",
-            )
-            for arm in arms
-        ),
+        arms=tuple(Wheel(arm=arm, label=arm, wheel_sha256="") for arm in arms),
         runs=runs,
         summaries=tuple(
             summarised(arm, [each for each in runs if each.arm == arm], paid) for arm in arms
@@ -595,34 +585,23 @@ def test_the_result_is_read_again_as_it_was_written() -> None:
 # ---- from processes ----
 
 
-def told(**changed: Any) -> Told:  # noqa: ANN401
-    answer = {
-        "epochs": [{"epoch": 1, "train_s": 2.0, "test_s": 0.5, "accuracy": 0.95, "loss": None}],
-        "images": 1344,
-        "kernel_library": None,
-        "tensorflow": "2.14.1",
-        **plain(START_UP),
-    }
-    return Told(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer | changed)
-
-
 CELL = Cell(arm="tuned", place=(), launch=0, module="m", request={"seed": 7}, vcpus=(0,))
 
 
-def test_a_tuned_arm_that_ran_stock_kernels_has_no_answer() -> None:
-    arm = Arm(name="tuned", python=Path("/none"), label="tuned", tuned=True)
-    found = results.trained(CELL, told(), arm, 0.9)
-    assert found.outcome is Outcome.REFUSED
-    assert "tuned ones did not load" in found.reason
-    loaded = results.trained(CELL, told(kernel_library="/lib.so"), arm, 0.9)
-    assert loaded.outcome is Outcome.OK
-    assert loaded.reached is not None
-    assert loaded.seed == 7
+def test_epochs_of_a_process_are_a_course_of_training() -> None:
+    answer = {
+        "epochs": [{"epoch": 1, "train_s": 2.0, "test_s": 0.5, "accuracy": 0.95, "loss": None}],
+        "images": 1344,
+        **plain(START_UP),
+    }
+    told = Told(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer)
+    found = results.trained(CELL, told, 0.9)
+    assert (found.arm, found.seed, found.images) == ("tuned", 7, 1344)
+    assert found.reached is not None
+    assert found.start_up == START_UP
 
 
 def test_what_no_process_answered_is_a_mark() -> None:
-    arm = Arm(name="tuned", python=Path("/none"), label="tuned")
     late = Told(key="k", outcome=Outcome.LATE, reason="did not answer")
-    found = results.trained(CELL, late, arm, 0.9)
+    found = results.trained(CELL, late, 0.9)
     assert (found.outcome, found.epochs, found.reached) == (Outcome.LATE, (), None)
-    assert results.wheel(arm, [late.answer, told().answer]).tensorflow in ("", "2.14.1")

@@ -28,7 +28,9 @@ request = json.loads(sys.stdin.readline())
 with open(request["log"], "a") as log:
     log.write(str(request["value"]) + "\\n")
 {then}
-answers.write(json.dumps({{"outcome": "ok", "reason": "", "value": request["value"]}}) + "\\n")
+own = {{"tensorflow_file": {file!r} or sys.prefix, "vcpus": request["vcpus"]}}
+own |= {{"kernel_library": None, "value": request["value"]}}
+answers.write(json.dumps({{"outcome": "ok", "reason": "", **own}}) + "\\n")
 """
 
 
@@ -45,12 +47,13 @@ def cell(value: int, launch: int = 0, **request: object) -> Cell:
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Makes a real process of a module that answers as a worker does; `then` runs before it."""
+    """Makes a real process of a module that answers as a worker does; `then` runs before it, and
+    `file` is where its TensorFlow would come from, if not from the arm."""
 
-    def make(then: str = "") -> Path:
+    def make(then: str = "", file: str = "") -> Path:
         folder = tmp_path / "workers"
         folder.mkdir(exist_ok=True)
-        (folder / "stand_in.py").write_text(WORKER.format(then=then), "utf-8")
+        (folder / "stand_in.py").write_text(WORKER.format(then=then, file=file), "utf-8")
         monkeypatch.setattr("tfbench.measuring.sessions.ROOT", folder)
         return folder / "asked"
 
@@ -129,6 +132,36 @@ def test_the_end_of_a_process_is_a_mark(
     assert told.outcome is outcome
     assert said in told.reason
     assert told.answer == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "tuned", "said"),
+    [("/elsewhere/tensorflow.py", False, "not from its own"), ("", True, "ran stock kernels")],
+)
+def test_an_answer_of_something_else_than_the_arm_is_a_mark(
+    tmp_path: Path, worker: Make, file: str, tuned: bool, said: str
+) -> None:
+    one = cell(1, log=str(worker(file=file)))
+    arms = {"here": dataclasses.replace(ARMS["here"], tuned=tuned)}
+    told = running.measure([one], arms, tmp_path, seed=1)[one.key]
+    assert told.outcome is Outcome.FAILED
+    assert said in told.reason
+    assert str(tmp_path) not in told.reason
+    assert told.answer == {}
+
+
+def test_what_failed_is_tried_again_and_what_was_refused_is_not(
+    tmp_path: Path, worker: Make
+) -> None:
+    ends = {1: "sys.exit('it broke')", 2: "os.kill(os.getpid(), 9)"}
+    log = worker("".join(f"if request['value'] == {n}: {end}\n" for n, end in ends.items()))
+    cells = [cell(value, log=str(log)) for value in range(3)]
+    first = measured(cells, tmp_path)
+    assert outcomes(cells, first) == [Outcome.OK, Outcome.FAILED, Outcome.OUT_OF_MEMORY]
+    worker()
+    again = measured(cells, tmp_path)
+    assert outcomes(cells, again) == [Outcome.OK, Outcome.OK, Outcome.OUT_OF_MEMORY]
+    assert sorted(asked(log)) == [0, 1, 1, 2]
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -178,19 +178,14 @@ def measure(
         seed=asked.seeds[0],
         limit_s=_START_S + asked.epochs * images / _SLOWEST,
     )
-    runs = tuple(
-        results.trained(cell, told[cell.key], by_name[cell.arm], asked.target) for cell in cells
-    )
+    runs = tuple(results.trained(cell, told[cell.key], asked.target) for cell in cells)
     result = Accuracy(
         schema=results.SCHEMA,
         made=experiment.now(),
         host=host,
         asked=asked,
         price=question.price,
-        arms=tuple(
-            results.wheel(arm, (told[each.key].answer for each in cells if each.arm == arm.name))
-            for arm in arms
-        ),
+        arms=experiment.wheels(by_name),
         runs=runs,
         summaries=tuple(
             results.summarised(name, [run for run in runs if run.arm == name], question.price)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tfbench.accuracy.curve import Point, Reached, best, reached
 from tfbench.accuracy.curve_file import Curve
 from tfbench.accuracy.median import Median, median
-from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import offer, point
 from tfbench.costs.prices import Price
 from tfbench.measuring.host import Host
 from tfbuild.records import read
 
 SCHEMA = 1
-_TUNED_LACKING = "ran stock kernels: its tuned ones did not load"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,18 +98,6 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
-    """An arm as its processes saw it; texts are empty where none of them answered."""
-
-    arm: str
-    label: str
-    wheel_sha256: str
-    tensorflow: str
-    compiler: str
-    kernel_library: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
     """What was to be found: the accuracy `target` on the test examples within `epochs`. `examples`
     are counts of those trained on and tested, `sha256` is their digest."""
@@ -166,34 +152,20 @@ def points_of(epochs: Sequence[Epoch]) -> tuple[Point, ...]:
     )
 
 
-def trained(cell: Cell, told: Told, arm: Arm, target: float) -> Trained:
-    """What a process said. A tuned arm that ran stock kernels has no answer."""
-    answer, outcome, reason = told.answer, told.outcome, told.reason
-    if outcome is Outcome.OK and arm.tuned and answer["kernel_library"] is None:
-        answer, outcome, reason = {}, Outcome.REFUSED, _TUNED_LACKING
+def trained(cell: Cell, told: Told, target: float) -> Trained:
+    """What a process said."""
+    answer = told.answer
     epochs = tuple(read(Epoch, each) for each in answer.get("epochs", ()))
     names = StartUp.__dataclass_fields__
     return Trained(
         arm=cell.arm,
         seed=cell.request["seed"],
-        outcome=outcome,
-        reason=reason,
+        outcome=told.outcome,
+        reason=told.reason,
         images=answer.get("images", 0),
         start_up=StartUp(**{name: answer[name] for name in names}) if answer else None,
         epochs=epochs,
         reached=reached(points_of(epochs), target),
-    )
-
-
-def wheel(arm: Arm, answers: Iterable[Mapping[str, Any]]) -> Wheel:
-    facts = next(iter(answers), {})
-    return Wheel(
-        arm=arm.name,
-        label=arm.label,
-        wheel_sha256=arm.wheel_sha256,
-        tensorflow=facts.get("tensorflow", ""),
-        compiler=facts.get("compiler_version", ""),
-        kernel_library=facts.get("kernel_library") or "",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -27,7 +27,9 @@ _NO_MEMORY = re.compile(
     r"MemoryError|bad_alloc|Cannot allocate memory|ResourceExhausted|ended by SIGKILL|OOM when",
 )
 _LATE = re.compile(r"did not answer \w+ within")
+_LOG = re.compile(r" \(its output: .*?\)")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_AGAIN = (Outcome.FAILED, Outcome.LATE)
 _MANY = 160  # characters of a reason
 
 
@@ -39,18 +41,20 @@ def measure(
     seed: int,
     limit_s: float = LIMIT_S,
 ) -> dict[str, Told]:
-    """By key, what came of every cell; those that `out` knows already are not run again.
+    """By key, what came of every cell; those that `out` knows already are not run again, but for
+    what failed or took too long, which may end well the next time.
 
     Launch by launch, the cells of each in an order of chance: so what a machine does for a while
     does not fall on one cell. A place that a launch has marked gets no further one. Raises
     DiskError, RecordError.
     """
-    known = known_cells(out)
-    with appending(out / JOURNAL) as append, talk.counting("cells", len(cells)) as count:
-        marked = {c.place for c in cells if c.key in known and _is_marked(known[c.key])}
-        for number, cell in enumerate(ordered(cells, seed)):
+    known = {key: told for key, told in known_cells(out).items() if told.outcome not in _AGAIN}
+    marked = {cell.place for cell in cells if cell.key in known and _is_marked(known[cell.key])}
+    waiting = [cell for cell in ordered(cells, seed) if cell.key not in known]
+    with appending(out / JOURNAL) as append, talk.counting("cells", len(waiting)) as count:
+        for number, cell in enumerate(waiting):
             count.advance(number, detail=cell.name)
-            if cell.key in known or cell.place in marked:
+            if cell.place in marked:
                 continue
             told = run(cell, arms[cell.arm], out, limit_s=limit_s)
             append(plain(told))
@@ -108,49 +112,46 @@ def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float = LIMIT_S) -> Told:
         opened = stack.enter_context(
             session(arm, {**env, **dict(cell.env)}, log, module=cell.module)
         )
-        outcome, reason, answer = _asked(
-            lambda: _answer(opened, cell, limits, limit_s), log, limited=bool(limits)
-        )
+        try:
+            answer = _answer(opened, cell, limits, limit_s)
+            outcome, reason = Outcome(answer.pop("outcome")), str(answer.pop("reason"))
+        except WorkerError as error:
+            outcome, reason = _marked(error, log, limited=bool(limits))
+            answer = {}
     return Told(
         key=cell.key,
         outcome=outcome,
         reason=shortened(reason),
         seconds=time.monotonic() - began,
-        answer=answer,
+        answer=answer if outcome is Outcome.OK else {},
     )
 
 
 def _answer(
     opened: Session, cell: Cell, limits: Mapping[str, object], limit_s: float
 ) -> dict[str, Any]:
+    """What the process says. Raises WorkerError for an answer of another TensorFlow than the
+    arm's, and for a tuned arm that ran stock kernels."""
     fields = {**cell.request, **limits, "vcpus": cell.vcpus}
-    return opened.request("run", limit_s, **fields)
-
-
-def _asked(
-    ask: Callable[[], dict[str, Any]], log: Path, *, limited: bool
-) -> tuple[Outcome, str, dict[str, Any]]:
-    try:
-        answer = ask()
-    except WorkerError as error:
-        return (*_marked(error, log, limited=limited), {})
-    outcome, reason = Outcome(answer.pop("outcome")), str(answer.pop("reason"))
-    return outcome, reason, answer if outcome is Outcome.OK else {}
+    answer = opened.request("run", limit_s, **fields)
+    if answer["outcome"] == Outcome.OK:
+        opened.need_own(answer, cell.vcpus)
+    return answer
 
 
 def _marked(error: WorkerError, log: Path, *, limited: bool) -> tuple[Outcome, str]:
     """What the end of a worker says."""
-    said = _ANSI.sub("", log.read_text(encoding="utf-8", errors="replace"))
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    first = error.message.partition("\n")[0]
+    first = _LOG.sub("", error.message.partition("\n")[0])
     if _LATE.search(first):
         return Outcome.LATE, first
+    said = _ANSI.sub("", log.read_text(encoding="utf-8", errors="replace"))
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     found = next((line for line in reversed(lines) if _NO_MEMORY.search(line)), "")
     if found or _NO_MEMORY.search(first):
         return Outcome.OUT_OF_MEMORY, found or "Linux ended the process"
     if limited and "was ended by" in first:  # (C++ that cannot allocate aborts, or worse)
         return Outcome.OUT_OF_MEMORY, f"the process {first.partition(' was ')[2]} at its limit"
-    return Outcome.FAILED, lines[-1] if lines else first
+    return Outcome.FAILED, lines[-1] if lines and "exited with" in first else first
 
 
 def shortened(reason: str) -> str:

@@ -49,6 +49,11 @@ class Session:
         CPUs are not the asked ones, or the arm is tuned and its tuned kernels did not load.
         """
         facts = self.answer("load", LOAD_LIMIT_S)
+        self.need_own(facts, vcpus)
+        return facts
+
+    def need_own(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
+        """Raises WorkerError where the worker's facts are not what `loaded` says."""
         origin = Path(facts["tensorflow_file"])
         if not origin.is_relative_to(self.arm.prefix.resolve()):
             raise WorkerError(
@@ -64,7 +69,6 @@ class Session:
                 "ran stock kernels: its tuned ones did not load",
                 hint="Build for this CPU with --arch native",
             )
-        return facts
 
     def ask_check(self, steps: int) -> None:
         """Begin the first steps; the answer is `checked`."""
