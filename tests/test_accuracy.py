@@ -324,7 +324,7 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
 
 
 def asking(**options: str) -> command.Question:
-    return command.read(Wanted(**options), settings.places())
+    return command.read(Wanted(**options))
 
 
 def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
@@ -332,7 +332,6 @@ def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
     assert (found.data.name, found.workload, found.batch) == (DIGITS, "digits_cnn", 32)
     assert found.seeds == (1, 2, 3, 4, 5)
     assert (found.target, found.epochs) == (0.97, 30)
-    assert [each.spec.name for each in found.choices] == ["stock"]
     assert found.price is None
 
 
@@ -410,7 +409,7 @@ def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places
     examples = sets.load(SETS[MNIST], path, places, tmp_path)
     arm = Arm(name="stock", python=Path("/none"), label="stock")
     with pytest.raises(UsageError, match="a batch of 201 is larger than the data: 200"):
-        command.measure(question, [arm], examples, str(tmp_path / "out"), places)
+        command.train(question, {arm.name: arm}, examples, str(tmp_path / "out"), places)
     assert not (tmp_path / "out").exists()
 
 
@@ -428,7 +427,6 @@ ASKED = Asked(
     epochs=3,
     seeds=(1, 2, 3, 4, 5),
     cpus=(0, 1),
-    wheels=(("stock", "stock wheel"),),
 )
 START_UP = StartUp(import_s=3.0, read_s=0.1, build_s=0.4, trace_s=0.5)
 

@@ -233,7 +233,7 @@ def test_a_limit_holds(tmp_path: Path, group: bool, pieces: int, fits: bool) -> 
     assert limit.folder is None or not limit.folder.exists()
 
 
-def test_less_memory_than_python_needs_is_refused() -> None:
+def test_less_memory_than_tensorflow_needs_is_refused() -> None:
     limits.check(limits.LEAST_MB)
-    with pytest.raises(UsageError, match="less than Python"):
+    with pytest.raises(UsageError, match="less than importing TensorFlow"):
         limits.check(limits.LEAST_MB - 1)

@@ -189,7 +189,7 @@ def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        command.read(command.Wanted(**options), (STOCK,))
+        command.read(command.Wanted(**options))
     assert said in str(caught.value)
 
 

@@ -15,6 +15,7 @@ from tfbench.cells.cell import Outcome, Seen
 from tfbench.costs.cost import point
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
 from tfbench.inside.steps import PREPROCESS
+from tfbench.measuring.host import read_host
 from tfbench.reports.document import Table
 from tfbench.sizing import command, results, sources, text
 from tfbench.sizing.results import Bound, Row, Sizing, bound, growth_mb, holding, knees
@@ -261,12 +262,12 @@ def test_files_that_stayed_in_memory_are_told() -> None:
 
 
 def read(**options: str) -> command.Question:
-    return command.read(command.Wanted(**options), (STOCK,))
+    return command.read(command.Wanted(**options))
 
 
 def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: ANN401
     asked = read(inputs="memory,cached", vcpus="1", launches="1", workloads="ptb_lstm_small")
-    places = [dict(cell.place) for cell in asked.cells(tmp_path)]
+    places = [dict(cell.place) for cell in asked.cells(["stock"], read_host(), tmp_path)]
     assert len(places) == 2 * 2 + 1
     assert [p["input"] for p in places if p["phase"] == PREPROCESS] == ["cached"]
 
@@ -274,7 +275,7 @@ def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: A
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"memory": "100"}, "less than Python and NumPy need"),
+        ({"memory": "100"}, "less than importing TensorFlow takes"),
         ({"memory": "1GB"}, "not a list of numbers"),
         ({"phases": "trian"}, "Did you mean train"),
         ({"phases": ""}, "names none"),
@@ -293,4 +294,4 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: s
 
 def test_sizes_are_of_one_wheel() -> None:
     with pytest.raises(UsageError, match="several"):
-        command.read(command.Wanted(arms="stock,tuned"), (STOCK, STOCK))
+        command.read(command.Wanted(arms="stock,tuned"))

@@ -36,7 +36,7 @@ from tfbench.reports import page, report
 from tfbench.reports.document import Points
 from tfbench.strategies import command, published, text
 from tfbench.strategies.advice import Advice, advised, asked_for
-from tfbench.strategies.command import QUICK, Wanted, matrix_of
+from tfbench.strategies.command import QUICK, Wanted, read
 from tfbench.strategies.matrix import Matrix, cells, is_comparable
 from tfbench.strategies.results import (
     Parity,
@@ -114,7 +114,7 @@ def result(*found: Seen, **changed: Any) -> Result:  # noqa: ANN401
 
 
 def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
-    found = matrix_of(Wanted())
+    found = read(Wanted())
     assert found.strategies == STRATEGIES
     assert found.devices == (1, 2)
     assert found.workloads == command.NETS
@@ -138,12 +138,12 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
 )
 def test_bad_options_say_what_to_do(wanted: Wanted, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        matrix_of(wanted)
+        read(wanted)
     assert message in str(error.value)
 
 
 def test_one_device_alone_is_always_measured() -> None:
-    found = matrix_of(QUICK)
+    found = read(QUICK)
     assert found.places[0] == (INDEPENDENT, 1)
     assert {number for _, number in found.places[1:]} == {2}
     assert matrix(devices=(1,), strategies=(INDEPENDENT,)).places == ((INDEPENDENT, 1),)

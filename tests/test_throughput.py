@@ -15,6 +15,7 @@ from tfbench.cells.cell import Outcome, Seen
 from tfbench.costs import catalog
 from tfbench.costs.cost import point
 from tfbench.inside.workloads import PROGRAM, find
+from tfbench.measuring.host import read_host
 from tfbench.reports.document import Table
 from tfbench.throughput import command, results, text
 from tfbench.throughput.results import Row, Throughput, large_enough, per_dollar, tell_apart
@@ -137,12 +138,12 @@ def test_the_page_has_the_tables_rows() -> None:
 
 
 def read(**options: str) -> command.Question:
-    return command.read(command.Wanted(**options), (STOCK,))
+    return command.read(command.Wanted(**options))
 
 
 def test_cells_are_every_batch_with_and_without_augmentation() -> None:
     asked = read(batches="4,8", image="64", augmentation="both", launches="3", steps="20")
-    cells = asked.cells()
+    cells = asked.cells(["stock"], read_host())
     assert len(cells) == 2 * 2 * 3
     assert len({each.key for each in cells}) == len(cells)
     names = {each.request["workload"] for each in cells}
@@ -184,7 +185,7 @@ def test_a_dry_run_says_what_would_be_measured(
 def test_a_workload_of_ones_own_has_its_own_batch(tmp_path: Path) -> None:
     own = tmp_path / "model.py"
     own.write_text("def build(): ...\n", "utf-8")
-    (cell,) = read(workload=str(own), launches="1").cells()
+    (cell,) = read(workload=str(own), launches="1").cells(["stock"], read_host())
     assert cell.request["workload"] == "own:model.py"
     assert dict(cell.env) == {PROGRAM: str(own)}
     found = seen(0, 0.5, 0.5)

@@ -93,6 +93,14 @@ def vcpus(text: str, usable: int) -> tuple[int, ...]:
     return found
 
 
+def one_count(text: str, usable: int) -> int:
+    """A number of CPUs that are usable here; all of them for an empty text."""
+    found = vcpus(text, usable) or (usable,)
+    if len(found) > 1:
+        raise UsageError(f"--vcpus {text} are several", hint="Give one of them")
+    return found[0]
+
+
 def whole(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:
     if not text.strip().isdecimal() or not least <= int(text) <= most:
         span = f"from {least}" if most == _MOST else f"from {least} to {most}"

@@ -37,18 +37,18 @@ from tfbench.accuracy.command import Wanted
 from tfbench.arms.arm import Arm
 from tfbuild import settings
 places = settings.places()
-question = command.read(Wanted(**{options}), places)
+question = command.read(Wanted(**{options}))
 examples = sets.load(question.data, question.file, places, Path("/"))
 arm = Arm(name="stock", python=Path({python}), label="stock")
-command.measure(question, [arm], examples, {out}, places)
+command.train(question, {{arm.name: arm}}, examples, {out}, places)
 """
 
 
 def asked(python: Path, out: Path, places: Places, **options: str) -> Accuracy:
-    question = command.read(Wanted(**options), places)
+    question = command.read(Wanted(**options))
     examples = sets.load(question.data, question.file, places, Path("/"))
     arm = Arm(name="stock", python=python, label="stock")
-    return command.measure(question, [arm], examples, str(out), places)
+    return command.train(question, {arm.name: arm}, examples, str(out), places)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
-from tfbench.cells.experiment import wheels
+from tfbench.cells.experiment import Run
 from tfbench.cells.running import measure
 from tfbench.inside.groups import (
     CENTRAL,
@@ -29,7 +29,6 @@ from tfbench.inside.groups import (
 from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_CPU
 from tfbench.measuring.host import read_host
 from tfbench.strategies import command, text
-from tfbench.strategies.command import Question
 from tfbench.strategies.matrix import Matrix, cells
 from tfbench.strategies.results import Parity, judged
 from tfbuild.settings import ROOT
@@ -97,7 +96,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def told(arm: Arm, out: Path) -> Mapping[tuple[str, int], Told]:
     """One launch of every strategy on two devices, by strategy and number of devices."""
-    asked = cells(matrix(*STRATEGIES), [arm.name], command.vcpus_of(read_host()))
+    asked = cells(matrix(*STRATEGIES), [arm.name], read_host().usable)
     found = measure(asked, {arm.name: arm}, out, seed=1, limit_s=WAIT_S)
     return {(_strategy(cell), cell.request["devices"]): found[cell.key] for cell in asked}
 
@@ -164,7 +163,7 @@ def test_nccl_is_marked_with_a_way_out(told: Mapping[tuple[str, int], Told]) -> 
 
 def test_an_odd_hierarchical_copy_is_refused(arm: Arm, out: Path) -> None:
     three = dataclasses.replace(matrix(HIERARCHICAL), devices=(3,))
-    asked = cells(three, [arm.name], command.vcpus_of(read_host()))
+    asked = cells(three, [arm.name], read_host().usable)
     (cell,) = (each for each in asked if _strategy(each) == HIERARCHICAL)
     (found,) = measure([cell], {arm.name: arm}, out / "odd", seed=1, limit_s=WAIT_S).values()
     assert found.outcome is Outcome.REFUSED
@@ -190,10 +189,8 @@ def test_a_run_goes_on_from_what_is_known(
     """The first launches are those of `told`; only second ones start."""
     before = len((out / "cells.jsonl").read_text().splitlines())
     assert before == len(told)
-    question = Question(
-        matrix=matrix(RING, NCCL, launches=2), host=read_host(), arms=wheels({arm.name: arm})
-    )
-    found = command.answer(question, {arm.name: arm}, out)
+    run = Run(kind=command.KIND, arms={arm.name: arm}, host=read_host(), out=out)
+    found = command.answer(matrix(RING, NCCL, launches=2), run)
     assert len((out / "cells.jsonl").read_text().splitlines()) == before + 2
     alone, ring, nccl = found.rows
     assert (alone.strategy, alone.devices) == (INDEPENDENT, 1)

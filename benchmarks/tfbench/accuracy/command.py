@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -20,7 +20,6 @@ from tfbench.arms.installs import Choice
 from tfbench.cells import experiment, running
 from tfbench.cells.cell import Cell
 from tfbench.costs import catalog
-from tfbench.costs.machines import parse_mode
 from tfbench.costs.prices import Price
 from tfbench.inside.workloads import find as find_workload
 from tfbench.inside.workloads import sized
@@ -79,7 +78,6 @@ class Question:
     target: float
     epochs: int
     seeds: tuple[int, ...]
-    choices: tuple[Choice, ...]
     vcpus: int
     price: Price | None
 
@@ -103,11 +101,10 @@ def accuracy(wanted: Wanted, *, as_json: bool = False) -> tuple[Accuracy | Impor
     if wanted.curve:
         read_in = read_in_curve(wanted, places)
         return read_in, pretty(read_in) if as_json else elsewhere.table(read_in, colour=colour)
-    question = read(wanted, places)
+    choices = experiment.choose_arms(wanted.arms, places)
+    question = read(wanted)
     with settings.exclusive(places.cache, "a measurement"):
-        examples = sets.load(question.data, question.file, places, Path.home())
-        arms = installs.install(question.choices, places)
-        result = measure(question, arms, examples, wanted.out, places)
+        result = measure(question, choices, wanted.out, places)
     return result, pretty(result) if as_json else text.table(result, colour=colour)
 
 
@@ -118,7 +115,7 @@ def describe(wanted: Wanted) -> str:
     if wanted.article or wanted.curve:
         what = wanted.curve or article.read_article(wanted.article).name
         return f"read       {what}\ntrain      nothing\n"
-    question = read(wanted, places)
+    question, choices = read(wanted), experiment.choose_arms(wanted.arms, places)
     data, seeds = question.data, talk.count(len(question.seeds), "seed")
     cost = f"{question.price} at {question.price.usd_hour:.4g} USD/h" if question.price else "none"
     return (
@@ -126,22 +123,19 @@ def describe(wanted: Wanted) -> str:
         f"model      {question.workload}, batches of {question.batch}\n"
         f"target     {question.target:g} of the test examples, within "
         f"{talk.count(question.epochs, 'epoch')}\n"
-        f"arms       {installs.describe(question.choices).strip()}\n"
+        f"arms       {installs.describe(choices).strip()}\n"
         f"processes  {seeds} of each arm, in turns, on {talk.vcpus(question.vcpus)}\n"
         f"price      {cost}\n"
         f"out        {wanted.out or places.new_report(KIND)}\n"
     )
 
 
-def read(wanted: Wanted, places: Places) -> Question:
-    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
+def read(wanted: Wanted) -> Question:
+    """Raises UsageError."""
     data = sets.find(wanted.data or sets.DIGITS)
     file = _file(wanted.data_file, data)
     workload = _workload(wanted, data)
-    usable = read_vcpus().usable
-    vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
-    if len(vcpus) > 1:
-        raise UsageError(f"--vcpus {wanted.vcpus} are several", hint="Train on one of them")
+    vcpus = options.one_count(wanted.vcpus, read_vcpus().usable)
     first = options.whole(wanted.seed, "--seed", least=0) if wanted.seed else 1
     seeds = options.whole(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
     return Question(
@@ -153,28 +147,34 @@ def read(wanted: Wanted, places: Places) -> Question:
         if wanted.epochs
         else find_workload(workload).course.epochs,
         seeds=tuple(range(first, first + seeds)),
-        choices=experiment.choose_arms(wanted.arms, places),
-        vcpus=vcpus[0],
-        price=_price(wanted, vcpus[0]),
+        vcpus=vcpus,
+        price=_price(wanted, vcpus),
     )
 
 
 def measure(
-    question: Question, arms: Sequence[Arm], examples: Examples, out: str, places: Places
+    question: Question, choices: tuple[Choice, ...], wanted_out: str, places: Places
 ) -> Accuracy:
-    """Train every seed of every arm that `out` does not know yet, and write the result, the report
-    and the learning curves there; an empty `out` is found. Raises UsageError, DiskError."""
-    host = read_host()
-    asked = _asked(question, arms, examples, host.affinity[: question.vcpus])
-    folder = experiment.find_folder(KIND, (asked, host), out, places)
-    experiment.begin(KIND, (asked, host), folder)
-    by_name = {arm.name: arm for arm in arms}
-    cells = _cells(question, asked, sets.write(examples, folder))
+    """The result, written with its report. The caller holds the cache. Raises DownloadError,
+    UsageError for examples that are not those, and what an installation raises."""
+    examples = sets.load(question.data, question.file, places, Path.home())
+    arms = experiment.install_arms(choices, places)
+    return train(question, arms, examples, wanted_out, places)
+
+
+def train(
+    question: Question, arms: Mapping[str, Arm], examples: Examples, wanted_out: str, places: Places
+) -> Accuracy:
+    """Every seed of every arm that `wanted_out` does not know yet; the result, the report and the
+    learning curves are written there. Raises UsageError, DiskError."""
+    asked = _asked(question, examples, read_host().affinity[: question.vcpus])
+    run = experiment.start(KIND, asked, arms, wanted_out, places)
+    cells = _cells(question, asked, run.names, sets.write(examples, run.out))
     images = examples.training + examples.testing
     told = running.measure(
         cells,
-        by_name,
-        folder,
+        arms,
+        run.out,
         seed=asked.seeds[0],
         limit_s=_START_S + asked.epochs * images / _SLOWEST,
     )
@@ -182,19 +182,18 @@ def measure(
     result = Accuracy(
         schema=results.SCHEMA,
         made=experiment.now(),
-        host=host,
+        host=run.host,
         asked=asked,
         price=question.price,
-        arms=experiment.wheels(by_name),
+        arms=run.wheels,
         runs=runs,
         summaries=tuple(
             results.summarised(name, [run for run in runs if run.arm == name], question.price)
-            for name in by_name
+            for name in arms
         ),
     )
     drawn = {figures.KEY: figures.curves(result)}
-    experiment.write_report(folder, text.document(result), places.templates, drawn)
-    save(folder / experiment.result_file(KIND), result)  # (last: with it a run is whole)
+    experiment.finish(run, result, text.document(result), drawn, places.templates)
     return result
 
 
@@ -212,9 +211,7 @@ def read_in_curve(wanted: Wanted, places: Places) -> Imported:
     return result
 
 
-def _asked(
-    question: Question, arms: Sequence[Arm], examples: Examples, cpus: tuple[int, ...]
-) -> Asked:
+def _asked(question: Question, examples: Examples, cpus: tuple[int, ...]) -> Asked:
     _check_batch(question.batch, examples.training)
     data = question.data
     return Asked(
@@ -229,11 +226,12 @@ def _asked(
         epochs=question.epochs,
         seeds=question.seeds,
         cpus=cpus,
-        wheels=tuple((arm.name, f"{arm.label} {arm.wheel_sha256}") for arm in arms),
     )
 
 
-def _cells(question: Question, asked: Asked, examples: Path) -> tuple[Cell, ...]:
+def _cells(
+    question: Question, asked: Asked, arms: Sequence[str], examples: Path
+) -> tuple[Cell, ...]:
     """Each arm's processes with the same seed are one launch: they are run one after the other."""
     return tuple(
         Cell(
@@ -253,7 +251,7 @@ def _cells(question: Question, asked: Asked, examples: Path) -> tuple[Cell, ...]
             vcpus=asked.cpus,
         )
         for launch, seed in enumerate(asked.seeds)
-        for arm, _ in asked.wheels
+        for arm in arms
     )
 
 
@@ -270,11 +268,6 @@ def _check_together(wanted: Wanted) -> None:
         _refuse(wanted, "--import", _TRAINING)
     elif wanted.column:
         raise UsageError("--column is of a curve", hint="Give the curve: --import FILE")
-    if not wanted.prices and (wanted.machine or wanted.mode or wanted.region):
-        books = ", ".join(catalog.shipped_names())
-        raise UsageError(
-            "a machine was named without a price book", hint=f"Add --prices, such as {books}"
-        )
 
 
 def _refuse(wanted: Wanted, asked: str, names: Sequence[str]) -> None:
@@ -344,15 +337,7 @@ def _check_batch(batch: int, training: int) -> None:
 
 
 def _price(wanted: Wanted, vcpus: int) -> Price | None:
-    """Of the named machine, which has so many vCPUs or more. Raises UsageError."""
-    if not wanted.prices:
-        return None
-    book = catalog.find(wanted.prices)
-    if not wanted.machine:
-        raise UsageError(
-            "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
-        )
-    price = book.price(wanted.machine, region=wanted.region, mode=parse_mode(wanted.mode))
-    if price.vcpus is not None and price.vcpus < vcpus:
-        raise UsageError(f"{price} has {talk.vcpus(int(price.vcpus))}, and {vcpus} are to be used")
-    return price
+    """Raises UsageError."""
+    return catalog.priced(
+        wanted.prices, wanted.machine, region=wanted.region, mode=wanted.mode, vcpus=vcpus
+    )

@@ -113,8 +113,6 @@ class Asked:
     epochs: int
     seeds: tuple[int, ...]
     cpus: tuple[int, ...]
-    wheels: tuple[tuple[str, str], ...]
-    """Arms by name, each with what tells its wheel and settings from others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tfbench import grid
 from tfbench.accuracy.curve import share
-from tfbench.accuracy.figures import KEY
+from tfbench.accuracy.figures import KEY, curves
 from tfbench.accuracy.median import FEWEST, Median
 from tfbench.accuracy.results import Accuracy, Summary, Trained
 from tfbench.cells.cell import Outcome
@@ -22,6 +22,9 @@ _SEEDS = (
     *("arm", "#seed", "result", "#epochs", "#accuracy", "#training s"),
     *("#evaluation s", "#start-up s", "#images/s"),
 )
+
+figures = curves
+"""What is drawn in the section."""
 
 
 def table(result: Accuracy, *, colour: bool, width: int = WIDTH) -> str:

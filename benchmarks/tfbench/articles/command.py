@@ -12,24 +12,16 @@ from tfbench.articles.parts import PARTS, Bench
 from tfbench.articles.sizes import FULL, QUICK, Sizes
 from tfbench.articles.text import Part
 from tfbench.cells import experiment
-from tfbench.measuring.host import Host, read_host
+from tfbench.measuring.host import Host
 from tfbench.overhead import command as overheads
 from tfbench.sizing import command as sizings
 from tfbench.strategies import command as placements
 from tfbench.throughput import command as throughputs
 from tfbuild import settings, talk
 from tfbuild.errors import TensorwrightError, WorkerError
-from tfbuild.records import save
 
 KIND = "articles"
 SCHEMA = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """What a folder of this kind was asked."""
-
-    sizes: Sizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,18 +44,17 @@ def measure_articles(*, quick: bool, arms: str, out: str) -> str:
     UsageError, WheelError, HostError; WorkerError at the end, where one has failed.
     """
     places = settings.places()
-    question = _question(quick=quick, arms=arms)
+    sizes = _sizes(quick=quick, arms=arms)
     experiment.choose_arms(arms, places)
     articles = read_articles()
     with settings.exclusive(places.cache, "the articles' experiments"):
-        folder = experiment.find_folder(KIND, question, out, places)
-        experiment.begin(KIND, question, folder)
-        bench = Bench(sizes=question.sizes, folder=folder, places=places)
+        run = experiment.start(KIND, sizes, {}, out, places)  # (each part has its own arms)
+        bench = Bench(sizes=sizes, folder=run.out, places=places)
         parts = {article.key: _part(article, bench) for article in articles}
-    host, made = read_host(), experiment.now()
+    host, made = run.host, experiment.now()
     subject = f"{talk.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
     page = text.document(articles, parts, subject=subject, quick=quick)
-    experiment.write_report(folder, page, places.templates, text.figures(parts))
+    drawn = text.figures(parts)
     failures = {key: part.failure for key, part in parts.items() if part.failure}
     result = Result(
         made=made,
@@ -74,16 +65,17 @@ def measure_articles(*, quick: bool, arms: str, out: str) -> str:
     )
     found = text.summary(articles, parts)
     if failures:
+        experiment.write_report(run.out, page, places.templates, drawn)
         raise WorkerError(
-            f"{found}Not all could be measured ({', '.join(failures)}), see {folder}.\n",
+            f"{found}Not all could be measured ({', '.join(failures)}), see {run.out}.\n",
             hint="Run the same command again: what was measured is kept",
         )
-    save(folder / experiment.result_file(KIND), result)  # (last: with it a run is whole)
-    return f"{found}report: {folder / experiment.HTML}\n"
+    experiment.finish(run, result, page, drawn, places.templates)
+    return f"{found}report: {run.out / experiment.HTML}\n"
 
 
-def _question(*, quick: bool, arms: str) -> Question:
-    return Question(sizes=(QUICK if quick else FULL).on(arms))
+def _sizes(*, quick: bool, arms: str) -> Sizes:
+    return (QUICK if quick else FULL).on(arms)
 
 
 def _part(article: Article, bench: Bench) -> Part:
@@ -97,7 +89,7 @@ def _part(article: Article, bench: Bench) -> Part:
 
 def describe(*, quick: bool, arms: str) -> str:
     """What would be measured. Nothing is installed."""
-    asked = _question(quick=quick, arms=arms).sizes
+    asked = _sizes(quick=quick, arms=arms)
     described = (
         (throughputs.KIND, throughputs.describe(asked.throughput)),
         (accuracies.KIND, accuracies.describe(asked.accuracy)),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol, TypeVar
 
 from tfbench.accuracy import command as accuracies
-from tfbench.accuracy import elsewhere, figures, sets
+from tfbench.accuracy import elsewhere
 from tfbench.accuracy import text as accuracy_text
 from tfbench.accuracy.article import read_article
-from tfbench.accuracy.results import Accuracy
-from tfbench.arms import installs
+from tfbench.arms.installs import Choice
 from tfbench.articles.sizes import Sizes
 from tfbench.articles.text import Part
 from tfbench.cells.experiment import choose_arms
@@ -23,7 +23,8 @@ from tfbench.measuring.results import load
 from tfbench.overhead import command as overheads
 from tfbench.overhead import text as overhead_text
 from tfbench.reports import findings
-from tfbench.reports.document import Block, Points, Table, columns
+from tfbench.reports.canvas import Drawing
+from tfbench.reports.document import Points, Section, Table, columns
 from tfbench.reports.wording import factor_span, moment
 from tfbench.sizing import command as sizings
 from tfbench.sizing import text as sizing_text
@@ -42,8 +43,40 @@ class Bench:
     folder: Path
     places: Places
 
-    def out(self, kind: str) -> str:
-        return str(self.folder / kind)
+
+class _Wanted(Protocol):
+    @property
+    def arms(self) -> str: ...
+
+
+_W = TypeVar("_W", bound=_Wanted)
+_Q = TypeVar("_Q")
+_R = TypeVar("_R")
+_W_contra = TypeVar("_W_contra", bound=_Wanted, contravariant=True)
+_R_co = TypeVar("_R_co", covariant=True)
+_R_contra = TypeVar("_R_contra", contravariant=True)
+
+
+class _Command(Protocol[_W_contra, _Q, _R_co]):
+    """What the commands of the experiments have in common."""
+
+    KIND: str
+
+    def read(self, wanted: _W_contra, /) -> _Q: ...
+
+    def measure(
+        self, question: _Q, choices: tuple[Choice, ...], out: str, places: Places, /
+    ) -> _R_co: ...
+
+
+class _Text(Protocol[_R_contra]):
+    """And what says their results."""
+
+    def section(self, found: _R_contra, /) -> Section: ...
+
+    def figures(self, found: _R_contra, /) -> Iterable[Drawing]: ...
+
+    def lines(self, found: _R_contra, /) -> Iterable[str]: ...
 
 
 def cloud_cpus(bench: Bench) -> Part:
@@ -73,63 +106,37 @@ def _newest_comparison(places: Places) -> Iterator[str]:
 
 def tpu_gpu(bench: Bench) -> Part:
     """Throughput by batch size, time to an accuracy, and the article's dollars again."""
-    wanted = bench.sizes.throughput
-    choices = choose_arms(wanted.arms, bench.places)
-    question = throughputs.read(wanted, choices)
-    speed = throughputs.measure(question, choices, bench.out(throughputs.KIND), bench.places)
-    reached = _accuracy(bench)
-    blocks: tuple[Block, ...] = (
-        elsewhere.article_block(read_article("2018")),
-        *throughput_text.section(speed).blocks,
-        *accuracy_text.section(reached).blocks,
-    )
+    speed = _part(throughputs, throughput_text, bench.sizes.throughput, bench)
+    reached = _part(accuracies, accuracy_text, bench.sizes.accuracy, bench)
     return Part(
-        blocks=blocks,
-        figures=(*throughput_text.figures(speed), *figures.curves(reached)),
-        lines=(*throughput_text.lines(speed), *accuracy_text.lines(reached)),
+        blocks=(elsewhere.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
+        figures=(*speed.figures, *reached.figures),
+        lines=(*speed.lines, *reached.lines),
     )
-
-
-def _accuracy(bench: Bench) -> Accuracy:
-    places = bench.places
-    question = accuracies.read(bench.sizes.accuracy, places)
-    examples = sets.load(question.data, question.file, places, Path.home())
-    arms = installs.install(question.choices, places)
-    return accuracies.measure(question, arms, examples, bench.out(accuracies.KIND), places)
 
 
 def sizing(bench: Bench) -> Part:
-    wanted = bench.sizes.sizing
-    choices = choose_arms(wanted.arms, bench.places)
-    question = sizings.read(wanted, choices)
-    found = sizings.measure(question, choices, bench.out(sizings.KIND), bench.places)
-    return Part(
-        blocks=sizing_text.section(found).blocks,
-        figures=tuple(sizing_text.figures(found)),
-        lines=tuple(sizing_text.lines(found)),
-    )
+    return _part(sizings, sizing_text, bench.sizes.sizing, bench)
 
 
 def strategies(bench: Bench) -> Part:
-    wanted = bench.sizes.strategies
-    choices = choose_arms(wanted.arms, bench.places)
-    found = placements.measure(wanted, choices, bench.out(placements.KIND), bench.places)
-    return Part(
-        blocks=strategies_text.section(found).blocks,
-        figures=tuple(strategies_text.figures(found)),
-        lines=tuple(strategies_text.lines(found)),
-    )
+    return _part(placements, strategies_text, bench.sizes.strategies, bench)
 
 
 def dispatch(bench: Bench) -> Part:
-    wanted = bench.sizes.overhead
+    return _part(overheads, overhead_text, bench.sizes.overhead, bench)
+
+
+def _part(command: _Command[_W, _Q, _R], text: _Text[_R], wanted: _W, bench: Bench) -> Part:
+    """An experiment's answer to what is wanted."""
     choices = choose_arms(wanted.arms, bench.places)
-    question = overheads.read(wanted, choices)
-    found = overheads.measure(question, choices, bench.out(overheads.KIND), bench.places)
+    found = command.measure(
+        command.read(wanted), choices, str(bench.folder / command.KIND), bench.places
+    )
     return Part(
-        blocks=overhead_text.section(found).blocks,
-        figures=tuple(overhead_text.figures(found)),
-        lines=tuple(overhead_text.lines(found)),
+        blocks=text.section(found).blocks,
+        figures=tuple(text.figures(found)),
+        lines=tuple(text.lines(found)),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
+from tfbench.measuring.host import Host, read_host
 from tfbench.reports import page, report
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document
@@ -20,6 +21,8 @@ from tfbuild.settings import Places
 
 QUESTION = "question.json"
 MARKDOWN, HTML = "report.md", "report.html"
+Figures = Mapping[str, Iterable[Drawing]]
+"""By the key of the section that they stand in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +33,26 @@ class Wheel:
     label: str
     wheel_sha256: str
     settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One run of an experiment: its arms on this machine, by name, and the folder that keeps its
+    cells and gets its result."""
+
+    kind: str
+    arms: Mapping[str, Arm]
+    host: Host
+    out: Path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the arms."""
+        return tuple(self.arms)
+
+    @property
+    def wheels(self) -> tuple[Wheel, ...]:
+        return wheels(self.arms)
 
 
 def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
@@ -52,9 +75,32 @@ def choose_arms(text: str, places: Places) -> tuple[Choice, ...]:
     return installs.choose(specs, "", places)
 
 
+def names(choices: Iterable[Choice]) -> tuple[str, ...]:
+    """Of the arms that the wheels become."""
+    return tuple(choice.spec.name for choice in choices)
+
+
 def install_arms(choices: Sequence[Choice], places: Places) -> dict[str, Arm]:
     """By name. Raises what an installation raises."""
     return {arm.name: arm for arm in installs.install(choices, places)}
+
+
+def start(
+    kind: str, question: object, arms: Mapping[str, Arm], wanted_out: str, places: Places
+) -> Run:
+    """Go on with the run that asked the same of the same wheels on this machine and was stopped,
+    or begin one. Raises UsageError for a folder of something else, CpuError, DiskError."""
+    host = read_host()
+    asked = (question, host, wheels(arms))
+    out = find_folder(kind, asked, wanted_out, places).resolve()
+    begin(kind, asked, out)
+    return Run(kind=kind, arms=arms, host=host, out=out)
+
+
+def finish(run: Run, result: object, document: Document, figures: Figures, templates: Path) -> None:
+    """Write the report, and the result last: with it a run is whole. Raises DiskError."""
+    write_report(run.out, document, templates, figures)
+    save(run.out / result_file(run.kind), plain(result))
 
 
 def result_file(kind: str) -> str:
@@ -96,14 +142,13 @@ def write_report(
     out: Path,
     document: Document,
     templates: Path,
-    figures: Mapping[str, Iterable[Drawing]] | None = None,
-) -> Path:
-    """Markdown and HTML; the latter's path. Raises DiskError."""
-    drawn = {key: tuple(each) for key, each in (figures or {}).items()}
+    figures: Figures,
+) -> None:
+    """As Markdown and HTML. Raises DiskError."""
+    drawn = {key: tuple(each) for key, each in figures.items()}
     write_atomic(out / MARKDOWN, report.rendered(document, templates))
     write_atomic(out / HTML, page.rendered(document, drawn, templates))
     talk.note(f"report: {out / HTML}")
-    return out / HTML
 
 
 def now() -> str:

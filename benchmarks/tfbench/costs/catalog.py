@@ -11,7 +11,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from tfbench.costs.machines import parse_mode
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
+from tfbuild import talk
 from tfbuild.errors import UsageError
 
 SHIPPED = Path(__file__).with_name("books")
@@ -47,6 +49,27 @@ def find(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBoo
             f"there is no price book {text}", hint=f"Give a .toml or .csv file, or one of {known}"
         )
     return load(path, as_of=as_of, names=names)
+
+
+def priced(
+    prices: str, machine: str, *, region: str = "", mode: str = "", vcpus: int = 0
+) -> Price | None:
+    """What the named machine costs by the named book, None where no book is; all as they were
+    typed. Raises UsageError, also for a machine of fewer vCPUs."""
+    if not prices:
+        if machine or region or mode:
+            hint = f"Add --prices, such as {', '.join(shipped_names())}"
+            raise UsageError("a machine was named without a price book", hint=hint)
+        return None
+    book = find(prices, names=(machine,) if machine else ())
+    if not machine:
+        raise UsageError(
+            "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
+        )
+    price = book.price(machine, region=region, mode=parse_mode(mode))
+    if price.vcpus is not None and price.vcpus < vcpus:
+        raise UsageError(f"{price} has {talk.vcpus(int(price.vcpus))}, and {vcpus} are to be used")
+    return price
 
 
 def load(

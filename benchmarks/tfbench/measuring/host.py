@@ -29,6 +29,11 @@ class Host:
     clocksource: str
     governor: str
 
+    @property
+    def usable(self) -> tuple[int, ...]:
+        """Numbers of the CPUs that a process here may keep busy: the quota caps the affinity."""
+        return self.affinity[: self.vcpus.usable]
+
 
 def read_host() -> Host:
     """Raises CpuError."""

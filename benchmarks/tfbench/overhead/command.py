@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfbench import options
@@ -13,14 +14,14 @@ from tfbench.inside import fitting
 from tfbench.inside.fitting import Form
 from tfbench.inside.workload import BATCHES
 from tfbench.inside.workloads import PROGRAM, is_own
-from tfbench.measuring.host import read_host
+from tfbench.measuring.host import Host
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.overhead import results, terms, text
 from tfbench.overhead.results import Overhead
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import WorkerError
-from tfbuild.records import plain, pretty, save
+from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
 
 KIND = "overhead"
@@ -50,14 +51,13 @@ class Question:
 
     workload: str
     program: str
-    arms: tuple[str, ...]
     device: str
     forms: tuple[Form, ...]
-    vcpus: tuple[int, ...]
+    vcpus: int
     launches: int
     seed: int
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
         return tuple(
             Cell(
                 arm=arm,
@@ -71,11 +71,11 @@ class Question:
                     "device": self.device,
                     "forms": plain(self.forms),
                 },
-                vcpus=self.vcpus,
+                vcpus=host.affinity[: self.vcpus],
                 env=self._env(),
             )
             for launch in range(self.launches)
-            for arm in self.arms
+            for arm in arms
         )
 
     def _env(self) -> tuple[tuple[str, str], ...]:
@@ -92,7 +92,7 @@ def measure_overhead(wanted: Wanted, *, as_json: bool = False) -> tuple[Overhead
     """
     places = settings.places()
     choices = experiment.choose_arms(wanted.arms, places)
-    question = read(wanted, choices)
+    question = read(wanted)
     with settings.exclusive(places.cache, "a measurement"):
         found = measure(question, choices, wanted.out, places)
     return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
@@ -103,20 +103,18 @@ def measure(
 ) -> Overhead:
     """The result, written with its report. The caller holds the cache."""
     arms = experiment.install_arms(choices, places)
-    asked = (question, experiment.wheels(arms))
-    out = experiment.find_folder(KIND, asked, wanted_out, places)
-    experiment.begin(KIND, asked, out)
-    cells = question.cells()
+    run = experiment.start(KIND, question, arms, wanted_out, places)
+    cells = question.cells(run.names, run.host)
     with talk.step(f"fit {question.workload} in {talk.count(len(question.forms), 'form')}"):
-        told = running.measure(cells, arms, out, seed=question.seed)
+        told = running.measure(cells, arms, run.out, seed=question.seed)
     seen = gathered(cells, told)
     found = Overhead(
         made=experiment.now(),
-        host=read_host(),
+        host=run.host,
         workload=question.workload,
-        vcpus=len(question.vcpus),
+        vcpus=question.vcpus,
         seed=question.seed,
-        wheels=experiment.wheels(arms),
+        wheels=run.wheels,
         answers=tuple(
             results.answered(each, question.forms) for each in seen if each.outcome is Outcome.OK
         ),
@@ -124,17 +122,15 @@ def measure(
     )
     if not found.answers:
         raise WorkerError(f"no fit could be timed: {found.marks[0][1]}")
-    figures = {text.KEY: text.figures(found)}
-    experiment.write_report(out, text.document(found), places.templates, figures)
-    save(out / experiment.result_file(KIND), found)
+    drawn = {text.KEY: text.figures(found)}
+    experiment.finish(run, found, text.document(found), drawn, places.templates)
     return found
 
 
 def describe(wanted: Wanted) -> str:
     """What would be timed. Nothing is installed."""
     places = settings.places()
-    choices = experiment.choose_arms(wanted.arms, places)
-    question = read(wanted, choices)
+    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, places))
     forms = "".join(
         f"  {each.epochs} x fit of repeat({each.repeat}), "
         f"steps_per_execution={each.steps_per_execution}\n"
@@ -142,26 +138,23 @@ def describe(wanted: Wanted) -> str:
     )
     return (
         f"workload   {question.workload}\n"
-        f"arms       {', '.join(question.arms)}\n"
-        f"vCPUs      {len(question.vcpus)}\n"
+        f"arms       {', '.join(arms)}\n"
+        f"vCPUs      {question.vcpus}\n"
         f"launches   {question.launches}, {ROUNDS} rounds each of\n{forms}"
         f"out        {wanted.out or places.new_report(KIND)}\n"
     )
 
 
-def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
+def read(wanted: Wanted) -> Question:
     """Raises UsageError."""
     workload, program = options.subject(wanted.workload)
-    affinity = read_host().affinity
     steps = STEPS if workload == WORKLOAD else BATCHES
-    counts = options.vcpus(wanted.vcpus, read_vcpus().usable)
     return Question(
         workload=workload,
         program=str(program or ""),
-        arms=tuple(choice.spec.name for choice in choices),
         device=wanted.device,
         forms=tuple(terms.forms(options.whole(wanted.epochs, "--epochs", least=2), steps)),
-        vcpus=affinity[: counts[0]] if counts else affinity,
+        vcpus=options.one_count(wanted.vcpus, read_vcpus().usable),
         launches=options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
         seed=options.whole(wanted.seed, "--seed", least=0),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from tfbench.costs import catalog
 from tfbench.costs.prices import PriceBook
 from tfbench.inside import steps
 from tfbench.inside.workloads import PROGRAM, find, sized
-from tfbench.measuring.host import read_host
+from tfbench.measuring.host import Host, read_host
 from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
 from tfbench.sizing.sources import Input
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty, save
+from tfbuild.records import pretty
 from tfbuild.settings import Places
 
 KIND = "sizing"
@@ -60,29 +61,30 @@ class Question:
     phases: tuple[str, ...]
     inputs: tuple[Input, ...]
     data: str
-    vcpus: tuple[tuple[int, ...], ...]
+    vcpus: tuple[int, ...]
     memory: tuple[float, ...]
     seconds: float
     launches: int
     within: float
-    arm: str
     seed: int
 
-    def cells(self, folder: Path) -> tuple[Cell, ...]:
+    def cells(self, arms: Sequence[str], host: Host, folder: Path) -> tuple[Cell, ...]:
         """`folder` is for what is generated and for what preprocessing writes."""
         return tuple(
-            self._cell(folder, workload, phase, source, cpus, memory, launch)
+            self._cell(arm, folder, workload, phase, source, host.affinity[:count], memory, launch)
             for launch in range(self.launches)
             for workload in self.workloads
             for phase in self.phases
             for source in self.inputs
             if not (phase == steps.PREPROCESS and source.kind == steps.MEMORY)
-            for cpus in self.vcpus
+            for count in self.vcpus
             for memory in self.memory
+            for arm in arms
         )
 
     def _cell(
         self,
+        arm: str,
         folder: Path,
         workload: str,
         phase: str,
@@ -94,7 +96,7 @@ class Question:
         own = folder / workload.replace(":", "-")
         count = 0 if self.data or self.program else max(EXAMPLES, 4 * find(workload).batch)
         return Cell(
-            arm=self.arm,
+            arm=arm,
             place=(
                 *(("workload", workload), ("phase", phase), ("input", source.name)),
                 *(("vcpus", len(cpus)), ("memory", memory)),
@@ -124,7 +126,7 @@ def measure_sizing(wanted: Wanted, *, as_json: bool = False) -> tuple[Sizing, st
     """
     places = settings.places()
     choices = experiment.choose_arms(wanted.arms, places)
-    question = read(wanted, choices)
+    question = read(wanted)
     book = catalog.find(wanted.prices) if wanted.prices else None
     with settings.exclusive(places.cache, "a measurement"):
         found = measure(question, choices, wanted.out, places, book)
@@ -140,51 +142,48 @@ def measure(
 ) -> Sizing:
     """The result, written with its report. The caller holds the cache."""
     arms = experiment.install_arms(choices, places)
-    asked = (question, experiment.wheels(arms))
-    out = experiment.find_folder(KIND, asked, wanted_out, places).resolve()
-    experiment.begin(KIND, asked, out)
-    cells = question.cells(out / "inputs")
+    run = experiment.start(KIND, question, arms, wanted_out, places)
+    cells = question.cells(run.names, run.host, run.out / "inputs")
     with talk.step(f"sizes of {', '.join(question.workloads)}"):
-        told = running.measure(cells, arms, out, seed=question.seed)
+        told = running.measure(cells, arms, run.out, seed=question.seed)
     rows = results.rows(gathered(cells, told))
     found = Sizing(
         made=experiment.now(),
-        host=read_host(),
+        host=run.host,
         seed=question.seed,
         within=question.within,
         means=limits.means() if any(question.memory) else "",
-        wheels=experiment.wheels(arms),
+        wheels=run.wheels,
         rows=rows,
         knees=results.knees(rows, question.within, book),
         book=book.name if book else "",
     )
-    experiment.write_report(
-        out, text.document(found), places.templates, {text.KEY: text.figures(found)}
-    )
-    save(out / experiment.result_file(KIND), found)
+    drawn = {text.KEY: text.figures(found)}
+    experiment.finish(run, found, text.document(found), drawn, places.templates)
     return found
 
 
 def describe(wanted: Wanted) -> str:
     """What would be measured. Nothing is installed."""
     places = settings.places()
-    question = read(wanted, experiment.choose_arms(wanted.arms, places))
-    count = len(question.cells(Path()))
+    question = read(wanted)
+    arms = experiment.names(experiment.choose_arms(wanted.arms, places))
+    count = len(question.cells(arms, read_host(), Path()))
     memory = ", ".join(f"{each:.0f} MB" if each else "no limit" for each in question.memory)
     return (
         f"workloads  {', '.join(question.workloads)}\n"
         f"phases     {', '.join(question.phases)}\n"
         f"inputs     {', '.join(each.name for each in question.inputs)}\n"
-        f"vCPUs      {', '.join(str(len(each)) for each in question.vcpus)}\n"
+        f"vCPUs      {', '.join(map(str, question.vcpus))}\n"
         f"memory     {memory}\n"
         f"processes  {count}, {question.seconds:g} s of steps each\n"
         f"out        {wanted.out or places.new_report(KIND)}\n"
     )
 
 
-def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
+def read(wanted: Wanted) -> Question:
     """Raises UsageError."""
-    if len(choices) != 1:
+    if len(options.words(wanted.arms)) > 1:
         raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
     names, program = _workloads(wanted)
     return Question(
@@ -195,12 +194,11 @@ def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
         if program
         else tuple(sources.parse(word) for word in options.words(wanted.inputs)),
         data=_folder(wanted.data),
-        vcpus=_cpus(wanted.vcpus),
+        vcpus=_vcpus(wanted.vcpus),
         memory=_memory(wanted.memory),
         seconds=options.positive(wanted.seconds, "--seconds"),
         launches=options.whole(wanted.launches, "--launches"),
         within=options.percent(wanted.within, "--within"),
-        arm=choices[0].spec.name,
         seed=options.whole(wanted.seed, "--seed", least=0),
     )
 
@@ -242,12 +240,11 @@ def _folder(words: str) -> str:
     return str(folder)
 
 
-def _cpus(words: str) -> tuple[tuple[int, ...], ...]:
+def _vcpus(words: str) -> tuple[int, ...]:
     """By default 1, 2, 4 … and all that are usable."""
-    usable, affinity = read_vcpus().usable, read_host().affinity
+    usable = read_vcpus().usable
     doubled = tuple(2**power for power in range(usable.bit_length()) if 2**power < usable)
-    counts = options.vcpus(words, usable) or (*doubled, usable)
-    return tuple(affinity[:count] for count in counts)
+    return options.vcpus(words, usable) or (*doubled, usable)
 
 
 def _memory(words: str) -> tuple[float, ...]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfbench import options
 from tfbench.arms import installs
-from tfbench.arms.arm import TOLERANCE, Arm
+from tfbench.arms.arm import TOLERANCE
 from tfbench.arms.installs import Choice
 from tfbench.cells import experiment, running
 from tfbench.cells.cell import Cell, gathered
-from tfbench.cells.experiment import Wheel
+from tfbench.cells.experiment import Run
 from tfbench.inside.replicas import AUTO, KINDS
 from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
@@ -23,7 +22,7 @@ from tfbench.strategies.matrix import Matrix, cells
 from tfbench.strategies.results import Result, rows
 from tfbuild import settings, talk
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty, save
+from tfbuild.records import pretty
 from tfbuild.settings import Places
 
 KIND = "strategies"
@@ -62,20 +61,6 @@ QUICK = Wanted(
 the nets' tracing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """What is measured on what: the same question goes on with a run that was stopped."""
-
-    matrix: Matrix
-    host: Host
-    arms: tuple[Wheel, ...]
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        return cells(self.matrix, [wheel.arm for wheel in self.arms], vcpus_of(self.host), seen)
-
-
 def measure_strategies(wanted: Wanted, *, as_json: bool = False) -> tuple[Result, str]:
     """Measure, and write strategies.json and a report; the result and what to print of it.
 
@@ -83,53 +68,50 @@ def measure_strategies(wanted: Wanted, *, as_json: bool = False) -> tuple[Result
     """
     places = settings.places()
     choices = experiment.choose_arms(wanted.arms, places)
-    matrix_of(wanted)  # (nothing is held for options that make no sense)
+    matrix = read(wanted)
     with settings.exclusive(places.cache, "a measurement of strategies"):
-        result = measure(wanted, choices, wanted.out, places)
+        result = measure(matrix, choices, wanted.out, places)
     shown = pretty(result) if as_json else text.describe(result, colour=sys.stdout.isatty())
     return result, shown
 
 
-def measure(wanted: Wanted, choices: tuple[Choice, ...], wanted_out: str, places: Places) -> Result:
+def measure(matrix: Matrix, choices: tuple[Choice, ...], wanted_out: str, places: Places) -> Result:
     """The result, written with its report. The caller holds the cache."""
-    matrix = matrix_of(wanted)
     arms = experiment.install_arms(choices, places)
-    question = Question(matrix=matrix, host=read_host(), arms=experiment.wheels(arms))
-    out = experiment.find_folder(KIND, question, wanted_out, places)
-    experiment.begin(KIND, question, out)
-    with talk.step(f"strategies, {talk.count(len(question.cells), 'process', 'processes')}"):
-        result = answer(question, arms, out)
-    figures = {text.KEY: text.figures(result)}
-    experiment.write_report(out, text.document(result), places.templates, figures)
-    save(out / experiment.result_file(KIND), result)  # (last: with it a run is whole)
+    run = experiment.start(KIND, matrix, arms, wanted_out, places)
+    result = answer(matrix, run)
+    drawn = {text.KEY: text.figures(result)}
+    experiment.finish(run, result, text.document(result), drawn, places.templates)
     return result
 
 
-def answer(question: Question, arms: Mapping[str, Arm], out: Path) -> Result:
-    """What `out` knows already is not measured again. Raises DiskError, RecordError."""
-    asked = question.cells
-    told = running.measure(asked, arms, out, seed=question.matrix.seed)
+def answer(matrix: Matrix, run: Run) -> Result:
+    """What the run's folder knows already is not measured again. Raises DiskError, RecordError."""
+    asked = _cells(matrix, run.names, run.host)
+    with talk.step(f"strategies, {talk.count(len(asked), 'process', 'processes')}"):
+        told = running.measure(asked, run.arms, run.out, seed=matrix.seed)
     return Result(
         made=experiment.now(),
-        host=question.host,
-        vcpus=vcpus_of(question.host),
-        arms=question.arms,
-        matrix=question.matrix,
+        host=run.host,
+        vcpus=run.host.usable,
+        arms=run.wheels,
+        matrix=matrix,
         tolerance=TOLERANCE,
         rows=rows(gathered(asked, told)),
     )
 
 
-def vcpus_of(host: Host) -> tuple[int, ...]:
-    """Numbers of the CPUs that every cell has: all usable ones."""
-    return host.affinity[: host.vcpus.usable]
+def _cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
+    """Each has all usable CPUs."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return cells(matrix, arms, host.usable, seen)
 
 
 def describe(wanted: Wanted) -> str:
     """What would be measured. Nothing is installed."""
     places = settings.places()
-    matrix, choices = read(wanted, places)
-    asked = _planned(matrix, choices)
+    matrix, choices = read(wanted), experiment.choose_arms(wanted.arms, places)
+    asked = _cells(matrix, experiment.names(choices), read_host())
     each = ", ".join(f"{name} on {number}" for name, number in matrix.places)
     return (
         f"arms       {installs.describe(choices).strip()}\n"
@@ -141,16 +123,7 @@ def describe(wanted: Wanted) -> str:
     )
 
 
-def _planned(matrix: Matrix, choices: Sequence[Choice]) -> tuple[Cell, ...]:
-    return cells(matrix, [choice.spec.name for choice in choices], vcpus_of(read_host()))
-
-
-def read(wanted: Wanted, places: Places) -> tuple[Matrix, tuple[Choice, ...]]:
-    """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
-    return matrix_of(wanted), experiment.choose_arms(wanted.arms, places)
-
-
-def matrix_of(wanted: Wanted) -> Matrix:
+def read(wanted: Wanted) -> Matrix:
     """Raises UsageError."""
     names = options.words(wanted.strategies) or strategy.NAMES
     found = wanted.workloads or ",".join(NETS)

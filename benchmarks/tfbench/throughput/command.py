@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfbench import options
@@ -10,17 +11,16 @@ from tfbench.arms.installs import Choice
 from tfbench.cells import experiment, running
 from tfbench.cells.cell import Cell, Outcome, gathered
 from tfbench.costs import catalog
-from tfbench.costs.machines import parse_mode
 from tfbench.costs.prices import Price
 from tfbench.inside import steps
 from tfbench.inside.workloads import NAMES, PROGRAM, find, sized
-from tfbench.measuring.host import read_host
+from tfbench.measuring.host import Host, read_host
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty, save
+from tfbuild.records import pretty
 from tfbuild.settings import Places
 
 KIND = "throughput"
@@ -60,24 +60,32 @@ class Question:
     program: str
     batches: tuple[int, ...]
     augmentation: tuple[bool, ...]
-    arms: tuple[str, ...]
-    vcpus: tuple[int, ...]
+    vcpus: int
     steps: int
     launches: int
     seed: int
     price: Price | None = None
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
+        cpus = host.affinity[: self.vcpus]
         return tuple(
-            self._cell(arm, workload, batch, augmented, launch)
+            self._cell(arm, workload, batch, augmented, launch, cpus)
             for launch in range(self.launches)
             for workload in self.workloads
             for batch in self.batches
             for augmented in self.augmentation
-            for arm in self.arms
+            for arm in arms
         )
 
-    def _cell(self, arm: str, workload: str, batch: int, augmented: bool, launch: int) -> Cell:
+    def _cell(
+        self,
+        arm: str,
+        workload: str,
+        batch: int,
+        augmented: bool,
+        launch: int,
+        cpus: tuple[int, ...],
+    ) -> Cell:
         place = (("arm", arm), ("workload", workload), ("batch", batch), ("augmented", augmented))
         return Cell(
             arm=arm,
@@ -92,7 +100,7 @@ class Question:
                 "warm_up": min(WARM_UP, self.steps),
                 "steps": self.steps,
             },
-            vcpus=self.vcpus,
+            vcpus=cpus,
             env=((PROGRAM, self.program),) if self.program else (),
         )
 
@@ -104,7 +112,7 @@ def measure_throughput(wanted: Wanted, *, as_json: bool = False) -> tuple[Throug
     """
     places = settings.places()
     choices = experiment.choose_arms(wanted.arms, places)
-    question = read(wanted, choices)
+    question = read(wanted)
     with settings.exclusive(places.cache, "a measurement"):
         found = measure(question, choices, wanted.out, places)
     return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
@@ -115,51 +123,48 @@ def measure(
 ) -> Throughput:
     """The result, written with its report. The caller holds the cache."""
     arms = experiment.install_arms(choices, places)
-    asked = (question, experiment.wheels(arms))
-    out = experiment.find_folder(KIND, asked, wanted_out, places)
-    experiment.begin(KIND, asked, out)
-    cells = question.cells()
+    run = experiment.start(KIND, question, arms, wanted_out, places)
+    cells = question.cells(run.names, run.host)
     with talk.step(f"train {', '.join(question.workloads)}"):
-        told = running.measure(cells, arms, out, seed=question.seed)
+        told = running.measure(cells, arms, run.out, seed=question.seed)
     seen = gathered(cells, told)
     answers = [answer for each in seen if each.outcome is Outcome.OK for answer in each.answers]
     found = Throughput(
         made=experiment.now(),
-        host=read_host(),
+        host=run.host,
         device=answers[0]["device"] if answers else "CPU",
-        vcpus=len(question.vcpus),
+        vcpus=question.vcpus,
         seed=question.seed,
         steps=question.steps,
-        wheels=experiment.wheels(arms),
+        wheels=run.wheels,
         rows=results.rows(seen),
         price=question.price,
     )
-    experiment.write_report(
-        out, text.document(found), places.templates, {text.KEY: text.figures(found)}
-    )
-    save(out / experiment.result_file(KIND), found)
+    drawn = {text.KEY: text.figures(found)}
+    experiment.finish(run, found, text.document(found), drawn, places.templates)
     return found
 
 
 def describe(wanted: Wanted) -> str:
     """What would be measured. Nothing is installed."""
     places = settings.places()
-    question = read(wanted, experiment.choose_arms(wanted.arms, places))
+    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, places))
+    count = len(question.cells(arms, read_host()))
     return (
         f"workloads    {', '.join(question.workloads)}\n"
         f"batches      {', '.join(map(str, question.batches))}\n"
         f"augmentation {wanted.augmentation}\n"
-        f"arms         {', '.join(question.arms)}\n"
-        f"vCPUs        {len(question.vcpus)}\n"
-        f"processes    {len(question.cells())}, {question.steps} steps each\n"
+        f"arms         {', '.join(arms)}\n"
+        f"vCPUs        {question.vcpus}\n"
+        f"processes    {count}, {question.steps} steps each\n"
         f"out          {wanted.out or places.new_report(KIND)}\n"
     )
 
 
-def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
+def read(wanted: Wanted) -> Question:
     """Raises UsageError."""
     if wanted.workload:
-        return _read_own(wanted, choices)
+        return _read_own(wanted)
     image = options.whole(wanted.image, "--image") if wanted.image else None
     names = tuple(
         options.workload(sized(name, image=image) if image else name)
@@ -178,39 +183,42 @@ def read(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
         )
     augmentation = _AUGMENTATION[wanted.augmentation]
     _need_images(names, augmentation)
-    return _question(wanted, choices, names, batches, augmentation)
+    return _question(wanted, names, batches, augmentation)
 
 
-def _read_own(wanted: Wanted, choices: tuple[Choice, ...]) -> Question:
+def _read_own(wanted: Wanted) -> Question:
     name, path = options.own_file(wanted.workload)
     if wanted.augmentation != "off" or wanted.image:
         raise UsageError(
             "a workload of one's own is trained as it is", hint="Leave --image, --augmentation out"
         )
-    return _question(wanted, choices, (name,), (0,), (False,), str(path))
+    return _question(wanted, (name,), (0,), (False,), str(path))
 
 
 def _question(
     wanted: Wanted,
-    choices: tuple[Choice, ...],
     names: tuple[str, ...],
     batches: tuple[int, ...],
     augmentation: tuple[bool, ...],
     program: str = "",
 ) -> Question:
-    affinity = read_host().affinity
-    counts = options.vcpus(wanted.vcpus, read_vcpus().usable)
+    vcpus = options.one_count(wanted.vcpus, read_vcpus().usable)
     return Question(
         workloads=names,
         program=program,
         batches=batches,
         augmentation=augmentation,
-        arms=tuple(choice.spec.name for choice in choices),
-        vcpus=affinity[: counts[0]] if counts else affinity,
+        vcpus=vcpus,
         steps=options.whole(wanted.steps, "--steps"),
         launches=options.whole(wanted.launches, "--launches"),
         seed=options.whole(wanted.seed, "--seed", least=0),
-        price=_price(wanted),
+        price=catalog.priced(
+            wanted.prices,
+            wanted.machine,
+            region=wanted.region,
+            mode=wanted.mode,
+            vcpus=vcpus,
+        ),
     )
 
 
@@ -219,18 +227,3 @@ def _need_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None
         if any(augmentation) and find(name).image is None:
             nets = ", ".join(each for each in NAMES if find(each).image is not None)
             raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
-
-
-def _price(wanted: Wanted) -> Price | None:
-    """What the named machine costs by the named book; None without a book. Raises UsageError."""
-    prices, machine = wanted.prices, wanted.machine
-    if not prices:
-        if machine:
-            raise UsageError(f"--machine {machine} needs prices", hint="Add --prices BOOK")
-        return None
-    book = catalog.find(prices, names=(machine,) if machine else ())
-    if not machine:
-        raise UsageError(
-            "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
-        )
-    return book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))

@@ -118,15 +118,11 @@ def describe(wanted: Wanted) -> str:
 def read(wanted: Wanted, places: Places) -> Question:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     workload, program = options.subject(wanted.workload)
-    usable = read_vcpus().usable
-    vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
-    if len(vcpus) > 1:
-        raise UsageError(f"--vcpus {wanted.vcpus} are several", hint="Tune for one of them")
     question = Question(
         workload=workload,
         program=program,
         choices=_choices(wanted, places),
-        vcpus=vcpus[0],
+        vcpus=options.one_count(wanted.vcpus, read_vcpus().usable),
         budget_s=60 * options.whole(wanted.budget, "--budget", most=_LONGEST_MIN),
         seed=options.whole(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
