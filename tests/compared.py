@@ -12,6 +12,7 @@ from tests.invented import host
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import Bill, Build, bill, bill_of_totals
 from tfbench.costs.prices import LineItem, Mode, Price
+from tfbench.inside.phases import TRAIN
 from tfbench.measuring.results import (
     SCHEMA,
     Agreement,
@@ -28,7 +29,7 @@ from tfbench.measuring.results import (
     PhaseTime,
     Speedup,
 )
-from tfbench.measuring.samples import TRAIN, Sample
+from tfbench.measuring.samples import Sample
 from tfbench.measuring.schedule import Effort, Stop
 from tfbench.measuring.statistics import Bar, Interval, Verdict, verdict
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.compared import sound
 
-from tfbench.costs import bill, catalog, elsewhere
+from tfbench.costs import bill, catalog, kit_runs
 from tfbench.costs.cost import point
-from tfbench.costs.elsewhere import Launch, read, runs
+from tfbench.costs.kit_runs import Launch, read, runs
 from tfbench.inside import kit as inside
 from tfbench.inside.workloads import find
 from tfbench.kit import archive, command
@@ -188,7 +188,7 @@ def test_a_gpu_elsewhere_can_be_what_costs_are_relative_to() -> None:
 
 def test_phases_are_over_launches_and_keep_their_marks() -> None:
     whole = launches(0.01, 0.02)
-    lost = elsewhere.Launch(
+    lost = kit_runs.Launch(
         **{name: getattr(whole[0], name) for name in Launch.__dataclass_fields__}
         | {"launch": 2, "outcome": "out of memory", "reason": "no room", "step_s": None}
     )

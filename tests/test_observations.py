@@ -24,6 +24,7 @@ from tests.measured import (
     start,
 )
 
+from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.observations import (
     best_ratios,
     failures_of,
@@ -34,7 +35,7 @@ from tfbench.measuring.observations import (
     starts_of,
 )
 from tfbench.measuring.results import Failure
-from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, Entry, Sample
+from tfbench.measuring.samples import Entry, Sample
 from tfbench.measuring.schedule import FEWEST_BLOCKS
 from tfbench.measuring.statistics import estimate
 from tfbuild.errors import SampleError

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.compared import sound
 
+from tfbench.inside.kit import SCHEMA
+from tfbench.inside.workloads import find
 from tfbench.measuring import results
 from tfbench.reports.reporting import Wanted, report_again
 from tfbuild.errors import RecordError, TensorwrightError, UsageError
@@ -57,6 +59,62 @@ def test_prices_bring_costs_into_every_form(measured: Path) -> None:
     assert both["bill"]["book"] == "2017-07-gce"
     with pytest.raises(UsageError):
         report(comparison=str(measured), prices="2017-07-gce", machines="9=cpu8")
+
+
+CATALOGUE = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region
+small,,,1,2,0.05,eu
+large,,,2,4,0.1,eu
+gpu,T4,1,4,16,0.5,eu
+broken,,,x,4,y,eu
+"""
+
+
+def brought(folder: Path) -> Path:
+    """What the kit measured of a whole run on a GPU, in two launches."""
+    common = {"schema": SCHEMA, "arm": "T4", "host": {"cpu": "Example", "cpus": 4}, "reason": ""}
+    common |= {"workload": "mnist_mlp", "outcome": "ok", "device": "T4", "backend": "tensorflow"}
+    lines = [
+        common | {"phase": phase, "launch": launch, "step_s": [0.001 + 0.0001 * launch]}
+        for launch in range(2)
+        for phase in find("mnist_mlp").course.phases
+    ]
+    path = folder / "samples.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("machines", ["", "1=small,2=large"])
+def test_a_run_of_the_kit_stands_beside_the_comparison(
+    measured: Path, tmp_path: Path, machines: str
+) -> None:
+    book = tmp_path / "clouds.csv"
+    book.write_text(CATALOGUE if machines else CATALOGUE.replace("broken,,,x,4,y,eu\n", ""))
+    options: dict[str, Any] = {"comparison": str(measured), "prices": str(book)}
+    options["as_of"] = "2026-01-01"
+    kit = f"{brought(tmp_path)}=gpu"
+    report(**options, machines=machines, kit=kit, relative_to="T4")
+    assert "over T4" in (measured / "report.md").read_text("utf-8")
+    with pytest.raises(UsageError, match="does not say which machine"):
+        report(**options, machines=machines, kit=kit.removesuffix("=gpu"))
+    with pytest.raises(UsageError, match="no prices for 'tpu'"):
+        report(**options, machines=machines, kit=kit.replace("=gpu", "=tpu"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kit": "samples.jsonl=gpu"}, "--kit says nothing without prices. Add --prices, such as"),
+        ({"build_usd": "3"}, "--build-usd says nothing without prices"),
+        ({"totals": "2017", "kit": "samples.jsonl=gpu"}, "--kit says nothing without a comparison"),
+        ({"pyperf": "a,b", "prices": "2017-07-gce"}, "--prices says nothing without a comparison"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(
+    measured: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        report(**(options if len(options) > 1 else options | {"comparison": str(measured)}))
+    assert said in str(caught.value)
 
 
 def test_the_article_is_computed_again(tmp_path: Path) -> None:

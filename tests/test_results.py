@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.measured import LOSSES, STOCK, TUNED, comparison, entries, fault, measured, paces, start
 
+from tfbench.inside.phases import TRAIN, VALIDATE
 from tfbench.measuring.results import SCHEMA, Agreement, load, save
-from tfbench.measuring.samples import TRAIN, VALIDATE
 from tfbuild.errors import DiskError, RecordError
 
 WHOLE = measured(entries(paces(), phases=(TRAIN, VALIDATE)))

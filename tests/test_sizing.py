@@ -14,7 +14,7 @@ from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
 from tfbench.costs.cost import point
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
-from tfbench.inside.steps import PREPROCESS
+from tfbench.inside.phases import PREPROCESS
 from tfbench.measuring.host import read_host
 from tfbench.reports.document import Table
 from tfbench.sizing import command, results, sources, text

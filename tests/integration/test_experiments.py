@@ -14,9 +14,10 @@ import pytest
 from tfbench.arms.arm import Arm
 from tfbench.cells import running
 from tfbench.cells.cell import Cell, Outcome, Told
-from tfbench.costs import elsewhere
+from tfbench.costs import kit_runs
 from tfbench.inside import fitting, steps
 from tfbench.inside.inputs import RAW
+from tfbench.inside.phases import PREPROCESS, TRAIN
 from tfbench.inside.workloads import NAMES, PROGRAM, WORKLOADS, find
 from tfbench.kit import archive
 from tfbench.kit.phases import phases
@@ -97,7 +98,7 @@ def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) ->
     both = zip(answer["waited_s"], answer["step_s"], strict=True)
     assert all(0 < waited <= step for waited, step in both)
     assert all(loss is not None for loss in answer["losses"])
-    if phase == steps.PREPROCESS:
+    if phase == PREPROCESS:
         assert answer["losses"][-1] > 8 * 4, "bytes of a batch"
         assert Path(str(own) + ".sink").stat().st_size > 0
 
@@ -107,7 +108,7 @@ def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, fold
     generated = folder / "generated"
     first = sources.parse("cached").request(str(generated), str(folder / "sink"), generate=8)
     net = "mnist_cnn:batch=4"
-    assert told(arm, folder, cell(net, steps.PREPROCESS, source=first)).outcome is Outcome.OK
+    assert told(arm, folder, cell(net, PREPROCESS, source=first)).outcome is Outcome.OK
     for path in sorted((generated / RAW).rglob("*.jpg")):
         copy = own / path.parent.name / path.name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -117,22 +118,22 @@ def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, fold
         assert told(arm, folder, cell(net, phase, source=asked)).outcome is Outcome.OK
     for path in own.rglob("*.jpg"):
         path.write_bytes(path.read_bytes()[:40])
-    for phase in (steps.TRAIN, steps.PREPROCESS):
+    for phase in (TRAIN, PREPROCESS):
         broken = told(arm, folder, cell(net, phase, source=asked, steps=5))
         assert broken.outcome is Outcome.REFUSED, broken.reason
         assert broken.reason.startswith("0/000000.jpg and 7 more are no image"), broken.reason
-    too_few = told(arm, folder, cell("mnist_cnn:batch=64", steps.TRAIN, source=asked))
+    too_few = told(arm, folder, cell("mnist_cnn:batch=64", TRAIN, source=asked))
     assert too_few.outcome is Outcome.REFUSED
     assert "larger than the data" in too_few.reason
 
 
 def test_too_little_memory_is_a_mark(arm: Arm, folder: Path) -> None:
-    found = told(arm, folder, cell("vgg16:image=64:batch=4", steps.TRAIN, memory_mb=500.0))
+    found = told(arm, folder, cell("vgg16:image=64:batch=4", TRAIN, memory_mb=500.0))
     assert found.outcome is Outcome.OUT_OF_MEMORY, found.reason
 
 
 def test_augmented_images_train(arm: Arm, folder: Path) -> None:
-    found = told(arm, folder, cell("alexnet:image=64:batch=2", steps.TRAIN, augmented=True))
+    found = told(arm, folder, cell("alexnet:image=64:batch=2", TRAIN, augmented=True))
     assert found.outcome is Outcome.OK, found.reason
     assert found.answer["batch"] == 2
 
@@ -198,7 +199,7 @@ def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Pat
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "of 4  " not in again.stderr, "what is known is not run again"
     assert (tmp_path / "samples.jsonl").read_bytes() == written
-    launches = elsewhere.read(tmp_path / "samples.jsonl")
+    launches = kit_runs.read(tmp_path / "samples.jsonl")
     assert [each.outcome for each in launches] == ["ok"] * 4
     assert {(each.arm, each.phase, each.launches) for each in phases(launches)} == {
         ("here", "train", 2),
@@ -234,7 +235,7 @@ def test_a_workload_of_ones_own(
 ) -> None:
     own = tmp_path / "model.py"
     own.write_text(OWN.format(units=units), "utf-8")
-    one = dataclasses.replace(cell("own:model.py", steps.TRAIN), env=((PROGRAM, str(own)),))
+    one = dataclasses.replace(cell("own:model.py", TRAIN), env=((PROGRAM, str(own)),))
     found = told(arm, tmp_path, one)
     assert found.outcome is outcome
     assert said in found.reason

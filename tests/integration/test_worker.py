@@ -22,23 +22,14 @@ from tests.altered import altered
 
 from tfbench.arms.arm import Arm, environment
 from tfbench.inside import training
+from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.comparison import COMPARISON, SAMPLES, Setting, compare, judge, make_setting
 from tfbench.measuring.host import read_host
 from tfbench.measuring.measurement import CHECKED_STEPS
 from tfbench.measuring.results import Agreement, Cell, Comparison, load
-from tfbench.measuring.samples import (
-    AUGMENT,
-    TRAIN,
-    VALIDATE,
-    End,
-    Entry,
-    Fault,
-    Sample,
-    Start,
-    read_journal,
-)
+from tfbench.measuring.samples import End, Entry, Fault, Sample, Start, read_journal
 from tfbench.measuring.schedule import Effort
 from tfbench.measuring.sessions import Session, session
 from tfbuild.errors import AgreementError, WorkerError

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.inside import steps
+from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.worker import main as serve
 from tfbench.inside.worker import only
 
 SCHEMA = 1
 SECONDS, LAUNCHES = 5.0, 3
 LIMIT_S = 900.0
-_RUN = (steps.TRAIN, steps.VALIDATE, steps.AUGMENT)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -83,18 +83,16 @@ def planned(workloads: str, phases: str, launches: int) -> Iterator[dict[str, An
         found = [find(name) for name in names]
     except UnknownWorkloadError as error:
         raise SystemExit(f"error: {error}") from None
-    wanted = _RUN if phases == "run" else tuple(phases.split(","))
-    for phase in wanted:
-        if phase not in (steps.TRAIN, steps.INFER, steps.VALIDATE, steps.AUGMENT):
+    named = () if phases == "run" else tuple(phases.split(","))
+    for phase in named:
+        if phase not in (TRAIN, INFER, VALIDATE, AUGMENT):
             raise SystemExit(f"error: there is no phase {phase!r}; use train,infer or run")
     for launch in range(launches):
         for workload in found:
-            for phase in wanted:
-                if phase == steps.VALIDATE and not workload.course.validation:
-                    continue
-                if phase == steps.AUGMENT and not workload.course.augmented:
-                    continue
-                yield {"workload": workload.name, "phase": phase, "launch": launch}
+            own = workload.course.phases
+            for phase in named or own:
+                if phase == INFER or phase in own:
+                    yield {"workload": workload.name, "phase": phase, "launch": launch}
 
 
 def launch(request: Mapping[str, Any]) -> dict[str, Any]:

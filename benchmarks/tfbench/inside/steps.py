@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfbench.inside import meters
+from tfbench.inside.phases import AUGMENT, INFER, PREPROCESS, TRAIN, VALIDATE
 from tfbench.inside.worker import Answer, environment, main, numbers, only, started
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
@@ -33,10 +34,7 @@ Batch: TypeAlias = Any
 Step: TypeAlias = Callable[[Batch], Any]
 """From a batch to a number, or a tensor of one."""
 
-TRAIN, INFER, PREPROCESS = "train", "infer", "preprocess"
 PHASES = (TRAIN, INFER, PREPROCESS)
-VALIDATE, AUGMENT = "validate", "augment"
-"""What else there is in the training runs of 2017."""
 MEMORY, FILES = "memory", "files"
 OK, OUT_OF_MEMORY, NOT_HERE, REFUSED = "ok", "out of memory", "not here", "refused"
 _NO_MEMORY = ("ResourceExhausted", "OOM when", "out of memory", "RESOURCE_EXHAUSTED")

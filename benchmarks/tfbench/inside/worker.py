@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from tfbench.inside import meters
+from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
     from tfbench.inside.workload import Workload
@@ -226,9 +227,7 @@ def _trainer(
         step = tf.function(step, jit_compile=True, reduce_retracing=True)
     several = int(os.environ.get(TOGETHER, "1"))
     return Trainer(
-        phases={
-            name: slowed(each) for name, each in (("train", traced(tf, step, batches)), *others)
-        },
+        phases={name: slowed(each) for name, each in ((TRAIN, traced(tf, step, batches)), *others)},
         restart=model.reset_metrics,
         predict=predict,
         cpus=frozenset(os.sched_getaffinity(0)),
@@ -245,15 +244,11 @@ def phases(
 
     from tfbench.inside.augmentation import augment  # noqa: PLC0415
 
-    def infer(batch: Any) -> Any:  # noqa: ANN401
-        return {"loss": tf.reduce_sum(model(batch[0], training=False))}
-
-    yield "infer", later(lambda: traced(tf, infer, iter(dataset(tf, examples))))
-    if workload.course.validation:
-        yield "validate", later(lambda: traced(tf, model.test_step, iter(dataset(tf, examples))))
-    if workload.course.augmented:
+    if VALIDATE in workload.course.phases:
+        yield VALIDATE, later(lambda: traced(tf, model.test_step, iter(dataset(tf, examples))))
+    if AUGMENT in workload.course.phases:
         draw, images = np.random.default_rng(seed), itertools.cycle(examples[0])
-        yield "augment", lambda: augment(next(images), draw)[0, 0, 0, 0]
+        yield AUGMENT, lambda: augment(next(images), draw)[0, 0, 0, 0]
 
 
 def later(make: Callable[[], Step]) -> Step:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.twins import Draw, Examples
 
 Keras: TypeAlias = Any
@@ -39,6 +40,16 @@ class Course:
     steps: int
     validation: int
     augmented: bool = False
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """How many batches of an epoch go through each."""
+        found = {TRAIN: self.steps}
+        if self.validation:
+            found[VALIDATE] = self.validation
+        if self.augmented:
+            found[AUGMENT] = self.steps
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tfbench import grid
-from tfbench.costs import elsewhere
+from tfbench.costs import kit_runs
 from tfbench.costs.cost import Amount, point
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
@@ -43,7 +43,7 @@ def read_kit(text: str, *, as_json: bool) -> str:
     for path in paths:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
-    found = phases([each for path in paths for each in elsewhere.read(path)])
+    found = phases([each for path in paths for each in kit_runs.read(path)])
     return pretty(found) if as_json else table(found, colour=sys.stdout.isatty())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfbench.cells import speeds
 from tfbench.costs.cost import Amount
-from tfbench.costs.elsewhere import Launch
+from tfbench.costs.kit_runs import Launch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,10 +14,11 @@ from pathlib import Path
 from random import Random
 
 from tfbench.arms.arm import Arm, environment
+from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import course_of
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.observations import Measured, failures_of, half_width, launches_of, starts_of
-from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, End, Entry, Fault, Sample, Start
+from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.schedule import (
     SHORTEST_S,
     Effort,
@@ -71,13 +72,9 @@ class Question:
 
 def phases_of(workload: str, effort: Effort) -> dict[str, int]:
     """How many blocks of what. A training run's other phases are timed where blocks are asked."""
-    course = course_of(workload)
-    phases = {TRAIN: effort.blocks}
-    if effort.phase_blocks and course.validation:
-        phases[VALIDATE] = effort.phase_blocks
-    if effort.phase_blocks and course.augmented:
-        phases[AUGMENT] = effort.phase_blocks
-    return phases
+    if not effort.phase_blocks:
+        return {TRAIN: effort.blocks}
+    return dict.fromkeys(course_of(workload).phases, effort.phase_blocks) | {TRAIN: effort.blocks}
 
 
 def measure_cell(

@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tfbench.inside.phases import TRAIN
 from tfbench.measuring import gates
 from tfbench.measuring.results import Failure
-from tfbench.measuring.samples import TRAIN, End, Entry, Fault, Sample, Start
+from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.schedule import FEWEST_BLOCKS
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate, log_ratio, total
 from tfbuild.errors import SampleError

@@ -17,8 +17,6 @@ from tfbench.measuring.journal import appending, read_lines
 from tfbuild.errors import SampleError
 from tfbuild.records import plain
 
-TRAIN, VALIDATE, AUGMENT = "train", "validate", "augment"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfbench.arms.arm import Arm, KernelTable
+from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import batch_of, course_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
@@ -27,7 +28,7 @@ from tfbench.measuring.results import (
     PhaseTime,
     Speedup,
 )
-from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE, Sample, Start
+from tfbench.measuring.samples import Sample, Start
 from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort, stop
 from tfbench.measuring.statistics import (
     Bar,
@@ -239,11 +240,9 @@ def _run_ratio(measured: Measured, arm: str) -> Interval | None:
 def _log_run(measured: Measured, launch: Launch, arm: str) -> float | None:
     """ln(seconds) from one launch; None when a phase of the run was not timed in it."""
     course = course_of(measured.workload)
-    batches = {TRAIN: course.steps, VALIDATE: course.validation}
-    batches |= {AUGMENT: course.steps} if course.augmented else {}
     seconds = 0.0
-    for phase, count in batches.items():
-        blocks = log_ms(measured, arm, phase, launches=(launch,)) if count else [[-math.inf]]
+    for phase, count in course.phases.items():
+        blocks = log_ms(measured, arm, phase, launches=(launch,))
         if not blocks:
             return None
         seconds += count * math.exp(float(np.median(blocks[0]))) / 1000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.arms.arm import KernelTable
+from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import Agreement, ArmTimes, Cell, Comparison
-from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.schedule import Stop
 from tfbench.measuring.statistics import Interval
 from tfbench.reports import findings, wording

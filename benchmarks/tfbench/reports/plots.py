@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tfbench.costs.bill import Bill, BillRow
 from tfbench.costs.cost import Amount, carry, point
+from tfbench.inside.phases import TRAIN
 from tfbench.measuring import gates
 from tfbench.measuring.results import Cell, Comparison, Speedup
-from tfbench.measuring.samples import TRAIN, Sample
+from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.reports import findings, wording
 from tfbench.reports.canvas import Drawing, drawing

@@ -20,9 +20,10 @@ import numpy as np
 
 from tfbench.costs import cost
 from tfbench.costs.cost import Amount
+from tfbench.inside.phases import TRAIN
 from tfbench.measuring.matching import Difference
 from tfbench.measuring.results import ArmFacts, Comparison
-from tfbench.measuring.samples import TRAIN, Sample
+from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, Draws, combined
 from tfbuild.errors import HostError, SampleError, UsageError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.costs import article, bill, catalog, elsewhere
+from tfbench.costs import article, bill, catalog, kit_runs
 from tfbench.costs.bill import Bill, Build
 from tfbench.costs.machines import find_machines, parse_machines, parse_mode
 from tfbench.costs.prices import PriceBook, merge
@@ -25,6 +25,16 @@ from tfbuild.settings import Places
 MARKDOWN, HTML, CSV = "report.md", "report.html", "report.csv"
 ARTICLE = "2017"
 """What --totals calls the totals that are shipped."""
+_OF_PRICES = (
+    "as_of",
+    "region",
+    "mode",
+    "mix_dates",
+    "relative_to",
+    "build_usd",
+    "runs_per_day",
+)
+_OF_MACHINES = ("machines", "kit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +71,7 @@ def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
         raise UsageError(
             "a report is of one thing", hint="Give --comparison, --totals, --logs or --pyperf"
         )
+    _check_together(wanted)
     if wanted.pyperf:
         return _contrast(wanted.pyperf, as_json=as_json)
     if wanted.totals or wanted.logs:
@@ -72,6 +83,23 @@ def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
     return write_reports(
         comparison, folder, places, as_json=as_json, samples=samples, priced=priced
     )
+
+
+def _check_together(wanted: Wanted) -> None:
+    """Raises UsageError for an option that nothing would read."""
+    unread: tuple[str, ...] = ()
+    hint = "Leave it out"
+    if wanted.pyperf:
+        unread = ("prices", *_OF_PRICES, *_OF_MACHINES)
+    elif wanted.totals or wanted.logs:  # (they name their machines)
+        unread = _OF_MACHINES
+    elif not wanted.prices:
+        unread = (*_OF_PRICES, *_OF_MACHINES)
+        hint = f"Add --prices, such as {', '.join(catalog.shipped_names())}"
+    given = next((name for name in unread if getattr(wanted, name)), "")
+    if given:
+        without = "prices" if hint.startswith("Add") else "a comparison"
+        raise UsageError(f"--{given.replace('_', '-')} says nothing without {without}", hint=hint)
 
 
 def write_reports(
@@ -159,7 +187,14 @@ def _bill(comparison: Comparison, wanted: Wanted) -> Bill:
 
 
 def _elsewhere(wanted: Wanted, book: PriceBook) -> Iterator[Run]:
-    """Runs of the kit's files, each with the machine that it ran on. Raises UsageError."""
+    """Runs of the kit's files, on the machines that they were brought from."""
+    for file, machine in _kits(wanted):
+        price = book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))
+        yield from kit_runs.runs(kit_runs.read(file), price)
+
+
+def _kits(wanted: Wanted) -> Iterator[tuple[Path, str]]:
+    """The kit's files with their machines. Raises UsageError."""
     for word in wanted.kit.split(",") if wanted.kit else ():
         file, equals, machine = word.strip().rpartition("=")
         if not (file and equals and machine):
@@ -167,13 +202,17 @@ def _elsewhere(wanted: Wanted, book: PriceBook) -> Iterator[Run]:
                 f"--kit {word} does not say which machine it is of",
                 hint="Write --kit samples.jsonl=MACHINE",
             )
-        price = book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))
-        yield from elsewhere.runs(elsewhere.read(Path(file).expanduser()), price)
+        path = Path(file).expanduser()
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}", hint="invoke kit writes what measures one")
+        yield path, machine
 
 
 def _book(wanted: Wanted, text: str) -> PriceBook:
     """One book, or several with commas between, of which later ones win."""
     names = tuple(parse_machines(wanted.machines).values())
+    if names:
+        names += tuple(machine for _, machine in _kits(wanted))
     books = [
         catalog.find(each.strip(), as_of=wanted.as_of, names=names)
         for each in text.split(",")

@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
+from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.results import ArmTimes, Cell, Comparison, Speedup
-from tfbench.measuring.samples import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.statistics import Interval
 
 Value: TypeAlias = str | int | float | None

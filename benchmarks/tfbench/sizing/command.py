@@ -14,6 +14,7 @@ from tfbench.cells.cell import Cell, gathered
 from tfbench.costs import catalog
 from tfbench.costs.prices import PriceBook
 from tfbench.inside import steps
+from tfbench.inside.phases import INFER, PREPROCESS, TRAIN
 from tfbench.inside.workloads import PROGRAM, find, sized
 from tfbench.measuring.host import Host, read_host
 from tfbench.sizing import results, sources, text
@@ -76,7 +77,7 @@ class Question:
             for workload in self.workloads
             for phase in self.phases
             for source in self.inputs
-            if not (phase == steps.PREPROCESS and source.kind == steps.MEMORY)
+            if not (phase == PREPROCESS and source.kind == steps.MEMORY)
             for count in self.vcpus
             for memory in self.memory
             for arm in arms
@@ -189,7 +190,7 @@ def read(wanted: Wanted) -> Question:
     return Question(
         workloads=names,
         program=program,
-        phases=(steps.TRAIN, steps.INFER) if program else _phases(wanted.phases),
+        phases=(TRAIN, INFER) if program else _phases(wanted.phases),
         inputs=(sources.parse(steps.MEMORY),)
         if program
         else tuple(sources.parse(word) for word in options.words(wanted.inputs)),

@@ -13,6 +13,7 @@ from tfbench.cells.cell import Cell, Outcome, gathered
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside import steps
+from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import NAMES, PROGRAM, find, sized
 from tfbench.measuring.host import Host, read_host
 from tfbench.throughput import results, text
@@ -94,7 +95,7 @@ class Question:
             module=steps.__name__,
             request={
                 "workload": sized(workload, batch=batch) if batch else workload,
-                "phase": steps.TRAIN,
+                "phase": TRAIN,
                 "augmented": augmented,
                 "seed": self.seed,
                 "warm_up": min(WARM_UP, self.steps),

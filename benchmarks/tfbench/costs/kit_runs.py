@@ -12,7 +12,7 @@ from tfbench.costs.cost import Amount
 from tfbench.costs.prices import Price
 from tfbench.costs.runs import Run
 from tfbench.inside.kit import SCHEMA
-from tfbench.inside.steps import AUGMENT, OK, TRAIN, VALIDATE
+from tfbench.inside.steps import OK
 from tfbench.inside.workloads import UnknownWorkloadError, find
 from tfbench.measuring.journal import read_lines
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
@@ -93,15 +93,10 @@ def runs(launches: Sequence[Launch], price: Price) -> tuple[Run, ...]:
 def _run_s(workload: str, launches: Sequence[Launch]) -> Amount | None:
     """Seconds of the published run, over launches; None where a phase is missing."""
     course = find(workload).course
-    counts = {TRAIN: course.steps}
-    if course.validation:
-        counts[VALIDATE] = course.validation
-    if course.augmented:
-        counts[AUGMENT] = course.steps
     each = [
         total
         for number in dict.fromkeys(each.launch for each in launches)
-        if (total := _total(counts, _times(launches, number))) is not None
+        if (total := _total(course.phases, _times(launches, number))) is not None
     ]
     if not each:
         return None

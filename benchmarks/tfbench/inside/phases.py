@@ -1,0 +1,5 @@
+"""What a batch goes through. Imports nothing: a worker needs the names before it has its CPUs."""
+
+TRAIN, VALIDATE, AUGMENT = "train", "validate", "augment"
+"""Those of a published training run."""
+INFER, PREPROCESS = "infer", "preprocess"
