@@ -199,5 +199,5 @@ def test_a_run_goes_on_from_what_is_known(
     assert ring.figures.parity is Parity.SAME
     assert ring.figures.efficiency
     assert nccl.outcome is Outcome.NOT_HERE
-    shown = text.describe(found, colour=False)
+    shown = text.table(found, colour=False)
     assert "the only synchronous strategy that was measured" in shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics as medians
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +31,11 @@ def printed(step_s: Sequence[float], batch: int) -> Printed:
     """Raises SampleError for no steps, and for times that are not positive numbers."""
     _check(step_s)
     speeds = [batch / each for each in step_s]
-    middle = medians.median(speeds)
+    middle = statistics.median(speeds)
     return Printed(
-        mean=batch / medians.fmean(step_s),
-        uncertainty=medians.pstdev(speeds) / math.sqrt(len(speeds)),
-        jitter=_NORMAL * medians.median(abs(each - middle) for each in speeds),
+        mean=batch / statistics.fmean(step_s),
+        uncertainty=statistics.pstdev(speeds) / math.sqrt(len(speeds)),
+        jitter=_NORMAL * statistics.median(abs(each - middle) for each in speeds),
     )
 
 

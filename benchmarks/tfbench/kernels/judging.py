@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics as middle
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -197,8 +197,8 @@ def series_of(
 ) -> Series:
     """One from each launch's logarithms, tuned's and the twin's, and all times per execution."""
     return Series(
-        stock_s=middle.median(stock_s),
-        tuned_s=middle.median(tuned_s),
+        stock_s=statistics.median(stock_s),
+        tuned_s=statistics.median(tuned_s),
         launches=tuple(tuple(ours) for ours, _ in blocks),
         again=tuple(tuple(theirs) for _, theirs in blocks),
     )

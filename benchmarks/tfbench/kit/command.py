@@ -7,10 +7,9 @@ from pathlib import Path
 
 from tfbench import grid
 from tfbench.costs import kit_runs
-from tfbench.costs.cost import Amount, point
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
-from tfbench.measuring.statistics import Interval
+from tfbench.reports import wording
 from tfbuild import talk
 from tfbuild.errors import UsageError
 from tfbuild.records import pretty, write_atomic
@@ -51,8 +50,7 @@ def table(found: tuple[Phase, ...], *, colour: bool, width: int = 120) -> str:
     rows = [
         (
             *(each.arm, each.device, each.backend, each.workload, each.phase),
-            "" if each.speed is None else f"{point(each.speed):.1f}",
-            "" if each.speed is None else _span(each.speed),
+            *(("", "") if each.speed is None else wording.rates(each.speed)),
             str(each.launches),
         )
         for each in found
@@ -62,9 +60,3 @@ def table(found: tuple[Phase, ...], *, colour: bool, width: int = 120) -> str:
     ]
     printed = grid.table("measured by the kit", _HEADINGS, rows, left=_TEXTS)
     return grid.printed(printed, lines, colour=colour, width=width)
-
-
-def _span(amount: Amount) -> str:
-    if isinstance(amount, Interval):
-        return f"{amount.low:.1f} to {amount.high:.1f}"
-    return "one launch"

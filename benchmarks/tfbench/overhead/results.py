@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics as medians
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,11 +71,10 @@ def answered(seen: Seen, forms: Sequence[Form]) -> Answer:
     launches = [_launch(each, forms) for each in seen.answers]
     solved = [terms.solve(launch) for launch in launches]
     first = seen.answers[0]
-    overall = Terms(
-        epoch_s=medians.mean(each.epoch_s for each in solved),
-        call_s=medians.mean(each.call_s for each in solved),
-        step_s=medians.mean(each.step_s for each in solved),
-    )
+    epoch_s = mean([each.epoch_s for each in solved])
+    call_s = mean([each.call_s for each in solved])
+    step_s = mean([each.step_s for each in solved])
+    overall = Terms(epoch_s=epoch_s.value, call_s=call_s.value, step_s=step_s.value)
     own, steps = forms[0], first["steps"][0]
     script = terms.counts(own, steps)
     return Answer(
@@ -84,9 +83,9 @@ def answered(seen: Seen, forms: Sequence[Form]) -> Answer:
         rows=first["rows"],
         batch=first["batch"],
         launches=len(launches),
-        epoch_s=mean([each.epoch_s for each in solved]),
-        call_s=mean([each.call_s for each in solved]),
-        step_s=mean([each.step_s for each in solved]),
+        epoch_s=epoch_s,
+        call_s=call_s,
+        step_s=step_s,
         dispatch=mean([each.dispatch(script) for each in solved]),
         forms=tuple(_timed(form, launches, own, overall) for form in forms),
         enough=terms.enough(overall, own, steps),
@@ -99,7 +98,7 @@ def answered(seen: Seen, forms: Sequence[Form]) -> Answer:
 def _launch(answer: Mapping[str, Any], forms: Sequence[Form]) -> dict[Form, tuple[Counts, float]]:
     """The median round of each form."""
     return {
-        form: (terms.counts(form, steps), medians.median(seconds))
+        form: (terms.counts(form, steps), statistics.median(seconds))
         for form, steps, seconds in zip(forms, answer["steps"], answer["seconds"], strict=True)
     }
 

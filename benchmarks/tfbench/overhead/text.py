@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from tfbench import grid
 from tfbench.measuring.statistics import Interval
 from tfbench.overhead.results import Answer, Overhead, Timed
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Group, Point, forest
 from tfbench.reports.document import Answer as Headline
-from tfbench.reports.document import Block, Document, Points, Section, Table, columns
+from tfbench.reports.document import Document, Section
+from tfbench.reports.sheet import Sheet
 from tfbench.reports.wording import factor, factor_span, share
 from tfbuild import talk
 
 KEY = "overhead"
-HEADINGS = ("arm", "fit", "epochs", "calls", "steps", "ms", "by the sum", "speedup", "interval")
-_LEFT = ("arm", "fit")
+HEADINGS = (
+    *("arm", "fit", "#epochs", "#calls", "#steps", "#ms", "#by the sum", "#speedup", "#interval"),
+)
 WORTH = 0.02
 """A gain that is worth a change of the script."""
 METHOD = (
@@ -27,9 +28,17 @@ METHOD = (
 )
 
 
+def sheet(overhead: Overhead) -> Sheet:
+    return Sheet(
+        title=title(overhead),
+        headings=HEADINGS,
+        rows=tuple(rows(overhead)),
+        lines=tuple(lines(overhead)),
+    )
+
+
 def table(overhead: Overhead, *, colour: bool, width: int = 120) -> str:
-    found = grid.table(title(overhead), HEADINGS, rows(overhead), left=_LEFT)
-    return grid.printed(found, lines(overhead), colour=colour, width=width)
+    return sheet(overhead).printed(colour=colour, width=width)
 
 
 def title(overhead: Overhead) -> str:
@@ -127,25 +136,8 @@ def document(overhead: Overhead) -> Document:
 
 
 def section(overhead: Overhead) -> Section:
-    return Section(
-        key=KEY,
-        heading="What starting epochs, calls and steps costs",
-        blocks=(
-            METHOD,
-            *_blocks(overhead),
-        ),
-    )
-
-
-def _blocks(overhead: Overhead) -> Iterator[Block]:
-    yield Table(
-        caption="Forms of fit",
-        columns=columns(*(name if name in _LEFT else f"#{name}" for name in HEADINGS)),
-        rows=tuple(rows(overhead)),
-    )
-    found = tuple(lines(overhead))
-    if found:
-        yield Points(items=found)
+    blocks = (METHOD, *sheet(overhead).blocks("Forms of fit"))
+    return Section(key=KEY, heading="What starting epochs, calls and steps costs", blocks=blocks)
 
 
 def _headline(answer: Answer) -> Headline:

@@ -57,6 +57,18 @@ def usd(amount: Amount) -> str:
     return _significant(amount)
 
 
+def rate(value: float) -> str:
+    """Of something per second: four digits, with one behind the point where there is room."""
+    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"  # noqa: PLR2004
+
+
+def rates(amount: Amount) -> tuple[str, str]:
+    """The figure and its interval."""
+    if isinstance(amount, Interval):
+        return rate(amount.value), f"{rate(amount.low)} to {rate(amount.high)}"
+    return rate(amount), "one launch"
+
+
 def place(workload: str, number: int) -> str:
     return f"{workload} on {talk.vcpus(number)}"
 

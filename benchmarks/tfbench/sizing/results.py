@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics as medians
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -102,8 +102,8 @@ def rows(seen: Iterable[Seen]) -> tuple[Row, ...]:
 def _row(seen: Seen) -> Row:
     place, answers = seen.place, seen.answers
     ok = seen.outcome is Outcome.OK
-    busy = medians.median(_busy(each) for each in answers) if ok else None
-    reading = medians.median(_share(each, "read_s") for each in answers) if ok else None
+    busy = statistics.median(_busy(each) for each in answers) if ok else None
+    reading = statistics.median(_share(each, "read_s") for each in answers) if ok else None
     return Row(
         workload=str(place["workload"]),
         phase=str(place["phase"]),
@@ -115,10 +115,10 @@ def _row(seen: Seen) -> Row:
         launches=len(answers),
         speed=speeds.speed(answers) if ok else None,
         peak_mb=max(each["peak_mb"] for each in answers) if ok else None,
-        growth_mb=medians.median(growth_mb(each["rss_mb"]) for each in answers) if ok else None,
+        growth_mb=statistics.median(growth_mb(each["rss_mb"]) for each in answers) if ok else None,
         busy=busy,
         reading=reading,
-        read_mb_s=medians.median(_read_mb_s(each) for each in answers) if ok else None,
+        read_mb_s=statistics.median(_read_mb_s(each) for each in answers) if ok else None,
         bound=bound(seen.outcome, busy, reading),
         cached=max((float(each["cached_bytes"]) for each in answers), default=0.0),
     )
@@ -143,7 +143,7 @@ def growth_mb(rss_mb: Sequence[float]) -> float:
     quarter = len(rss_mb) // 4
     if quarter == 0:
         return 0.0
-    return medians.median(rss_mb[-quarter:]) - medians.median(rss_mb[:quarter])
+    return statistics.median(rss_mb[-quarter:]) - statistics.median(rss_mb[:quarter])
 
 
 def _busy(answer: Mapping[str, Any]) -> float:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from tfbench import grid
 from tfbench.cells.cell import Outcome
-from tfbench.costs.cost import Amount, point
-from tfbench.measuring.statistics import Interval
+from tfbench.costs.cost import point
+from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Group, Point, amounts
-from tfbench.reports.document import Block, Document, Points, Section, Table, columns
+from tfbench.reports.document import Document, Section
+from tfbench.reports.sheet import Sheet, page
 from tfbench.sizing.results import Knee, Row, Sizing
 from tfbuild import talk
 
 KEY = "sizing"
 HEADINGS = (
-    *("workload", "phase", "input", "vCPUs", "limit MB", "examples/s", "interval", "bound by"),
-    *("CPU", "reading", "MB/s", "peak MB", "growth"),
+    *("workload", "phase", "input", "#vCPUs", "#limit MB", "#examples/s", "#interval", "bound by"),
+    *("#CPU", "#reading", "#MB/s", "#peak MB", "#growth"),
 )
-_TEXTS = ("workload", "phase", "input", "bound by")
 METHOD = (
     "Each cell is a process that is held to so many CPUs and so much memory. train and infer take "
     "batches from memory or decode them from a TFRecord of JPEGs; preprocess turns raw files into "
@@ -32,9 +31,17 @@ METHOD = (
 )
 
 
+def sheet(sizing: Sizing) -> Sheet:
+    return Sheet(
+        title=title(sizing),
+        headings=HEADINGS,
+        rows=tuple(rows(sizing)),
+        lines=tuple(lines(sizing)),
+    )
+
+
 def table(sizing: Sizing, *, colour: bool, width: int = 160) -> str:
-    found = grid.table(title(sizing), HEADINGS, rows(sizing), left=_TEXTS)
-    return grid.printed(found, lines(sizing), colour=colour, width=width)
+    return sheet(sizing).printed(colour=colour, width=width)
 
 
 def title(sizing: Sizing) -> str:
@@ -62,17 +69,7 @@ def rows(sizing: Sizing) -> Iterator[tuple[str, ...]]:
 def _speed(row: Row) -> tuple[str, str]:
     if row.outcome is not Outcome.OK or row.speed is None:
         return row.outcome.value, ""
-    return number(point(row.speed)), _span(row.speed)
-
-
-def number(value: float) -> str:
-    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"  # noqa: PLR2004  (four digits)
-
-
-def _span(amount: Amount) -> str:
-    if isinstance(amount, Interval):
-        return f"{number(amount.low)} to {number(amount.high)}"
-    return "one launch"
+    return wording.rates(row.speed)
 
 
 def _whole(value: float | None) -> str:
@@ -103,8 +100,8 @@ def _told(knee: Knee, sizing: Sizing) -> str:
     text = (
         f"{knee.workload}, {knee.phase}, {knee.input}: "
         f"{talk.vcpus(knee.vcpus)}{limit} {verb} enough, "
-        f"{number(point(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
-        f"({number(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
+        f"{wording.rate(point(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
+        f"({wording.rate(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
     )
     if knee.holding is not None:
         price = knee.holding
@@ -113,29 +110,12 @@ def _told(knee: Knee, sizing: Sizing) -> str:
 
 
 def document(sizing: Sizing) -> Document:
-    return Document(
-        title="Sizing",
-        subject=f"{title(sizing)}, {sizing.made}",
-        answers=(),
-        notes=(),
-        warnings=(),
-        sections=(section(sizing),),
-    )
+    return page("Sizing", sheet(sizing), sizing.made, section(sizing))
 
 
 def section(sizing: Sizing) -> Section:
-    return Section(key=KEY, heading="How large a machine", blocks=(METHOD, *_blocks(sizing)))
-
-
-def _blocks(sizing: Sizing) -> Iterator[Block]:
-    yield Table(
-        caption="Cells",
-        columns=columns(*(name if name in _TEXTS else f"#{name}" for name in HEADINGS)),
-        rows=tuple(rows(sizing)),
-    )
-    found = tuple(lines(sizing))
-    if found:
-        yield Points(items=found)
+    blocks = (METHOD, *sheet(sizing).blocks("Cells"))
+    return Section(key=KEY, heading="How large a machine", blocks=blocks)
 
 
 def figures(sizing: Sizing) -> Iterator[Drawing]:
@@ -165,5 +145,5 @@ def figures(sizing: Sizing) -> Iterator[Drawing]:
 
 def _point(row: Row) -> Point:
     limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
-    note = row.outcome.value if row.speed is None else number(point(row.speed))
+    note = row.outcome.value if row.speed is None else wording.rate(point(row.speed))
     return Point(label=f"{talk.vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note)

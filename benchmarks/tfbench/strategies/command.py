@@ -71,7 +71,7 @@ def measure_strategies(wanted: Wanted, *, as_json: bool = False) -> tuple[Result
     matrix = read(wanted)
     with settings.exclusive(places.cache, "a measurement of strategies"):
         result = measure(matrix, choices, wanted.out, places)
-    shown = pretty(result) if as_json else text.describe(result, colour=sys.stdout.isatty())
+    shown = pretty(result) if as_json else text.table(result, colour=sys.stdout.isatty())
     return result, shown
 
 

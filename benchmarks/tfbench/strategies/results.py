@@ -157,7 +157,7 @@ def _figures(key: _Key, seen: Seen, every: Mapping[_Key, Seen]) -> Figures:
 
 
 def _rates(every: Mapping[_Key, Seen], key: _Key) -> tuple[float, ...]:
-    """None where the cell was not asked for, or not measured."""
+    """Empty where the cell was not asked for, or not measured."""
     seen = every.get(key)
     return launch_rates(seen, key[3]) if seen and seen.outcome is Outcome.OK else ()
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from tfbench import grid
 from tfbench.inside.groups import INDEPENDENT
 from tfbench.measuring.statistics import LEVEL, Interval
 from tfbench.reports import wording
@@ -22,6 +21,7 @@ from tfbench.reports.document import (
     columns,
     paragraphs,
 )
+from tfbench.reports.sheet import Sheet
 from tfbench.strategies import published
 from tfbench.strategies.advice import Advice, advised
 from tfbench.strategies.matrix import ALONE
@@ -33,10 +33,9 @@ from tfbuild import talk
 KEY = "strategies"
 HEADING = "Strategies on several devices"
 HEADINGS = (
-    *("workload", "devices", "strategy", "examples/s", f"{LEVEL:.0%} interval"),
-    *("mean ± SEM (jitter)", "of independent", "efficiency", "moved/step", "first steps"),
+    *("workload", "#devices", "strategy", "#examples/s", f"#{LEVEL:.0%} interval"),
+    *("#mean ± SEM (jitter)", "#of independent", "#efficiency", "#moved/step", "first steps"),
 )
-LEFT = ("workload", "strategy", "first steps")
 LOGICAL = (
     "TensorFlow saw no GPU, so the devices are logical ones of the same vCPUs: this measures what "
     "their coordination costs, not how training scales. One device alone has all the vCPUs, and an "
@@ -69,10 +68,19 @@ independent nothing.
 # --- terminal -------------------------------------------------------------------------------------
 
 
-def describe(result: Result, *, colour: bool, width: int = 160) -> str:
-    cells = (_cells(row, several=_several(result)) for row in result.rows)
-    found = grid.table(title(result), _headings(result), cells, left=("arm", *LEFT))
-    return grid.printed(found, lines(result), colour=colour, width=width)
+def table(result: Result, *, colour: bool, width: int = 160) -> str:
+    return sheet(result).printed(colour=colour, width=width)
+
+
+def sheet(result: Result) -> Sheet:
+    """Its lines are for a terminal; the section says more of them in blocks of their own."""
+    several = len(result.arms) > 1
+    return Sheet(
+        title=title(result),
+        headings=("arm", *HEADINGS) if several else HEADINGS,
+        rows=tuple(_cells(row, several=several) for row in result.rows),
+        lines=tuple(lines(result)),
+    )
 
 
 def title(result: Result) -> str:
@@ -82,14 +90,6 @@ def title(result: Result) -> str:
 
 def _launches(result: Result) -> str:
     return talk.count(result.matrix.launches, "launch", "launches")
-
-
-def _several(result: Result) -> bool:
-    return len(result.arms) > 1
-
-
-def _headings(result: Result) -> tuple[str, ...]:
-    return ("arm", *HEADINGS) if _several(result) else HEADINGS
 
 
 def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
@@ -103,19 +103,13 @@ def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
 def _measured(figures: Figures) -> tuple[str, ...]:
     each = figures.printed
     return (
-        _amount(figures.rate.value),
-        f"{_amount(figures.rate.low)} to {_amount(figures.rate.high)}",
-        f"{_amount(each.mean)} ± {_amount(each.uncertainty)} ({_amount(each.jitter)})",
+        *wording.rates(figures.rate),
+        f"{each.mean:.1f} ± {each.uncertainty:.1f} ({each.jitter:.1f})",
         f"{figures.share.value:.3f}" if figures.share else "",
         f"{figures.efficiency.value:.3f}" if figures.efficiency else "",
         talk.size(figures.traffic.total),
         _parity(figures),
     )
-
-
-def _amount(value: float) -> str:
-    """Three digits, or all that stand before the point."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004
 
 
 def _megabytes(count: float) -> str:
@@ -256,20 +250,14 @@ def section(result: Result) -> Section:
 
 
 def _blocks(result: Result) -> Iterator[Block]:
-    yield _rates(result)
+    found = sheet(result)
+    yield Table(caption="examples per second", columns=columns(*found.headings), rows=found.rows)
     yield from _marked(result)
     yield from paragraphs(METHOD)
     yield from paragraphs(TRAFFIC)
     yield _traffic(result)
     yield _meanings(result)
     yield from _published(published.read())
-
-
-def _rates(result: Result) -> Table:
-    marks = {heading: "#" for heading in HEADINGS if heading not in LEFT}
-    headings = [marks.get(each, "") + each for each in _headings(result)]
-    cells = tuple(_cells(row, several=_several(result)) for row in result.rows)
-    return Table(caption="examples per second", columns=columns(*headings), rows=cells)
 
 
 def _marked(result: Result) -> Iterator[Block]:
@@ -347,7 +335,7 @@ def figures(result: Result) -> Iterator[Drawing]:
             yield drawing(
                 functools.partial(forest, groups, "examples/s over independent devices'"),
                 key=f"{KEY}-{place}",
-                title=f"{arm}: {workload}" if _several(result) else workload,
+                title=f"{arm}: {workload}" if len(result.arms) > 1 else workload,
                 caption=f"1 is no exchange at all. Lines are {LEVEL:.0%} intervals.",
                 description=_told(groups),
             )

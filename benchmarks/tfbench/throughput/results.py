@@ -35,7 +35,6 @@ class Row:
     speed: Amount | None
     printed: Printed | None
     peak_mb: float | None
-    loss: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +72,6 @@ def _row(seen: Seen) -> Row:
         speed=speeds.speed(seen.answers) if ok else None,
         printed=speeds.printed(first["step_s"], first["batch"]) if first else None,
         peak_mb=max(each["peak_mb"] for each in seen.answers) if ok else None,
-        loss=first["losses"][-1] if first else None,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from tfbench import grid
 from tfbench.cells.cell import Outcome
-from tfbench.costs.cost import Amount, point
-from tfbench.measuring.statistics import Interval
+from tfbench.costs.cost import point
+from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Line, over_counts
-from tfbench.reports.document import Block, Document, Points, Section, Table, columns
+from tfbench.reports.document import Document, Section
+from tfbench.reports.sheet import Sheet, page
 from tfbench.throughput.results import (
     Row,
     Throughput,
@@ -30,17 +30,25 @@ METHOD = (
     "1.4826 times the median of absolute deviations. A standard error over the steps of one "
     "process does not know that two processes differ."
 )
-_TEXTS = ("arm", "workload", "augmented", "tf_cnn_benchmarks")
 
 
-def headings(throughput: Throughput) -> tuple[str, ...]:
-    priced = ("per $/h",) if throughput.price else ()
-    return (*_TEXTS[:2], "batch", "augmented", "examples/s", "interval", _TEXTS[3], *priced, "MB")
+def sheet(throughput: Throughput) -> Sheet:
+    return Sheet(
+        title=title(throughput),
+        headings=headings(throughput),
+        rows=tuple(rows(throughput)),
+        lines=tuple(lines(throughput)),
+    )
 
 
 def table(throughput: Throughput, *, colour: bool, width: int = 120) -> str:
-    found = grid.table(title(throughput), headings(throughput), rows(throughput), left=_TEXTS)
-    return grid.printed(found, lines(throughput), colour=colour, width=width)
+    return sheet(throughput).printed(colour=colour, width=width)
+
+
+def headings(throughput: Throughput) -> tuple[str, ...]:
+    priced = ("#per $/h",) if throughput.price else ()
+    place = ("arm", "workload", "#batch", "augmented")
+    return (*place, "#examples/s", "#interval", "tf_cnn_benchmarks", *priced, "#MB")
 
 
 def title(throughput: Throughput) -> str:
@@ -66,24 +74,14 @@ def _figures(row: Row) -> tuple[str, str, str]:
         return row.outcome.value, "", ""
     each = row.printed
     told = f"{each.mean:.1f} +/- {each.uncertainty:.1f} (jitter = {each.jitter:.1f})"
-    return _number(point(row.speed)), _span(row.speed), told
+    return *wording.rates(row.speed), told
 
 
 def _priced(throughput: Throughput, row: Row) -> tuple[str, ...]:
     if throughput.price is None:
         return ()
     amount = per_dollar(row, throughput.price)
-    return ("" if amount is None else _number(point(amount)),)
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"  # noqa: PLR2004  (four digits)
-
-
-def _span(amount: Amount) -> str:
-    if isinstance(amount, Interval):
-        return f"{_number(amount.low)} to {_number(amount.high)}"
-    return "one launch"
+    return ("" if amount is None else wording.rate(point(amount)),)
 
 
 def lines(throughput: Throughput) -> Iterator[str]:
@@ -107,8 +105,8 @@ def _enough(best: Row, found: Sequence[Row]) -> str:
     others = [row.speed for row in found if row is not best and row.speed is not None]
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
     told = (
-        f"a batch of {best.batch} is large enough with {_number(point(best.speed))} examples/s, "
-        "none is faster by more than 5 %"
+        f"a batch of {best.batch} is large enough with {wording.rate(point(best.speed))} "
+        "examples/s, none is faster by more than 5 %"
     )
     apart = all(tell_apart(best.speed, other) for other in others)
     return f"{told}." if apart else f"{told}; but intervals overlap: measure longer to be sure."
@@ -128,33 +126,12 @@ def _augmentation(throughput: Throughput) -> Iterator[str]:
 
 
 def document(throughput: Throughput) -> Document:
-    return Document(
-        title="Throughput",
-        subject=f"{title(throughput)}, {throughput.made}",
-        answers=(),
-        notes=(),
-        warnings=(),
-        sections=(section(throughput),),
-    )
+    return page("Throughput", sheet(throughput), throughput.made, section(throughput))
 
 
 def section(throughput: Throughput) -> Section:
-    return Section(
-        key=KEY,
-        heading="Throughput by batch size",
-        blocks=(METHOD, *_blocks(throughput)),
-    )
-
-
-def _blocks(throughput: Throughput) -> Iterator[Block]:
-    yield Table(
-        caption="Examples per second",
-        columns=columns(*(n if n in _TEXTS else f"#{n}" for n in headings(throughput))),
-        rows=tuple(rows(throughput)),
-    )
-    found = tuple(lines(throughput))
-    if found:
-        yield Points(items=found)
+    blocks = (METHOD, *sheet(throughput).blocks("Examples per second"))
+    return Section(key=KEY, heading="Throughput by batch size", blocks=blocks)
 
 
 def figures(throughput: Throughput) -> Iterator[Drawing]:
@@ -180,7 +157,9 @@ def figures(throughput: Throughput) -> Iterator[Drawing]:
             caption="Lines are 95% intervals over launches.",
             description="; ".join(
                 f"{line.label}: "
-                + ", ".join(f"{_number(point(each))} at {batch}" for batch, each in line.amounts)
+                + ", ".join(
+                    f"{wording.rate(point(each))} at {batch}" for batch, each in line.amounts
+                )
                 for line in drawn
             ),
         )
