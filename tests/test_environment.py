@@ -208,6 +208,24 @@ def test_an_environment_is_made_once_and_a_half_made_one_anew(
 
 
 @pytest.mark.toolchain
+def test_environments_share_their_dependencies_and_not_their_fate(
+    index: Path, places: Places, tmp_path: Path
+) -> None:
+    dependency = wheel(index, "dependency")
+    lock = locked(dependency)
+    one = made(wheel(tmp_path / "own", "tiny"), lock, places)
+    dependency.unlink()  # what was installed once is not looked for again
+    other = made(wheel(tmp_path / "own", "tinier"), lock, places)
+    ask = "import dependency; print(dependency.__file__)"
+    first, second = Path(says(one, ask)), Path(says(other, ask))
+    assert first != second
+    assert first.samefile(second)
+    discard(one.wheel_sha256, places)
+    assert not first.exists()
+    assert says(other, "import tinier, dependency; print(dependency.answer)") == "42"
+
+
+@pytest.mark.toolchain
 def test_a_missing_dependency_is_said(index: Path, places: Places, tmp_path: Path) -> None:
     own = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
     with pytest.raises(WheelError, match=r"pip check: tiny 1\.0 requires dependency, which is not"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import shutil
 import sys
@@ -114,7 +115,10 @@ def create_locked(
     if (folder / _MARK).is_file() and environment.python.exists():
         return environment
     need_disk(places.arms, _BYTES, "an environment with TensorFlow")
-    _begin(folder, python, requirements, links)
+    _begin(folder, python)
+    if requirements.strip():
+        bare = create_bare(python=python, requirements=requirements, places=places, links=links)
+        _link(bare, environment.python, python)
     log = folder / "pip.log"
     words, quiet = _pip(environment.python)
     try:
@@ -139,15 +143,19 @@ def create_bare(
     folder = places.arms / f"bare-{key}"
     interpreter = folder / "bin" / "python"
     if not (folder / _MARK).is_file() or not interpreter.exists():
-        _begin(folder, python, requirements, links)
+        _begin(folder, python)
+        _install_locked(folder, requirements, links)
         write_atomic(folder / _MARK, "no wheel\n")
     return interpreter
 
 
-def _begin(folder: Path, python: str, requirements: str, links: Path | None) -> None:
-    """A new environment in `folder` with the locked requirements."""
+def _begin(folder: Path, python: str) -> None:
+    """A new environment in `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     run([find_python(python), "-m", "venv", "--without-pip", folder])
+
+
+def _install_locked(folder: Path, requirements: str, links: Path | None) -> None:
     locked_file = folder / "requirements.txt"
     write_atomic(locked_file, requirements)
     if requirements.strip():
@@ -155,6 +163,26 @@ def _begin(folder: Path, python: str, requirements: str, links: Path | None) -> 
         locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
         source = () if links is None else ("--no-index", "--find-links", str(links))
         run([*words, "install", *quiet, *source, *locked], log=folder / "pip.log", timeout_s=1800)
+
+
+def _link(bare: Path, interpreter: Path, python: str) -> None:
+    """What the bare environment holds, without its scripts, in another one: the same files under a
+    second name, as every arm has them, and pip replaces files but never writes into them."""
+    packages = Path("lib", f"python{python}", "site-packages")
+    shutil.copytree(
+        bare.parents[1] / packages,
+        interpreter.parents[1] / packages,
+        copy_function=_linked,
+        ignore=shutil.ignore_patterns("__pycache__"),
+        dirs_exist_ok=True,
+    )
+
+
+def _linked(name: str, target: str) -> None:
+    try:
+        os.link(name, target)
+    except OSError:  # (a file system without links)
+        shutil.copy2(name, target)
 
 
 def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
