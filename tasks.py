@@ -545,6 +545,8 @@ def select(
 @command(
     {name: PLAN_HELP[name] for name in KERNEL_PLAN if name != "scope"}
     | {
+        "compiler": "clang-16, g++, …; several with commas between are held against each other, "
+        "and the best goes on",
         "variants": "flags to try beside the target's, with semicolons between; by default -O3, "
         "and -mno-avx512f for a CPU with AVX-512",
         "profile": "a file that invoke profile wrote; by default that of the six workloads",
@@ -575,7 +577,7 @@ def flags(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Find the compiler flags that each kernel source is fastest with."""
+    """Find the compiler, and the flags that each kernel source is fastest with."""
     from tfbench.kernels import flag_search
     from tfbuild.front import Request
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernel_places import TANH, spot, timed
 
-from tfbench.kernels.flag_search import ToSearch, describe
-from tfbench.kernels.flagsets import FlagSet, fastest, saved
+from tfbench.kernels.flag_search import ToSearch, _ask, describe
+from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
 from tfbuild.cpus.flags import extra_flags
 from tfbuild.errors import TensorwrightError
 from tfbuild.planning.request import Request
@@ -38,6 +38,33 @@ def test_the_flags_that_save_most_are_taken() -> None:
     most = FlagSet(flags=("-mtune=skylake",), saved={"tanh": (0.030, 0.031, 0.030, 0.031)})
     assert fastest([PLAIN, FASTER, most], 0.05) == {"tanh": most}
     assert fastest([PLAIN, most, FASTER], 0.05) == {"tanh": most}
+
+
+def test_a_wheel_has_the_compiler_that_saves_most_over_all_units() -> None:
+    """Over the units of both: one of which a compiler makes nothing says nothing of the other."""
+    noise = (0.0, 0.001, 0.0, 0.001)
+    clang = FlagSet(
+        compiler="clang", flags=(), saved={"a": noise, "b": noise, "c": (0.5, 0.5, 0.5, 0.5)}
+    )
+    gcc = FlagSet(compiler="gcc", flags=(), saved={"a": (0.02, 0.021, 0.02, 0.021), "b": noise})
+    same = FlagSet(compiler="other", flags=(), saved=clang.saved)
+    worse = FlagSet(compiler="worse", flags=(), saved={"a": (-0.02, -0.021, -0.02, -0.02)})
+    assert best([clang], 0.05) is clang
+    assert best([clang, same, worse], 0.05) is clang
+    assert best([clang, same, gcc, worse], 0.05) is gcc
+
+
+def test_the_better_compiler_gets_the_flags() -> None:
+    both = Request(arch="haswell", compiler="gcc@12.2.0,clang@16.0.6")
+    asked = _ask(ToSearch(request=both, variants="-O3"))
+    tried: list[FlagSet] = []
+    seen = []
+    for compiler, flags in asked.tries(tried):
+        seen.append((compiler, flags))
+        kept = (FASTER if "clang" in compiler else PLAIN).saved
+        tried.append(FlagSet(compiler=compiler, flags=flags, saved=kept))
+    assert seen == [("gcc@12.2.0", ()), ("clang@16.0.6", ()), ("clang@16.0.6", ("-O3",))]
+    assert asked.most == len(seen)
 
 
 def test_what_might_be_chance_changes_nothing() -> None:
@@ -82,6 +109,7 @@ def test_a_search_says_what_it_would_build() -> None:
         (ToSearch(request=Request(), variants="-O3", launches="2"), "--launches 2"),
         (ToSearch(request=Request(), variants="-O3", vcpus="x"), "--vcpus x"),
         (ToSearch(request=Request(), variants="-O3", budget="-1"), "--budget -1"),
+        (ToSearch(request=Request(compiler="clang@16.0.6,c--"), variants="-O3"), "c--"),
         (ToSearch(request=Request(flags="-O3")), "are what is looked for"),
         (ToSearch(request=Request(arch="no_such"), variants="-O3"), "no_such"),
         (ToSearch(request=Request(), profile="/nowhere.json"), "cannot read /nowhere.json"),

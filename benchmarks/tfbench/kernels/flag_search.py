@@ -1,9 +1,9 @@
-"""`invoke flags`: a wheel per set of the compiler's flags, each timed beside stock."""
+"""`invoke flags`: a wheel per compiler and per set of its flags, each timed beside stock."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,9 +31,9 @@ Sapphire Rapids class CPU."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToSearch:
-    """The options of `invoke flags` as they were typed. `request` says what is built, `variants`
-    are sets of flags with semicolons between; the target's own alone come first. `budget` is in
-    minutes."""
+    """The options of `invoke flags` as they were typed. `request` says what is built, by one
+    compiler or by several with commas between; `variants` are sets of flags with semicolons
+    between; the target's own alone come first. `budget` is in minutes."""
 
     request: Request
     variants: str = ""
@@ -47,12 +47,24 @@ class ToSearch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """What is built, with which flags, and how each wheel is timed."""
+    """What is built, by which compilers, with which flags, and how each wheel is timed."""
 
     request: Request
-    tries: tuple[tuple[str, ...], ...]
+    compilers: tuple[str, ...]
+    variants: tuple[tuple[str, ...], ...]
     timing: ToSelect
     budget_s: float | None
+
+    @property
+    def most(self) -> int:
+        return len(self.compilers) + len(self.variants)
+
+    def tries(self, tried: Sequence[FlagSet]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each compiler with the target's flags alone; then the one that saved most of `tried`, as
+        it is by then, with each set of flags."""
+        yield from ((compiler, ()) for compiler in self.compilers)
+        winner = flagsets.best(tried, RATE).compiler
+        yield from ((winner, words) for words in self.variants)
 
 
 def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
@@ -68,33 +80,43 @@ def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
     tried: list[FlagSet] = []
     kept: dict[Choice, str] = {}
     began, offer = time.monotonic(), None
-    for number, words in enumerate(asked.tries, 1):
+    for number, (compiler, words) in enumerate(asked.tries(tried), 1):
         spent = time.monotonic() - began
         if tried and asked.budget_s and spent * (1 + 1 / len(tried)) > asked.budget_s:
-            talk.note(f"the time is up: {_called(words)} and what follows is not tried")
+            talk.note(f"the time is up: {_called(compiler, words)} and what follows is not tried")
             break
-        talk.say(f"flags {number} of {len(asked.tries)}: {_called(words)}")
-        wheel = _candidate(asked.request, words, places)
+        talk.say(f"flags {number} of {asked.most}: {_called(compiler, words)}")
+        request = replace(asked.request, compiler=compiler, flags=" ".join(words))
         folder = str(out / str(number))
-        offer, rows = timed(replace(asked.timing, candidate=str(wheel), out=folder))
-        tried.append(FlagSet(flags=words, saved=flagsets.saved(rows, offer.units)))
+        offer, rows = timed(
+            replace(asked.timing, candidate=str(_candidate(request, places)), out=folder)
+        )
+        tried.append(
+            FlagSet(compiler=compiler, flags=words, saved=flagsets.saved(rows, offer.units))
+        )
         kept |= {each.choice: offer.units[each.choice] for each in rows}
     assert offer is not None  # noqa: S101  (there is a first set)
-    chosen = flagsets.fastest(tried, RATE)
+    winner = flagsets.best([each for each in tried if not each.flags], RATE)
+    chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
     selection = _selection(offer, chosen, kept)
     save(out / RESULT, selection)
     talk.note(f"selection: {out / RESULT}")
-    return selection, pretty(selection) if as_json else _described(chosen, out / RESULT)
+    several = len(asked.compilers) > 1
+    told = _described(chosen, out / RESULT, winner.compiler if several else "")
+    return selection, pretty(selection) if as_json else told
 
 
 def describe(wanted: ToSearch) -> str:
     """What would be built and timed. Nothing is done."""
     asked = _ask(wanted)
     threads, launches = asked.timing.vcpus.replace(",", " and "), asked.timing.launches
+    several = len(asked.compilers) > 1
+    names = [_called(each, ()) for each in asked.compilers]
+    names += [_called("the better compiler" * several, words) for words in asked.variants]
     return "".join(
-        f"flags {number}: build with {_called(words)}, time its kernels with {threads} "
+        f"flags {number}: build with {name}, time its kernels with {threads} "
         f"thread{'s' * (threads != '1')} in {launches} launches\n"
-        for number, words in enumerate(asked.tries, 1)
+        for number, name in enumerate(names, 1)
     )
 
 
@@ -104,35 +126,37 @@ def _ask(wanted: ToSearch) -> _Asked:
         raise UsageError(
             "--flags and --selection are what is looked for here", hint="Leave them out"
         )
-    plan, _ = plan_for(wanted.request)
+    names = options.words(wanted.request.compiler) or ("",)
+    plan, *_ = (plan_for(replace(wanted.request, compiler=name))[0] for name in names)
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
     texts = wanted.variants.split(";") if wanted.variants else usual
-    tries = tuple(dict.fromkeys([(), *map(flags.extra_flags, texts)]))
-    if len(tries) < 2:  # noqa: PLR2004  (one and another)
+    variants = tuple(dict.fromkeys(filter(None, map(flags.extra_flags, texts))))
+    if not variants and len(names) == 1:
         raise UsageError("--variants names none", hint=f"Try --variants '{'; '.join(usual)}'")
     timing = ToSelect(
         profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
     )
     check(timing)
     # By their names, so that no recorded selection brings flags of its own.
-    names = ",".join(unit.name for unit in plan.kernels)
+    units = ",".join(unit.name for unit in plan.kernels)
     return _Asked(
-        request=replace(wanted.request, kernels=names),
-        tries=tries,
+        request=replace(wanted.request, kernels=units),
+        compilers=names,
+        variants=variants,
         timing=timing,
         budget_s=60 * options.positive(wanted.budget, "--budget") if wanted.budget else None,
     )
 
 
-def _candidate(request: Request, words: tuple[str, ...], places: Places) -> Path:
+def _candidate(request: Request, places: Places) -> Path:
     """A wheel with these flags, in a pool of its own: all sets have the same version."""
-    request = replace(request, flags=" ".join(words))
     pool = places.cache / "candidates"
     return front.build_wheel(request, keep_going=True, pool=pool).wheel.resolve()
 
 
-def _called(words: tuple[str, ...]) -> str:
-    return " ".join(words) or "the target's flags alone"
+def _called(compiler: str, words: tuple[str, ...]) -> str:
+    said = " ".join(words) or "the target's flags alone"
+    return f"{compiler}, {said}" if compiler else said
 
 
 def _selection(
@@ -159,20 +183,24 @@ def _selection(
     )
 
 
-def _described(chosen: Mapping[str, FlagSet], path: Path) -> str:
-    lines = [
-        f"{unit:<28}  {_called(best.flags)}" for unit, best in sorted(chosen.items()) if best.flags
+def _described(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> str:
+    """`compiler` is the winner of several."""
+    lines = [f"Of the compilers {compiler} is taken."] if compiler else []
+    lines += [
+        f"{unit:<28}  {' '.join(best.flags)}" for unit, best in sorted(chosen.items()) if best.flags
     ]
     rest = sum(not best.flags for best in chosen.values())
-    if not lines:
-        return (
-            f"The target's flags alone are as fast as any tried, for {talk.count(rest, 'unit')}.\n"
-        )
+    if rest == len(chosen):
+        units = talk.count(rest, "unit")
+        told = f"The target's flags alone are as fast as any tried, for {units}."
+        return "\n".join((*lines, told, ""))
+    named = f" --compiler {compiler}" if compiler else ""
     return "\n".join(
         (
             *lines,
             f"{rest} of {talk.count(len(chosen), 'unit')}: the target's flags alone are as fast.",
-            f"Build it: invoke build --selection {path}. Then invoke select keeps what wins.",
+            f"Build it: invoke build{named} --selection {path}",
+            "Then invoke select keeps what wins.",
             "",
         )
     )

@@ -23,8 +23,10 @@ from tfbuild.planning.selection import Choice
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlagSet:
     """`saved` has what the kernels of each unit save of all op time, a share for each launch,
-    negative where they lose; the mean over the numbers of threads."""
+    negative where they lose; the mean over the numbers of threads. An empty `compiler` is the best
+    of this machine."""
 
+    compiler: str = ""
     flags: tuple[str, ...]
     saved: Mapping[str, tuple[float, ...]]
 
@@ -40,6 +42,26 @@ def saved(timed: Sequence[Timed], units: Mapping[Choice, str]) -> dict[str, tupl
     return {
         unit: tuple(sum(launch) for launch in zip(*own, strict=False)) for unit, own in rows.items()
     }
+
+
+def best(tried: Sequence[FlagSet], rate: float) -> FlagSet:
+    """For a whole wheel, which has one compiler: the first, or of those that save more than it over
+    the units of both the one that saves most."""
+    plain, *others = tried
+    pairs = [_over_all(other, plain) for other in others]
+    found = discovered([_more(*pair) for pair in pairs], rate)
+    gains = {number: _mean(pairs[number][0]) - _mean(pairs[number][1]) for number in found}
+    return others[max(gains, key=gains.__getitem__)] if gains else plain
+
+
+def _over_all(one: FlagSet, other: FlagSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What both save with the units that both have, a share for each launch."""
+    units = sorted(one.saved.keys() & other.saved.keys())
+    first, second = (
+        tuple(map(math.fsum, zip(*(each.saved[unit] for unit in units), strict=False)))
+        for each in (one, other)
+    )
+    return first, second
 
 
 def fastest(tried: Sequence[FlagSet], rate: float) -> dict[str, FlagSet]:
