@@ -1165,7 +1165,7 @@ def articles(
     from tfbench.articles import command as reproducing
 
     if dry_run:
-        print(reproducing.describe(quick=quick, arms=arms), end="")
+        print(reproducing.describe(quick=quick, arms=arms, out=out), end="")
         return
     print(reproducing.measure_articles(quick=quick, arms=arms, out=out), end="")
 

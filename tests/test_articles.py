@@ -76,7 +76,7 @@ def test_what_failed_is_a_warning_and_stands_in_its_section() -> None:
 
 def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> None:
     places = Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
-    part = cloud_cpus(Bench(sizes=QUICK, folder=tmp_path, places=places))
+    part = cloud_cpus(Bench(sizes=QUICK, places=places))
     (table,) = [each for each in part.blocks if isinstance(each, Table)]
     means = {row[0]: row[2] for row in table.rows if row[1] == "compiled"}
     assert {vcpus: mean[:4] for vcpus, mean in means.items()} == {
@@ -92,7 +92,7 @@ def test_one_experiment_that_fails_does_not_take_the_others_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(bench: Bench) -> Part:
-        raise WheelError(f"no wheel for {bench.folder.name}")
+        raise WheelError(f"no wheel for {Path(bench.sizes.sizing.out).parent.name}")
 
     asked = {**{key: lambda _: Part(lines=("found",)) for key in PARTS}, "tpu-gpu": fails}
     monkeypatch.setattr(command, "PARTS", asked)
@@ -117,9 +117,10 @@ def test_a_dry_run_names_every_experiment(
     sizes: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    told = command.describe(quick=sizes is QUICK, arms="")
+    told = command.describe(quick=sizes is QUICK, arms="", out="here")
     for name in ("throughput", "accuracy", "sizing", "strategies", "overhead"):
         assert f"{name}\n" in told
+        assert f"here/{name}\n" in told
     assert not any(tmp_path.iterdir())
 
 

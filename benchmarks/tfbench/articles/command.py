@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfbench.accuracy import command as accuracies
 from tfbench.articles import text
@@ -49,7 +50,7 @@ def measure_articles(*, quick: bool, arms: str, out: str) -> str:
     articles = read_articles()
     with settings.exclusive(places.cache, "the articles' experiments"):
         run = experiment.start(KIND, sizes, {}, out, places)  # (each part has its own arms)
-        bench = Bench(sizes=sizes, folder=run.out, places=places)
+        bench = Bench(sizes=sizes.into(run.out), places=places)
         parts = {article.key: _part(article, bench) for article in articles}
     host, made = run.host, experiment.now()
     subject = f"{talk.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
@@ -87,9 +88,10 @@ def _part(article: Article, bench: Bench) -> Part:
             return Part(failure=str(error).strip())
 
 
-def describe(*, quick: bool, arms: str) -> str:
+def describe(*, quick: bool, arms: str, out: str) -> str:
     """What would be measured. Nothing is installed."""
-    asked = _sizes(quick=quick, arms=arms)
+    folder = Path(out) if out else settings.places().new_report(KIND)
+    asked = _sizes(quick=quick, arms=arms).into(folder)
     described = (
         (throughputs.KIND, throughputs.describe(asked.throughput)),
         (accuracies.KIND, accuracies.describe(asked.accuracy)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
@@ -37,16 +36,18 @@ from tfbuild.settings import Places
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """Where and how much is measured; `folder` gets a folder for each experiment."""
+    """How much is measured, and in which folders."""
 
     sizes: Sizes
-    folder: Path
     places: Places
 
 
 class _Wanted(Protocol):
     @property
     def arms(self) -> str: ...
+
+    @property
+    def out(self) -> str: ...
 
 
 _W = TypeVar("_W", bound=_Wanted)
@@ -59,8 +60,6 @@ _R_contra = TypeVar("_R_contra", contravariant=True)
 
 class _Command(Protocol[_W_contra, _Q, _R_co]):
     """What the commands of the experiments have in common."""
-
-    KIND: str
 
     def read(self, wanted: _W_contra, /) -> _Q: ...
 
@@ -130,9 +129,7 @@ def dispatch(bench: Bench) -> Part:
 def _part(command: _Command[_W, _Q, _R], text: _Text[_R], wanted: _W, bench: Bench) -> Part:
     """An experiment's answer to what is wanted."""
     choices = choose_arms(wanted.arms, bench.places)
-    found = command.measure(
-        command.read(wanted), choices, str(bench.folder / command.KIND), bench.places
-    )
+    found = command.measure(command.read(wanted), choices, wanted.out, bench.places)
     return Part(
         blocks=text.section(found).blocks,
         figures=tuple(text.figures(found)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfbench.accuracy import command as accuracies
 from tfbench.overhead import command as overheads
@@ -30,6 +31,16 @@ class Sizes:
             sizing=dataclasses.replace(self.sizing, arms=arms.partition(",")[0]),
             strategies=dataclasses.replace(self.strategies, arms=arms),
             overhead=dataclasses.replace(self.overhead, arms=arms),
+        )
+
+    def into(self, folder: Path) -> Sizes:
+        """The same, each experiment in a folder of its own below this one."""
+        return Sizes(
+            throughput=dataclasses.replace(self.throughput, out=str(folder / throughputs.KIND)),
+            accuracy=dataclasses.replace(self.accuracy, out=str(folder / accuracies.KIND)),
+            sizing=dataclasses.replace(self.sizing, out=str(folder / sizings.KIND)),
+            strategies=dataclasses.replace(self.strategies, out=str(folder / placements.KIND)),
+            overhead=dataclasses.replace(self.overhead, out=str(folder / overheads.KIND)),
         )
 
 
