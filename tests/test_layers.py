@@ -46,7 +46,16 @@ PROBE = (
 )
 TFBENCH = {
     "inside": (
-        *("meters", "parameters", "twins", "augmentation", "workload", "classics", "nets"),
+        *(
+            "phases",
+            "meters",
+            "parameters",
+            "twins",
+            "augmentation",
+            "workload",
+            "classics",
+            "nets",
+        ),
         *("language", "iris", "digits", "workloads", "inputs", "programs", "profiling", "worker"),
         *("steps", "kit", "convergence", "fitting", "groups", "replicas", "places", "timing"),
         *("importing",),
@@ -62,9 +71,18 @@ TFBENCH = {
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
         *("flagsets", "table", "front", "flag_search"),
     ),
-    "costs": (*("prices", "catalog", "machines", "cost", "article", "runs", "elsewhere", "bill"),),
+    "costs": (*("prices", "machines", "catalog", "cost", "article", "runs", "kit_runs", "bill"),),
     "reports": (
-        *("wording", "document", "findings", "ladder", "method", "particulars", "chapters"),
+        *(
+            "wording",
+            "document",
+            "sheet",
+            "findings",
+            "ladder",
+            "method",
+            "particulars",
+            "chapters",
+        ),
         *("spending", "canvas", "charts", "plots", "pyperf", "tabular", "report", "page"),
         *("evidence", "reporting"),
     ),
