@@ -26,7 +26,7 @@ from tfbuild.planning.plan import Scope
 from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
-from tfbuild.upstream.kernels import HOT, Outcome, surveyed
+from tfbuild.upstream.kernels import HOT, VAIN, surveyed
 
 PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
@@ -157,7 +157,7 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
     """Of these ops, with their seconds, those that matter, compute something and that a source
     registers, so far as the release was surveyed."""
     least = selecting.MATTERS * sum(op_s.values())
-    sources = (row for row in surveyed(release).values() if row.outcome is not Outcome.BROKEN)
+    sources = (row for row in surveyed(release).values() if row.outcome not in VAIN)
     known = {op for row in sources for op in row.ops}
     known -= _HANDING_ON
     return tuple(sorted(op for op, seconds in op_s.items() if seconds >= least and op in known))

@@ -74,6 +74,10 @@ class Outcome(StrEnum):
     UNKNOWN = "not looked at"
 
 
+VAIN = (Outcome.BROKEN, Outcome.REFUSED)
+"""What is compiled only where it is asked for by name."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surveyed:
     """A kernel source of a release: what it registers for the CPU, and what was seen of it.
@@ -147,8 +151,8 @@ def select(choice: str, release: str = RELEASE) -> tuple[KernelUnit, ...]:
     cwise_op_tanh a source. Raises UsageError.
 
     A source that belongs to a unit brings the whole unit: alone it would not be closed. `all` are
-    the units of all sources that register something for the CPU, but for those known not to
-    compile.
+    the units of all sources that register something for the CPU, but for those of which a survey
+    has shown that they stay stock.
     """
     rows = surveyed(release)
     files = _units(rows)
@@ -171,7 +175,7 @@ def _named(word: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveye
 
 
 def _of_all(units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
-    some = [row for row in rows.values() if row.ops and row.outcome is not Outcome.BROKEN]
+    some = [row for row in rows.values() if row.ops and row.outcome not in VAIN]
     if not some:
         raise UsageError(
             "--kernels all: it is not known which sources this release has",
