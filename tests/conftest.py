@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 from tests.tried import Tried
 
@@ -19,6 +20,10 @@ from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
