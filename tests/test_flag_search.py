@@ -52,6 +52,7 @@ def test_a_wheel_has_the_compiler_that_saves_most_over_all_units() -> None:
     assert best([clang], 0.05) is clang
     assert best([clang, same, worse], 0.05) is clang
     assert best([clang, same, gcc, worse], 0.05) is gcc
+    assert best([clang, FlagSet(compiler="idle", flags=(), saved={})], 0.05) is clang
 
 
 def test_the_better_compiler_gets_the_flags() -> None:

@@ -60,11 +60,11 @@ class _Asked:
         return len(self.compilers) + len(self.variants)
 
     def tries(self, tried: Sequence[FlagSet]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each compiler with the target's flags alone; then the one that saved most of `tried`, as
-        it is by then, with each set of flags."""
+        """Each compiler with the target's flags alone; then the best of `tried`, as it is by then,
+        with each set of flags."""
         yield from ((compiler, ()) for compiler in self.compilers)
-        winner = flagsets.best(tried, RATE).compiler
-        yield from ((winner, words) for words in self.variants)
+        compiler = _winner(tried).compiler
+        yield from ((compiler, words) for words in self.variants)
 
 
 def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
@@ -96,23 +96,30 @@ def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
         )
         kept |= {each.choice: offer.units[each.choice] for each in rows}
     assert offer is not None  # noqa: S101  (there is a first set)
-    winner = flagsets.best([each for each in tried if not each.flags], RATE)
+    winner = _winner(tried)
+    if len(asked.compilers) > 1:
+        talk.note(f"of the compilers {winner.compiler} is taken: build with --compiler")
     chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
     selection = _selection(offer, chosen, kept)
     save(out / RESULT, selection)
     talk.note(f"selection: {out / RESULT}")
-    several = len(asked.compilers) > 1
-    told = _described(chosen, out / RESULT, winner.compiler if several else "")
+    told = _described(chosen, out / RESULT, winner.compiler)
     return selection, pretty(selection) if as_json else told
+
+
+def _winner(tried: Sequence[FlagSet]) -> FlagSet:
+    """Of the compilers, each with the target's flags alone."""
+    return flagsets.best([each for each in tried if not each.flags], RATE)
 
 
 def describe(wanted: ToSearch) -> str:
     """What would be built and timed. Nothing is done."""
     asked = _ask(wanted)
     threads, launches = asked.timing.vcpus.replace(",", " and "), asked.timing.launches
-    several = len(asked.compilers) > 1
+    first, *others = asked.compilers
     names = [_called(each, ()) for each in asked.compilers]
-    names += [_called("the better compiler" * several, words) for words in asked.variants]
+    best = "the best compiler" if others else first
+    names += [_called(best, words) for words in asked.variants]
     return "".join(
         f"flags {number}: build with {name}, time its kernels with {threads} "
         f"thread{'s' * (threads != '1')} in {launches} launches\n"
@@ -127,7 +134,7 @@ def _ask(wanted: ToSearch) -> _Asked:
             "--flags and --selection are what is looked for here", hint="Leave them out"
         )
     names = options.words(wanted.request.compiler) or ("",)
-    plan, *_ = (plan_for(replace(wanted.request, compiler=name))[0] for name in names)
+    plan, *_ = [plan_for(replace(wanted.request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
     texts = wanted.variants.split(";") if wanted.variants else usual
     variants = tuple(dict.fromkeys(filter(None, map(flags.extra_flags, texts))))
@@ -184,16 +191,14 @@ def _selection(
 
 
 def _described(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> str:
-    """`compiler` is the winner of several."""
-    lines = [f"Of the compilers {compiler} is taken."] if compiler else []
-    lines += [
+    lines = [
         f"{unit:<28}  {' '.join(best.flags)}" for unit, best in sorted(chosen.items()) if best.flags
     ]
-    rest = sum(not best.flags for best in chosen.values())
-    if rest == len(chosen):
-        units = talk.count(rest, "unit")
-        told = f"The target's flags alone are as fast as any tried, for {units}."
-        return "\n".join((*lines, told, ""))
+    rest = len(chosen) - len(lines)
+    if not lines:
+        return (
+            f"The target's flags alone are as fast as any tried, for {talk.count(rest, 'unit')}.\n"
+        )
     named = f" --compiler {compiler}" if compiler else ""
     return "\n".join(
         (

@@ -48,6 +48,7 @@ def best(tried: Sequence[FlagSet], rate: float) -> FlagSet:
     """For a whole wheel, which has one compiler: the first, or of those that save more than it over
     the units of both the one that saves most."""
     plain, *others = tried
+    others = [other for other in others if other.saved.keys() & plain.saved.keys()]
     pairs = [_over_all(other, plain) for other in others]
     found = discovered([_more(*pair) for pair in pairs], rate)
     gains = {number: _mean(pairs[number][0]) - _mean(pairs[number][1]) for number in found}
