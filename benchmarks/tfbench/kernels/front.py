@@ -26,7 +26,7 @@ from tfbuild.planning.plan import Scope
 from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
-from tfbuild.upstream.kernels import HOT, VAIN, surveyed
+from tfbuild.upstream.kernels import HOT, surveyed
 
 PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
@@ -136,7 +136,7 @@ def for_program(program: str, request: Request) -> Request:
     if not ops:
         raise UsageError(
             f"no kernel that can be compiled serves {program}",
-            hint="Its time goes to oneDNN or to ops without sources: invoke tune looks at settings",
+            hint="Its time goes to oneDNN or to kernels that stay stock: try invoke tune",
         )
     talk.note(f"kernels: {', '.join(ops)}")
     return replace(request, kernels=",".join(ops))
@@ -154,10 +154,10 @@ def describe_for_program(program: str, request: Request) -> str:
 
 
 def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
-    """Of these ops, with their seconds, those that matter, compute something and that a source
-    registers, so far as the release was surveyed."""
+    """Of these ops, with their seconds, those that matter, compute something and are registered by
+    a source that is a candidate, so far as the release was surveyed."""
     least = selecting.MATTERS * sum(op_s.values())
-    sources = (row for row in surveyed(release).values() if row.outcome not in VAIN)
+    sources = (row for row in surveyed(release).values() if row.is_candidate)
     known = {op for row in sources for op in row.ops}
     known -= _HANDING_ON
     return tuple(sorted(op for op, seconds in op_s.items() if seconds >= least and op in known))

@@ -74,10 +74,6 @@ class Outcome(StrEnum):
     UNKNOWN = "not looked at"
 
 
-VAIN = (Outcome.BROKEN, Outcome.REFUSED)
-"""What is compiled only where it is asked for by name."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surveyed:
     """A kernel source of a release: what it registers for the CPU, and what was seen of it.
@@ -95,6 +91,11 @@ class Surveyed:
     registrations: int = 0
     cases: int = 0
     reason: str = ""
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether it registers something, and no survey has shown that it stays stock."""
+        return bool(self.ops) and self.outcome not in (Outcome.BROKEN, Outcome.REFUSED)
 
 
 def surveyed(release: str = RELEASE) -> Mapping[str, Surveyed]:
@@ -175,7 +176,7 @@ def _named(word: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveye
 
 
 def _of_all(units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
-    some = [row for row in rows.values() if row.ops and row.outcome not in VAIN]
+    some = [row for row in rows.values() if row.is_candidate]
     if not some:
         raise UsageError(
             "--kernels all: it is not known which sources this release has",
