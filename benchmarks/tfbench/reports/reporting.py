@@ -26,15 +26,9 @@ MARKDOWN, HTML, CSV = "report.md", "report.html", "report.csv"
 ARTICLE = "2017"
 """What --totals calls the totals that are shipped."""
 _OF_PRICES = (
-    "as_of",
-    "region",
-    "mode",
-    "mix_dates",
-    "relative_to",
-    "build_usd",
-    "runs_per_day",
+    *("as_of", "region", "mode", "mix_dates", "machines", "relative_to", "build_usd"),
+    *("runs_per_day", "kit"),
 )
-_OF_MACHINES = ("machines", "kit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,17 +82,16 @@ def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
 def _check_together(wanted: Wanted) -> None:
     """Raises UsageError for an option that nothing would read."""
     unread: tuple[str, ...] = ()
-    hint = "Leave it out"
+    without, hint = "a comparison", "Leave it out"
     if wanted.pyperf:
-        unread = ("prices", *_OF_PRICES, *_OF_MACHINES)
-    elif wanted.totals or wanted.logs:  # (they name their machines)
-        unread = _OF_MACHINES
+        unread = ("prices", *_OF_PRICES)
+    elif wanted.totals or wanted.logs:  # (they name their machines, and have prices of their own)
+        unread = ("kit",)
     elif not wanted.prices:
-        unread = (*_OF_PRICES, *_OF_MACHINES)
-        hint = f"Add --prices, such as {', '.join(catalog.shipped_names())}"
+        unread = _OF_PRICES
+        without, hint = "prices", f"Add --prices, such as {', '.join(catalog.shipped_names())}"
     given = next((name for name in unread if getattr(wanted, name)), "")
     if given:
-        without = "prices" if hint.startswith("Add") else "a comparison"
         raise UsageError(f"--{given.replace('_', '-')} says nothing without {without}", hint=hint)
 
 
