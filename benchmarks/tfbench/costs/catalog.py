@@ -11,9 +11,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tfbench.costs.machines import parse_mode
+from tfbench.costs.machines import named, parse_mode
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
-from tfbuild import talk
 from tfbuild.errors import UsageError
 
 SHIPPED = Path(__file__).with_name("books")
@@ -66,10 +65,7 @@ def priced(
         raise UsageError(
             "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
         )
-    price = book.price(machine, region=region, mode=parse_mode(mode))
-    if price.vcpus is not None and price.vcpus < vcpus:
-        raise UsageError(f"{price} has {talk.vcpus(int(price.vcpus))}, and {vcpus} are to be used")
-    return price
+    return named(book, vcpus, machine, region, parse_mode(mode))
 
 
 def load(

@@ -59,14 +59,15 @@ def find_machines(
                 f"{names[count]} is named for {vcpus(count)}, and {measured} were measured"
             )
     return {
-        count: _named(book, count, names[count], region, mode)
+        count: named(book, count, names[count], region, mode)
         if count in names
         else _only(book, count, region, mode)
         for count in wanted
     }
 
 
-def _named(book: PriceBook, count: int, name: str, region: str, mode: Mode | None) -> Price:
+def named(book: PriceBook, count: int, name: str, region: str, mode: Mode | None) -> Price:
+    """The price of a machine for so many vCPUs. Raises UsageError for one that has fewer."""
     price = book.price(name, region=region, mode=mode)
     if price.vcpus is not None and price.vcpus < count:
         raise UsageError(f"{price} has {price.vcpus:g} vCPUs, fewer than the {count} measured")
