@@ -118,7 +118,7 @@ def create_locked(
     _begin(folder, python)
     if requirements.strip():
         bare = create_bare(python=python, requirements=requirements, places=places, links=links)
-        _link(bare, environment.python, python)
+        _link(bare.parents[1], folder, python)
     log = folder / "pip.log"
     words, quiet = _pip(environment.python)
     try:
@@ -165,13 +165,13 @@ def _install_locked(folder: Path, requirements: str, links: Path | None) -> None
         run([*words, "install", *quiet, *source, *locked], log=folder / "pip.log", timeout_s=1800)
 
 
-def _link(bare: Path, interpreter: Path, python: str) -> None:
+def _link(bare: Path, folder: Path, python: str) -> None:
     """What the bare environment holds, without its scripts, in another one: the same files under a
     second name, as every arm has them, and pip replaces files but never writes into them."""
     packages = Path("lib", f"python{python}", "site-packages")
     shutil.copytree(
-        bare.parents[1] / packages,
-        interpreter.parents[1] / packages,
+        bare / packages,
+        folder / packages,
         copy_function=_linked,
         ignore=shutil.ignore_patterns("__pycache__"),
         dirs_exist_ok=True,
