@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import BASELINE, arm, cell, comparison, speedup, spread
 from tests.priced import price
@@ -353,7 +353,6 @@ def test_a_bill_is_a_record_that_can_be_saved() -> None:
     assert '"baseline":"stock@4"' in canonical(billed(sweep(), build=Build(usd=1.0)))
 
 
-@settings(deadline=None)
 @given(
     times=st.lists(st.tuples(seconds, seconds), min_size=1, max_size=4),
     share=shares,

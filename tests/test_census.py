@@ -172,7 +172,6 @@ def many_functions(
     return library(folder, "x", text, "-O3", f"-march={march}", compiler=cross)
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 1 << 13))
 def test_pieces_have_together_the_census_of_the_whole(size: int, many: Path) -> None:
     code = elf.code(many)
@@ -198,7 +197,7 @@ def test_a_library_cut_anywhere_is_refused(tmp_path: Path) -> None:
             census(path)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(changes=st.lists(st.tuples(st.integers(-2500, 600), st.integers(0, 255)), min_size=1))
 def test_a_library_with_damaged_headers_is_refused_or_counted(
     changes: list[tuple[int, int]], many: Path

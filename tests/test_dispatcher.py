@@ -460,7 +460,7 @@ def test_a_library_of_another_kind_falls_back(
 
 @on_x86_64
 @pytest.mark.toolchain
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(at=st.integers(0, 63), value=st.integers(0, 255))
 def test_no_byte_of_the_elf_header_harms_the_host(many: Wheel, at: int, value: int) -> None:
     library = many.library("first")
@@ -625,7 +625,7 @@ def expected(masked: frozenset[str], wanted: str) -> str:
 
 @on_x86_64
 @pytest.mark.toolchain
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     masked=st.frozensets(st.sampled_from([each.name for each in PRESENT])),
     wanted=st.sampled_from(["", "nobody", *(row.name for row in MANY)]),

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, host
 
@@ -70,7 +70,6 @@ def ordered(merged: Comparison) -> str:
     )
 
 
-@settings(deadline=None)
 @given(
     seconds=st.lists(st.floats(0, 1e6), min_size=4, max_size=4),
     sizes=st.lists(st.integers(1, 4), min_size=4, max_size=4),

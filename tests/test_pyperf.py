@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, host, sample
 
@@ -236,7 +236,6 @@ def test_only_training_is_exported() -> None:
         pyperf.suites(COMPARISON, mixed[-1:])
 
 
-@settings(deadline=None)
 @given(
     walls=st.lists(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=4), min_size=1, max_size=4),
     steps=st.integers(1, 1000),

@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import io
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, speedup, spread, times
 
@@ -91,7 +91,6 @@ def test_an_arm_that_computes_something_else_was_not_timed() -> None:
     assert (tuned["prediction_difference"], tuned["train_ms"], tuned["noise"]) == ("0.5", "", "")
 
 
-@settings(deadline=None)
 @given(
     step_ms=intervals,
     gain=intervals,

@@ -530,7 +530,7 @@ SEGMENT = st.text(
 NAME = st.lists(SEGMENT, min_size=1, max_size=3).map(lambda parts: "pkg/" + "/".join(parts))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     members=st.dictionaries(NAME, st.binary(max_size=300), max_size=6),
     added=st.dictionaries(NAME.map(lambda name: f"new/{name}"), st.binary(max_size=300)),
