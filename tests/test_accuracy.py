@@ -386,7 +386,7 @@ def test_options_that_make_no_sense_are_named(options: dict[str, str], message: 
 
 
 def test_a_machine_with_fewer_vcpus_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"gpu .* has 1 vCPU, and 2 are to be used"):
+    with pytest.raises(UsageError, match=r"gpu .* has 1 vCPUs, fewer than the 2 measured"):
         command._price(Wanted(prices="2017-07-gce", machine="gpu"), 2)
     found = command._price(
         Wanted(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2

@@ -93,7 +93,7 @@ def vcpus(text: str, usable: int) -> tuple[int, ...]:
     return found
 
 
-def one_count(text: str, usable: int) -> int:
+def vcpu_count(text: str, usable: int) -> int:
     """A number of CPUs that are usable here; all of them for an empty text."""
     found = vcpus(text, usable) or (usable,)
     if len(found) > 1:

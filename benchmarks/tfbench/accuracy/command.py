@@ -135,7 +135,7 @@ def read(wanted: Wanted) -> Question:
     data = sets.find(wanted.data or sets.DIGITS)
     file = _file(wanted.data_file, data)
     workload = _workload(wanted, data)
-    vcpus = options.one_count(wanted.vcpus, read_vcpus().usable)
+    vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
     first = options.whole(wanted.seed, "--seed", least=0) if wanted.seed else 1
     seeds = options.whole(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
     return Question(

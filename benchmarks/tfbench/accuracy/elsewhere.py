@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench import grid
 from tfbench.accuracy.article import Article
 from tfbench.accuracy.curve import best, share
 from tfbench.accuracy.figures import KEY
 from tfbench.accuracy.results import Imported
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Section, Table, columns
+from tfbench.reports.sheet import Sheet
 from tfbuild import talk
 
 WIDTH = 120
@@ -19,9 +19,8 @@ _ARTICLE = ("machine", "paid", "#images/s", "#accuracy", "#epochs", "#hours", "#
 
 
 def table(result: Imported, *, colour: bool, width: int = WIDTH) -> str:
-    headings = [each.lstrip("#") for each in _CURVE]
-    found = grid.table("", headings, [_row(result)], left=headings[:1])
-    return grid.printed(found, lines(result), colour=colour, width=width)
+    sheet = Sheet(title="", headings=_CURVE, rows=(_row(result),), lines=tuple(lines(result)))
+    return sheet.printed(colour=colour, width=width)
 
 
 def document(result: Imported) -> Document:
@@ -94,10 +93,13 @@ def lines(result: Imported) -> Iterator[str]:
 
 
 def article_table(article: Article, *, colour: bool, width: int = WIDTH) -> str:
-    block = article_block(article)
-    headings = [each.name for each in block.columns]
-    found = grid.table(f"{article.name}: ResNet-50", headings, block.rows, left=headings[:2])
-    return grid.printed(found, _article_lines(article), colour=colour, width=width)
+    sheet = Sheet(
+        title=f"{article.name}: ResNet-50",
+        headings=_ARTICLE,
+        rows=article_block(article).rows,
+        lines=tuple(_article_lines(article)),
+    )
+    return sheet.printed(colour=colour, width=width)
 
 
 def article_block(article: Article) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tfbench import grid
 from tfbench.accuracy.curve import share
 from tfbench.accuracy.figures import KEY, curves
 from tfbench.accuracy.median import FEWEST, Median
@@ -14,6 +13,7 @@ from tfbench.costs.prices import Price
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
+from tfbench.reports.sheet import Sheet
 from tfbuild import talk
 
 WIDTH = 120
@@ -29,9 +29,13 @@ figures = curves
 
 def table(result: Accuracy, *, colour: bool, width: int = WIDTH) -> str:
     """What a terminal shows: a row per arm, then a line per seed that says something else."""
-    headings = [each.lstrip("#") for each in _HEADINGS]
-    found = grid.table(title(result), headings, _rows(result), left=headings[:2])
-    return grid.printed(found, lines(result), colour=colour, width=width)
+    sheet = Sheet(
+        title=title(result),
+        headings=_HEADINGS,
+        rows=tuple(_rows(result)),
+        lines=tuple(lines(result)),
+    )
+    return sheet.printed(colour=colour, width=width)
 
 
 def title(result: Accuracy) -> str:

@@ -53,23 +53,11 @@ class _Wanted(Protocol):
 _W = TypeVar("_W", bound=_Wanted)
 _Q = TypeVar("_Q")
 _R = TypeVar("_R")
-_W_contra = TypeVar("_W_contra", bound=_Wanted, contravariant=True)
-_R_co = TypeVar("_R_co", covariant=True)
 _R_contra = TypeVar("_R_contra", contravariant=True)
 
 
-class _Command(Protocol[_W_contra, _Q, _R_co]):
-    """What the commands of the experiments have in common."""
-
-    def read(self, wanted: _W_contra, /) -> _Q: ...
-
-    def measure(
-        self, question: _Q, choices: tuple[Choice, ...], out: str, places: Places, /
-    ) -> _R_co: ...
-
-
 class _Text(Protocol[_R_contra]):
-    """And what says their results."""
+    """What says an experiment's result."""
 
     def section(self, found: _R_contra, /) -> Section: ...
 
@@ -105,8 +93,9 @@ def _newest_comparison(places: Places) -> Iterator[str]:
 
 def tpu_gpu(bench: Bench) -> Part:
     """Throughput by batch size, time to an accuracy, and the article's dollars again."""
-    speed = _part(throughputs, throughput_text, bench.sizes.throughput, bench)
-    reached = _part(accuracies, accuracy_text, bench.sizes.accuracy, bench)
+    wanted, places = bench.sizes, bench.places
+    speed = _part(wanted.throughput, throughputs.read, throughputs.measure, throughput_text, places)
+    reached = _part(wanted.accuracy, accuracies.read, accuracies.measure, accuracy_text, places)
     return Part(
         blocks=(elsewhere.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
         figures=(*speed.figures, *reached.figures),
@@ -115,21 +104,29 @@ def tpu_gpu(bench: Bench) -> Part:
 
 
 def sizing(bench: Bench) -> Part:
-    return _part(sizings, sizing_text, bench.sizes.sizing, bench)
+    return _part(bench.sizes.sizing, sizings.read, sizings.measure, sizing_text, bench.places)
 
 
 def strategies(bench: Bench) -> Part:
-    return _part(placements, strategies_text, bench.sizes.strategies, bench)
+    wanted, places = bench.sizes.strategies, bench.places
+    return _part(wanted, placements.read, placements.measure, strategies_text, places)
 
 
 def dispatch(bench: Bench) -> Part:
-    return _part(overheads, overhead_text, bench.sizes.overhead, bench)
+    wanted, places = bench.sizes.overhead, bench.places
+    return _part(wanted, overheads.read, overheads.measure, overhead_text, places)
 
 
-def _part(command: _Command[_W, _Q, _R], text: _Text[_R], wanted: _W, bench: Bench) -> Part:
+def _part(
+    wanted: _W,
+    read: Callable[[_W], _Q],
+    measure: Callable[[_Q, tuple[Choice, ...], str, Places], _R],
+    text: _Text[_R],
+    places: Places,
+) -> Part:
     """An experiment's answer to what is wanted."""
-    choices = choose_arms(wanted.arms, bench.places)
-    found = command.measure(command.read(wanted), choices, wanted.out, bench.places)
+    choices = choose_arms(wanted.arms, places)
+    found = measure(read(wanted), choices, wanted.out, places)
     return Part(
         blocks=text.section(found).blocks,
         figures=tuple(text.figures(found)),

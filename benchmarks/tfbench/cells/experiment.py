@@ -16,7 +16,7 @@ from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document
 from tfbuild import talk
 from tfbuild.errors import UsageError
-from tfbuild.records import plain, pretty, save, write_atomic
+from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
 
 QUESTION = "question.json"
@@ -100,7 +100,7 @@ def start(
 def finish(run: Run, result: object, document: Document, figures: Figures, templates: Path) -> None:
     """Write the report, and the result last: with it a run is whole. Raises DiskError."""
     write_report(run.out, document, templates, figures)
-    save(run.out / result_file(run.kind), plain(result))
+    save(run.out / result_file(run.kind), result)
 
 
 def result_file(kind: str) -> str:
@@ -134,7 +134,7 @@ def begin(kind: str, question: object, out: Path) -> None:
             f"{out} holds another {kind}",
             hint="Give another --out, or none: a run that was stopped is found by itself",
         )
-    save(path, plain(question))
+    save(path, question)
     talk.note(f"cells and results: {out}")
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tfbench import grid
 from tfbench.costs import kit_runs
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
 from tfbench.reports import wording
+from tfbench.reports.sheet import Sheet
 from tfbuild import talk
 from tfbuild.errors import UsageError
 from tfbuild.records import pretty, write_atomic
 
-_HEADINGS = ("arm", "device", "backend", "workload", "phase", "examples/s", "interval", "launches")
-_TEXTS = (*_HEADINGS[:5], "why not")
+_HEADINGS = (
+    *("arm", "device", "backend", "workload", "phase", "#examples/s", "#interval", "#launches"),
+)
 
 
 def write_kit(out: str) -> str:
@@ -47,16 +48,16 @@ def read_kit(text: str, *, as_json: bool) -> str:
 
 
 def table(found: tuple[Phase, ...], *, colour: bool, width: int = 120) -> str:
-    rows = [
+    rows = tuple(
         (
             *(each.arm, each.device, each.backend, each.workload, each.phase),
             *(("", "") if each.speed is None else wording.rates(each.speed)),
             str(each.launches),
         )
         for each in found
-    ]
-    lines = [
+    )
+    lines = tuple(
         f"{each.workload}, {each.phase}, {each.arm}: {each.reason}" for each in found if each.reason
-    ]
-    printed = grid.table("measured by the kit", _HEADINGS, rows, left=_TEXTS)
-    return grid.printed(printed, lines, colour=colour, width=width)
+    )
+    sheet = Sheet(title="measured by the kit", headings=_HEADINGS, rows=rows, lines=lines)
+    return sheet.printed(colour=colour, width=width)

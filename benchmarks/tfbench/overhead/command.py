@@ -154,7 +154,7 @@ def read(wanted: Wanted) -> Question:
         program=str(program or ""),
         device=wanted.device,
         forms=tuple(terms.forms(options.whole(wanted.epochs, "--epochs", least=2), steps)),
-        vcpus=options.one_count(wanted.vcpus, read_vcpus().usable),
+        vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
         launches=options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
         seed=options.whole(wanted.seed, "--seed", least=0),
     )

@@ -28,14 +28,13 @@ class Sheet:
         table = Table(caption=caption, columns=columns(*self.headings), rows=self.rows)
         return (table, Points(items=self.lines)) if self.lines else (table,)
 
-
-def page(title: str, sheet: Sheet, made: str, section: Section) -> Document:
-    """A report that is one section."""
-    return Document(
-        title=title,
-        subject=f"{sheet.title}, {made}",
-        answers=(),
-        notes=(),
-        warnings=(),
-        sections=(section,),
-    )
+    def document(self, title: str, made: str, section: Section) -> Document:
+        """A report of one section."""
+        return Document(
+            title=title,
+            subject=f"{self.title}, {made}",
+            answers=(),
+            notes=(),
+            warnings=(),
+            sections=(section,),
+        )

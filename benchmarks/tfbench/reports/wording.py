@@ -58,8 +58,8 @@ def usd(amount: Amount) -> str:
 
 
 def rate(value: float) -> str:
-    """Of something per second: four digits, with one behind the point where there is room."""
-    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"  # noqa: PLR2004
+    """Of something per second: three digits or four, and all that stand before the point."""
+    return f"{value:.{2 if value < 10 else 1 if value < 1000 else 0}f}"  # noqa: PLR2004
 
 
 def rates(amount: Amount) -> tuple[str, str]:

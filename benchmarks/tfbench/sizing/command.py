@@ -70,7 +70,9 @@ class Question:
     seed: int
 
     def cells(self, arms: Sequence[str], host: Host, folder: Path) -> tuple[Cell, ...]:
-        """`folder` is for what is generated and for what preprocessing writes."""
+        """`folder` is for what is generated and for what preprocessing writes. Sizes are of one
+        arm."""
+        (arm,) = arms
         return tuple(
             self._cell(arm, folder, workload, phase, source, host.affinity[:count], memory, launch)
             for launch in range(self.launches)
@@ -80,7 +82,6 @@ class Question:
             if not (phase == PREPROCESS and source.kind == steps.MEMORY)
             for count in self.vcpus
             for memory in self.memory
-            for arm in arms
         )
 
     def _cell(

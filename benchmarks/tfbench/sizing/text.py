@@ -11,7 +11,7 @@ from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Group, Point, amounts
 from tfbench.reports.document import Document, Section
-from tfbench.reports.sheet import Sheet, page
+from tfbench.reports.sheet import Sheet
 from tfbench.sizing.results import Knee, Row, Sizing
 from tfbuild import talk
 
@@ -110,7 +110,7 @@ def _told(knee: Knee, sizing: Sizing) -> str:
 
 
 def document(sizing: Sizing) -> Document:
-    return page("Sizing", sheet(sizing), sizing.made, section(sizing))
+    return sheet(sizing).document("Sizing", sizing.made, section(sizing))
 
 
 def section(sizing: Sizing) -> Section:

@@ -104,7 +104,7 @@ def _measured(figures: Figures) -> tuple[str, ...]:
     each = figures.printed
     return (
         *wording.rates(figures.rate),
-        f"{each.mean:.1f} ± {each.uncertainty:.1f} ({each.jitter:.1f})",
+        "{} ± {} ({})".format(*map(wording.rate, (each.mean, each.uncertainty, each.jitter))),
         f"{figures.share.value:.3f}" if figures.share else "",
         f"{figures.efficiency.value:.3f}" if figures.efficiency else "",
         talk.size(figures.traffic.total),

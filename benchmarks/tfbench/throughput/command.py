@@ -203,7 +203,7 @@ def _question(
     augmentation: tuple[bool, ...],
     program: str = "",
 ) -> Question:
-    vcpus = options.one_count(wanted.vcpus, read_vcpus().usable)
+    vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
     return Question(
         workloads=names,
         program=program,

@@ -11,7 +11,7 @@ from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Line, over_counts
 from tfbench.reports.document import Document, Section
-from tfbench.reports.sheet import Sheet, page
+from tfbench.reports.sheet import Sheet
 from tfbench.throughput.results import (
     Row,
     Throughput,
@@ -126,7 +126,7 @@ def _augmentation(throughput: Throughput) -> Iterator[str]:
 
 
 def document(throughput: Throughput) -> Document:
-    return page("Throughput", sheet(throughput), throughput.made, section(throughput))
+    return sheet(throughput).document("Throughput", throughput.made, section(throughput))
 
 
 def section(throughput: Throughput) -> Section:

@@ -122,7 +122,7 @@ def read(wanted: Wanted, places: Places) -> Question:
         workload=workload,
         program=program,
         choices=_choices(wanted, places),
-        vcpus=options.one_count(wanted.vcpus, read_vcpus().usable),
+        vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
         budget_s=60 * options.whole(wanted.budget, "--budget", most=_LONGEST_MIN),
         seed=options.whole(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
