@@ -231,7 +231,12 @@ def test_a_disk_that_runs_full_is_named(bench: Bench, tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("only root can make a small disk")
-    fills = 'genrule(name = "big", outs = ["big.bin"], cmd = "head -c 16M /dev/zero > $@")\n'
+    # (stamped: it runs after Bazel has written its status files, so nothing but it meets the full
+    # disk)
+    fills = (
+        'genrule(name = "big", outs = ["big.bin"], stamp = True,'
+        ' cmd = "head -c 16M /dev/zero > $@")\n'
+    )
     try:
         found = bench.diagnosis(
             change=written(CORE / "BUILD", fills), target="//tensorflow/core:big", cache=small
