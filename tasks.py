@@ -548,7 +548,8 @@ def select(
         "compiler": "clang-16, g++, …; several with commas between are held against each other, "
         "and the best goes on",
         "variants": "flags to try beside the target's, with semicolons between; by default -O3, "
-        "and -mno-avx512f for a CPU with AVX-512",
+        "and -mno-avx512f for a CPU with AVX-512; -flto=thin optimizes in the link",
+        "pgo": "try what the compiler learns from a run, too: workloads, or a program",
         "profile": "a file that invoke profile wrote; by default that of the six workloads",
         "vcpus": "numbers of threads with commas between",
         "launches": "processes per arm",
@@ -568,6 +569,7 @@ def flags(
     package: str = "tensorflow-cpu",
     compiler: str = "",
     variants: str = "",
+    pgo: str = "",
     profile: str = "",
     vcpus: str = "1",
     launches: str = "4",
@@ -591,6 +593,7 @@ def flags(
             compiler=compiler,
         ),
         variants=variants,
+        pgo=trained_by(pgo),
         profile=profile,
         vcpus=vcpus,
         launches=launches,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +70,30 @@ def test_the_better_compiler_gets_the_flags() -> None:
     assert asked.most == len(seen)
 
 
+@pytest.mark.toolchain
+def test_the_training_comes_last(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import tensorflow\n")
+    wanted = ToSearch(
+        request=Request(arch="x86_64", kernels="mini", compiler="clang-16"),
+        variants="-flto=thin",
+        pgo=str(program),
+    )
+    first, second, third = describe(wanted).splitlines()
+    assert "the target's flags alone" in first
+    assert "clang-16, -flto=thin" in second
+    assert "clang-16, what the training program tells" in third
+
+
+@pytest.mark.toolchain
+def test_only_clang_can_learn(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("")
+    wanted = ToSearch(request=Request(arch="x86_64", compiler="clang-16,g++"), pgo=str(program))
+    with pytest.raises(TensorwrightError, match="-fprofile-generate is for clang"):
+        describe(wanted)
+
+
 def test_what_might_be_chance_changes_nothing() -> None:
     noisy = FlagSet(flags=("-O3",), saved={"tanh": (0.00, 0.03, -0.01, 0.04)})
     assert fastest([PLAIN, noisy], 0.05) == {"tanh": PLAIN}
@@ -112,6 +138,7 @@ def test_a_search_says_what_it_would_build() -> None:
         (ToSearch(request=Request(), variants="-O3", budget="-1"), "--budget -1"),
         (ToSearch(request=Request(compiler="clang@16.0.6,c--"), variants="-O3"), "c--"),
         (ToSearch(request=Request(flags="-O3")), "are what is looked for"),
+        (ToSearch(request=Request(), pgo="/nowhere.py"), "--pgo /nowhere.py: there is no such"),
         (ToSearch(request=Request(arch="no_such"), variants="-O3"), "no_such"),
         (ToSearch(request=Request(), profile="/nowhere.json"), "cannot read /nowhere.json"),
     ],

@@ -13,6 +13,8 @@ from tfbuild.cpus.features import table
 from tfbuild.cpus.flags import (
     covered_features,
     implied_features,
+    learned,
+    link_flags,
     march_flags,
     required_features,
     verify,
@@ -199,3 +201,32 @@ def test_a_compiler_that_did_not_obey_is_caught() -> None:
         verify(target, "gcc", "12.2.0", shown)
     with pytest.raises(CompilerError, match="switches on avx512_fp16 for haswell"):
         verify(target, "gcc", "12.2.0", {**shown, "__AVX2__": "1", "__AVX512FP16__": "1"})
+
+
+@pytest.mark.parametrize(
+    ("family", "words", "asked"),
+    [
+        ("clang", ("-O3", "-mno-avx512f"), ()),
+        ("clang", ("-flto=thin", "-O3"), ("-fuse-ld=lld",)),
+        ("clang", ("-flto",), ("-fuse-ld=lld",)),
+        ("gcc", ("-flto",), ("-flto=auto",)),
+        ("clang", ("-fprofile-generate",), ("-fprofile-generate",)),
+        ("clang", ("-flto", "-fprofile-use=0a"), ("-fuse-ld=lld",)),
+        ("gcc", ("-flto-partition=none",), ()),
+    ],
+)
+def test_the_link_gets_what_the_objects_ask_for(
+    family: str, words: tuple[str, ...], asked: tuple[str, ...]
+) -> None:
+    assert link_flags(family, words) == asked
+
+
+@pytest.mark.parametrize("word", ["-fprofile-generate", "-fprofile-use=0a"])
+def test_a_profile_of_clang_is_nothing_for_gcc(word: str) -> None:
+    with pytest.raises(CompilerError, match=f"{word} is for clang") as caught:
+        link_flags("gcc", ("-O3", word))
+    assert "--compiler clang-16" in caught.value.hint
+
+
+def test_the_profiles_that_flags_name_are_known_once_each() -> None:
+    assert learned(("-O3", "-fprofile-use=b", "-fprofile-use=a", "-fprofile-use=b")) == ("a", "b")

@@ -22,7 +22,7 @@ TFBUILD = {
     "binaries": ("elf", "instructions", "census"),
     "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
-    "tools": ("pip", "requirement", "environment", "bazel", "doctor"),
+    "tools": ("pip", "requirement", "environment", "bazel", "pgo", "doctor"),
     "kernelbuild": (
         *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "survey"),
         "survey_page",
@@ -31,9 +31,7 @@ TFBUILD = {
     "remote": ("headers", "caches", "toolchain"),
     "watching": ("attempt", "pace", "events", "diagnosis"),
     "vendoring": ("declarations", "resolved", "vendored", "vendor"),
-    "treebuild": (
-        *("stages", "tree", "differences", "site", "compiling", "profile", "finish", "build"),
-    ),
+    "treebuild": (*("stages", "tree", "differences", "site", "compiling", "finish", "build"),),
 }
 TFWHEELS = (
     *("layout", "entry", "choosing", "pages", "gate", "folder", "bucket", "store", "catalog"),
@@ -69,7 +67,7 @@ TFBENCH = {
     ),
     "kernels": (
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
-        *("flagsets", "table", "front", "flag_search"),
+        *("flagsets", "table", "front", "learning", "flag_search"),
     ),
     "costs": (*("prices", "machines", "catalog", "cost", "article", "runs", "kit_runs", "bill"),),
     "reports": (

@@ -22,7 +22,8 @@ from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
 from tfbuild.planning.request import Request, fleet_for, plan_for
 from tfbuild.records import plain, pretty
-from tfbuild.tools import doctor
+from tfbuild.settings import Places
+from tfbuild.tools import doctor, pgo
 from tfbuild.upstream import kernels, releases
 from tfbuild.whole import Wanted
 
@@ -157,6 +158,7 @@ def build_wheel(
     with settings.exclusive(places.cache, "a build"):
         doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
         talk.say(f"plan {fleet.key[:16]}: {plan.package} {fleet.version}")
+        _bring_profiles(request, fleet, places)
         return builder.build(
             fleet,
             compiler=compiler,
@@ -166,6 +168,12 @@ def build_wheel(
             given_stock=whole.path_of(stock_wheel),
             keep_going=keep_going,
         )
+
+
+def _bring_profiles(request: Request, fleet: Fleet, places: Places) -> None:
+    """Raises BuildError, ChecksumError."""
+    folders = [Path(path.strip()).parent for path in request.selection.split(",") if path.strip()]
+    pgo.bring({name for plan in fleet.plans for name in render.profiles(plan)}, folders, places)
 
 
 def _need_nothing_of_the_tree(wanted: Wanted) -> None:

@@ -10,7 +10,7 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, FullRecipe, Plan
 from tfbuild.planning.render import render
-from tfbuild.treebuild.profile import INSTRUMENT
+from tfbuild.tools.pgo import INSTRUMENT
 from tfbuild.upstream import releases
 
 Row = tuple[str, str]

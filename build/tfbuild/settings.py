@@ -65,6 +65,11 @@ class Places:
         return self.cache / "verdicts"
 
     @property
+    def profiles(self) -> Path:
+        """What compilers learned from training runs, each file named by its hash."""
+        return self.cache / "profiles"
+
+    @property
     def arms(self) -> Path:
         """Virtual environments with a TensorFlow inside."""
         return self.cache / "arms"

@@ -36,8 +36,9 @@ from tfbuild.remote import caches, headers, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.run import run
 from tfbuild.settings import Places
+from tfbuild.tools import pgo
 from tfbuild.tools.bazel import DEBIAN_BAZEL, Bazel
-from tfbuild.treebuild import build, profile
+from tfbuild.treebuild import build
 from tfbuild.treebuild.build import Order
 from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.differences import adapted
@@ -235,10 +236,8 @@ def calls(site: Site, remote: Remote, secrets: tuple[str, ...]) -> tuple[Call, .
     call = build._call(site, order, lock, secrets)
     if not site.plan.full_recipe or not site.plan.full_recipe.training:
         return (call,)
-    learned = profile.use(site.folder / "learned.profdata")
-    return tuple(
-        replace(call, options=(*call.options, each)) for each in (profile.INSTRUMENT, learned)
-    )
+    learned = pgo.use(site.folder / "learned.profdata")
+    return tuple(replace(call, options=(*call.options, each)) for each in (pgo.INSTRUMENT, learned))
 
 
 def variants(release: Release, program: Path) -> Iterator[tuple[str, Plan]]:

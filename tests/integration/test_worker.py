@@ -505,7 +505,7 @@ def left_running(pids: Sequence[int]) -> tuple[int, ...]:
 
 
 def test_the_program_that_a_full_build_learns_from_trains_any_workload(stock_python: Path) -> None:
-    """As treebuild.profile runs it: by its path, with nothing of ours on the path."""
+    """As tools.pgo runs it: by its path, with nothing of ours on the path."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [str(stock_python), training.__file__, "2", "mnist_mlp", "imdb_bilstm"]
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=300)

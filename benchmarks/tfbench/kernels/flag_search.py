@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench import options
-from tfbench.kernels import flagsets
+from tfbench.kernels import flagsets, learning
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.kernels.front import ToSelect, check, timed
 from tfbench.kernels.judging import RATE
@@ -18,25 +18,33 @@ from tfbench.kernels.selecting import RESULT
 from tfbench.measuring.host import read_host
 from tfbuild import front, settings, talk
 from tfbuild.cpus import flags
+from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import UsageError
 from tfbuild.planning.request import Request, plan_for
 from tfbuild.planning.selection import Choice, Selection
 from tfbuild.records import pretty, save
 from tfbuild.settings import Places
+from tfbuild.tools import pgo
 
 NARROW = {"avx512f": "-mno-avx512f"}
 """Narrower vectors win where memory bounds a kernel: what Mul and AddV2 gain from, measured on a
 Sapphire Rapids class CPU."""
 
 
+_LEARNED = ("-fprofile-use",)
+"""Stands for the set whose profile there is only after the training."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToSearch:
     """The options of `invoke flags` as they were typed. `request` says what is built, by one
     compiler or by several with commas between; `variants` are sets of flags with semicolons
-    between; the target's own alone come first. `budget` is in minutes."""
+    between; the target's own alone come first. `pgo` is the path of a program: last the kernels are
+    compiled with what its run told. `budget` is in minutes."""
 
     request: Request
     variants: str = ""
+    pgo: str = ""
     profile: str = ""
     vcpus: str = "1"
     launches: str = "4"
@@ -52,19 +60,25 @@ class _Asked:
     request: Request
     compilers: tuple[str, ...]
     variants: tuple[tuple[str, ...], ...]
+    training: Path | None
     timing: ToSelect
     budget_s: float | None
 
     @property
     def most(self) -> int:
-        return len(self.compilers) + len(self.variants)
+        return len(self.compilers) + len(self.sets)
+
+    @property
+    def sets(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of flags, what the training tells last."""
+        return (*self.variants, *((_LEARNED,) if self.training else ()))
 
     def tries(self, tried: Sequence[FlagSet]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each compiler with the target's flags alone; then the best of `tried`, as it is by then,
         with each set of flags."""
         yield from ((compiler, ()) for compiler in self.compilers)
         compiler = _winner(tried).compiler
-        yield from ((compiler, words) for words in self.variants)
+        yield from ((compiler, words) for words in self.sets)
 
 
 def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
@@ -86,13 +100,11 @@ def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
             talk.note(f"the time is up: {_called(compiler, words)} and what follows is not tried")
             break
         talk.say(f"flags {number} of {asked.most}: {_called(compiler, words)}")
-        request = replace(asked.request, compiler=compiler, flags=" ".join(words))
-        folder = str(out / str(number))
-        offer, rows = timed(
-            replace(asked.timing, candidate=str(_candidate(request, places)), out=folder)
-        )
+        known = (_learned(asked, compiler, out, places),) if words == _LEARNED else words
+        wheel = _candidate(asked, compiler, known, places)
+        offer, rows = timed(replace(asked.timing, candidate=str(wheel), out=str(out / str(number))))
         tried.append(
-            FlagSet(compiler=compiler, flags=words, saved=flagsets.saved(rows, offer.units))
+            FlagSet(compiler=compiler, flags=known, saved=flagsets.saved(rows, offer.units))
         )
         kept |= {each.choice: offer.units[each.choice] for each in rows}
     assert offer is not None  # noqa: S101  (there is a first set)
@@ -119,7 +131,7 @@ def describe(wanted: ToSearch) -> str:
     first, *others = asked.compilers
     names = [_called(each, ()) for each in asked.compilers]
     best = "the best compiler" if others else first
-    names += [_called(best, words) for words in asked.variants]
+    names += [_called(best, words) for words in asked.sets]
     return "".join(
         f"flags {number}: build with {name}, time its kernels with {threads} "
         f"thread{'s' * (threads != '1')} in {launches} launches\n"
@@ -138,8 +150,11 @@ def _ask(wanted: ToSearch) -> _Asked:
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
     texts = wanted.variants.split(";") if wanted.variants else usual
     variants = tuple(dict.fromkeys(filter(None, map(flags.extra_flags, texts))))
-    if not variants and len(names) == 1:
+    if not variants and not wanted.pgo and len(names) == 1:
         raise UsageError("--variants names none", hint=f"Try --variants '{'; '.join(usual)}'")
+    for name in names if wanted.pgo else ():
+        plan, compiler = plan_for(replace(wanted.request, compiler=name, flags=flags.COUNTING))
+        pgo.need(compiler, plan.required, read_cpu())
     timing = ToSelect(
         profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
     )
@@ -150,19 +165,43 @@ def _ask(wanted: ToSearch) -> _Asked:
         request=replace(wanted.request, kernels=units),
         compilers=names,
         variants=variants,
+        training=_program(wanted.pgo),
         timing=timing,
         budget_s=60 * options.positive(wanted.budget, "--budget") if wanted.budget else None,
     )
 
 
-def _candidate(request: Request, places: Places) -> Path:
+def _program(path: str) -> Path | None:
+    """Raises UsageError for one that is not there."""
+    if path and not Path(path).is_file():
+        raise UsageError(f"--pgo {path}: there is no such file", hint="Give a Python program")
+    return Path(path).resolve() if path else None
+
+
+def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], places: Places) -> Path:
     """A wheel with these flags, in a pool of its own: all sets have the same version."""
+    request = replace(asked.request, compiler=compiler, flags=" ".join(words))
     pool = places.cache / "candidates"
     return front.build_wheel(request, keep_going=True, pool=pool).wheel.resolve()
 
 
+def _learned(asked: _Asked, compiler: str, out: Path, places: Places) -> str:
+    """The flag of what the training program's run tells. Its profile lies in `out` as well, beside
+    the selection that names it."""
+    assert asked.training is not None  # noqa: S101  (or there is no such set)
+    found = learning.told(out)
+    if found is None:
+        _, used = plan_for(replace(asked.request, compiler=compiler))
+        wheel = _candidate(asked, compiler, (flags.COUNTING,), places)
+        found = learning.learn(wheel, asked.training, used, out=out, places=places)
+    word = pgo.keep(found, places)
+    pgo.leave(flags.learned((word,)), out, places)
+    return word
+
+
 def _called(compiler: str, words: tuple[str, ...]) -> str:
-    said = " ".join(words) or "the target's flags alone"
+    said = "what the training program tells" if words == _LEARNED else " ".join(words)
+    said = said or "the target's flags alone"
     return f"{compiler}, {said}" if compiler else said
 
 

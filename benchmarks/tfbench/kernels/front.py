@@ -20,12 +20,14 @@ from tfbench.kernels.timings import Bench
 from tfbench.measuring.host import read_host
 from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbuild import settings, talk
+from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.planning.plan import Scope
 from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
+from tfbuild.tools import pgo
 from tfbuild.upstream.kernels import HOT, surveyed
 
 PROFILED = Path(__file__).with_name("hot.json")
@@ -173,6 +175,8 @@ def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
         setting, bench, memory = _set_up(asked, wanted.out, places)
         talk.note(f"timings and selection: {bench.out}")
         found = selecting.select(setting, asked.served, asked.offer, memory, bench)
+        named = (word for words in found.selection.flags.values() for word in words)
+        pgo.leave(flags.learned(named), bench.out, places)
     write_atomic(bench.out / "selection.md", table.markdown(found))
     text = pretty(found) if as_json else table.describe(found, colour=sys.stdout.isatty())
     return found, text

@@ -9,7 +9,7 @@ that fits where a later one is meant (neoverse_v1 with clang 12 and later), and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from archspec.cpu import TARGETS
 
@@ -18,6 +18,10 @@ from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError
 
 FAMILIES = ("gcc", "clang")
+LEARNED = "-fprofile-use="
+"""Before the hash of a profile: a source is compiled with what a training run told."""
+COUNTING = "-fprofile-generate"
+"""A source counts the branches that it takes: code for a training run."""
 _EXTRA = re.compile(
     r"-O[1-3]|-f[a-z][a-z0-9-]*(=[a-z0-9-]+)?|-mprefer-vector-width=(128|256|512)"
     r"|-mno-avx512f|-mtune=[a-z0-9_-]+|-DEIGEN_[A-Z0-9_]+=[0-9]+"
@@ -53,6 +57,29 @@ def extra_flags(text: str) -> tuple[str, ...]:
                 "-DEIGEN_…=…; --arch says for which CPU",
             )
     return words
+
+
+def link_flags(family: str, words: Collection[str]) -> tuple[str, ...]:
+    """What objects ask of the linker that were compiled with these words among others: bitcode is
+    compiled in the link, clang's by lld alone, and counters need their runtime.
+
+    Raises CompilerError for words that this compiler has no use for.
+    """
+    learning = [word for word in words if word == COUNTING or word.startswith(LEARNED)]
+    if learning and family != "clang":
+        raise CompilerError(
+            f"{learning[0]} is for clang: the profiles of {family} are of another kind",
+            hint="Build with --compiler clang-16",
+        )
+    late = [word for word in words if re.fullmatch(r"-flto(=[a-z]+)?", word)]
+    lto = ("-fuse-ld=lld",) if family == "clang" else ("-flto=auto",)
+    return (*(lto if late else ()), *((COUNTING,) if COUNTING in words else ()))
+
+
+def learned(words: Iterable[str]) -> tuple[str, ...]:
+    """The hashes of the profiles that these words name."""
+    found = {word.removeprefix(LEARNED) for word in words if word.startswith(LEARNED)}
+    return tuple(sorted(found))
 
 
 def known(target: Target, family: str, version: str) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import settings, talk
-from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus import flags
+from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import KernelError
+from tfbuild.errors import KernelError, ToolError
 from tfbuild.kernelbuild import admission, assemble, pool
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import Verdict
@@ -59,6 +60,7 @@ def build(
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
     need_stock(fleet.first)
+    _need_linker(fleet, compiler)
     finished = pool.find(fleet, places)
     if finished is not None:
         talk.note(f"{finished.wheel.name} is already built")
@@ -114,6 +116,19 @@ def _made(
         _need_registered(plan, registered)
         library = workspaces.link(workspace, units, registered, dispatched)
         return Made(plan=plan, library=library, verdicts=verdicts, registrations=registered)
+
+
+def _need_linker(fleet: Fleet, compiler: Compiler) -> None:
+    """Raises ToolError for what the link would miss after the compiles."""
+    for plan in fleet.plans:
+        words = {word for each in plan.source_flags.values() for word in each}
+        asked = flags.link_flags(compiler.family, words)
+        if asked and not can_link(compiler, asked):
+            major = compiler.version.partition(".")[0]
+            raise ToolError(
+                f"{compiler.path.name} cannot link with {' '.join(asked)}",
+                hint=f"Run: apt-get install lld-{major} libclang-rt-{major}-dev",
+            )
 
 
 def _need_registered(plan: Plan, registered: Collection[Choice]) -> None:

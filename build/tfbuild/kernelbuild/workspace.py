@@ -14,8 +14,9 @@ from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
 from tfbuild.planning.selection import Choice
+from tfbuild.records import write_atomic
 from tfbuild.settings import Places
-from tfbuild.tools import bazel
+from tfbuild.tools import bazel, pgo
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.kernels import KernelUnit, label
 
@@ -46,10 +47,15 @@ class Workspace:
 def prepare(
     plan: Plan, compiler: Compiler, jobs: Jobs, *, places: Places, staged: Path, headers: Path
 ) -> Workspace:
-    """Render the workspace and the BUILD files beside it, and settle Bazel's options."""
+    """Render the workspace and the BUILD files beside it, and settle Bazel's options.
+
+    The cache has the profiles of the plan's sources. Raises ToolError without Bazel.
+    """
     found = bazel.find_bazel(places, plan.bazel)
     folder = places.work / plan.key[:16] / "workspace"
     render.write(render.render(plan, places.templates), folder)
+    for name in render.profiles(plan):
+        write_atomic(folder / render.profile_path(name), pgo.kept(name, places).read_bytes())
     texts = render.repositories(plan, places.templates)
     folders = {"tf_source": staged, "tf_wheel": headers, "rules_cc": places.tools / "rules_cc"}
     for name, at in folders.items():

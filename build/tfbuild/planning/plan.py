@@ -197,6 +197,7 @@ def make_plan(
     _need_python(python)
     _need_package(release, package)
     units: tuple[KernelUnit, ...] = ()
+    source_flags: Mapping[str, tuple[str, ...]] = {}
     kernel, full = None, None
     if wanted is Scope.KERNELS:
         if lto or training:
@@ -208,7 +209,8 @@ def make_plan(
             )
         choice = ",".join(selection.kernels) if selection else kernel_choice
         units = kernels.select(choice, release.version)
-        kernel = kernel_recipe(release, compiler, units)
+        source_flags = _source_flags(units, selection, extra_flags)
+        kernel = kernel_recipe(release, compiler, units, source_flags)
     else:
         if selection or extra_flags:
             option = "--selection" if selection else "--flags"
@@ -241,7 +243,7 @@ def make_plan(
         sources=source_pins(release),
         stock=_stock(release, package, python, target.family),
         kernels=units,
-        source_flags=_source_flags(units, selection, extra_flags),
+        source_flags=source_flags,
         selection=selection.kept if selection else None,
         measured=evidence.rows if evidence else (),
         measured_on=f"{evidence.cpu}, code for {evidence.target}" if evidence else "",
@@ -282,9 +284,13 @@ def _need_package(release: Release, package: str) -> None:
 
 
 def kernel_recipe(
-    release: Release, compiler: Compiler, units: tuple[KernelUnit, ...]
+    release: Release,
+    compiler: Compiler,
+    units: tuple[KernelUnit, ...],
+    source_flags: Mapping[str, tuple[str, ...]],
 ) -> KernelRecipe:
-    """Raises ReleaseError for a release whose kernels nobody has compiled yet."""
+    """Raises ReleaseError for a release whose kernels nobody has compiled yet, CompilerError for
+    flags of sources that the compiler has no use for."""
     facts = releases.kernel_facts(release)
     unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
     defines = tuple(define.flag for define in facts.defines)
@@ -300,6 +306,7 @@ def kernel_recipe(
             "-Wl,-z,now",
             *(f"-Lexternal/tf_wheel/{Path(library).parent}" for library in facts.libraries[:1]),
             *(f"-l:{Path(library).name}" for library in facts.libraries),
+            *flags.link_flags(compiler.family, {w for each in source_flags.values() for w in each}),
         ),
         dispatcher_copts=dispatcher.COMPILE_FLAGS,
         dispatcher_linkopts=dispatcher.LINK_FLAGS,

@@ -13,6 +13,7 @@ from pathlib import Path
 import jinja2
 
 from tfbuild.cpus import features
+from tfbuild.cpus.flags import LEARNED, learned
 from tfbuild.errors import DriftError
 from tfbuild.planning import dispatcher
 from tfbuild.planning.dispatcher import DispatchFeature, DispatchTarget
@@ -67,6 +68,7 @@ def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
             "plan": plan,
             "recipe": recipe,
             "sources": tuple(_source(plan, recipe, each) for each in sources),
+            "profiles": {name: profile_path(name) for name in profiles(plan)},
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
         },
@@ -83,8 +85,30 @@ def _source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
     """A kernel source, and what it is compiled with beside what all are."""
     header = recipe.improved.get(path, "")
     before = ("-include", f"tensorwright/improved/{header}") if header else ()
-    flags = (*before, *plan.source_flags.get(path, ()))
-    return {"label": label(path), "path": path, "improved": bool(header), "flags": flags}
+    own = plan.source_flags.get(path, ())
+    return {
+        "label": label(path),
+        "path": path,
+        "improved": bool(header),
+        "profiles": learned(own),
+        "flags": (*before, *map(_with_path, own)),
+    }
+
+
+def _with_path(word: str) -> str:
+    """A flag as the compiler gets it: a profile's name is the plan's, the path the workspace's."""
+    names = learned((word,))
+    return f"{LEARNED}{profile_path(names[0])}" if names else word
+
+
+def profiles(plan: Plan) -> tuple[str, ...]:
+    """The hashes of the profiles that sources of the plan are compiled with."""
+    return learned(word for words in plan.source_flags.values() for word in words)
+
+
+def profile_path(name: str) -> str:
+    """Where a profile lies in the workspace."""
+    return f"tensorwright/profiles/{name}.profdata"
 
 
 def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:

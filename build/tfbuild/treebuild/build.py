@@ -21,10 +21,10 @@ from tfbuild.records import load, save
 from tfbuild.remote import caches, headers, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.settings import Places
-from tfbuild.tools import environment
+from tfbuild.tools import environment, pgo
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.requirement import Exact
-from tfbuild.treebuild import compiling, finish, profile, site
+from tfbuild.treebuild import compiling, finish, site
 from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.site import Site
 from tfbuild.treebuild.stages import forget, stage
@@ -104,7 +104,7 @@ def _need_tools(plan: Plan, compiler: Compiler) -> None:
             hint=f"Run: apt-get install lld-{major}",
         )
     if recipe is not None and recipe.training:
-        profile.need(compiler, plan.required, read_cpu())
+        pgo.need(compiler, plan.required, read_cpu())
 
 
 def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: Places) -> Lock:
@@ -202,9 +202,7 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
         return None
 
     def work() -> Path:
-        instrumented = replace(
-            call, name="instrumented", options=(*call.options, profile.INSTRUMENT)
-        )
+        instrumented = replace(call, name="instrumented", options=(*call.options, pgo.INSTRUMENT))
         raw = compile_wheel(site, instrumented, _first(order)).wheel
         arm = environment.create_locked(
             raw,
@@ -215,9 +213,9 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
         )
         folder = site.folder / "profiles"
         with talk.step(f"train with {program.name}"):
-            profile.train(arm, program, folder)
+            pgo.train(arm.python, program, folder)
         environment.discard(sha256_of(raw), site.places)
-        return profile.merge(folder, site.compiler, site.folder / "learned.profdata")
+        return pgo.merge(folder, site.compiler, site.folder / "learned.profdata")
 
     return _stage(site, "profile", _inputs(site, order), work)
 
@@ -225,7 +223,7 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
 def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Path:
     """The wheel as TensorFlow's tools left it, with a record of how its build went beside it."""
     if learned is not None:
-        call = replace(call, options=(*call.options, profile.use(learned)))
+        call = replace(call, options=(*call.options, pgo.use(learned)))
 
     def work() -> Path:
         made = compile_wheel(site, call, _first(order))

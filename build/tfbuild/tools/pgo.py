@@ -1,7 +1,8 @@
 """Profile-guided optimisation: the run of an instrumented wheel, and what clang learns of it.
 
 https://clang.llvm.org/docs/UsersManual.html#profiling-with-instrumentation; the Bazel options are
---fdo_instrument and --fdo_optimize.
+--fdo_instrument and --fdo_optimize. Kernels get clang's own flags: each source may have a profile,
+which is kept by its hash.
 """
 
 from __future__ import annotations
@@ -9,24 +10,72 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import BuildError, CommandError, HostError, ToolError
+from tfbuild.cpus.flags import LEARNED
+from tfbuild.errors import BuildError, ChecksumError, CommandError, HostError, ToolError
+from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.tools.environment import Environment
+from tfbuild.settings import Places
+from tfbuild.upstream.download import sha256_of
 
 INSTRUMENT = "--fdo_instrument=/nonexistent"
 """The folder is written into the code; LLVM_PROFILE_FILE says at run time where profiles go."""
 _TRAINING_S = 6 * 3600.0
+_HASH = 16
 # Where Python would find another TensorFlow than the instrumented one.
 _ELSEWHERE = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 
+SUFFIX = ".profdata"
+
+
 def use(profile: Path) -> str:
     return f"--fdo_optimize={profile}"
+
+
+def keep(profile: Path, places: Places) -> str:
+    """The flag of a kernel source that is compiled with this profile, which the cache keeps from
+    now on under the hash that the flag names."""
+    name = sha256_of(profile)[:_HASH]
+    write_atomic(kept(name, places), profile.read_bytes())
+    return f"{LEARNED}{name}"
+
+
+def kept(name: str, places: Places) -> Path:
+    """Where the cache has the profile of a hash, if it has it."""
+    return places.profiles / f"{name}{SUFFIX}"
+
+
+def leave(names: Iterable[str], folder: Path, places: Places) -> None:
+    """Put the kept profiles of these hashes beside a selection whose flags name them."""
+    for name in names:
+        write_atomic(folder / f"{name}{SUFFIX}", kept(name, places).read_bytes())
+
+
+def bring(names: Iterable[str], folders: Iterable[Path], places: Places) -> None:
+    """See that the cache has the profiles of these hashes: what it lacks lies in a folder, beside
+    the selection whose flags name it.
+
+    Raises BuildError for one that is nowhere, ChecksumError for one of another hash.
+    """
+    among = tuple(folders)
+    for name in names:
+        if kept(name, places).is_file():
+            continue
+        file = f"{name}{SUFFIX}"
+        found = next((path for each in among if (path := each / file).is_file()), None)
+        if found is None:
+            raise BuildError(
+                f"a source is to be compiled with the profile {file}, which is not here",
+                hint="Put it beside the selection: invoke flags left it there",
+            )
+        if not sha256_of(found).startswith(name):
+            raise ChecksumError(f"{found} is not the profile that it is named after")
+        keep(found, places)
 
 
 def need(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
@@ -63,8 +112,9 @@ def merger(compiler: Compiler) -> Path:
     return Path(found)
 
 
-def train(arm: Environment, program: Path, folder: Path) -> None:
-    """Run the training program on the instrumented wheel. Its profiles land in `folder`.
+def train(python: Path, program: Path, folder: Path) -> None:
+    """Run the training program with the interpreter of an environment with the instrumented wheel.
+    Its profiles land in `folder`.
 
     Raises BuildError when it fails or leaves no profile.
     """
@@ -74,7 +124,7 @@ def train(arm: Environment, program: Path, folder: Path) -> None:
     env["LLVM_PROFILE_FILE"] = f"{folder}/%p-%m.profraw"
     log = folder.with_suffix(".log")
     try:
-        run([arm.python, program], env=env, log=log, timeout_s=_TRAINING_S)
+        run([python, program], env=env, log=log, timeout_s=_TRAINING_S)
     except CommandError as error:
         raise BuildError(
             f"{program.name} failed: {error.last_line} (whole output: {log})",

@@ -1,0 +1,30 @@
+"""What a training program's run on an instrumented wheel tells the compiler of the kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfbench.arms import installs, lineup
+from tfbuild import talk
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.settings import Places
+from tfbuild.tools import pgo
+
+
+def told(out: Path) -> Path | None:
+    """The profile of an earlier run into the same folder: another run would tell something else,
+    and what was timed with this one would be lost."""
+    return next(iter(sorted(out.glob(f"*{pgo.SUFFIX}"))), None)
+
+
+def learn(wheel: Path, program: Path, compiler: Compiler, *, out: Path, places: Places) -> Path:
+    """Run the program on the instrumented wheel and merge what its kernels counted; the profile.
+
+    Raises WheelError, ToolError, and BuildError where the program fails.
+    """
+    candidate = lineup.make_spec(name=lineup.TUNED, wheel=lineup.TUNED)
+    (arm,) = installs.install(installs.choose([candidate], str(wheel), places), places)
+    folder = out / "training"
+    with talk.step(f"train with {program.name}"):
+        pgo.train(arm.python, program, folder)
+    return pgo.merge(folder, compiler, folder / f"learned{pgo.SUFFIX}")
