@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.kernel_places import TANH, spot, timed
 
 from tfbench.kernels.flag_search import ToSearch, _ask, describe
+from tfbench.kernels.flag_table import described
 from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
 from tfbuild.cpus.flags import extra_flags
 from tfbuild.errors import TensorwrightError
@@ -162,3 +164,27 @@ def test_flags_that_say_how_to_compile_are_taken(text: str) -> None:
 def test_other_flags_are_refused(text: str) -> None:
     with pytest.raises(TensorwrightError, match="is no flag that kernels may get"):
         extra_flags(text)
+
+
+SLOWER = FlagSet(flags=("-O1",), saved={"tanh": (-0.010, -0.011, -0.010, -0.011)})
+
+
+def test_every_set_is_shown_with_what_it_saves() -> None:
+    told = described([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "", colour=False)
+    head, _, plain, slower, _, said = told.splitlines()
+    assert [each.strip() for each in re.split("[┃│]", plain)] == [
+        *("the target's flags alone", "1.05%", "0.96% to 1.14%"),
+    ]
+    assert "-1.05%" in slower
+    assert said == "The target's flags alone are as fast as any tried, for 1 unit."
+    assert head.startswith("compiler and flags")
+
+
+def test_a_unit_with_flags_is_named_with_what_to_do() -> None:
+    chosen = {"tanh": FASTER, "mul": PLAIN}
+    told = described([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16", colour=False)
+    *_, tanh, rest, build, then = told.splitlines()
+    assert tanh.split() == ["tanh", "-O3"]
+    assert rest == "1 of 2 units: the target's flags alone are as fast."
+    assert build == "Build it: invoke build --compiler clang-16 --selection out/x.json"
+    assert then == "Then invoke select keeps what wins."

@@ -67,7 +67,7 @@ TFBENCH = {
     ),
     "kernels": (
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
-        *("flagsets", "table", "front", "learning", "flag_search"),
+        *("flagsets", "table", "front", "learning", "flag_table", "flag_search"),
     ),
     "costs": (*("prices", "machines", "catalog", "cost", "article", "runs", "kit_runs", "bill"),),
     "reports": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.kernels import flagsets, learning
+from tfbench.kernels.flag_table import called, described
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.kernels.front import ToSelect, check, timed
 from tfbench.kernels.judging import RATE
@@ -31,7 +33,7 @@ NARROW = {"avx512f": "-mno-avx512f"}
 Sapphire Rapids class CPU."""
 
 
-_LEARNED = ("-fprofile-use",)
+_LEARNED = ("what the training program tells",)
 """Stands for the set whose profile there is only after the training."""
 
 
@@ -97,9 +99,9 @@ def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
     for number, (compiler, words) in enumerate(asked.tries(tried), 1):
         spent = time.monotonic() - began
         if tried and asked.budget_s and spent * (1 + 1 / len(tried)) > asked.budget_s:
-            talk.note(f"the time is up: {_called(compiler, words)} and what follows is not tried")
+            talk.note(f"the time is up: {called(compiler, words)} and what follows is not tried")
             break
-        talk.say(f"flags {number} of {asked.most}: {_called(compiler, words)}")
+        talk.say(f"flags {number} of {asked.most}: {called(compiler, words)}")
         known = (_learned(asked, compiler, out, places),) if words == _LEARNED else words
         wheel = _candidate(asked, compiler, known, places)
         offer, rows = timed(replace(asked.timing, candidate=str(wheel), out=str(out / str(number))))
@@ -115,8 +117,10 @@ def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
     selection = _selection(offer, chosen, kept)
     save(out / RESULT, selection)
     talk.note(f"selection: {out / RESULT}")
-    told = _described(chosen, out / RESULT, winner.compiler)
-    return selection, pretty(selection) if as_json else told
+    if as_json:
+        return selection, pretty(selection)
+    colour = sys.stdout.isatty()
+    return selection, described(tried, chosen, out / RESULT, winner.compiler, colour=colour)
 
 
 def _winner(tried: Sequence[FlagSet]) -> FlagSet:
@@ -129,9 +133,9 @@ def describe(wanted: ToSearch) -> str:
     asked = _ask(wanted)
     threads, launches = asked.timing.vcpus.replace(",", " and "), asked.timing.launches
     first, *others = asked.compilers
-    names = [_called(each, ()) for each in asked.compilers]
+    names = [called(each, ()) for each in asked.compilers]
     best = "the best compiler" if others else first
-    names += [_called(best, words) for words in asked.sets]
+    names += [called(best, words) for words in asked.sets]
     return "".join(
         f"flags {number}: build with {name}, time its kernels with {threads} "
         f"thread{'s' * (threads != '1')} in {launches} launches\n"
@@ -199,12 +203,6 @@ def _learned(asked: _Asked, compiler: str, out: Path, places: Places) -> str:
     return word
 
 
-def _called(compiler: str, words: tuple[str, ...]) -> str:
-    said = "what the training program tells" if words == _LEARNED else " ".join(words)
-    said = said or "the target's flags alone"
-    return f"{compiler}, {said}" if compiler else said
-
-
 def _selection(
     offer: Offer, chosen: Mapping[str, FlagSet], kept: Mapping[Choice, str]
 ) -> Selection:
@@ -226,25 +224,4 @@ def _selection(
         flags=found,
         kept=tuple(sorted(choice for choice, unit in kept.items() if unit in chosen)),
         rows=(),
-    )
-
-
-def _described(chosen: Mapping[str, FlagSet], path: Path, compiler: str) -> str:
-    lines = [
-        f"{unit:<28}  {' '.join(best.flags)}" for unit, best in sorted(chosen.items()) if best.flags
-    ]
-    rest = len(chosen) - len(lines)
-    if not lines:
-        return (
-            f"The target's flags alone are as fast as any tried, for {talk.count(rest, 'unit')}.\n"
-        )
-    named = f" --compiler {compiler}" if compiler else ""
-    return "\n".join(
-        (
-            *lines,
-            f"{rest} of {talk.count(len(chosen), 'unit')}: the target's flags alone are as fast.",
-            f"Build it: invoke build{named} --selection {path}",
-            "Then invoke select keeps what wins.",
-            "",
-        )
     )
