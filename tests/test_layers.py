@@ -22,7 +22,7 @@ TFBUILD = {
     "binaries": ("elf", "instructions", "census"),
     "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
-    "tools": ("pip", "requirement", "environment", "bazel", "pgo", "doctor"),
+    "tools": ("pip", "requirement", "sharing", "environment", "bazel", "pgo", "doctor"),
     "kernelbuild": (
         *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "survey"),
         "survey_page",
@@ -40,7 +40,7 @@ TFWHEELS = (
 )
 PROBE = (
     *("registry", "cases", "draws", "proposals", "calls", "tolerances", "agreement", "trials"),
-    *("large", "smoke", "whole", "battery", "__main__"),
+    *("large", "battery", "smoke", "whole", "__main__"),
 )
 TFBENCH = {
     "inside": (

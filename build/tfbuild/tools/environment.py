@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import shutil
 import sys
@@ -15,7 +14,7 @@ from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonErr
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Places, need_disk
-from tfbuild.tools import pip
+from tfbuild.tools import pip, sharing
 from tfbuild.tools.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
@@ -93,44 +92,83 @@ def _pip_download(
         wanted.unlink(missing_ok=True)
 
 
-def create(wheel: Path, *, python: str, lock: str, places: Places) -> Environment:
+def create(
+    wheel: Path, *, python: str, lock: str, places: Places, like: Environment | None = None
+) -> Environment:
     """An environment with `wheel` and the dependencies of `lock` (a file in upstream/locks).
 
-    It is keyed by what is in it, so it is made once. A half-made one is made anew. Raises
-    PythonError, CommandError, WheelError.
+    It is keyed by what is in it, so it is made once. A half-made one is made anew. One `like` it,
+    of the wheel that this one was made from and with the same dependencies, shares its files, so
+    that only what differs is unpacked; then it has no scripts. Raises PythonError, CommandError,
+    WheelError.
     """
     text = resources.files("tfbuild.upstream").joinpath("locks", lock).read_text("utf-8")
-    return create_locked(wheel, python=python, requirements=text, places=places)
+    return create_locked(wheel, python=python, requirements=text, places=places, like=like)
 
 
 def create_locked(
-    wheel: Path, *, python: str, requirements: str, places: Places, links: Path | None = None
+    wheel: Path,
+    *,
+    python: str,
+    requirements: str,
+    places: Places,
+    links: Path | None = None,
+    like: Environment | None = None,
 ) -> Environment:
     """As `create`, with the text of the locked requirements. Their wheels come from the folder
     `links`, if there is one, and from nowhere else."""
     sha256 = sha256_of(wheel)
-    key = hashlib.sha256(f"{python}\n{sha256}\n{requirements}".encode()).hexdigest()[:16]
-    folder = places.arms / key
+    folder = places.arms / _key(python, sha256, requirements)
     environment = Environment(folder=folder, wheel=wheel, wheel_sha256=sha256)
     if (folder / _MARK).is_file() and environment.python.exists():
         return environment
     need_disk(places.arms, _BYTES, "an environment with TensorFlow")
-    _begin(folder, python)
-    if requirements.strip():
-        bare = create_bare(python=python, requirements=requirements, places=places, links=links)
-        _link(bare.parents[1], folder, python)
+    fits = like and like.folder.name == _key(python, like.wheel_sha256, requirements)
+    if not (like and fits and _shared(environment, like, python)):
+        _begin(folder, python)
+        if requirements.strip():
+            bare = create_bare(python=python, requirements=requirements, places=places, links=links)
+            packages = (sharing.packages(each, python) for each in (bare.parents[1], folder))
+            sharing.link(*packages, compiled=False)
+        _install(environment)
     log = folder / "pip.log"
-    words, quiet = _pip(environment.python)
-    try:
-        run([*words, "install", *quiet, "--no-index", wheel], log=log, timeout_s=1800)
-    except CommandError as error:
-        raise WheelError(f"pip refuses {wheel.name} ({error.last_line})") from error
+    words, _ = _pip(environment.python)
     try:
         run([*words, "check"], log=log, timeout_s=300)
     except CommandError as error:
         raise WheelError(f"pip check: {error.last_line}") from error
     write_atomic(folder / _MARK, f"{sha256}\n")
     return environment
+
+
+def _key(python: str, wheel_sha256: str, requirements: str) -> str:
+    return hashlib.sha256(f"{python}\n{wheel_sha256}\n{requirements}".encode()).hexdigest()[:16]
+
+
+def _shared(environment: Environment, like: Environment, python: str) -> bool:
+    """Make it from one like it, where that can be done. pip says whether it would take the wheel.
+
+    What Python has compiled there is shared as well: to compile all of TensorFlow's takes longer
+    than to unpack it.
+    """
+    folder = environment.folder
+    _begin(folder, python)
+    packages = sharing.packages(folder, python)
+    sharing.link(sharing.packages(like.folder, python), packages, compiled=True)
+    if not sharing.replace(like.wheel, environment.wheel, packages):
+        return False
+    _install(environment, "--dry-run", "--force-reinstall")
+    return True
+
+
+def _install(environment: Environment, *options: str) -> None:
+    """Raises WheelError when pip refuses the wheel."""
+    words, quiet = _pip(environment.python)
+    log, wheel = environment.folder / "pip.log", environment.wheel
+    try:
+        run([*words, "install", *quiet, *options, "--no-index", wheel], log=log, timeout_s=1800)
+    except CommandError as error:
+        raise WheelError(f"pip refuses {wheel.name} ({error.last_line})") from error
 
 
 def create_bare(
@@ -163,26 +201,6 @@ def _install_locked(folder: Path, requirements: str, links: Path | None) -> None
         locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
         source = () if links is None else ("--no-index", "--find-links", str(links))
         run([*words, "install", *quiet, *source, *locked], log=folder / "pip.log", timeout_s=1800)
-
-
-def _link(bare: Path, folder: Path, python: str) -> None:
-    """What the bare environment holds, without its scripts, in another one: the same files under a
-    second name, as every arm has them, and pip replaces files but never writes into them."""
-    packages = Path("lib", f"python{python}", "site-packages")
-    shutil.copytree(
-        bare / packages,
-        folder / packages,
-        copy_function=_linked,
-        ignore=shutil.ignore_patterns("__pycache__"),
-        dirs_exist_ok=True,
-    )
-
-
-def _linked(name: str, target: str) -> None:
-    try:
-        os.link(name, target)
-    except OSError:  # (a file system without links)
-        shutil.copy2(name, target)
 
 
 def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

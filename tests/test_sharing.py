@@ -1,0 +1,151 @@
+"""An environment that is made from one of another wheel is what pip would have made."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tfbuild.errors import WheelError
+from tfbuild.settings import ROOT, Places
+from tfbuild.tools.environment import Environment, create_locked
+from tfbuild.tools.sharing import packages
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+OLD = {"pkg/__init__.py": "", "pkg/same.py": "x = 1\n", "pkg/changed.py": "x = 1\n"}
+OLD |= {"pkg/gone.py": "x = 1\n", "pkg/data/same.txt": "same"}
+NEW = {"pkg/__init__.py": "", "pkg/same.py": "x = 1\n", "pkg/changed.py": "x = 2\n"}
+NEW |= {"pkg/data/same.txt": "same", "pkg/data/new.txt": "new", "other.py": "x = 3\n"}
+ASK = "import pkg.same, pkg.changed, other; print(pkg.same.x, pkg.changed.x, other.x)"
+
+
+def wheel(folder: Path, version: str, files: Mapping[str, str], tag: str = "py3-none-any") -> Path:
+    info = f"pkg-{version}.dist-info"
+    every = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: pkg\nVersion: {version}\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    rows = []
+    for name, text in every.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
+        rows.append(f"{name},sha256={digest.decode()},{len(text)}\n")
+    every[f"{info}/RECORD"] = "".join(rows) + f"{info}/RECORD,,\n"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"pkg-{version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in every.items():
+            archive.writestr(zipfile.ZipInfo(name), text)
+    return path
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+
+
+@pytest.fixture
+def old(tmp_path: Path, places: Places) -> Environment:
+    path = wheel(tmp_path / "wheels", "1.0", OLD)
+    found = create_locked(path, python=HERE, requirements="", places=places)
+    says(found, "import pkg.same, pkg.changed, pkg.gone")  # Python compiles them
+    return found
+
+
+def says(arm: Environment, code: str) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [arm.python, "-c", code], check=True, capture_output=True, text=True, env=env
+    ).stdout.strip()
+
+
+def inside(arm: Environment) -> dict[str, str]:
+    """Every file of the packages but what Python compiled and what installers say of themselves."""
+    folder = packages(arm.folder, HERE)
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+        and path.suffix != ".pyc"
+        and path.name not in {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"}
+    }
+
+
+def made(path: Path, places: Places, like: Environment | None) -> Environment:
+    return create_locked(path, python=HERE, requirements="", places=places, like=like)
+
+
+def test_it_is_what_pip_makes(tmp_path: Path, places: Places, old: Environment) -> None:
+    path = wheel(tmp_path / "wheels", "1.0+tuned", NEW)
+    shared = made(path, places, old)
+    elsewhere = Places(root=ROOT, cache=tmp_path / "other", pool=tmp_path / "pool")
+    by_pip = made(path, elsewhere, None)
+    assert inside(shared) == inside(by_pip)
+    assert says(shared, ASK) == says(by_pip, ASK) == "1 2 3"
+    version = (
+        "import importlib.metadata as m; print(m.version('pkg'), len(list(m.distributions())))"
+    )
+    assert says(shared, version) == says(by_pip, version) == "1.0+tuned 1"
+
+
+def test_what_both_have_is_on_the_disk_once(
+    tmp_path: Path, places: Places, old: Environment
+) -> None:
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), places, old)
+    here, there = (packages(each.folder, HERE) / "pkg" for each in (shared, old))
+    same, changed = "__pycache__/same.*.pyc", "__pycache__/changed.*.pyc"
+    assert (here / "same.py").samefile(there / "same.py")
+    assert next(here.glob(same)).samefile(next(there.glob(same)))
+    assert not list(here.glob(changed))
+    assert list(there.glob(changed))
+    assert not (here / "gone.py").exists()
+    assert says(old, "import pkg.gone, pkg.changed; print(pkg.changed.x)") == "1"
+
+
+def test_what_somebody_changed_in_the_other_one_is_unpacked(
+    tmp_path: Path, places: Places, old: Environment
+) -> None:
+    same = packages(old.folder, HERE) / "pkg/same.py"
+    same.write_text("x = 1000\n")
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), places, old)
+    assert says(shared, ASK) == "1 2 3"
+    assert same.read_text() == "x = 1000\n"
+
+
+@pytest.mark.parametrize("name", ["pkg-1.0+tuned.data/scripts/x", "pkg-1.0+tuned.data/data/y"])
+def test_a_wheel_with_files_for_other_places_is_left_to_pip(
+    name: str, tmp_path: Path, places: Places, old: Environment
+) -> None:
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW | {name: "z"}), places, old)
+    assert says(shared, ASK) == "1 2 3"
+    assert not (packages(shared.folder, HERE) / Path(name).parts[0]).exists()
+
+
+def test_one_with_other_dependencies_is_not_like_it(
+    tmp_path: Path, places: Places, old: Environment
+) -> None:
+    other = Environment(
+        folder=old.folder.rename(old.folder.with_name("other")),
+        wheel=old.wheel,
+        wheel_sha256=old.wheel_sha256,
+    )
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), places, other)
+    here, there = (packages(each.folder, HERE) / "pkg/same.py" for each in (shared, other))
+    assert not here.samefile(there)
+
+
+def test_pip_is_asked_whether_it_takes_the_wheel(
+    tmp_path: Path, places: Places, old: Environment
+) -> None:
+    path = wheel(tmp_path / "wheels", "1.0+tuned", NEW, tag="cp39-cp39-win_amd64")
+    with pytest.raises(WheelError, match=r"pip refuses pkg-1\.0"):
+        made(path, places, old)
+    with pytest.raises(WheelError, match=r"pip refuses pkg-1\.0"):  # nothing half-made is taken
+        made(path, places, old)
