@@ -50,7 +50,7 @@ def tuned(
         staged=ground.staged,
         headers=ground.headers,
     )
-    made, _ = workspaces.compile_units(workspace, plan.kernels, keep_going=False)
+    made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
 
 

@@ -19,12 +19,13 @@ from tfbuild.errors import AgreementError, KernelError
 from tfbuild.kernelbuild import admission, assemble, pool
 from tfbuild.kernelbuild import build as builder
 from tfbuild.packing import tuned, wheel
+from tfbuild.planning import render
 from tfbuild.planning.request import Request, fleet_for
 from tfbuild.planning.selection import Choice, Selection
 from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.settings import Places
-from tfbuild.tools import environment
+from tfbuild.tools import environment, sharing
 from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
@@ -184,6 +185,41 @@ def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_
     again = builder.build(native.fleet, compiler=compiler, jobs=jobs, places=fresh)
     assert not again.reused
     assert again.wheel.read_bytes() == native.built.wheel.read_bytes()
+
+
+def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
+    native: Tried, places: Places, tmp_path: Path
+) -> None:
+    _, compiler = fleet_for(Request(kernels="mini"))
+    jobs = front.jobs_for(native.plan, "")
+
+    def build(pool: Path) -> bytes:
+        fresh = dataclasses.replace(places, pool=pool)
+        return builder.build(
+            native.fleet, compiler=compiler, jobs=jobs, places=fresh
+        ).wheel.read_bytes()
+
+    work = places.work / native.plan.key[:16]
+    log = work / "link.log"
+    expected = native.built.wheel.read_bytes()
+    before = log.stat().st_mtime_ns
+    assert build(tmp_path / "first") == expected
+    assert log.stat().st_mtime_ns == before
+    # As if admission had let only one unit in.
+    render.write(render.admitted(native.plan.kernels[:1], places.templates), work / "workspace")
+    assert build(tmp_path / "second") == expected
+    assert log.stat().st_mtime_ns > before
+
+
+def test_an_environment_that_shares_files_has_those_of_the_wheel(native: Tried) -> None:
+    """It was made from the stock wheel's."""
+    folder = sharing.packages(native.arm.folder, native.plan.python)
+    for line in wheel.read_record(native.built.wheel):
+        with (folder / line.name).open("rb") as source:
+            digest = hashlib.file_digest(source, "sha256").digest()
+        assert wheel.encode_digest("sha256", digest) == line.digest, line.name
+    assert (folder / "tensorflow/__init__.py").stat().st_nlink == 1
+    assert (folder / "tensorflow/libtensorflow_cc.so.2").stat().st_nlink > 1
 
 
 def test_a_finished_wheel_is_found_again(native: Tried, places: Places) -> None:

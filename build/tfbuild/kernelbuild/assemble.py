@@ -134,12 +134,15 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
     )
 
 
-def try_out(wheel: Path, fleet: Fleet, *, lock: str, cpu: Cpu, places: Places) -> dict[str, Any]:
+def try_out(
+    wheel: Path, fleet: Fleet, stock: Environment, *, lock: str, cpu: Cpu, places: Places
+) -> dict[str, Any]:
     """Install the wheel and use it: it must import and compute, and run its own kernels where this
-    CPU can, beside the stock ones. Raises AgreementError, HostError."""
-    arm = environment.create(wheel, python=fleet.first.python, lock=lock, places=places)
-    folder = places.work / fleet.key[:16]
-    found = smoke(arm, folder)
+    CPU can, beside the stock ones. `stock` is the environment of the wheel that it was made from.
+    Raises AgreementError, HostError."""
+    arm = environment.create(wheel, python=fleet.first.python, lock=lock, places=places, like=stock)
+    found = smoke(arm, places.work / fleet.key[:16], promises=True)
+    broken = found.pop("broken")
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (we have just made it)
     if not found["computes"]:
@@ -155,7 +158,7 @@ def try_out(wheel: Path, fleet: Fleet, *, lock: str, cpu: Cpu, places: Places) -
         idle = [op for op, count in found[mode].items() if not count]
         if idle:
             raise AgreementError(f"{wheel.name} does not run its own {', '.join(idle)} ({mode})")
-    _need_promised(wheel, _asked("battery", arm, folder)["failed"])
+    _need_promised(wheel, broken)
     return found
 
 
@@ -165,20 +168,17 @@ def _need_promised(wheel: Path, failed: Mapping[str, str]) -> None:
         raise AgreementError(f"{wheel.name}, with tuned and stock kernels mixed: {name}: {seen}")
 
 
-def smoke(arm: Environment, folder: Path, launcher: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What tfbuild.probe.smoke finds in an environment. `launcher` goes before the interpreter, as
-    an emulator does. Raises HostError when TensorFlow does not even import."""
-    return _asked("smoke", arm, folder, launcher)
-
-
-def _asked(
-    what: str, arm: Environment, folder: Path, launcher: tuple[str, ...] = ()
+def smoke(
+    arm: Environment, folder: Path, launcher: tuple[str, ...] = (), *, promises: bool = False
 ) -> dict[str, Any]:
-    """The answer of a program of tfbuild.probe in an environment. Raises HostError."""
-    answer, log = folder / f"{what}.json", folder / f"{what}.log"
+    """What tfbuild.probe.smoke finds in an environment, with the broken `promises` if asked for.
+    `launcher` goes before the interpreter, as an emulator does. Raises HostError when TensorFlow
+    does not even import."""
+    answer, log = folder / "smoke.json", folder / "smoke.log"
     answer.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    words: list[str | Path] = [*launcher, arm.python, "-m", f"tfbuild.probe.{what}", answer]
+    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.smoke", answer]
+    words += ["promises"] * promises
     try:
         run(words, cwd=folder, env=admission.probe_env(), log=log, timeout_s=_TRY_S)
     except CommandError as error:

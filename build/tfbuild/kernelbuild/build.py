@@ -17,7 +17,7 @@ from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.assemble import Made
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.verdicts import verdicts_in
-from tfbuild.kernelbuild.workspace import Workspace
+from tfbuild.kernelbuild.workspace import Compiled, Workspace
 from tfbuild.packing import wheel
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
@@ -90,7 +90,7 @@ def build(
         )
     with talk.step("install the wheel and try it"):
         lock = lock_of(fleet.first)
-        found = assemble.try_out(fresh, fleet, lock=lock, cpu=read_cpu(), places=places)
+        found = assemble.try_out(fresh, fleet, ground.arm, lock=lock, cpu=read_cpu(), places=places)
         parts = tuple(
             Part(target=m.plan.target.spec, size=m.library.stat().st_size, verdicts=m.verdicts)
             for m in made
@@ -106,15 +106,15 @@ def _made(
     dispatcher of these plans."""
     plan = workspace.plan
     with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
-        libraries, failed = workspaces.compile_units(workspace, plan.kernels, keep_going=keep_going)
+        compiled = workspaces.compile_units(workspace, plan.kernels, keep_going=keep_going)
     with talk.step("admission: each unit against the stock kernels"):
-        verdicts = _admitted(workspace, libraries, failed, ground)
+        verdicts = _admitted(workspace, compiled, ground)
     with talk.step("link"):
         good = {verdict.unit for verdict in verdicts if verdict.admitted}
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
         _need_registered(plan, registered)
-        library = workspaces.link(workspace, units, registered, dispatched)
+        library = workspaces.link(workspace, units, registered, dispatched, compiled=compiled)
         return Made(plan=plan, library=library, verdicts=verdicts, registrations=registered)
 
 
@@ -216,12 +216,13 @@ def admit(
     return tuple((known | late)[unit] for unit in libraries)
 
 
-def _admitted(
-    workspace: Workspace, libraries: Mapping[str, Path], failed: Mapping[str, str], ground: Ground
-) -> tuple[Verdict, ...]:
+def _admitted(workspace: Workspace, compiled: Compiled, ground: Ground) -> tuple[Verdict, ...]:
     """A verdict on every unit of the plan. Raises KernelError when none is admitted."""
-    verdicts = admit(workspace, libraries, ground)
-    broken = (Verdict(unit=name, reason=f"it does not compile: {w}") for name, w in failed.items())
+    verdicts = admit(workspace, compiled.libraries, ground)
+    broken = (
+        Verdict(unit=name, reason=f"it does not compile: {why}")
+        for name, why in compiled.failed.items()
+    )
     every = tuple(sorted((*verdicts, *broken), key=lambda verdict: verdict.unit))
     for verdict in every:
         if not verdict.admitted:

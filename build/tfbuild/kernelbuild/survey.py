@@ -126,7 +126,7 @@ def _compiled(
         unit for unit in units if unit.name not in failed and not _object(workspace, unit).is_file()
     ]
     for batch in _batches(waiting, end, "sources to compile"):
-        _, reasons = workspaces.compile_units(workspace, batch, keep_going=True)
+        reasons = workspaces.compile_units(workspace, batch, keep_going=True).failed
         for unit in batch:
             # What only cannot be linked alone is a helper that needs others.
             if not _object(workspace, unit).is_file():
@@ -158,14 +158,14 @@ def _admitted(
     seen = _kept(notes)
     waiting = [unit for unit in units if unit.name not in seen]
     for batch in _batches(waiting, end, "units to admit"):
-        libraries, failed = workspaces.compile_units(workspace, batch, keep_going=True)
-        for verdict in _verdicts(workspace, libraries, ground):
+        compiled = workspaces.compile_units(workspace, batch, keep_going=True)
+        for verdict in _verdicts(workspace, compiled.libraries, ground):
             seen[verdict.unit] = Seen(
                 reason=shortened(verdict.reason),
                 registrations=len(verdict.registrations),
                 cases=verdict.cases,
             )
-        for unit, reason in failed.items():
+        for unit, reason in compiled.failed.items():
             seen[unit] = Seen(reason=f"it does not link: {shortened(reason)}")
         _keep(notes, seen)
     return seen

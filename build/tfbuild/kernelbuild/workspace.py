@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tfbuild.upstream.kernels import KernelUnit, label
 _FAILED = re.compile(r"^ERROR: .*?(?:Compiling|Linking) (\S+) failed", re.MULTILINE)
 _COMPLAINT = re.compile(r"error: |Killed|undefined reference")
 _SHOWN_LINES = 5
+_OUT = "bazel-bin"
 _ACTIONS_PER_SOURCE = 4
 """Bazel finds actions while it works, so that its own total is never far from what is done: so many
 come in the end with the units' links, 129 for the 30 sources of the hot kernels."""
@@ -30,18 +31,33 @@ come in the end with the units' links, 129 for the 30 sources of the hot kernels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workspace:
-    """Everything that Bazel is called with. Logs lie beside `folder`, results below `out`."""
+    """Everything that Bazel is called with. Logs lie beside `folder`, results below `out`.
+
+    `linked` are the targets that were linked in it by an earlier build: they are built beside the
+    units, as what was chosen then will be chosen again, and one call of Bazel takes seconds.
+    """
 
     plan: Plan
     bazel: Bazel
     folder: Path
     options: tuple[str, ...]
     places: Places
+    linked: tuple[str, ...] = ()
 
     @property
     def out(self) -> Path:
         """The link that Bazel makes to what it has built last."""
-        return self.folder / "bazel-bin"
+        return self.folder / _OUT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """Units' libraries for admission, why others have none, and whether all that was asked for
+    is there, what was linked before included."""
+
+    libraries: Mapping[str, Path]
+    failed: Mapping[str, str]
+    whole: bool
 
 
 def prepare(
@@ -53,7 +69,14 @@ def prepare(
     """
     found = bazel.find_bazel(places, plan.bazel)
     folder = places.work / plan.key[:16] / "workspace"
-    render.write(render.render(plan, places.templates), folder)
+    linked = tuple(
+        name
+        for name in (KERNEL_LIBRARY, dispatcher.LIBRARY)
+        if (folder / _OUT / KERNEL_LIBRARY).is_file() and (folder / _OUT / name).is_file()
+    )
+    files = render.render(plan, places.templates)
+    chosen = {name for name in render.CHOSEN if linked and (folder / name).is_file()}
+    render.write({name: files[name] for name in files if name not in chosen}, folder)
     for name in render.profiles(plan):
         write_atomic(folder / render.profile_path(name), pgo.kept(name, places).read_bytes())
     texts = render.repositories(plan, places.templates)
@@ -66,12 +89,14 @@ def prepare(
         f"--repo_env=CC={compiler.driver}",
         f"--jobs={jobs.count}",
     )
-    return Workspace(plan=plan, bazel=found, folder=folder, options=options, places=places)
+    return Workspace(
+        plan=plan, bazel=found, folder=folder, options=options, places=places, linked=linked
+    )
 
 
 def compile_units(
     workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool
-) -> tuple[dict[str, Path], dict[str, str]]:
+) -> Compiled:
     """The library for admission of each of these units of the plan, and the reason of each that
     did not compile.
 
@@ -87,7 +112,7 @@ def compile_units(
 
         done = bazel.build(
             workspace.bazel,
-            tuple(f"//:{target}" for target in targets.values()),
+            tuple(f"//:{target}" for target in (*targets.values(), *workspace.linked)),
             workspace=workspace.folder,
             options=workspace.options,
             places=workspace.places,
@@ -106,7 +131,7 @@ def compile_units(
             )
         talk.warn(f"kernel {unit} does not compile:\n{reason}")
     made = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
-    return made, failed
+    return Compiled(libraries=made, failed=failed, whole=not done.returncode)
 
 
 def _library(unit: KernelUnit) -> str:
@@ -123,9 +148,13 @@ def link(
     units: tuple[KernelUnit, ...],
     registrations: Sequence[Choice],
     dispatched: Sequence[Plan],
+    *,
+    compiled: Compiled,
 ) -> Path:
     """The library of the admitted units, which registers these kernels of them, and, if there are
     any, the dispatcher of the `dispatched` plans. Raises CommandError.
+
+    Where they were `compiled` beside the units and are what they were, nothing is left to do.
 
     A fleet's dispatcher is built in one of its workspaces: of its options none is a target's. It
     comes with a library because a call of Bazel takes seconds before it does anything.
@@ -134,11 +163,14 @@ def link(
     files = render.admitted(units, templates) | render.selected(registrations, templates)
     if dispatched:
         files |= render.dispatch_table(dispatched, templates)
-    render.write(files, workspace.folder)
+    wanted = (KERNEL_LIBRARY, *((dispatcher.LIBRARY,) if dispatched else ()))
+    changed = render.write(files, workspace.folder)
+    if compiled.whole and not changed and {*wanted} <= {*workspace.linked}:
+        return workspace.out / KERNEL_LIBRARY
     log = workspace.folder.parent / "link.log"
     done = bazel.build(
         workspace.bazel,
-        (f"//:{KERNEL_LIBRARY}", *((f"//:{dispatcher.LIBRARY}",) if dispatched else ())),
+        tuple(f"//:{name}" for name in wanted),
         workspace=workspace.folder,
         options=workspace.options,
         places=workspace.places,

@@ -30,10 +30,15 @@ from tfbuild.records import pretty, write_atomic
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, label
 from tfbuild.upstream.releases import filled
 
+_ADMITTED = "admitted.bzl"
+_SELECTED = "tensorwright/selected.inc"
+_DISPATCHED = f"tensorwright/{dispatcher.HEADER}"
+CHOSEN = (_ADMITTED, _SELECTED, _DISPATCHED)
+"""The files of a kernels build that admission, and the other plans of its fleet, decide."""
 _WORKSPACE = {
     "WORKSPACE": "kernels/WORKSPACE.j2",
     "BUILD.bazel": "kernels/BUILD.bazel.j2",
-    "admitted.bzl": "kernels/admitted.bzl.j2",
+    _ADMITTED: "kernels/admitted.bzl.j2",
     ".bazelrc": "kernels/bazelrc.j2",
 }
 _CONFIGURATION = {
@@ -122,13 +127,13 @@ def _full(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
 
 def admitted(units: tuple[KernelUnit, ...], templates: Path) -> dict[str, str]:
     """admitted.bzl once admission has spoken, as a file."""
-    return {"admitted.bzl": rendered(templates, "kernels/admitted.bzl.j2", {"admitted": units})}
+    return {_ADMITTED: rendered(templates, "kernels/admitted.bzl.j2", {"admitted": units})}
 
 
 def selected(registrations: Iterable[Choice], templates: Path) -> dict[str, str]:
     """The table of the kernels that a library registers, as a file."""
     text = rendered(templates, "kernels/selected.inc.j2", {"selection": sorted(registrations)})
-    return {"tensorwright/selected.inc": text}
+    return {_SELECTED: text}
 
 
 def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
@@ -158,7 +163,7 @@ def _repository(build: str) -> dict[str, str]:
 def dispatch_table(plans: Sequence[Plan], templates: Path) -> dict[str, str]:
     """The dispatcher's table of these plans' libraries, the preferred first, as a file."""
     rows = [dispatch_target(plan) for plan in plans]
-    return {f"tensorwright/{dispatcher.HEADER}": dispatcher.render_header(rows, templates)}
+    return {_DISPATCHED: dispatcher.render_header(rows, templates)}
 
 
 def dispatch_target(plan: Plan) -> DispatchTarget:
@@ -198,12 +203,15 @@ def _environment(templates: Path) -> jinja2.Environment:
     )
 
 
-def write(files: Mapping[str, str], folder: Path) -> None:
-    """Write what differs, so that Bazel sees unchanged files as unchanged."""
+def write(files: Mapping[str, str], folder: Path) -> tuple[str, ...]:
+    """Write what differs, so that Bazel sees unchanged files as unchanged; its names."""
+    changed = []
     for name, text in files.items():
         path = folder / name
         if not path.is_file() or path.read_bytes() != text.encode():
             write_atomic(path, text)
+            changed.append(name)
+    return tuple(changed)
 
 
 def check(files: Mapping[str, str], folder: Path) -> None:

@@ -45,6 +45,12 @@ _SMOOTH = ("tanh", "sigmoid", "exp", "sin", "nn.softplus", "square")
 def main(answer: Path) -> None:
     import tensorflow as tf  # noqa: PLC0415
 
+    passed, failed = run(tf)
+    answer.write_text(json.dumps({"passed": passed, "failed": failed}), encoding="utf-8")
+
+
+def run(tf: Any) -> tuple[list[str], dict[str, str]]:  # noqa: ANN401
+    """The names of what is so, and what was seen of each that is not."""
     passed, failed = [], {}
     for check in CHECKS:
         name = check.__name__
@@ -54,7 +60,7 @@ def main(answer: Path) -> None:
             failed[name] = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         else:
             passed.append(name)
-    answer.write_text(json.dumps({"passed": passed, "failed": failed}), encoding="utf-8")
+    return passed, failed
 
 
 def _function(tf: Any, name: str) -> Callable[[Any], Any]:  # noqa: ANN401

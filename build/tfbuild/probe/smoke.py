@@ -1,7 +1,8 @@
-"""python -m tfbuild.probe.smoke ANSWER: a wheel as its user meets it, with nothing loaded by hand.
+"""python -m tfbuild.probe.smoke ANSWER [promises]
 
-Writes one JSON object: which target the dispatcher chose, why not another, and how often tuned
-kernels ran in eager mode and in a tf.function.
+A wheel as its user meets it, with nothing loaded by hand. Writes one JSON object: which target the
+dispatcher chose, why not another, and how often tuned kernels ran in eager mode and in a
+tf.function; and, if asked for `promises`, what of TensorFlow's documentation is not so.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tfbuild.probe import cases, registry
+from tfbuild.probe import battery, cases, registry
 
 _FLOAT = 1  # DT_FLOAT in tensorflow/core/framework/types.proto
 
 
-def main(answer: Path) -> None:
+def main(answer: Path, wanted: str = "") -> None:
     import tensorflow as tf  # noqa: PLC0415
 
     folder = Path(tf.__file__).parent / "core" / "kernels"
@@ -29,6 +30,8 @@ def main(answer: Path) -> None:
     if library is not None:
         found |= runs(tf, registry.Library(library))
     found["computes"] = computes(tf)
+    if wanted:
+        found["broken"] = battery.run(tf)[1]
     answer.write_text(json.dumps(found), encoding="utf-8")
 
 
@@ -81,4 +84,4 @@ def _float_inputs(tf: Any, op: str) -> dict[str, Any] | None:  # noqa: ANN401
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
