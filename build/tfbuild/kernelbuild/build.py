@@ -60,11 +60,11 @@ def build(
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
     need_stock(fleet.first)
-    _need_linker(fleet, compiler)
     finished = pool.find(fleet, places)
     if finished is not None:
         talk.note(f"{finished.wheel.name} is already built")
         return finished
+    _need_linker(fleet, compiler)
     settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
     ground = ground_for(fleet.first, places, given_source, given_stock)
     prepared = [
@@ -125,9 +125,10 @@ def _need_linker(fleet: Fleet, compiler: Compiler) -> None:
         asked = flags.link_flags(compiler.family, words)
         if asked and not can_link(compiler, asked):
             major = compiler.version.partition(".")[0]
+            clang = f"Run: apt-get install lld-{major} libclang-rt-{major}-dev"
             raise ToolError(
                 f"{compiler.path.name} cannot link with {' '.join(asked)}",
-                hint=f"Run: apt-get install lld-{major} libclang-rt-{major}-dev",
+                hint=clang if compiler.family == "clang" else "Leave out -flto",
             )
 
 
