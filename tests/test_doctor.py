@@ -8,7 +8,6 @@ import pytest
 
 from tfbuild.errors import ToolError
 from tfbuild.settings import ROOT, Places
-from tfbuild.tools import doctor
 from tfbuild.tools.doctor import Need, commands, needs, prepare
 
 SUDO = "" if os.geteuid() == 0 else "sudo "
@@ -99,12 +98,3 @@ def test_bazelisk_is_not_fetched_unasked(
     with pytest.raises(ToolError, match="npm install --global @bazel/bazelisk"):
         prepare(places, "6.1.0", fetch=False)
     assert not places.tools.exists()
-
-
-def test_a_package_manager_that_fails_is_a_tool_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
-    (tmp_path / "bin" / "apt-get").symlink_to("/bin/false")
-    with pytest.raises(ToolError, match="apt-get failed: apt-get exited with 1"):
-        doctor._apt(["no-such-package"])

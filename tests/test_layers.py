@@ -22,7 +22,7 @@ TFBUILD = {
     "binaries": ("elf", "instructions", "census"),
     "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
-    "tools": ("pip", "requirement", "sharing", "environment", "bazel", "pgo", "doctor"),
+    "tools": ("pip", "requirement", "sharing", "environment", "bazel", "pgo", "apt", "doctor"),
     "kernelbuild": (
         *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "survey"),
         "survey_page",

@@ -11,12 +11,9 @@ from pathlib import Path
 
 from tfbuild import talk
 from tfbuild.cpus import compilers
-from tfbuild.errors import CommandError, CompilerError, ToolError
-from tfbuild.run import run
+from tfbuild.errors import CompilerError, ToolError
 from tfbuild.settings import Places
-from tfbuild.tools import bazel
-
-_APT_S = 1800.0
+from tfbuild.tools import apt, bazel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +148,7 @@ def prepare(
         names = ", ".join(need.name for need in missing)
         if not install or os.geteuid() != 0 or shutil.which("apt-get") is None:
             raise _by_hand(f"this machine lacks: {names}", commands(missing))
-        _apt([package for need in missing for package in need.packages])
+        apt.install([package for need in missing for package in need.packages])
     _prepare_bazel(places, version, install=install, fetch=fetch)
 
 
@@ -168,20 +165,9 @@ def _prepare_bazel(places: Places, version: str, *, install: bool, fetch: bool) 
         if not may or Path(bazel.DEBIAN_BAZEL).is_file():
             raise
         talk.note(error.message)
-        _apt(bazel.DEBIAN_PACKAGES)
+        apt.install(bazel.DEBIAN_PACKAGES)
         found = bazel.find_bazel(places, version)
     talk.note(f"Bazel {found.version}")
-
-
-def _apt(packages: Iterable[str]) -> None:
-    words = ["install", "-y", "-qq", "--no-install-recommends", *packages]
-    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    with talk.step(f"apt-get install {' '.join(packages)}"):
-        try:
-            run(["apt-get", "update", "-qq"], env=env, timeout_s=_APT_S)
-            run(["apt-get", *words], env=env, timeout_s=_APT_S)
-        except CommandError as error:
-            raise ToolError(f"apt-get failed: {error.message}") from error
 
 
 def _by_hand(what: str, lines: Iterable[str]) -> ToolError:

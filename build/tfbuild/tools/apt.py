@@ -1,0 +1,51 @@
+"""Debian's packages, installed with apt-get."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+from tfbuild import talk
+from tfbuild.errors import CommandError, ToolError
+from tfbuild.run import run
+
+WAIT_S = 300.0
+"""How long another process may hold apt's lock. A cloud machine updates itself when it starts."""
+_PAUSE_S = 3.0
+_LIMIT_S = 1800.0
+# apt's own words, untranslated. Its option DPkg::Lock::Timeout is for dpkg's lock alone: `update`
+# gives up at once (pkgAcquire::Setup in apt 2.6).
+_HELD = "Could not get lock"
+
+
+def install(packages: Iterable[str], *, wait_s: float = WAIT_S) -> None:
+    """Install Debian packages, once no other process is doing so. Raises ToolError."""
+    wanted = tuple(packages)
+    with talk.step(f"apt-get install {' '.join(wanted)}"):
+        deadline = time.monotonic() + wait_s
+        _patient(("update", "-qq"), deadline)
+        _patient(("install", "-y", "-qq", "--no-install-recommends", *wanted), deadline)
+
+
+def _patient(words: tuple[str, ...], deadline: float) -> None:
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    told = False
+    while True:
+        try:
+            run(["apt-get", *words], env=env, timeout_s=_LIMIT_S)
+        except CommandError as error:
+            held = [line for line in error.message.splitlines() if _HELD in line]
+            if not held:
+                raise ToolError(f"apt-get failed: {error.message}") from error
+            if time.monotonic() >= deadline:
+                raise ToolError(
+                    f"apt-get failed: {held[0]}",
+                    hint="Wait until that process has finished, then run the same command again",
+                ) from error
+            if not told:
+                talk.note(f"waiting: {held[0].removeprefix('E: ')}")
+                told = True
+            time.sleep(_PAUSE_S)
+        else:
+            return
