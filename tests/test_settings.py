@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -77,6 +78,18 @@ def test_a_second_process_is_told_at_once_who_is_busy(tmp_path: Path) -> None:
             pytest.fail("two processes hold one folder")
         assert time.monotonic() - started < 1
         held.kill()
+
+
+def test_whoever_waits_gets_the_folder_when_its_holder_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with holder(tmp_path) as held:
+        ending = threading.Timer(0.3, held.kill)
+        ending.start()
+        with exclusive(tmp_path, "a build", wait=True):
+            assert held.wait(30) == -signal.SIGKILL
+            assert (tmp_path / ".lock").read_text().startswith(f"process {os.getpid()} ")
+    assert f"process {held.pid} is using {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

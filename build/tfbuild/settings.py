@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tfbuild import talk
 from tfbuild.errors import BusyError, DiskError
 from tfbuild.talk import size
 
@@ -98,10 +99,12 @@ def places(env: Mapping[str, str] | None = None) -> Places:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, what: str) -> Iterator[None]:
-    """Hold `folder` for one process. Raises BusyError at once when another process has it.
+def exclusive(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold `folder` for one process. When another process has it, `wait` until it has ended its
+    work, or raise BusyError at once.
 
-    The kernel drops the lock with the process, so a killed run leaves nothing to clean.
+    The kernel drops the lock with the process, so a killed run leaves nothing to clean. Whoever
+    holds a folder does not ask for it again: it would wait for itself.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,10 +117,13 @@ def exclusive(folder: Path, what: str) -> Iterator[None]:
         except BlockingIOError:
             handle.seek(0)
             holder = handle.read().strip() or f"another process is using {folder}"
-            raise BusyError(
-                holder,
-                hint="Wait until it has finished, then run the same command again",
-            ) from None
+            if not wait:
+                raise BusyError(
+                    holder,
+                    hint="Wait until it has finished, then run the same command again",
+                ) from None
+            talk.note(f"{holder}: waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
         handle.write(f"process {os.getpid()} is using {folder} for {what}")
         handle.flush()

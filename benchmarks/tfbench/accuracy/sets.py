@@ -21,7 +21,7 @@ from tfbench.inside.workloads import find as find_workload
 from tfbuild import talk
 from tfbuild.errors import ChecksumError, DownloadError, UsageError
 from tfbuild.records import write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Places, exclusive
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
@@ -199,7 +199,8 @@ def _fetched(data: Set, pin: Pin, places: Places) -> Path:
     said = []
     for url in (*urls, data.url):
         try:
-            return download.fetch(url, pin, places.downloads)
+            with exclusive(places.downloads, f"downloading {pin.name}", wait=True):
+                return download.fetch(url, pin, places.downloads)
         except (DownloadError, ChecksumError) as error:
             said.append(error.message)
     raise DownloadError(

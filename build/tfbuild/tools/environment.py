@@ -13,7 +13,7 @@ from pathlib import Path
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Places, need_disk
+from tfbuild.settings import Places, exclusive, need_disk
 from tfbuild.tools import pip, sharing
 from tfbuild.tools.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
 from tfbuild.upstream import releases
@@ -60,8 +60,14 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
     if given is not None:
         return verified(given, pin)
     target = places.downloads / pin.name
-    if kept(target, pin):
-        return target
+    # Looked at under the lock: what another run is writing is not a file that went bad.
+    with exclusive(places.downloads, f"downloading {pin.name}", wait=True):
+        if not kept(target, pin):
+            _fetch_pinned(requirement, pin, places)
+        return verified(target, pin)
+
+
+def _fetch_pinned(requirement: str, pin: Pin, places: Places) -> None:
     need_disk(places.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
     tag = pin.name.split("-")
     words = (
@@ -76,7 +82,6 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
             f"pip could not fetch {requirement} ({error.last_line})",
             hint="Check the network and pip's index settings, or pass --stock-wheel PATH",
         ) from error
-    return verified(target, pin)
 
 
 def _pip_download(
@@ -259,9 +264,11 @@ def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, places: Plac
 def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
     """The locked wheel, in a folder named by its hash: only the index knows the file's name."""
     folder = places.downloads / locked.sha256[:16]
-    found = _only_wheel(folder, locked)
-    if found is not None:
-        return found
+    with exclusive(folder, f"downloading {locked.exact}", wait=True):
+        return _only_wheel(folder, locked) or _download_locked(locked, interpreter, folder, places)
+
+
+def _download_locked(locked: Locked, interpreter: Path, folder: Path, places: Places) -> Path:
     need_disk(places.downloads, _BYTES, f"downloading {locked.exact}")
     try:
         _pip_download(locked, folder, interpreter=interpreter)

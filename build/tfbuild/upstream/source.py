@@ -30,7 +30,7 @@ from tfbuild.errors import (
 )
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Places, need_disk
+from tfbuild.settings import Places, exclusive, need_disk
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
@@ -64,9 +64,18 @@ def fetch_source(pins: tuple[SourcePin, ...], places: Places, given: Path | None
     """The archive, with the pinned bytes. Raises DownloadError that lists everything tried."""
     if given is not None:
         return _given(pins, given)
-    for pin in pins:
-        if found := download.kept(places.downloads / pin.file.name, pin.file):
-            return found
+    # Looked at under the lock: what another run is writing is not a file that went bad.
+    with exclusive(places.downloads, "downloading TensorFlow's sources", wait=True):
+        return _kept(pins, places) or _fetched(pins, places)
+
+
+def _kept(pins: tuple[SourcePin, ...], places: Places) -> Path | None:
+    """What an earlier run has fetched."""
+    found = (download.kept(places.downloads / pin.file.name, pin.file) for pin in pins)
+    return next(filter(None, found), None)
+
+
+def _fetched(pins: tuple[SourcePin, ...], places: Places) -> Path:
     tried: list[str] = []
     for what, attempt in _attempts(pins, places):
         try:
