@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from tests.audited import sound_wheel
+from tests.invoked import Tasks, said
 from tests.judged import compared
 from tests.published import stand_in
-from tests.test_tasks import Tasks, said, silent_index
+from tests.test_tasks import silent_index
 
 from tfbuild import settings
 
@@ -196,6 +197,7 @@ def test_what_is_served_can_be_installed_until_ctrl_c(
 # Ctrl-C -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 @pytest.mark.usefixtures("stock_arm")
 def test_ctrl_c_while_dependencies_are_fetched_leaves_no_index(invoke: Tasks) -> None:

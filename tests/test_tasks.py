@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, in a folder that is not the checkout."""
+"""The command line as a user meets it, in a folder that is not the checkout."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import re
 import signal
 import socketserver
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.invoked import Tasks, said
 from tests.trees import change, make_tree
 
 from tfbuild import settings
@@ -68,42 +68,9 @@ DECLARED_ARCHIVE = f"""http_archive(
 FULL = chosen(scope="full")
 
 
-class Tasks:
-    """`invoke` in a folder of its own, with a cache that does not exist yet."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.cache = folder / "cache"
-        self.env = os.environ | {"TENSORWRIGHT_CACHE": str(self.cache), "COLUMNS": "200"}
-
-    def argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words]
-
-    def __call__(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.argv(*words),
-            cwd=self.folder,
-            env=self.env | env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr
-        return done
-
-
 @pytest.fixture
 def invoke(tmp_path: Path) -> Tasks:
     return Tasks(tmp_path)
-
-
-def said(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The one message of a task that failed with `code`, which stands on stderr alone."""
-    assert done.returncode == code, done.stderr
-    assert done.stdout == ""
-    assert done.stderr.count("error: ") == 1
-    assert done.stderr.startswith("error: ")
-    return done.stderr
 
 
 # What there is ------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.invoked import Tasks
 from tests.judged import compared
 from tests.served import running
-from tests.test_tasks import Tasks
 from tests.tried import Tried
 
 from tfbuild.cpus.cpu import read_cpu
