@@ -1285,13 +1285,18 @@ def quickstart(_: Context, no_install: bool = False) -> None:
     front.quickstart(install=not no_install)
 
 
-@command({"no-install": "stop with the commands instead of installing anything"})
-def test(_: Context, no_install: bool = False) -> None:
-    """Run the project's own checks: lint, types, and every test."""
+@command(
+    {
+        "all": "the second tier too: every model, cache and failure, for an hour or two",
+        "no-install": "stop with the commands instead of installing anything",
+    }
+)
+def test(_: Context, all: bool = False, no_install: bool = False) -> None:  # noqa: A002
+    """Run the project's own checks: lint, types, and the tests."""
     from tfbuild import checks
 
     checks.lint()
-    checks.test(install=not no_install)
+    checks.test(every=all, install=not no_install)
 
 
 @command()

@@ -1,17 +1,21 @@
-"""What several tests share: the stock environment, and wheels built for a few targets."""
+"""What several tests share: the stock environment, wheels built for a few targets, and how the
+tests are spread over processes."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
 import pytest
+from filelock import FileLock
 from tests.tried import Tried
 
-from tfbuild import front, settings
+from tfbuild import checks, front
 from tfbuild.kernelbuild import build as builder
 from tfbuild.planning import plan
 from tfbuild.planning.request import Request, fleet_for, plan_for
@@ -21,26 +25,67 @@ from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
 
-# A busy machine is no failure.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+OWN = checks.own_places()
+
+# A busy machine is no failure. The first tier looks for new failures with few examples, the second
+# with many; an explicit number of a test is the most that it bears (tests.examples).
+hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
+
+KERNELS = "kernels"
+"""The group of the tests that build kernels, or change what they share: one after the other."""
+FIRST = (KERNELS,)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background job ignores Ctrl-C, and so would all that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    first = checks.SLOW in config.option.markexpr
+    hypothesis.settings.load_profile("first" if first else "second")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a module stay together, as they share what the module makes; those that take longest
+    begin, so that no process is left alone with them at the end."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    items.sort(key=_late)
+
+
+def _late(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("xdist_group")
+    if marker is not None and marker.args[0] in FIRST:
+        return FIRST.index(marker.args[0])
+    return len(FIRST) + (item.get_closest_marker("toolchain") is None)
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
-    """The user's own cache, so that nothing is fetched twice, and a pool of the tests' own."""
-    return dataclasses.replace(settings.places(), pool=tmp_path_factory.mktemp("pool"))
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run, the same in each of its processes."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "run"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def stock_arm(places: Places) -> Environment:
+def places(run_folder: Path) -> Places:
+    """The tests' own cache, which outlives a run, and a pool of this run."""
+    return dataclasses.replace(OWN, pool=run_folder / "pool")
+
+
+@pytest.fixture(scope="session")
+def stock_arm(places: Places, run_folder: Path) -> Environment:
     """An environment with the stock wheel of the release that the kernels scope knows."""
     decided, _ = plan_for(Request(kernels="mini"))
     pin = plan.need_stock(decided)
     requirement = f"{decided.package}=={decided.release}"
-    wheel = environment.fetch_wheel(requirement, pin, places)
-    lock = builder.lock_of(decided)
-    return environment.create(wheel, python=decided.python, lock=lock, places=places)
+    with FileLock(run_folder / "stock.lock"):
+        wheel = environment.fetch_wheel(requirement, pin, places)
+        lock = builder.lock_of(decided)
+        return environment.create(wheel, python=decided.python, lock=lock, places=places)
 
 
 @pytest.fixture(scope="session")
@@ -49,16 +94,20 @@ def stock_python(stock_arm: Environment) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheel_for(places: Places) -> Callable[[str], Tried]:
-    """Build the two quick kernels for a target, or several with commas between; each once."""
+def wheel_for(places: Places, run_folder: Path, stock_arm: Environment) -> Callable[[str], Tried]:
+    """Build the two quick kernels for a target, or several with commas between; each once in a
+    run. One process builds, as two would work in one folder; the stock environment is there, as
+    what is asked of that alone need not wait for a build."""
 
     @functools.cache
     def build(arch: str) -> Tried:
         fleet, compiler = fleet_for(Request(arch=arch, kernels="mini"))
         jobs = front.jobs_for(fleet.first, "")
-        built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
         lock = builder.lock_of(fleet.first)
-        arm = environment.create(built.wheel, python=fleet.first.python, lock=lock, places=places)
+        python = fleet.first.python
+        with FileLock(run_folder / "wheels.lock"):
+            built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
+            arm = environment.create(built.wheel, python=python, lock=lock, places=places)
         return Tried(fleet=fleet, built=built, arm=arm)
 
     return build
@@ -76,3 +125,15 @@ def staged(native: Tried, places: Places) -> Path:
     assert recipe is not None
     archive = source.fetch_source(native.plan.sources, places, None)
     return source.stage(archive, sha256_of(archive), recipe.staging, places)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What this machine could not show, once per reason."""
+    reasons: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            reasons[reason] = reasons.get(reason, 0) + 1
+    for reason, times in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {times}: {reason}")

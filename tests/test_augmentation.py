@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_most
 
 from tfbench.inside.augmentation import SHIFT, augment
 from tfbench.inside.twins import Array
@@ -36,7 +37,7 @@ def moved(image: Array) -> tuple[int, int]:
     count=st.integers(1, 4),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=50)
+@at_most(50)
 def test_the_result_has_the_same_form_and_only_the_images_own_pixels(
     shape: tuple[int, int, int], count: int, seed: int
 ) -> None:

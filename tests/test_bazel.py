@@ -173,6 +173,7 @@ def test_a_compile_that_fails_is_an_answer_with_the_compilers_words(project: Pro
     assert list(out.rglob("libother.a"))  # the rest is built with keep_going
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 def test_no_server_outlives_a_build(project: Project) -> None:
     """A Bazel server would hold memory, and keep the caller's output open."""

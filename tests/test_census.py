@@ -11,9 +11,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiled import KERNEL, QUICK, VNNI, library
+from tests.later import later
 
 from tfbuild.auditing.libraries import look_at
 from tfbuild.binaries import elf
@@ -197,7 +198,6 @@ def test_a_library_cut_anywhere_is_refused(tmp_path: Path) -> None:
             census(path)
 
 
-@settings(max_examples=300)
 @given(changes=st.lists(st.tuples(st.integers(-2500, 600), st.integers(0, 255)), min_size=1))
 def test_a_library_with_damaged_headers_is_refused_or_counted(
     changes: list[tuple[int, int]], many: Path
@@ -284,7 +284,7 @@ def children(process: int) -> list[int]:
     return [int(word) for word in listed.read_text().split()] if listed.exists() else []
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.2, 0.4])
+@pytest.mark.parametrize("delay", [0.2, *later(0.0, 0.05, 0.4)])
 def test_ctrl_c_leaves_no_traceback_and_no_process(
     child: subprocess.Popen[str], delay: float
 ) -> None:

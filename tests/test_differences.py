@@ -213,6 +213,7 @@ def test_answers_without_effect_are_left_out(tmp_path: Path) -> None:
     assert dict(recipe.configure_env).keys() - dict(now.configure_env).keys() == {"TF_NEED_CLANG"}
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 def test_the_real_tree_of_2_14_1_does_not_differ(places: Places) -> None:
     """It stays in the user's cache, as after a build."""

@@ -133,7 +133,7 @@ def test_an_absent_file_is_said_with_its_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        (dead_url(), "Connection refused"),
+        pytest.param(dead_url(), "Connection refused", id="nobody listens"),
         ("http://no-such-host.invalid/file.bin", "no-such-host"),
         ("file:///no/such/file.bin", "No such file"),
         ("foo://host/file.bin", "unknown url type"),

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_most
 
 from tfbench.measuring.journal import appending, read_lines
 from tfbuild import records
@@ -57,7 +58,7 @@ def limited(most_bytes: int) -> Iterator[None]:
 
 
 @given(found=st.lists(notes, min_size=1, max_size=5), data=st.data())
-@settings(max_examples=60)
+@at_most(60)
 def test_a_journal_that_was_cut_anywhere_loses_one_line_at_most(
     found: list[Note], data: st.DataObject
 ) -> None:

@@ -237,6 +237,7 @@ def what_onednn_says(stock_python: Path) -> dict[str, str]:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 def test_tensorflow_and_its_onednn_obey(onednn_says: dict[str, str]) -> None:
     run = "exec,cpu,convolution"

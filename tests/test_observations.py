@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_most
 from tests.measured import (
     LOSSES,
     STEPS,
@@ -175,7 +176,7 @@ def test_a_cell_is_answered_by_the_baseline_and_its_twin(
 
 
 @given(speedup=st.floats(0.2, 5), pace=st.floats(1e-4, 1), launches=st.integers(2, 4))
-@settings(max_examples=25)
+@at_most(25)
 def test_each_blocks_ratio_is_the_one_that_was_put_in(
     speedup: float, pace: float, launches: int
 ) -> None:

@@ -255,6 +255,7 @@ def read(wheel: Path) -> Entry:
     return read_entry(wheel, published="2026-11-21T12:00:00Z")[0]
 
 
+@pytest.mark.slow
 def test_a_thousand_wheels_on_every_page(tmp_path: Path) -> None:
     entries = tuple(thousand(tmp_path))
     assert len(entries) == 1000

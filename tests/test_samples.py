@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_most
 from tests.measured import end, sample, start
 
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start, journal, read_journal
@@ -63,7 +64,7 @@ def write(path: Path, found: Sequence[Entry]) -> None:
 
 
 @given(found=journals, more=journals)
-@settings(max_examples=60)
+@at_most(60)
 def test_entries_come_back_as_they_were_written(found: list[Entry], more: list[Entry]) -> None:
     """Also those that a second run wrote behind the first one's."""
     with tempfile.TemporaryDirectory() as folder:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.examples import at_most
 
 from tfbench.measuring.statistics import (
     Bar,
@@ -32,7 +33,7 @@ seconds = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6)
 ratios = st.integers(-500_000, 500_000).map(lambda millionths: millionths / 1e6)
 launches = st.lists(st.lists(ratios, min_size=1, max_size=6), min_size=2, max_size=6)
 cells = st.lists(launches, min_size=1, max_size=4)
-few = settings(max_examples=40)
+few = at_most(40)
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -245,7 +246,7 @@ def test_no_workloads_have_no_mean() -> None:
 
 
 @given(found=cells)
-@settings(max_examples=20)
+@at_most(20)
 def test_a_bootstrap_interval_lies_within_the_blocks(found: list[list[list[float]]]) -> None:
     interval = bootstrap(found, generator(), resamples=200)
     least = np.mean([min(min(blocks) for blocks in cell) for cell in found])

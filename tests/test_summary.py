@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_most
 from tests.measured import (
     LOSSES,
     SHARES,
@@ -70,7 +71,7 @@ def off(factor: float) -> tuple[float, ...]:
 
 
 @given(speedup=st.floats(0.5, 2), pace=st.floats(1e-4, 0.5))
-@settings(max_examples=20)
+@at_most(20)
 def test_the_speedup_is_the_one_that_was_put_in(speedup: float, pace: float) -> None:
     found = summed(entries(paces(speedup, pace)))
     (one,) = found.speedups

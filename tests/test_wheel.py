@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.examples import at_most
 
 from tfbuild.errors import BusyError, DiskError, WheelError
 from tfbuild.packing.repack import repack, with_platform
@@ -530,7 +531,7 @@ SEGMENT = st.text(
 NAME = st.lists(SEGMENT, min_size=1, max_size=3).map(lambda parts: "pkg/" + "/".join(parts))
 
 
-@settings(max_examples=60)
+@at_most(60)
 @given(
     members=st.dictionaries(NAME, st.binary(max_size=300), max_size=6),
     added=st.dictionaries(NAME.map(lambda name: f"new/{name}"), st.binary(max_size=300)),

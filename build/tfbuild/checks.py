@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from tfbuild import settings, talk
+from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import FailedTests
+from tfbuild.settings import Places
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
 
 TESTED_RELEASE = "2.14.1"
+SLOW = "slow"
+"""The mark of the second tier's tests."""
 _CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")
+_MOST_WORKERS = 8
+"""More of them wait for each other: a few long groups of tests decide how long all takes."""
 
 
 def lint() -> None:
@@ -22,18 +29,42 @@ def lint() -> None:
     _check("mypy", "-m", "mypy", *_CODE)
 
 
-def test(*, install: bool) -> None:
-    """Every test; what they need is installed first. Raises ToolError, FailedTests."""
-    places = settings.places()
+def test(*, every: bool, install: bool) -> None:
+    """The first tier of the tests, or `every` one; what they need is installed first. One run at a
+    time in a checkout. Raises BusyError, ToolError, FailedTests."""
     version = releases.pinned_bazel(releases.find_release(TESTED_RELEASE))
-    doctor.prepare(places, version, tests=True, install=install, fetch=install)
-    _check("pytest", "-m", "pytest", "-q", "--durations=10")
+    with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
+        doctor.prepare(own_places(), version, tests=True, install=install, fetch=install)
+        workers = min(read_vcpus().usable, _MOST_WORKERS)
+        spread = ("-n", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder")
+        tier = () if every else ("-m", f"not {SLOW}")
+        _check("pytest", "-m", "pytest", "-q", "--durations=10", *spread, *tier)
+
+
+def own_cache(root: Path) -> Path:
+    """Where the tests of the checkout `root` build. It is kept, as it saves minutes of the next
+    run, and is no user's cache, whose builds the tests would disturb."""
+    return root / ".tensorwright" / "tests"
+
+
+def own_places() -> Places:
+    """The folders of the tests, with the user's downloads among them: those have a lock. Sets the
+    environment, so that all that the tests start has them as well."""
+    cache = own_cache(settings.ROOT)
+    user = settings.places()
+    if user.cache != cache.resolve():
+        cache.mkdir(parents=True, exist_ok=True)
+        user.downloads.mkdir(parents=True, exist_ok=True)
+        if not (cache / "downloads").exists():
+            (cache / "downloads").symlink_to(user.downloads)
+        os.environ["TENSORWRIGHT_CACHE"] = str(cache)
+    return settings.places()
 
 
 def _check(name: str, *words: str) -> None:
     """Output goes straight to the terminal: it is what the caller asked to see."""
     talk.say(f"→ {name}")
-    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    env = os.environ | {"PYTHONPYCACHEPREFIX": str(own_cache(settings.ROOT) / "pycache")}
     code = subprocess.run(
         [sys.executable, *words], cwd=settings.ROOT, env=env, check=False
     ).returncode

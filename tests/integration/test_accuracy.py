@@ -80,6 +80,7 @@ def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> 
     assert "2 of 2 seeds reached 70% on digits" in (folder / "report.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_target_that_one_epoch_does_not_reach_is_marked(
     stock_python: Path, places: Places, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_target_that_one_epoch_does_not_reach_is_marked(
     assert "not reached within 1 epoch" in (tmp_path / "report.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_takes_no_finished_seed_again(
     stock_python: Path, places: Places, tmp_path: Path
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_run_that_was_killed_takes_no_finished_seed_again(
     assert found.summaries[0].reached == 2
 
 
+@pytest.mark.slow
 def test_a_file_of_mnists_form_trains_mnists_model(
     stock_python: Path, places: Places, tmp_path: Path
 ) -> None:
@@ -138,6 +141,7 @@ def test_a_file_of_mnists_form_trains_mnists_model(
     assert found.runs[0].reached
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_training(
     learnt: Accuracy, stock_python: Path, places: Places, tmp_path: Path
 ) -> None:

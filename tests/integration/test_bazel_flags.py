@@ -48,7 +48,7 @@ from tfbuild.upstream.releases import Release, find_release, load_releases
 from tfbuild.vendoring.vendored import SCHEMA, Item, Lock
 from tfbuild.watching.attempt import Attempt
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 
 OLD, NEW = "4.2.3", "7.7.1"
 ARCHS = ("skylake", "sapphirerapids", "neoverse_v1")

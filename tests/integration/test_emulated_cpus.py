@@ -27,7 +27,7 @@ from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import dispatch_target
 from tfbuild.run import run
 
-pytestmark = [on_x86_64, pytest.mark.toolchain]
+pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
 
 COMPILER = "clang-16"
 # Loops that compilers turn into what the target has: vectors, fused multiply-adds, bit operations.

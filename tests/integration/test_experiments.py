@@ -67,6 +67,7 @@ def told(arm: Arm, out: Path, one: Cell) -> Told:
     return running.measure([one], {"stock": arm}, out, seed=1)[one.key]
 
 
+@pytest.mark.slow
 def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
     names = [name for name in NAMES if name not in WORKLOADS]
     done = subprocess.run(
@@ -103,6 +104,7 @@ def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) ->
         assert Path(str(own) + ".sink").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, folder: Path) -> None:
     own = folder / "mine"
     generated = folder / "generated"
@@ -132,12 +134,14 @@ def test_too_little_memory_is_a_mark(arm: Arm, folder: Path) -> None:
     assert found.outcome is Outcome.OUT_OF_MEMORY, found.reason
 
 
+@pytest.mark.slow
 def test_augmented_images_train(arm: Arm, folder: Path) -> None:
     found = told(arm, folder, cell("alexnet:image=64:batch=2", TRAIN, augmented=True))
     assert found.outcome is Outcome.OK, found.reason
     assert found.answer["batch"] == 2
 
 
+@pytest.mark.slow
 def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> None:
     forms = tuple(terms.forms(4, 6))
     one = Cell(
@@ -189,6 +193,7 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
     assert "GPU:7" in found.reason
 
 
+@pytest.mark.slow
 def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Path) -> None:
     (tmp_path / "kit.pyz").write_bytes(archive.archive())
     command = [str(stock_python), "-I", "kit.pyz", "--workloads", "iris_mlp", "--launches", "2"]

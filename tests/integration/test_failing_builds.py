@@ -122,6 +122,7 @@ def compiler(folder: Path, name: str, body: str) -> str:
     return str(wrapper)
 
 
+@pytest.mark.slow
 def test_a_flag_that_clang_lacks_is_named_with_its_define(bench: Bench) -> None:
     found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavx512fp99")
     assert (found.cause, found.label) == (Cause.FLAG, "@XNNPACK//:XNNPACK")
@@ -129,6 +130,7 @@ def test_a_flag_that_clang_lacks_is_named_with_its_define(bench: Bench) -> None:
     assert diagnosis.remedied(ATTEMPT, found) is None  # no kernels of XNNPACK's are known for it
 
 
+@pytest.mark.slow
 def test_a_flag_that_gcc_lacks_has_its_kernels_switched_off(bench: Bench) -> None:
     """g++ 12 knows -mavx512fp16 and lacks -mavxvnniint8."""
     found = bench.diagnosis("--per_file_copt=.*XNNPACK.*@-mavxvnniint8", compiler="/usr/bin/gcc")
@@ -139,6 +141,7 @@ def test_a_flag_that_gcc_lacks_has_its_kernels_switched_off(bench: Bench) -> Non
     assert again.defines == ("xnn_enable_avxvnniint8=false",)
 
 
+@pytest.mark.slow
 def test_a_host_tool_that_dies_of_sigill_is_told_from_a_broken_one(bench: Bench) -> None:
     dies = written(CORE / "op_gen.cc", "int main() { __builtin_trap(); }\n")
     found = bench.diagnosis(change=dies)
@@ -147,6 +150,7 @@ def test_a_host_tool_that_dies_of_sigill_is_told_from_a_broken_one(bench: Bench)
     assert "host_copt" in found.remedy
 
 
+@pytest.mark.slow
 def test_a_compiler_that_the_kernel_killed_is_out_of_memory(bench: Bench) -> None:
     killed = compiler(bench.folder, "killed", "kill -9 $$")
     found = bench.diagnosis(compiler=killed)
@@ -163,6 +167,7 @@ def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(bench:
     assert bench.outcome().failures[0].stderr  # the words came from the event's own file
 
 
+@pytest.mark.slow
 def test_an_undefined_symbol_is_the_linkers(bench: Bench) -> None:
     text = "int nowhere();\nint main() { return nowhere(); }\n"
     found = bench.diagnosis(change=written(CORE / "op_gen.cc", text))
@@ -170,6 +175,7 @@ def test_an_undefined_symbol_is_the_linkers(bench: Bench) -> None:
     assert "nowhere" in found.evidence
 
 
+@pytest.mark.slow
 def test_a_target_of_another_release_is_named(bench: Bench) -> None:
     wheel = "//tensorflow/tools/pip_package:wheel"
     found = bench.diagnosis(target=wheel)
@@ -177,12 +183,14 @@ def test_a_target_of_another_release_is_named(bench: Bench) -> None:
     assert "--release" in found.remedy
 
 
+@pytest.mark.slow
 def test_a_config_that_the_tree_lacks_is_named(bench: Bench) -> None:
     found = bench.diagnosis("--config=numa")
     assert (found.cause, found.what) == (Cause.CONFIG, "numa")
     assert found.remedy.startswith("Leave out --config=numa")
 
 
+@pytest.mark.slow
 def test_an_option_that_this_bazel_lacks_is_named(bench: Bench) -> None:
     found = bench.diagnosis("--noenable_bzlmod")
     assert (found.cause, found.what) == (Cause.OPTION, "--noenable_bzlmod")
@@ -202,6 +210,7 @@ def needs_archive(url: str) -> Change:
     return change
 
 
+@pytest.mark.slow
 def test_an_archive_that_is_not_the_pinned_one_is_not_fetched_again(bench: Bench) -> None:
     with serving(Site(files={"/far.tar.gz": b"something else"})) as site:
         url = f"{site.url}/far.tar.gz"
@@ -211,6 +220,7 @@ def test_an_archive_that_is_not_the_pinned_one_is_not_fetched_again(bench: Bench
     assert diagnosis.remedied(ATTEMPT, found) is None
 
 
+@pytest.mark.slow
 def test_an_archive_that_no_server_has_is_a_failed_download(bench: Bench) -> None:
     with serving(Site(files={})) as site:
         url = f"{site.url}/far.tar.gz"
@@ -219,12 +229,14 @@ def test_an_archive_that_no_server_has_is_a_failed_download(bench: Bench) -> Non
     assert diagnosis.remedied(ATTEMPT, found) is None  # the server will say 404 again
 
 
+@pytest.mark.slow
 def test_a_remote_executor_that_is_down_is_named(bench: Bench) -> None:
     found = bench.diagnosis("--remote_executor=grpc://127.0.0.1:9")
     assert found.cause is Cause.REMOTE
     assert "--remote-executor" in found.remedy
 
 
+@pytest.mark.slow
 def test_a_disk_that_runs_full_is_named(bench: Bench, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -269,6 +281,7 @@ def kill_builds_in(folder: Path) -> None:
             continue  # it has ended meanwhile
 
 
+@pytest.mark.slow
 def test_a_killed_build_goes_on_where_it_was(bench: Bench) -> None:
     """By the disk cache, which a full build has: Bazel's own record of what it did is written
     every few seconds, and a killed one was seen to lose all of it, or the last of it."""
@@ -307,6 +320,7 @@ def test_a_killed_build_goes_on_where_it_was(bench: Bench) -> None:
     assert outcome.runners["linux-sandbox"] <= SLOW - (max(ended) - 2)
 
 
+@pytest.mark.slow
 def test_progress_is_told_while_the_build_runs(bench: Bench) -> None:
     told: list[Progress] = []
     lead: list[int] = []

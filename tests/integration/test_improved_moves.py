@@ -54,6 +54,7 @@ def tuned(
     return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
 
 
+@pytest.mark.slow
 def test_our_kernels_took_the_place_of_the_stock_ones(
     tuned: dict[str, Any], stock: dict[str, Any]
 ) -> None:
@@ -61,12 +62,14 @@ def test_our_kernels_took_the_place_of_the_stock_ones(
     assert set(tuned["priorities"].values()) == {1}
 
 
+@pytest.mark.slow
 def test_slices_gradients_assignments_splits_and_choices_are_those_of_numpy(
     tuned: dict[str, Any],
 ) -> None:
     assert tuned["wrong"] == []
 
 
+@pytest.mark.slow
 def test_a_variable_is_copied_only_while_what_was_read_is_held(
     tuned: dict[str, Any], stock: dict[str, Any]
 ) -> None:
@@ -75,10 +78,12 @@ def test_a_variable_is_copied_only_while_what_was_read_is_held(
     assert stock["copies"]["a held value stays"]
 
 
+@pytest.mark.slow
 def test_no_read_is_torn_and_no_update_is_lost_among_threads(tuned: dict[str, Any]) -> None:
     assert tuned["crowded"] == [400.0]  # two threads of 100 scatters, two of 100 additions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["function", "mixed", "trained"])
 def test_programs_compute_what_they_do_with_stock_kernels_to_the_bit(
     tuned: dict[str, Any], stock: dict[str, Any], case: str
@@ -86,6 +91,7 @@ def test_programs_compute_what_they_do_with_stock_kernels_to_the_bit(
     assert tuned["values"][case] == stock["values"][case]
 
 
+@pytest.mark.slow
 def test_wrong_input_is_refused_in_the_same_words(
     tuned: dict[str, Any], stock: dict[str, Any]
 ) -> None:

@@ -171,6 +171,7 @@ def test_the_build_ends_without_a_network_and_with_the_same_wheel(
     assert vendored.check(made.folder) == lock  # Bazel has left the folder as it was
 
 
+@pytest.mark.slow
 def test_without_the_folder_the_same_build_fails_at_its_downloads(
     made: Vendored, connected: Machine, tmp_path: Path
 ) -> None:
@@ -179,6 +180,7 @@ def test_without_the_folder_the_same_build_fails_at_its_downloads(
     assert "Error downloading" in done.output
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_files(
     made: Vendored, connected: Machine, work: Path, tmp_path: Path
 ) -> None:
@@ -203,6 +205,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_files(
     assert seen == wanted
 
 
+@pytest.mark.slow
 def test_an_archive_that_no_rule_pins_and_that_changed_since_is_refused(
     made: Vendored, connected: Machine, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ from tfbuild.run import Completed, run
 from tfbuild.settings import Places, exclusive
 from tfbuild.upstream import source
 
-pytestmark = [on_x86_64, pytest.mark.toolchain]
+pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
 
 SUITE = "bullseye"
 PACKAGES = "python3-minimal,libpython3-stdlib,libstdc++6"

@@ -25,7 +25,7 @@ from tfbuild.settings import Places
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 
 HERE = Path(__file__).parent
 OTHERS = (

@@ -145,6 +145,7 @@ made.save(sys.argv[2])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["own.keras", "own.h5", "saved"])
 def test_a_saved_model_trains(stock_python: Path, name: str, tmp_path: Path) -> None:
     written(tmp_path, MODEL)
@@ -155,6 +156,7 @@ def test_a_saved_model_trains(stock_python: Path, name: str, tmp_path: Path) -> 
     assert found["parameters"] == 8 * 16 + 16 + 16 * 3 + 3
 
 
+@pytest.mark.slow
 def test_advice_computes_the_same(stock_python: Path, tmp_path: Path) -> None:
     file = written(tmp_path, MODEL.replace("layers.Dropout(0.2), ", ""))
     plain, together, compiled = (
@@ -165,6 +167,7 @@ def test_advice_computes_the_same(stock_python: Path, tmp_path: Path) -> None:
     assert compiled["losses"] == pytest.approx(plain["losses"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: Path) -> None:
     """The optimizer counts its steps: 10 asked in calls of 4, 4, 1 and 1."""
     file = written(tmp_path, MODEL + "\nmade = []\n")

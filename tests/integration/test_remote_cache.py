@@ -16,6 +16,7 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
+from tests.later import later
 from tests.remote import Cache, buildbox, free_port, nginx, serving
 from tests.trees import PIP_PACKAGE, make_tree, repository_options
 
@@ -145,6 +146,7 @@ def filled(bench: Bench) -> tuple[dict[str, bytes], str]:
     return dict(cache.entries), built.wheel
 
 
+@pytest.mark.slow
 def test_nginx_gives_every_result_to_a_second_clean_build(
     bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:
@@ -157,6 +159,7 @@ def test_nginx_gives_every_result_to_a_second_clean_build(
     assert first.wheel == second.wheel == filled[1]
 
 
+@pytest.mark.slow
 def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -> None:
     secret = tmp_path / "headers"
     secret.write_text(f"Authorization: {SECRET}\n")
@@ -206,16 +209,9 @@ def holds(path: Path, token: bytes) -> bool:
 @pytest.mark.parametrize(
     "fault",
     [
-        "refuses",
-        "errors",
-        "full",
-        "dies",
-        "slow",
         "corrupt results",
-        "short results",
-        "lost results",
-        "corrupt actions",
-        "short actions",
+        *later("refuses", "errors", "full", "dies", "slow", "short results", "lost results"),
+        *later("corrupt actions", "short actions"),
     ],
 )
 def test_a_broken_cache_costs_time_and_nothing_else(
@@ -235,6 +231,7 @@ def test_a_broken_cache_costs_time_and_nothing_else(
         assert from_disk.wheel == filled[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_a_cache_that_is_down_costs_nothing_but_its_hits(
     bench: Bench, filled: tuple[dict[str, bytes], str], scheme: str
@@ -244,6 +241,7 @@ def test_a_cache_that_is_down_costs_nothing_but_its_hits(
     assert built.wheel == filled[1]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_down_leaves_the_work_here(
     bench: Bench, filled: tuple[dict[str, bytes], str]
 ) -> None:
@@ -252,6 +250,7 @@ def test_a_cluster_that_is_down_leaves_the_work_here(
     assert built.wheel == filled[1]
 
 
+@pytest.mark.slow
 def test_actions_without_outputs_are_mended_by_a_build_that_trusts_no_cache(
     bench: Bench, filled: tuple[dict[str, bytes], str]
 ) -> None:
@@ -269,6 +268,7 @@ def test_actions_without_outputs_are_mended_by_a_build_that_trusts_no_cache(
     assert "local" not in after.counts
 
 
+@pytest.mark.slow
 def test_another_toolchain_finds_nothing(
     bench: Bench, filled: tuple[dict[str, bytes], str]
 ) -> None:
@@ -278,6 +278,7 @@ def test_another_toolchain_finds_nothing(
     assert built.counts["local"] == COMPILED
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_only_read_gets_nothing_and_the_disk_everything(
     bench: Bench, filled: tuple[dict[str, bytes], str]
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_cache_that_is_only_read_gets_nothing_and_the_disk_everything(
     assert bench.again(Remote()).counts["remote cache hit"] == COMPILED
 
 
+@pytest.mark.slow
 def test_buildbox_gives_every_result_to_a_second_clean_build(
     bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:
@@ -298,6 +300,7 @@ def test_buildbox_gives_every_result_to_a_second_clean_build(
     assert first.wheel == second.wheel == filled[1]
 
 
+@pytest.mark.slow
 def test_a_cluster_compiles_what_this_machine_would_have_and_caches_it(
     bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def scripted(python: Path, program: str) -> object:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_every_strategy_of_cpus_trains(told: Mapping[tuple[str, int], Told]) -> None:
     for (strategy, devices), each in told.items():
         if strategy == NCCL:
@@ -132,6 +133,7 @@ def test_every_strategy_of_cpus_trains(told: Mapping[tuple[str, int], Told]) -> 
         assert each.answer["sums"] == (due if devices == 2 and strategy != REFERENCE else [1.0])
 
 
+@pytest.mark.slow
 def test_variables_are_where_the_strategy_has_them(told: Mapping[tuple[str, int], Told]) -> None:
     found = {name: told[name, 2].answer["variables_on"] for name in STRATEGIES if name != NCCL}
     both = ["CPU:0", "CPU:1"]
@@ -145,6 +147,7 @@ def test_variables_are_where_the_strategy_has_them(told: Mapping[tuple[str, int]
     }
 
 
+@pytest.mark.slow
 def test_what_is_in_step_trains_as_one_device_does(told: Mapping[tuple[str, int], Told]) -> None:
     due = told[REFERENCE, 2].answer
     for strategy in SYNCHRONOUS:
@@ -156,11 +159,13 @@ def test_what_is_in_step_trains_as_one_device_does(told: Mapping[tuple[str, int]
     assert judged([apart["moved"]], [due["moved"]])[0] is Parity.DIFFERENT
 
 
+@pytest.mark.slow
 def test_nccl_is_marked_with_a_way_out(told: Mapping[tuple[str, int], Told]) -> None:
     assert told[NCCL, 2].outcome is Outcome.NOT_HERE
     assert "ring" in told[NCCL, 2].reason
 
 
+@pytest.mark.slow
 def test_an_odd_hierarchical_copy_is_refused(arm: Arm, out: Path) -> None:
     three = dataclasses.replace(matrix(HIERARCHICAL), devices=(3,))
     asked = cells(three, [arm.name], read_host().usable)
@@ -170,6 +175,7 @@ def test_an_odd_hierarchical_copy_is_refused(arm: Arm, out: Path) -> None:
     assert "leaves out one of 3 replicas" in found.reason
 
 
+@pytest.mark.slow
 def test_tensorflow_loses_a_replica_of_three(stock_python: Path) -> None:
     """Should TensorFlow mend this, `refusal` is to let it through."""
     assert scripted(stock_python, THREE) == [[3.0], [6.0]]
@@ -183,6 +189,7 @@ def test_losses_are_those_of_keras(stock_python: Path) -> None:
         assert ours == pytest.approx(keras, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_what_is_known(
     arm: Arm, out: Path, told: Mapping[tuple[str, int], Told]
 ) -> None:

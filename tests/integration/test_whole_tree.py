@@ -167,6 +167,7 @@ def test_the_flags_are_in_the_library_and_not_in_the_tools_of_the_build(
     assert used(tree / TOOL) == set()
 
 
+@pytest.mark.slow
 def test_without_our_option_the_tools_would_be_tuned(tree: Path, tmp_path: Path) -> None:
     """That the test above can fail: TensorFlow's own setting, as up to 2.12."""
     places = own_places(tmp_path)
@@ -183,6 +184,7 @@ def test_without_our_option_the_tools_would_be_tuned(tree: Path, tmp_path: Path)
     assert used(tree / "bazel-bin/tensorflow/core/op_gen") & {"avx", "avx2"}
 
 
+@pytest.mark.slow
 def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
     haswell: Built, places: Places, tree: Path
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
     assert again.wheel.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_wheel_of_the_release_is_found_finished_unless_more_is_defined(
     haswell: Built, places: Places, tmp_path: Path
 ) -> None:
@@ -222,6 +225,7 @@ def _with_facts(wheel: Path, facts: Tuned, folder: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_from_another_folder_and_a_clean_cache_come_the_same_bytes(
     haswell: Built, tmp_path: Path
 ) -> None:
@@ -230,6 +234,7 @@ def test_from_another_folder_and_a_clean_cache_come_the_same_bytes(
     assert haswell.wheel.read_bytes() == again.wheel.read_bytes()
 
 
+@pytest.mark.slow
 def test_releases_whose_bazel_makes_the_wheel(places: Places, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", "2.20.0")
     made = built(places, tree, release="2.20.0")
@@ -240,6 +245,7 @@ def test_releases_whose_bazel_makes_the_wheel(places: Places, tmp_path: Path) ->
     assert built(places, tree, release="2.20.0").wheel.read_bytes() == made.wheel.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_vendor_folder_serves_a_build_on_another_machine(places: Places, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     plan, compiler = plan_for(Request(scope="full", python="3.11", arch="haswell"))
@@ -251,6 +257,7 @@ def test_a_vendor_folder_serves_a_build_on_another_machine(places: Places, tmp_p
     assert read_identity(made.wheel).version == "2.14.1+haswell.full"
 
 
+@pytest.mark.slow
 def test_link_time_optimization_reaches_the_library_only(places: Places, tree: Path) -> None:
     made = built(places, tree, lto=True)
     facts = read_tuned(made.wheel)
@@ -260,6 +267,7 @@ def test_link_time_optimization_reaches_the_library_only(places: Places, tree: P
     assert read_identity(made.wheel).version == "2.14.1+haswell.full.lto"
 
 
+@pytest.mark.slow
 def test_a_wheel_learns_from_a_training_run(places: Places, tree: Path, tmp_path: Path) -> None:
     program = tmp_path / "training.py"
     program.write_text(TRAINING)
@@ -272,6 +280,7 @@ def test_a_wheel_learns_from_a_training_run(places: Places, tree: Path, tmp_path
     assert read_identity(made.wheel).version == "2.14.1+haswell.full.pgo"
 
 
+@pytest.mark.slow
 def test_training_that_fails_is_an_error_with_its_last_line(
     places: Places, tree: Path, tmp_path: Path
 ) -> None:
@@ -281,6 +290,7 @@ def test_training_that_fails_is_an_error_with_its_last_line(
         built(places, tree, Order(budget=BUDGET, training=program), pgo=str(program))
 
 
+@pytest.mark.slow
 def test_a_flag_that_the_compiler_lacks_is_explained_or_mended(
     places: Places, tmp_path: Path
 ) -> None:
@@ -318,6 +328,7 @@ def _sessions_of(parent: int) -> Iterator[int]:
                 yield group
 
 
+@pytest.mark.slow
 def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     """SIGKILL while one action waits: what had ended is not done again, by anybody."""
     places, tree = own_places(tmp_path), make_tree(tmp_path / "tree")

@@ -436,6 +436,7 @@ def test_a_worker_states_its_facts_and_times_every_phase(
     assert "noise from a plugin" in said
 
 
+@pytest.mark.slow
 def test_all_models_have_the_stated_parameters_and_input_shapes(stock_python: Path) -> None:
     script = f"""
         import json, sys
@@ -504,6 +505,7 @@ def left_running(pids: Sequence[int]) -> tuple[int, ...]:
     return tuple(filter(running, pids))
 
 
+@pytest.mark.slow
 def test_the_program_that_a_full_build_learns_from_trains_any_workload(stock_python: Path) -> None:
     """As tools.pgo runs it: by its path, with nothing of ours on the path."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
