@@ -1066,6 +1066,20 @@ def audit(_: Context, wheel: str, stock: str = "", json: bool = False) -> None:
 
 
 @command(
+    {"wheel": "the path of a wheel of tuned kernels", "dry-run": DRY, "json": JSON},
+    positional=("wheel",),
+)
+def admit(_: Context, wheel: str, dry_run: bool = False, json: bool = False) -> None:
+    """Run a finished wheel's kernels against the stock ones on this CPU, and record it beside it."""
+    from tfbuild import front
+    from tfbuild.packing import admitted
+
+    found, text = front.admit_wheel(wheel, as_json=json, dry_run=dry_run)
+    print(text, end="", flush=True)
+    admitted.judge(wheel, found)
+
+
+@command(
     {
         "to": "the index: a folder, or s3://bucket/prefix",
         "upload": "instead: the address of an index with an upload API",
@@ -1303,7 +1317,7 @@ def lint(_: Context) -> None:
 
 
 ns = Collection(
-    *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
+    *(detect, targets, releases, plan, render, containers, build, admit, vendor, survey, audit),
     *(profile, flags, select, tune, compare, startup, selfcheck, report),
     *(throughput, accuracy, sizing, strategies, overhead, articles, kit),
     *(publish, serve, install_snippet, doctor, quickstart, test, lint),

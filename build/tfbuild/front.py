@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from tfbuild import outline, settings, talk, whole
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.cpus import cpu
+from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import UsageError, WheelError
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild import survey, survey_page
+from tfbuild.kernelbuild import finished, survey, survey_page
 from tfbuild.kernelbuild.admission import Verdict
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.finished import Finished
+from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.packing import admitted, tuned
+from tfbuild.packing.admitted import Trial
 from tfbuild.planning import containers, jobs, render
 from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
@@ -30,6 +35,7 @@ from tfbuild.whole import Wanted
 __all__ = [
     "Request",
     "Wanted",
+    "admit_wheel",
     "audit_wheel",
     "build_wheel",
     "describe_built",
@@ -184,12 +190,57 @@ def _need_nothing_of_the_tree(wanted: Wanted) -> None:
 
 def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:
     """What a wheel contains, as a record and as text. Raises WheelError."""
-    path = Path(wheel).expanduser()
+    path = _wheel_at(wheel)
+    found = audit.audit(path, places=settings.places(), stock=whole.path_of(stock))
+    return found, pretty(found) if as_json else audit.describe(found)
+
+
+def _wheel_at(text: str) -> Path:
+    """Raises WheelError where there is none."""
+    path = Path(text).expanduser()
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
         raise WheelError(what, hint="Give the path of a .whl file")
-    found = audit.audit(path, places=settings.places(), stock=whole.path_of(stock))
-    return found, pretty(found) if as_json else audit.describe(found)
+    return path
+
+
+def admit_wheel(
+    wheel: str, *, as_json: bool, dry_run: bool
+) -> tuple[Mapping[str, Trial], str]:
+    """Run the kernels of a finished wheel that this CPU can run; what came of each of its targets,
+    and the text of it. Raises WheelError, HostError, RecordError."""
+    path, here = _wheel_at(wheel), cpu.read_cpu()
+    found = finished.finished(path, here)
+    if dry_run:
+        return {}, _would_admit(found, here, as_json=as_json)
+    places = settings.places()
+    with settings.exclusive(places.cache, "an admission"):
+        record = finished.admit(found, here, places)
+    kept = admitted.record_of(path)
+    if as_json:
+        return record.targets, pretty({"record": kept} | plain(record))
+    every = admitted.standings_in(path, found.facts, found.sha256)
+    lines = [f"{each.target}: {admitted.describe(each)}" for each in every]
+    units = [
+        f"  {target}, {unit}: {each.reason or f'agrees with stock over {each.cases} cases'}"
+        for target, trial in record.targets.items()
+        for unit, each in trial.units.items()
+    ]
+    return record.targets, "\n".join([*lines, *units, f"record: {kept}", ""])
+
+
+def _would_admit(found: Finished, here: Cpu, *, as_json: bool) -> str:
+    every = admitted.standings_in(found.wheel, found.facts, found.sha256)
+    lacks = {each.target: tuned.absent(each, here) for each in found.facts.libraries}
+    if as_json:
+        return pretty({"wheel": found.wheel, "standings": every, "lacks": lacks})
+    lines = [
+        f"{each.target}: {admitted.describe(each)}; "
+        + (f"not here, this CPU lacks {', '.join(absent)}" if absent else "would be run here")
+        for each in every
+        for absent in [lacks[each.target]]
+    ]
+    return "\n".join([*lines, f"record: {admitted.record_of(found.wheel)}", ""])
 
 
 def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel: str = "") -> str:
@@ -226,9 +277,21 @@ def describe_built(built: Built, *, as_json: bool) -> str:
     lines = [f"{built.wheel} ({talk.size(built.wheel.stat().st_size)})"]
     for part in built.parts:
         what = "a kernel library" if part.verdicts else "libraries"
-        lines.append(f"{part.target}: {what} of {talk.size(part.size)}")
+        ran_as = f", admitted as {part.ran_as}" if _foreign(part) else ""
+        lines.append(f"{part.target}: {what} of {talk.size(part.size)}{ran_as}")
         lines += [f"  {_verdict_line(verdict)}" for verdict in part.verdicts]
+    unproven = [part.target for part in built.parts if _foreign(part)]
+    if unproven:
+        lines.append(
+            f"Before it is published, on a CPU that runs {' and '.join(unproven)}: "
+            f"invoke admit {built.wheel}"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _foreign(part: Part) -> bool:
+    """Whether its kernels were run as compiled for another target."""
+    return bool(part.ran_as) and part.ran_as != part.target
 
 
 def _verdict_line(verdict: Verdict) -> str:

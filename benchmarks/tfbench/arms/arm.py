@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import UsageError
 from tfbuild.planning.selection import Row
 
 TOLERANCE = 1e-3
 """Largest difference of the first losses (relative) and of the predictions after them (absolute)
 in float32. Other kernels sum in another order, and an optimizer's steps enlarge the difference."""
-INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL")
-"""All that a worker sees of the caller's environment: the rest could differ between two runs."""
+INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL", MASK)
+"""All that a worker sees of the caller's environment: the rest could differ between two runs. Of a
+mask it must know, as the recorded CPU is without what that hides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

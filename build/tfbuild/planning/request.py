@@ -72,7 +72,7 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
     """
     release = releases.find_release(request.release)
     target, compiler = _target(request, release)
-    macros = _macros(target, compiler)
+    macros = macros_of(target, compiler)
     plan = plans.make_plan(
         scope=request.scope,
         release=release,
@@ -171,7 +171,7 @@ def _compiler(wanted: str, architecture: str) -> Compiler:
     return compilers.find_compiler(wanted or None, architecture)
 
 
-def _macros(target: Target, compiler: Compiler) -> dict[str, str]:
+def macros_of(target: Target, compiler: Compiler) -> dict[str, str]:
     """What the compiler defines for the target; a declared one (clang@16.0.6) cannot be asked."""
     march = flags.march_flags(target, compiler.family, compiler.version)
     if not compiler.path.is_absolute():
