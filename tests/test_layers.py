@@ -59,7 +59,7 @@ TFBENCH = {
         *("importing",),
         *("training",),
     ),
-    "arms": ("arm", "levers", "lineup", "installs"),
+    "arms": ("arm", "levers", "lineup", "admitting", "installs"),
     "measuring": (
         *("host", "statistics", "schedule", "results", "journal", "samples", "gates", "agreement"),
         *("observations", "sessions", "measurement", "summary", "comparison", "selfcheck"),

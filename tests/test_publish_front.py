@@ -152,7 +152,7 @@ def test_of_the_pool_comes_what_may_and_of_the_rest_the_reason(
     warned = [line for line in said.err.splitlines() if line.startswith("warning: left out: ")]
     assert len(warned) == 3
     assert said.out == ""
-    assert f"{older.name} has tuned.json of schema 1, this version reads 4" in said.err
+    assert f"{older.name} has tuned.json of schema 1, this version reads 5" in said.err
     assert f"{false.name} is not what it says: " in said.err
 
 

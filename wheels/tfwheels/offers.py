@@ -8,7 +8,16 @@ from pathlib import Path
 
 from tfbuild import talk
 from tfbuild.auditing import audit
-from tfbuild.errors import AuditError, GateError, PublishError, TensorwrightError, WheelError
+from tfbuild.errors import (
+    AdmissionError,
+    AuditError,
+    GateError,
+    PublishError,
+    TensorwrightError,
+    WheelError,
+)
+from tfbuild.packing import admitted
+from tfbuild.packing.admitted import Standing
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.settings import Places
 from tfwheels import gate
@@ -28,11 +37,13 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """A tuned wheel that may be published, and what was measured of it."""
+    """A tuned wheel that may be published, how its kernels were admitted, and what was measured of
+    it."""
 
     wheel: Path
     entry: Entry
     tuned: Tuned
+    standings: tuple[Standing, ...] = ()
     judgement: Judgement
 
 
@@ -45,8 +56,8 @@ class Offers:
 
 
 def offer(path: Path, rule: Rule, places: Places) -> Offer:
-    """Raises WheelError, PublishError, AuditError, GateError for a wheel that must not be handed
-    out, and RecordError for a comparison that is none."""
+    """Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that must
+    not be handed out, and RecordError for a comparison or an admission that is none."""
     facts = read_tuned(path)
     if facts is None:
         raise WheelError(
@@ -59,12 +70,15 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
         audit.judge(found)
     if not found.stock:
         talk.warn(f"{path.name} was not compared with its stock wheel, which is not at hand")
+    standings = admitted.standings_in(path, facts, entry.sha256)
+    admitted.need_proven(path, standings)
     files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
     return Offer(
         wheel=path,
         entry=entry,
         tuned=facts,
+        standings=standings,
         judgement=judge(path.name, entry.sha256, facts, files),
     )
 
@@ -83,6 +97,6 @@ def offer_pool(rule: Rule, places: Places) -> Offers:
             facts = read_tuned(path)
             if facts is not None and not is_control(facts):
                 made.append(offer(path, rule, places))
-        except (WheelError, PublishError, AuditError, GateError) as error:
+        except (WheelError, PublishError, AuditError, AdmissionError, GateError) as error:
             refused[path.name] = error
     return Offers(made=tuple(made), refused=refused)

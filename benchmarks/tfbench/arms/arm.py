@@ -34,7 +34,7 @@ class Arm:
     must load its tuned kernels, or there is nothing to compare; a `whole` one is a full build,
     which has none to load. `tolerance` is wider only for arms that are meant to compute in another
     precision. `kernel_table` is that of the kernels which this CPU runs, None where nothing was
-    measured.
+    measured; `admission` says how these kernels were admitted.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Arm:
     whole: bool = False
     tolerance: float = TOLERANCE
     kernel_table: KernelTable | None = None
+    admission: str = ""
 
     @property
     def prefix(self) -> Path:
