@@ -1077,7 +1077,7 @@ def audit(_: Context, wheel: str, stock: str = "", json: bool = False) -> None:
     positional=("wheel",),
 )
 def admit(_: Context, wheel: str, dry_run: bool = False, json: bool = False) -> None:
-    """Run a finished wheel's kernels against the stock ones on this CPU, and record it beside it."""
+    """Run a finished wheel's kernels on this CPU against the stock ones, and record what came."""
     from tfbuild import front
     from tfbuild.packing import admitted
 

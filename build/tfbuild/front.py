@@ -204,9 +204,7 @@ def _wheel_at(text: str) -> Path:
     return path
 
 
-def admit_wheel(
-    wheel: str, *, as_json: bool, dry_run: bool
-) -> tuple[Mapping[str, Trial], str]:
+def admit_wheel(wheel: str, *, as_json: bool, dry_run: bool) -> tuple[Mapping[str, Trial], str]:
     """Run the kernels of a finished wheel that this CPU can run; what came of each of its targets,
     and the text of it. Raises WheelError, HostError, RecordError."""
     path, here = _wheel_at(wheel), cpu.read_cpu()

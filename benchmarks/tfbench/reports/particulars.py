@@ -259,7 +259,8 @@ def arms(comparison: Comparison) -> Section:
                         arm.compiler_version,
                         arm.threading,
                         f"{findings.kernels(arm)}, {arm.raised_kernels} raised",
-                        arm.admission or ("not recorded" if arm.kernel_library else "nothing to admit"),
+                        arm.admission
+                        or ("not recorded" if arm.kernel_library else "nothing to admit"),
                         arm.python,
                         arm.numpy,
                         wording.settings(arm.env) or "none",

@@ -66,8 +66,9 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     earlier work has left in the cache.
 
     Raises WheelError for what is no wheel or has a library that is not whole, ChecksumError for a
-    stock wheel that this one was not made from, RecordError for a torn admission, and AuditError for bytes that are not RECORD's and
-    for a platform that nobody knows. What else is wrong is in the answer: see `judge`.
+    stock wheel that this one was not made from, RecordError for a torn admission, and
+    AuditError for bytes that are not RECORD's and for a platform that nobody knows. What else is
+    wrong is in the answer: see `judge`.
     """
     identity, facts = read_identity(wheel), tuned.read_tuned(wheel)
     policy = manylinux.policy_of(identity.tags)
@@ -278,7 +279,7 @@ def describe(found: Audit) -> str:
             for each in carried
         ),
     ]
-    head += [("admission", f"{e.target}: {admitted.describe(e)}") for e in found.admissions]
+    head += [("kernels", f"{e.target}: {admitted.describe(e)}") for e in found.admissions]
     groups = _groups(found.libraries)
     tables = (head, _library_rows(groups), _instruction_rows(groups))
     remarks = [f"remark: {each}" for each in found.remarks]

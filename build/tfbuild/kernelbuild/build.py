@@ -114,9 +114,7 @@ class _Tried:
     """What was compiled and admitted in the workspaces (`rooms`, by their plans' keys) of a build:
     each once, though one target may stand in for several."""
 
-    def __init__(
-        self, *, ground: Ground, rooms: Mapping[str, Workspace], keep_going: bool
-    ) -> None:
+    def __init__(self, *, ground: Ground, rooms: Mapping[str, Workspace], keep_going: bool) -> None:
         self.ground = ground
         self.rooms = rooms
         self._keep_going = keep_going
@@ -135,7 +133,9 @@ class _Tried:
         """Of a plan that this CPU runs."""
         if plan.key not in self._verdicts:
             compiled = self.compiled(plan)
-            with talk.step(f"admission: each unit for {plan.target.spec} against the stock kernels"):
+            with talk.step(
+                f"admission: each unit for {plan.target.spec} against the stock kernels"
+            ):
                 verdicts = admit(self.rooms[plan.key], compiled.libraries, self.ground)
                 self._verdicts[plan.key] = _with_broken(verdicts, compiled)
         return self._verdicts[plan.key]

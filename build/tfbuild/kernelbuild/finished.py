@@ -130,9 +130,7 @@ def _extracted(wheel: Path, library: KernelLibrary, folder: Path) -> Iterator[Pa
         yield path
 
 
-def _tried(
-    library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folder: Path
-) -> Trial:
+def _tried(library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folder: Path) -> Trial:
     claims = {
         unit: registrations
         for unit in library.admission

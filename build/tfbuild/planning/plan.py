@@ -264,9 +264,7 @@ def offered(choice: str, selection: Selection | None, release: str) -> tuple[Ker
     return kernels.select(",".join(selection.kernels) if selection else choice, release)
 
 
-def without_units(
-    selection: Selection, units: tuple[KernelUnit, ...], release: str
-) -> Selection:
+def without_units(selection: Selection, units: tuple[KernelUnit, ...], release: str) -> Selection:
     """What is left of a selection whose other units are left out."""
     there = {source for unit in units for source in unit.sources}
     ops = {

@@ -54,21 +54,22 @@ def stand_in(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: Compiler)
 
 
 def nearest(target: Target, cpu: Cpu) -> tuple[Target, ...]:
-    """The named targets of which this CPU and `target` have all that a compiler uses by itself, the
-    most able first, of equals those that `target` descends from."""
+    """The named targets that this CPU is, of which `target` has all that a compiler uses by itself:
+    the most able first, of equals those that `target` descends from."""
     if target.family != cpu.architecture:
         return ()
-    both = target.features & cpu.features
     fitting = (
         each
         for each in all_targets(target.family)
-        if {*computing(each.features, each.family)} <= both and not _unlisted(each)
+        if each.features <= cpu.features
+        and {*computing(each.features, each.family)} <= target.features
+        and not _unlisted(each)
     )
     older = {uarch.name for uarch in TARGETS[target.name].ancestors}
 
-    def rank(each: Target) -> tuple[int, int, bool, str]:
-        level, features, name = ability(each)
-        return level, features, each.name in older, name
+    def rank(each: Target) -> tuple[int, int, bool, int, str]:
+        level, used, name = ability(each)
+        return level, used, each.name in older, len(each.features), name
 
     return tuple(sorted(fitting, key=rank, reverse=True))
 

@@ -2,8 +2,8 @@
 
 REQUEST is a JSON file {"libraries": {unit: path, …}, "claims": {unit: [[op, types], …], …}};
 ANSWER is written as JSON lines, one for the stock wheel's facts and one for each unit as soon as it
-is known. A unit without a claim has a library to itself, and must register every stock kernel of its
-ops; one with a claim shares a finished library with others, and is what it claims of that.
+is known. A unit without a claim has a library to itself, and must register every stock kernel of
+its ops; one with a claim shares a finished library with others, and is what it claims of that.
 
 TensorFlow is imported once; every library is loaded in a forked child of its own, so that it meets
 a fresh registry, and a crash is that unit's answer alone. A forked worker per CPU takes unit after
@@ -46,9 +46,7 @@ def main(request: Path, answer: Path) -> None:
     sink = os.open(answer, os.O_WRONLY | os.O_APPEND)
     _write(sink, {"stock": _facts(tf)})
     units = {unit: Path(path) for unit, path in wanted["libraries"].items()}
-    claims = {
-        unit: {(op, types) for op, types in rows} for unit, rows in wanted["claims"].items()
-    }
+    claims = {unit: {(op, types) for op, types in rows} for unit, rows in wanted["claims"].items()}
     # The largest first: what is left at the end is short.
     order = sorted(units, key=lambda unit: -units[unit].stat().st_size)
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,7 +54,9 @@ def main(request: Path, answer: Path) -> None:
         def judge(number: int) -> None:
             unit, folder = order[number], Path(scratch) / str(number)
             folder.mkdir()
-            beside = {row for other in claims if units[other] == units[unit] for row in claims[other]}
+            beside = {
+                row for other in claims if units[other] == units[unit] for row in claims[other]
+            }
             look = functools.partial(_look, units[unit], before, claims.get(unit), beside)
             _write(sink, {"unit": unit, **_judged(units[unit], look, folder)})
             os.write(1, f"{_JUDGED}{unit}\n".encode())

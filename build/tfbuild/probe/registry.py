@@ -92,8 +92,8 @@ def untrue(
     claimed: set[tuple[str, str]],
     beside: set[tuple[str, str]],
 ) -> str:
-    """Why the new registrations are not stock ones raised by one, `claimed` among them, or go beyond
-    all that are claimed for the library (`beside`); empty if all is well."""
+    """Why the new registrations are not stock ones raised by one, `claimed` among them, or go
+    beyond all that are claimed for the library (`beside`); empty if all is well."""
     reason = _foreign(before, after)
     if reason:
         return reason
