@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from collections.abc import Mapping
@@ -11,8 +12,9 @@ from tfbuild import outline, settings, talk, whole
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.cpus import cpu
+from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import UsageError, WheelError
+from tfbuild.errors import CpuError, KernelError, UsageError, WheelError
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import finished, survey, survey_page
 from tfbuild.kernelbuild.admission import Verdict
@@ -26,6 +28,7 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
 from tfbuild.planning.request import Request, fleet_for, plan_for
+from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
 from tfbuild.tools import doctor, pgo
@@ -47,14 +50,27 @@ __all__ = [
 
 def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     """The whole plan, or those of a fleet, and what it will take here. Nothing is done."""
-    fleet, _ = fleet_for(request)
+    fleet, compiler = fleet_for(request)
     plan = fleet.first
     chosen = jobs_for(plan, wanted_jobs)
     guess = estimate(fleet, chosen.count)
+    ran_as = _admissions(fleet, compiler)
     if as_json:
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans}
-        return pretty(answer | {"jobs": chosen, "estimate": guess})
-    return outline.outline(fleet, chosen, guess, settings.places().templates)
+        return pretty(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
+    return outline.outline(fleet, chosen, guess, settings.places().templates, ran_as)
+
+
+def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
+    """As compiled for which target the kernels of each would be run here; empty for one that runs
+    nowhere here. Nothing of a full build, which has none to run."""
+    found: dict[str, str] = {}
+    for plan in fleet.plans if fleet.first.scope is Scope.KERNELS else ():
+        found[plan.target.spec] = ""
+        with contextlib.suppress(KernelError, CpuError):
+            runner = stand_in(plan, fleet.plans, cpu.read_cpu(), compiler)
+            found[plan.target.spec] = runner.target.spec
+    return found
 
 
 def dry_run(request: Request, wanted: Wanted, *, as_json: bool) -> str:
@@ -67,12 +83,14 @@ def dry_run(request: Request, wanted: Wanted, *, as_json: bool) -> str:
 
 
 def estimate(fleet: Fleet, jobs: int) -> Estimate:
-    """The first plan's, and for each target more its compiles again."""
+    """The first plan's, and for each target more its compiles again; one that this CPU does not run
+    may take those of another, too."""
     plan = fleet.first
     if plan.scope is Scope.FULL:
         return whole.estimate(plan, whole.budget_for(plan, str(jobs)))
     one = plans.estimate(plan, jobs)
-    return dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
+    foreign = sum(bool(absent(each, cpu.read_cpu())) for each in fleet.plans)
+    return dataclasses.replace(one, seconds=one.seconds * (len(fleet.plans) + foreign))
 
 
 def jobs_for(plan: Plan, wanted: str) -> Jobs:
@@ -234,9 +252,9 @@ def _would_admit(found: Finished, here: Cpu, *, as_json: bool) -> str:
         return pretty({"wheel": found.wheel, "standings": every, "lacks": lacks})
     lines = [
         f"{each.target}: {admitted.describe(each)}; "
-        + (f"not here, this CPU lacks {', '.join(absent)}" if absent else "would be run here")
+        + (f"not here, this CPU lacks {', '.join(less)}" if less else "would be run here")
         for each in every
-        for absent in [lacks[each.target]]
+        for less in [lacks[each.target]]
     ]
     return "\n".join([*lines, f"record: {admitted.record_of(found.wheel)}", ""])
 
