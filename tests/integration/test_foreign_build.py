@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.tried import Tried
 
 from tfbench.arms import admitting
 from tfbuild import front
-from tfbuild.cpus.cpu import MASK, read_cpu
+from tfbuild.cpus.cpu import MASK, masked, read_cpu
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import HostError, KernelError
@@ -46,13 +45,6 @@ def elsewhere(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Place
 
 
 @pytest.fixture(scope="module")
-def mask() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(MASK, HIDDEN)
-        yield HIDDEN
-
-
-@pytest.fixture(scope="module")
 def foreign(elsewhere: Places) -> Built:
     """A wheel of the two quick kernels for a CPU with AVX-512, made as on one without."""
     with pytest.MonkeyPatch.context() as patch:
@@ -79,12 +71,11 @@ def need_avx512() -> None:
         pytest.skip(f"this CPU is no {TARGET}: its code cannot be run here")
 
 
-def test_the_wheel_says_as_what_each_unit_ran(foreign: Built, mask: str) -> None:
+def test_the_wheel_says_as_what_each_unit_ran(foreign: Built) -> None:
     facts = tuned.read_tuned(foreign.wheel)
     assert facts is not None
     (found,) = facts.libraries
-    expected = nearest(parse_target(TARGET), read_cpu())[0].spec
-    assert mask
+    expected = nearest(parse_target(TARGET), masked(read_cpu(), HIDDEN))[0].spec
     assert {unit: each.ran_as for unit, each in found.admission.items()} == {
         "cwise_op_sigmoid": expected,
         "cwise_op_tanh": expected,
