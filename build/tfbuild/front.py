@@ -14,7 +14,7 @@ from tfbuild.auditing.audit import Audit
 from tfbuild.cpus import cpu
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import CpuError, KernelError, UsageError, WheelError
+from tfbuild.errors import CpuError, HostError, KernelError, UsageError, WheelError
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import finished, survey, survey_page
 from tfbuild.kernelbuild.admission import Verdict
@@ -261,11 +261,18 @@ def _would_admit(found: Finished, here: Cpu, *, as_json: bool) -> str:
 
 def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel: str = "") -> str:
     """Look at every kernel source of a release, and write what became of each. `budget` is in
-    minutes. Raises UsageError for one that is none."""
+    minutes. Raises UsageError for one that is none, and HostError on a CPU that cannot run them."""
     places = settings.places()
     if not budget.isdecimal() or not int(budget):
         raise UsageError(f"--budget {budget} is not a number of minutes", hint="Try --budget 60")
     plan, compiler = plan_for(request)
+    lacks = absent(plan, cpu.read_cpu())
+    if lacks:
+        raise HostError(
+            f"a survey runs the kernels of {plan.target.spec}, and this CPU lacks "
+            f"{', '.join(lacks)}",
+            hint="Survey a target that it has, such as --arch native",
+        )
     chosen = jobs_for(plan, wanted.jobs)
     plans.need_stock(plan)
     compiler.need_here()

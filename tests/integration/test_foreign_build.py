@@ -19,7 +19,7 @@ from tfbuild.cpus.cpu import MASK, masked, read_cpu
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import HostError, KernelError
-from tfbuild.kernelbuild import admission
+from tfbuild.kernelbuild import admission, finished
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.pool import Built
 from tfbuild.packing import admitted, tuned
@@ -121,7 +121,6 @@ def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
     assert standing is not None
     assert standing.proven
     assert published(invoke, foreign).returncode == 35  # (no comparison is about it)
-    assert published(invoke, foreign, "--no-gate").returncode == 0
 
 
 # ---- kernels that must not be admitted ----
@@ -133,22 +132,20 @@ FLOORS = "".join(
 )
 
 
-def wheel_of(path: Path, native: Tried, folder: Path, stock: Path) -> Path:
-    """A wheel with this library for the target of the native one, which says that its kernels of
-    Floor and Rint were run as compiled for x86_64."""
+def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str) -> Path:
+    """A wheel with this library for the target of the native one, which says that these kernels
+    (OP T=1), each op's in a unit of its own, were run as compiled for x86_64."""
     facts = tuned.read_tuned(native.built.wheel)
     assert facts is not None
-    types = ("T=1", "T=2")
+    registrations = tuple(Choice(op=op, types=each) for op, each in map(str.split, kernels))
+    ops = sorted({each.op for each in registrations})
     claim = dataclasses.replace(
         facts.libraries[0],
         size=path.stat().st_size,
         sha256=sha256_of(path),
-        kernels=("floor", "rint"),
-        admission={
-            "floor": Admitted(ran_as="x86_64", ops=("Floor",)),
-            "rint": Admitted(ran_as="x86_64", ops=("Rint",)),
-        },
-        registrations=tuple(Choice(op=op, types=t) for op in ("Floor", "Rint") for t in types),
+        kernels=tuple(op.lower() for op in ops),
+        admission={op.lower(): Admitted(ran_as="x86_64", ops=(op,)) for op in ops},
+        registrations=registrations,
     )
     said = dataclasses.replace(facts, libraries=(claim,))
     return repack(
@@ -167,7 +164,8 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     """Of two units in one library the one that computes something else."""
     text = rint("static_cast<T>(from(i) + 1)") + FLOOR.replace("TYPES", FLOORS)
     made = library("doctored", text, tmp_path, native, staged, places)
-    wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel)
+    every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
+    wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
     with pytest.raises(KernelError, match=r"doctored.*: rint failed admission") as caught:
         admitting.need_admitted(wheel, read_cpu(), places)
     assert "--without rint" in caught.value.hint
@@ -179,6 +177,18 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     assert "ULPs from the stock kernel" in trial.units["rint"].reason
     with pytest.raises(KernelError, match="rint failed admission"):  # (by the record)
         admitting.need_admitted(wheel, read_cpu(), places)
+    others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
+    false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
+    reasons = [line.partition("): ")[2] for line in failed(false, places)]
+    beyond = "its library registers Floor T=2, which tuned.json does not name"
+    assert reasons == ["it does not register Ceil T=1", beyond, beyond]
+
+
+def failed(wheel: Path, places: Places) -> list[str]:
+    """What is said of each unit of a wheel that is not admitted here."""
+    cpu = read_cpu()
+    record = finished.admit(finished.finished(wheel, cpu), cpu, places)
+    return list(admitted.failures(record.targets))
 
 
 def test_a_registration_that_only_one_target_has_is_seen_without_running_it(

@@ -65,13 +65,13 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
             hint="The stock wheel and its dependencies are published with the tuned ones",
         )
     entry, _ = read_entry(path, published=rule.now)
+    standings = admitted.standings_in(path, facts, entry.sha256)
+    admitted.need_proven(path, standings)
     with talk.step(f"audit {path.name}"):
         found = audit.audit(path, places=places)
         audit.judge(found)
     if not found.stock:
         talk.warn(f"{path.name} was not compared with its stock wheel, which is not at hand")
-    standings = admitted.standings_in(path, facts, entry.sha256)
-    admitted.need_proven(path, standings)
     files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
     return Offer(

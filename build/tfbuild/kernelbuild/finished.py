@@ -103,6 +103,8 @@ def admit(found: Finished, cpu: Cpu, places: Places, targets: Collection[str] = 
                 trials[library.target] = _tried(library, path, arm, cpu, folder)
     new = Record(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
     admitted.keep(found.wheel, admitted.merged(before, new))
+    for line in admitted.failures(trials):
+        talk.warn(line)
     return new
 
 
