@@ -33,6 +33,7 @@ from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
 from tfbuild.tools import doctor, pgo
 from tfbuild.upstream import kernels, releases
+from tfbuild.upstream.download import sha256_of
 from tfbuild.whole import Wanted
 
 __all__ = [
@@ -304,6 +305,8 @@ def describe_built(built: Built, *, as_json: bool) -> str:
         lines.append(f"{part.target}: {what} of {talk.size(part.size)}{ran_as}")
         lines += [f"  {_verdict_line(verdict)}" for verdict in part.verdicts]
     unproven = [part.target for part in built.parts if _foreign(part)]
+    if unproven and (record := admitted.read_record(built.wheel, sha256_of(built.wheel))):
+        unproven = [target for target in unproven if target not in record.targets]
     if unproven:
         lines.append(
             f"Before it is published, on a CPU that runs {' and '.join(unproven)}: "
