@@ -36,6 +36,7 @@ PLAN_HELP = {
     "release": RELEASE,
     "scope": SCOPE,
     "kernels": KERNELS,
+    "without": "of the chosen kernels those that stay stock, with commas between",
     "python": PYTHON,
     "package": PACKAGE,
     "compiler": COMPILER,
@@ -158,6 +159,7 @@ def plan(
     release: str = "2.14.1",
     scope: str = "kernels",
     kernels: str = "hot",
+    without: str = "",
     python: str = "",
     package: str = "tensorflow-cpu",
     compiler: str = "",
@@ -179,6 +181,7 @@ def plan(
         release=release,
         scope=scope,
         kernels=kernels,
+        without=without,
         python=python,
         package=package,
         compiler=compiler,
@@ -203,6 +206,7 @@ def render(
     release: str = "2.14.1",
     scope: str = "kernels",
     kernels: str = "hot",
+    without: str = "",
     python: str = "",
     package: str = "tensorflow-cpu",
     compiler: str = "",
@@ -224,6 +228,7 @@ def render(
         release=release,
         scope=scope,
         kernels=kernels,
+        without=without,
         python=python,
         package=package,
         compiler=compiler,
@@ -292,6 +297,7 @@ def build(
     release: str = "2.14.1",
     scope: str = "kernels",
     kernels: str = "hot",
+    without: str = "",
     python: str = "",
     package: str = "tensorflow-cpu",
     compiler: str = "",
@@ -334,6 +340,7 @@ def build(
         release=release,
         scope=scope,
         kernels=kernels,
+        without=without,
         python=python,
         package=package,
         compiler=compiler,
@@ -1066,6 +1073,20 @@ def audit(_: Context, wheel: str, stock: str = "", json: bool = False) -> None:
 
 
 @command(
+    {"wheel": "the path of a wheel of tuned kernels", "dry-run": DRY, "json": JSON},
+    positional=("wheel",),
+)
+def admit(_: Context, wheel: str, dry_run: bool = False, json: bool = False) -> None:
+    """Run a finished wheel's kernels on this CPU against the stock ones, and record what came."""
+    from tfbuild import front
+    from tfbuild.packing import admitted
+
+    found, text = front.admit_wheel(wheel, as_json=json, dry_run=dry_run)
+    print(text, end="", flush=True)
+    admitted.judge(wheel, found)
+
+
+@command(
     {
         "to": "the index: a folder, or s3://bucket/prefix",
         "upload": "instead: the address of an index with an upload API",
@@ -1308,7 +1329,7 @@ def lint(_: Context) -> None:
 
 
 ns = Collection(
-    *(detect, targets, releases, plan, render, containers, build, vendor, survey, audit),
+    *(detect, targets, releases, plan, render, containers, build, admit, vendor, survey, audit),
     *(profile, flags, select, tune, compare, startup, selfcheck, report),
     *(throughput, accuracy, sizing, strategies, overhead, articles, kit),
     *(publish, serve, install_snippet, doctor, quickstart, test, lint),

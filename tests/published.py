@@ -14,7 +14,7 @@ from packaging.utils import parse_wheel_filename
 
 from tfbuild.cpus.features import computing
 from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.packing.tuned import KernelLibrary, Tree, TreeLibrary, Tuned
+from tfbuild.packing.tuned import Admitted, KernelLibrary, Tree, TreeLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope
 from tfbuild.planning.selection import Choice
@@ -146,6 +146,7 @@ def _library(target: Target) -> KernelLibrary:
         required_features=tuple(required),
         flags=(f"-march={target.name}",),
         kernels=("cwise_op_tanh",),
+        admission={"cwise_op_tanh": Admitted(ran_as=target.spec, ops=("Tanh",))},
         registrations=tuple(Choice(op="Tanh", types=f"T={number}") for number in range(12)),
         stay_stock={},
         floors={"GLIBC": "2.14"},

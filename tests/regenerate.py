@@ -71,7 +71,7 @@ def rendered(plan: Plan) -> dict[str, str]:
     else:
         fleet = Fleet(plans=(plan,))
         jobs = Jobs(count=MACHINE.jobs, limited_by=MACHINE.limited_by)
-        files["dry-run.txt"] = outline(fleet, jobs, whole.estimate(plan, MACHINE), TEMPLATES)
+        files["dry-run.txt"] = outline(fleet, jobs, whole.estimate(plan, MACHINE), TEMPLATES, {})
     return files
 
 

@@ -10,11 +10,11 @@ from tfbuild.kernelbuild.admission import (
     Verdict,
     _check_abi,
     _static_reason,
-    _verdict,
     _without_arguments,
     borrowed,
     declared,
     probe_env,
+    verdict_of,
 )
 from tfbuild.planning.selection import Choice
 
@@ -159,7 +159,7 @@ def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
         "cases": 202,
         "ulps": {"Tanh": 2.5},
     }
-    verdict = _verdict("tanh", row, ("x",))
+    verdict = verdict_of("tanh", row, ("x",))
     assert verdict == Verdict(
         unit="tanh",
         registrations=(Choice(op="Tanh", types="T=1"),),
@@ -169,11 +169,11 @@ def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
         state=("x",),
     )
     assert verdict.admitted
-    assert _verdict("tanh", {"reason": "it crashed"}, ()).reason == "it crashed"
+    assert verdict_of("tanh", {"reason": "it crashed"}, ()).reason == "it crashed"
 
 
 def test_a_unit_without_an_answer_is_not_admitted() -> None:
-    verdict = _verdict("tanh", None, ())
+    verdict = verdict_of("tanh", None, ())
     assert not verdict.admitted
     assert "the probe ended" in verdict.reason
 

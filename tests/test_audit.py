@@ -22,9 +22,10 @@ from tfbuild.cpus.targets import STOCK_FLAGS, parse_target
 from tfbuild.errors import AuditError, ChecksumError, WheelError
 from tfbuild.packing import notices, sbom
 from tfbuild.packing.repack import repack
+from tfbuild.packing.tuned import read_tuned
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning import dispatcher, guard
-from tfbuild.records import pretty
+from tfbuild.records import canonical, pretty
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
 
@@ -506,3 +507,29 @@ def test_other_bytes_under_the_pinned_stock_wheels_name_are_not_taken(
     places.downloads.mkdir(parents=True)
     shutil.copy(stock, places.downloads)
     assert audit(stock, places=places).stock == ""
+
+
+def test_the_audit_says_how_each_library_was_admitted(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = honest(stock, made, "skylake_avx512", "haswell")
+    said = json.loads(canonical(read_tuned(wheel)))
+    said["libraries"][0]["admission"]["cwise_op_tanh"]["ran_as"] = "haswell"
+    found = audit(saying(wheel, **said), places=places, stock=stock)
+    judge(found)
+    lines = describe(found).splitlines()
+    assert "kernels   skylake_avx512: admitted as haswell; recorded admission: none" in lines
+    assert "kernels   haswell: admitted on its own target" in lines
+    assert [each.proven for each in found.admissions] == [False, True]
+
+
+def test_a_unit_of_which_nothing_says_how_it_was_admitted_is_a_problem(
+    stock: Path, made: Mapping[str, Path], places: Places
+) -> None:
+    wheel = honest(stock, made, "haswell")
+    said = json.loads(canonical(read_tuned(wheel)))
+    said["libraries"][0]["admission"] = {}
+    found = audit(saying(wheel, **said), places=places, stock=stock)
+    assert found.problems == (
+        "haswell: tuned.json does not say of each of its kernel units how it was admitted",
+    )

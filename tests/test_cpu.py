@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.recorded import text_of
 
 from tfbuild.cpus.cpu import (
+    MASK,
     cgroup_quota,
     parse_cpuinfo,
     read_cpu,
@@ -193,3 +194,14 @@ def test_this_machine_has_vcpus() -> None:
     seen = read_vcpus()
     assert seen.affinity == len(os.sched_getaffinity(0))
     assert 1 <= seen.usable <= seen.affinity <= seen.machine
+
+
+def test_a_mask_hides_features_as_the_dispatcher_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(text_of("skylake"))
+    whole = read_cpu(path, {})
+    assert read_cpu(path, {MASK: ""}) == whole
+    less = read_cpu(path, {MASK: "avx2,fma,nonesuch"})
+    assert whole.features - less.features == {"avx2", "fma"}
+    assert less.kind != whole.kind
+    assert read_cpu(path, {MASK: "AVX2, fma"}) == whole  # (names are taken as they stand)

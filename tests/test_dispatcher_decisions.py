@@ -216,6 +216,7 @@ def tuned_for(plans: Iterable[Plan]) -> Tuned:
             required_features=plan.required,
             flags=plan.flags,
             kernels=(),
+            admission={},
             registrations=(),
             stay_stock={},
             floors={},

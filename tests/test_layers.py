@@ -17,15 +17,15 @@ TFBUILD = {
     "upstream": ("releases", "kernels", "registrations", "download", "source"),
     "planning": (
         *("dispatcher", "defaults", "guard", "selection", "plan", "fleet", "request", "render"),
-        *("containers", "jobs"),
+        *("stand_in", "containers", "jobs"),
     ),
     "binaries": ("elf", "instructions", "census"),
-    "packing": ("wheel", "repack", "tuned", "notices", "sbom"),
+    "packing": ("wheel", "repack", "tuned", "admitted", "notices", "sbom"),
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
     "tools": ("pip", "requirement", "sharing", "environment", "bazel", "pgo", "apt", "doctor"),
     "kernelbuild": (
-        *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "survey"),
-        "survey_page",
+        *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "finished"),
+        *("survey", "survey_page"),
     ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
     "remote": ("headers", "caches", "toolchain"),
@@ -59,7 +59,7 @@ TFBENCH = {
         *("importing",),
         *("training",),
     ),
-    "arms": ("arm", "levers", "lineup", "installs"),
+    "arms": ("arm", "levers", "lineup", "admitting", "installs"),
     "measuring": (
         *("host", "statistics", "schedule", "results", "journal", "samples", "gates", "agreement"),
         *("observations", "sessions", "measurement", "summary", "comparison", "selfcheck"),

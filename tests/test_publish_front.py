@@ -14,11 +14,13 @@ from tests import invented
 from tests.audited import sound_wheel
 from tests.judged import compared
 from tests.published import entry_of, stand_in, tuned_for, written
+from tests.test_audit import saying
 
 from tfbuild import settings
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import STOCK_FLAGS, all_targets, parse_target
 from tfbuild.errors import (
+    AdmissionError,
     AuditError,
     GateError,
     PublishError,
@@ -27,7 +29,12 @@ from tfbuild.errors import (
     UsageError,
     WheelError,
 )
+from tfbuild.packing import admitted
+from tfbuild.packing.admitted import Outcome, Record, Trial
+from tfbuild.packing.tuned import read_tuned
+from tfbuild.records import canonical
 from tfbuild.settings import Places
+from tfbuild.upstream.download import sha256_of
 from tfwheels.choosing import choose
 from tfwheels.entry import Entry, Verdict
 from tfwheels.front import Wanted, publish_wheels
@@ -152,7 +159,7 @@ def test_of_the_pool_comes_what_may_and_of_the_rest_the_reason(
     warned = [line for line in said.err.splitlines() if line.startswith("warning: left out: ")]
     assert len(warned) == 3
     assert said.out == ""
-    assert f"{older.name} has tuned.json of schema 1, this version reads 4" in said.err
+    assert f"{older.name} has tuned.json of schema 1, this version reads 5" in said.err
     assert f"{false.name} is not what it says: " in said.err
 
 
@@ -406,3 +413,66 @@ def test_an_upload_says_how_many_and_what_each_is() -> None:
     text = describe_uploads(sent, Offers(made=(made,), refused={}), "https://i", dry_run=False)
     assert text.splitlines()[0] == "https://i: 1 wheel sent, 0 there already"
     assert text.splitlines()[-1] == "tensorflow-cpu 2.14.1+zen4 cp311  none     sent"
+
+
+# ---- admission ----
+
+
+def as_stand_in(wheel: Path) -> Path:
+    """The wheel, which says that its kernels were run as compiled for another target."""
+    said = tuned_for(("haswell",)).libraries[0].admission
+    fields = json.loads(canonical(read_tuned(wheel)))
+    fields["libraries"][0]["admission"] = {
+        unit: {"ran_as": "x86_64_v2", "ops": ["Tanh"]} for unit in said
+    }
+    return saying(wheel, **fields)
+
+
+def recorded(wheel: Path, reason: str = "") -> None:
+    """The record of an admission of these bytes."""
+    trial = Trial(cpu="A CPU", kind="k", judge="j", units={"cwise_op_tanh": Outcome(reason=reason)})
+    found = Record(wheel=wheel.name, wheel_sha256=sha256_of(wheel), targets={"haswell": trial})
+    admitted.keep(wheel, found)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    "options", [{}, {"gate": False}, {"gate": False, "dry_run": True}], ids=str
+)
+def test_kernels_that_never_ran_on_their_target_are_refused_whatever_the_options(
+    options: dict[str, Any], sound: Path, publish: Publish, index: Path
+) -> None:
+    wheel = as_stand_in(sound)
+    with pytest.raises(AdmissionError, match="haswell is admitted as x86_64_v2") as caught:
+        publish(**options)
+    assert caught.value.hint == f"Run: invoke admit {wheel}, on a CPU that runs haswell"
+    assert not index.exists()
+
+
+@pytest.mark.toolchain
+def test_with_a_record_of_its_bytes_it_goes_on_to_the_gate(
+    sound: Path, publish: Publish, places: Places
+) -> None:
+    wheel = as_stand_in(sound)
+    recorded(wheel)
+    with pytest.raises(GateError, match="has no verdict"):
+        publish()
+    compared(places.reports / "one", wheel)
+    found = json.loads(publish(as_json=True))
+    (standing,) = found["admissions"][wheel.name]
+    assert (standing["ran_as"], standing["proven"]) == (["x86_64_v2"], True)
+
+
+@pytest.mark.toolchain
+def test_a_kernel_that_failed_is_named_and_the_remedy_said(sound: Path, publish: Publish) -> None:
+    recorded(sound, "Tanh T=1: 9e+05 ULPs from the stock kernel")
+    with pytest.raises(AdmissionError, match="kernel cwise_op_tanh failed") as caught:
+        publish(gate=False)
+    assert "--without cwise_op_tanh" in caught.value.hint
+
+
+@pytest.mark.toolchain
+def test_a_torn_record_is_refused(sound: Path, publish: Publish) -> None:
+    admitted.record_of(sound).write_text("{")
+    with pytest.raises(RecordError, match="is not whole JSON"):
+        publish(gate=False)

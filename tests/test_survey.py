@@ -9,7 +9,7 @@ from tests.planned import planned
 
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import admission, survey, survey_page
-from tfbuild.kernelbuild.admission import _verdict
+from tfbuild.kernelbuild.admission import verdict_of
 from tfbuild.kernelbuild.survey import Seen, Survey, rows, shortened
 from tfbuild.settings import Places
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, Outcome, read_survey
@@ -133,7 +133,7 @@ def test_what_was_seen_is_kept_and_a_torn_file_is_told(tmp_path: Path) -> None:
 
 
 def test_a_unit_without_an_answer_is_looked_at_again() -> None:
-    assert _verdict("x", None, ()).reason == admission.LOST
+    assert verdict_of("x", None, ()).reason == admission.LOST
 
 
 def test_no_batch_begins_once_the_time_is_up() -> None:

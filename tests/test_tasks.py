@@ -36,6 +36,7 @@ NAMES = {
         "vendor",
         "survey",
         "audit",
+        "admit",
         "profile",
         "flags",
         "select",

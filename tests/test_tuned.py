@@ -156,8 +156,8 @@ def test_a_scope_without_its_libraries_is_refused(mixed: Tuned, tmp_path: Path) 
 
 
 def test_a_record_of_the_schema_before_is_to_be_built_anew(tmp_path: Path) -> None:
-    text = SOME.to_bytes().replace(b'"schema": 4', b'"schema": 3')
-    with pytest.raises(WheelError, match="schema 3, this version reads 4") as caught:
+    text = SOME.to_bytes().replace(b'"schema": 5', b'"schema": 4')
+    with pytest.raises(WheelError, match="schema 4, this version reads 5") as caught:
         read_tuned(wheel(tmp_path, text))
     assert caught.value.hint == "Build it anew"
 

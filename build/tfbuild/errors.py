@@ -225,3 +225,9 @@ class VendorError(TensorwrightError):
     """A vendor folder that is not whole, or is of another plan."""
 
     exit_code = 40
+
+
+class AdmissionError(TensorwrightError):
+    """A wheel with kernels that never ran on their own target, or failed there (`publish`)."""
+
+    exit_code = 41

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from tfbuild import outline, settings, talk, whole
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.cpus import cpu
-from tfbuild.errors import UsageError, WheelError
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import CpuError, HostError, KernelError, UsageError, WheelError
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild import survey, survey_page
+from tfbuild.kernelbuild import finished, survey, survey_page
 from tfbuild.kernelbuild.admission import Verdict
-from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.finished import Finished
+from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.packing import admitted, tuned
+from tfbuild.packing.admitted import Trial
 from tfbuild.planning import containers, jobs, render
 from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
 from tfbuild.planning.request import Request, fleet_for, plan_for
+from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
 from tfbuild.tools import doctor, pgo
 from tfbuild.upstream import kernels, releases
+from tfbuild.upstream.download import sha256_of
 from tfbuild.whole import Wanted
 
 __all__ = [
     "Request",
     "Wanted",
+    "admit_wheel",
     "audit_wheel",
     "build_wheel",
     "describe_built",
@@ -41,14 +51,27 @@ __all__ = [
 
 def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     """The whole plan, or those of a fleet, and what it will take here. Nothing is done."""
-    fleet, _ = fleet_for(request)
+    fleet, compiler = fleet_for(request)
     plan = fleet.first
     chosen = jobs_for(plan, wanted_jobs)
     guess = estimate(fleet, chosen.count)
+    ran_as = _admissions(fleet, compiler)
     if as_json:
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans}
-        return pretty(answer | {"jobs": chosen, "estimate": guess})
-    return outline.outline(fleet, chosen, guess, settings.places().templates)
+        return pretty(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
+    return outline.outline(fleet, chosen, guess, settings.places().templates, ran_as)
+
+
+def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
+    """As compiled for which target the kernels of each would be run here; empty for one that runs
+    nowhere here. Nothing of a full build, which has none to run."""
+    found: dict[str, str] = {}
+    for plan in fleet.plans if fleet.first.scope is Scope.KERNELS else ():
+        found[plan.target.spec] = ""
+        with contextlib.suppress(KernelError, CpuError):
+            runner = stand_in(plan, fleet.plans, cpu.read_cpu(), compiler)
+            found[plan.target.spec] = runner.target.spec
+    return found
 
 
 def dry_run(request: Request, wanted: Wanted, *, as_json: bool) -> str:
@@ -61,12 +84,14 @@ def dry_run(request: Request, wanted: Wanted, *, as_json: bool) -> str:
 
 
 def estimate(fleet: Fleet, jobs: int) -> Estimate:
-    """The first plan's, and for each target more its compiles again."""
+    """The first plan's, and for each target more its compiles again; one that this CPU does not run
+    may take those of another, too."""
     plan = fleet.first
     if plan.scope is Scope.FULL:
         return whole.estimate(plan, whole.budget_for(plan, str(jobs)))
     one = plans.estimate(plan, jobs)
-    return dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
+    foreign = sum(bool(absent(each, cpu.read_cpu())) for each in fleet.plans)
+    return dataclasses.replace(one, seconds=one.seconds * (len(fleet.plans) + foreign))
 
 
 def jobs_for(plan: Plan, wanted: str) -> Jobs:
@@ -184,21 +209,71 @@ def _need_nothing_of_the_tree(wanted: Wanted) -> None:
 
 def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:
     """What a wheel contains, as a record and as text. Raises WheelError."""
-    path = Path(wheel).expanduser()
-    if not path.is_file():
-        what = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
-        raise WheelError(what, hint="Give the path of a .whl file")
+    path = _wheel_at(wheel)
     found = audit.audit(path, places=settings.places(), stock=whole.path_of(stock))
     return found, pretty(found) if as_json else audit.describe(found)
 
 
+def _wheel_at(text: str) -> Path:
+    """Raises WheelError where there is none."""
+    path = Path(text).expanduser()
+    if not path.is_file():
+        what = f"{path} is a folder" if path.is_dir() else f"there is no wheel {path}"
+        raise WheelError(what, hint="Give the path of a .whl file")
+    return path
+
+
+def admit_wheel(wheel: str, *, as_json: bool, dry_run: bool) -> tuple[Mapping[str, Trial], str]:
+    """Run the kernels of a finished wheel that this CPU can run; what came of each of its targets,
+    and the text of it. Raises WheelError, HostError, RecordError."""
+    path, here = _wheel_at(wheel), cpu.read_cpu()
+    found = finished.finished(path, here)
+    if dry_run:
+        return {}, _would_admit(found, here, as_json=as_json)
+    places = settings.places()
+    with settings.exclusive(places.cache, "an admission"):
+        record = finished.admit(found, here, places)
+    kept = admitted.record_of(path)
+    if as_json:
+        return record.targets, pretty({"record": kept} | plain(record))
+    every = admitted.standings_in(path, found.facts, found.sha256)
+    lines = [f"{each.target}: {admitted.describe(each)}" for each in every]
+    units = [
+        f"  {target}, {unit}: {each.reason or f'agrees with stock over {each.cases} cases'}"
+        for target, trial in record.targets.items()
+        for unit, each in trial.units.items()
+    ]
+    return record.targets, "\n".join([*lines, *units, f"record: {kept}", ""])
+
+
+def _would_admit(found: Finished, here: Cpu, *, as_json: bool) -> str:
+    every = admitted.standings_in(found.wheel, found.facts, found.sha256)
+    lacks = {each.target: tuned.absent(each, here) for each in found.facts.libraries}
+    if as_json:
+        return pretty({"wheel": found.wheel, "standings": every, "lacks": lacks})
+    lines = [
+        f"{each.target}: {admitted.describe(each)}; "
+        + (f"not here, this CPU lacks {', '.join(less)}" if less else "would be run here")
+        for each in every
+        for less in [lacks[each.target]]
+    ]
+    return "\n".join([*lines, f"record: {admitted.record_of(found.wheel)}", ""])
+
+
 def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel: str = "") -> str:
     """Look at every kernel source of a release, and write what became of each. `budget` is in
-    minutes. Raises UsageError for one that is none."""
+    minutes. Raises UsageError for one that is none, and HostError on a CPU that cannot run them."""
     places = settings.places()
     if not budget.isdecimal() or not int(budget):
         raise UsageError(f"--budget {budget} is not a number of minutes", hint="Try --budget 60")
     plan, compiler = plan_for(request)
+    lacks = absent(plan, cpu.read_cpu())
+    if lacks:
+        raise HostError(
+            f"a survey runs the kernels of {plan.target.spec}, and this CPU lacks "
+            f"{', '.join(lacks)}",
+            hint="Survey a target that it has, such as --arch native",
+        )
     chosen = jobs_for(plan, wanted.jobs)
     plans.need_stock(plan)
     compiler.need_here()
@@ -226,9 +301,23 @@ def describe_built(built: Built, *, as_json: bool) -> str:
     lines = [f"{built.wheel} ({talk.size(built.wheel.stat().st_size)})"]
     for part in built.parts:
         what = "a kernel library" if part.verdicts else "libraries"
-        lines.append(f"{part.target}: {what} of {talk.size(part.size)}")
+        ran_as = f", admitted as {part.ran_as}" if _foreign(part) else ""
+        lines.append(f"{part.target}: {what} of {talk.size(part.size)}{ran_as}")
         lines += [f"  {_verdict_line(verdict)}" for verdict in part.verdicts]
+    unproven = [part.target for part in built.parts if _foreign(part)]
+    if unproven and (record := admitted.read_record(built.wheel, sha256_of(built.wheel))):
+        unproven = [target for target in unproven if target not in record.targets]
+    if unproven:
+        lines.append(
+            f"Before it is published, on a CPU that runs {' and '.join(unproven)}: "
+            f"invoke admit {built.wheel}"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _foreign(part: Part) -> bool:
+    """Whether its kernels were run as compiled for another target."""
+    return bool(part.ran_as) and part.ran_as != part.target
 
 
 def _verdict_line(verdict: Verdict) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tfbuild import talk
@@ -16,8 +16,11 @@ from tfbuild.upstream import releases
 Row = tuple[str, str]
 
 
-def outline(fleet: Fleet, jobs: Jobs, guess: Estimate, templates: Path) -> str:
-    """The plan of a wheel, a row for each thing that is decided."""
+def outline(
+    fleet: Fleet, jobs: Jobs, guess: Estimate, templates: Path, ran_as: Mapping[str, str]
+) -> str:
+    """The plan of a wheel, a row for each thing that is decided. `ran_as` says, by target, as
+    compiled for which one its kernels would be run here, if any."""
     plan = fleet.first
     rows = [
         ("plan", fleet.key[:16]),
@@ -28,6 +31,7 @@ def outline(fleet: Fleet, jobs: Jobs, guess: Estimate, templates: Path) -> str:
         ("Bazel", f"{plan.bazel} by bazelisk"),
         ("sources", "\n".join(f"{pin.file.name}  ({pin.origin})" for pin in plan.sources)),
         *(_kernels(plan) if plan.full_recipe is None else _full(plan, plan.full_recipe, templates)),
+        *(("admission", _admission(*each)) for each in ran_as.items() if each[0] != each[1]),
         ("jobs", f"{jobs.count} at once, set by {jobs.limited_by}"),
         ("time", f"about {talk.duration(guess.seconds)} ({guess.basis})"),
         ("memory", f"about {talk.size(guess.memory_mb * 1e6)}"),
@@ -35,6 +39,12 @@ def outline(fleet: Fleet, jobs: Jobs, guess: Estimate, templates: Path) -> str:
         ("verified", releases.find_release(plan.release).verified),
     ]
     return "".join(_row(name, text) for name, text in rows)
+
+
+def _admission(target: str, ran_as: str) -> str:
+    if not ran_as:
+        return f"{target} cannot be built here: its kernels run as nothing that this CPU is"
+    return f"{target} as {ran_as}: this CPU cannot run it; invoke admit finishes it on one that can"
 
 
 def _row(name: str, text: str) -> str:

@@ -46,7 +46,13 @@ RINT_TYPES = ("float", "double")
 
 
 def library(
-    name: str, text: str, folder: Path, native: Tried, staged: Path, places: Places
+    name: str,
+    text: str,
+    folder: Path,
+    native: Tried,
+    staged: Path,
+    places: Places,
+    *flags: str,
 ) -> Path:
     """Compile and link a source of ours exactly as kernel sources are."""
     recipe = native.plan.kernel_recipe
@@ -62,7 +68,7 @@ def library(
         (include / "tensorwright").symlink_to(NATIVE)
     links = [option for option in recipe.linkopts if not option.startswith("-L")]
     words: list[str | Path] = [compilers.find_compiler().path, "-shared", "-fuse-ld=gold"]
-    words += [f"-std={recipe.cxx_standard}", *recipe.copts, f"-I{include}"]
+    words += [f"-std={recipe.cxx_standard}", *recipe.copts, *flags, f"-I{include}"]
     words += [f"-isystem{headers / root}" for root in recipe.include_roots]
     words += [f"-isystem{staged}", source]
     words += [NATIVE / "counter.cc", NATIVE / "everything.cc"]

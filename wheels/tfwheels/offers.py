@@ -8,7 +8,16 @@ from pathlib import Path
 
 from tfbuild import talk
 from tfbuild.auditing import audit
-from tfbuild.errors import AuditError, GateError, PublishError, TensorwrightError, WheelError
+from tfbuild.errors import (
+    AdmissionError,
+    AuditError,
+    GateError,
+    PublishError,
+    TensorwrightError,
+    WheelError,
+)
+from tfbuild.packing import admitted
+from tfbuild.packing.admitted import Standing
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.settings import Places
 from tfwheels import gate
@@ -28,11 +37,13 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """A tuned wheel that may be published, and what was measured of it."""
+    """A tuned wheel that may be published, how its kernels were admitted, and what was measured of
+    it."""
 
     wheel: Path
     entry: Entry
     tuned: Tuned
+    standings: tuple[Standing, ...] = ()
     judgement: Judgement
 
 
@@ -45,8 +56,8 @@ class Offers:
 
 
 def offer(path: Path, rule: Rule, places: Places) -> Offer:
-    """Raises WheelError, PublishError, AuditError, GateError for a wheel that must not be handed
-    out, and RecordError for a comparison that is none."""
+    """Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that must
+    not be handed out, and RecordError for a comparison or an admission that is none."""
     facts = read_tuned(path)
     if facts is None:
         raise WheelError(
@@ -54,6 +65,8 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
             hint="The stock wheel and its dependencies are published with the tuned ones",
         )
     entry, _ = read_entry(path, published=rule.now)
+    standings = admitted.standings_in(path, facts, entry.sha256)
+    admitted.need_proven(path, standings)
     with talk.step(f"audit {path.name}"):
         found = audit.audit(path, places=places)
         audit.judge(found)
@@ -65,6 +78,7 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
         wheel=path,
         entry=entry,
         tuned=facts,
+        standings=standings,
         judgement=judge(path.name, entry.sha256, facts, files),
     )
 
@@ -83,6 +97,6 @@ def offer_pool(rule: Rule, places: Places) -> Offers:
             facts = read_tuned(path)
             if facts is not None and not is_control(facts):
                 made.append(offer(path, rule, places))
-        except (WheelError, PublishError, AuditError, GateError) as error:
+        except (WheelError, PublishError, AuditError, AdmissionError, GateError) as error:
             refused[path.name] = error
     return Offers(made=tuple(made), refused=refused)

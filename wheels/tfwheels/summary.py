@@ -155,6 +155,7 @@ def _offered(offers: Offers) -> dict[str, object]:
             }
             for each in offers.made
         },
+        "admissions": {each.entry.file: each.standings for each in offers.made},
         "left_out": {file: error.message for file, error in offers.refused.items()},
     }
 

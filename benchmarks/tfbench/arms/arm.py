@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import UsageError
 from tfbuild.planning.selection import Row
 
 TOLERANCE = 1e-3
 """Largest difference of the first losses (relative) and of the predictions after them (absolute)
 in float32. Other kernels sum in another order, and an optimizer's steps enlarge the difference."""
-INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL")
-"""All that a worker sees of the caller's environment: the rest could differ between two runs."""
+INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL", MASK)
+"""All that a worker sees of the caller's environment: the rest could differ between two runs. Of a
+mask it must know, as the recorded CPU is without what that hides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +34,7 @@ class Arm:
     must load its tuned kernels, or there is nothing to compare; a `whole` one is a full build,
     which has none to load. `tolerance` is wider only for arms that are meant to compute in another
     precision. `kernel_table` is that of the kernels which this CPU runs, None where nothing was
-    measured.
+    measured; `admission` says how these kernels were admitted.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Arm:
     whole: bool = False
     tolerance: float = TOLERANCE
     kernel_table: KernelTable | None = None
+    admission: str = ""
 
     @property
     def prefix(self) -> Path:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbench.arms import lineup
+from tfbench.arms import admitting, lineup
 from tfbench.arms.arm import Arm, KernelTable
 from tfbench.arms.levers import Pairs, find_malloc, pairs, tolerance
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
 from tfbuild import talk
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.packing import tuned, wheel
+from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tree
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import Request, default_python
@@ -98,9 +98,14 @@ def _shown(choice: Choice) -> str:
 def install(choices: Sequence[Choice], places: Places) -> tuple[Arm, ...]:
     """The arms, in order. A wheel is installed once, and its arms share the environment.
 
-    Raises PythonError, DownloadError, ChecksumError, WheelError, CommandError.
+    Kernels of a wheel that this CPU takes and that never ran on their own target are admitted
+    first. Raises PythonError, DownloadError, ChecksumError, WheelError, CommandError, and
+    KernelError for a wheel with kernels that are not admitted.
     """
     made: dict[Source, Environment] = {}
+    for path in dict.fromkeys(choice.source.path for choice in choices):
+        if path is not None:
+            admitting.need_admitted(path, read_cpu(), places)
     for choice in choices:
         if choice.source not in made:
             names = [other.spec.name for other in choices if other.source == choice.source]
@@ -220,6 +225,7 @@ def _create(source: Source, places: Places) -> Environment:
 def _arm(choice: Choice, made: Environment) -> Arm:
     spec, facts = choice.spec, tuned.read_tuned(made.wheel)
     build = tuned.chosen(facts, read_cpu()) if facts else None
+    standing = admitting.standing_of(made.wheel, read_cpu())
     return Arm(
         name=spec.name,
         python=made.python,
@@ -230,6 +236,7 @@ def _arm(choice: Choice, made: Environment) -> Arm:
         whole=facts is not None and facts.tree is not None,
         tolerance=tolerance_of(spec, build),
         kernel_table=kernel_table_of(build),
+        admission=admitted.describe(standing) if standing else "",
     )
 
 

@@ -45,6 +45,9 @@ class ArmFacts:
     """Whether it is a full build, all of which is compiled for a target."""
     kernel_table: KernelTable | None = None
     """What the kernels of `kernel_library` were chosen by."""
+    admission: str = ""
+    """How the kernels that this CPU takes were admitted; empty for other wheels, and not known of
+    comparisons from before it was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -121,6 +121,7 @@ def _arm_facts(arm: Arm, start: Start) -> ArmFacts:
         kernel_library=facts["kernel_library"],
         whole=arm.whole,
         kernel_table=_of_library(arm.kernel_table, facts["kernel_library"]),
+        admission=arm.admission,
     )
 
 

@@ -248,7 +248,8 @@ def arms(comparison: Comparison) -> Section:
                 caption="Arms",
                 columns=columns(
                     *("arm", "what it is", "TensorFlow", "compiler", "threads", "kernels"),
-                    *("Python", "NumPy", "own settings", "#tolerance", "wheel SHA-256"),
+                    *("admission", "Python", "NumPy", "own settings", "#tolerance"),
+                    "wheel SHA-256",
                 ),
                 rows=tuple(
                     (
@@ -258,6 +259,8 @@ def arms(comparison: Comparison) -> Section:
                         arm.compiler_version,
                         arm.threading,
                         f"{findings.kernels(arm)}, {arm.raised_kernels} raised",
+                        arm.admission
+                        or ("not recorded" if arm.kernel_library else "nothing to admit"),
                         arm.python,
                         arm.numpy,
                         wording.settings(arm.env) or "none",

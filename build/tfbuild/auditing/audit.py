@@ -25,7 +25,8 @@ from tfbuild.binaries import census
 from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, table
 from tfbuild.errors import AuditError
-from tfbuild.packing import tuned
+from tfbuild.packing import admitted, tuned
+from tfbuild.packing.admitted import Standing
 from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import defaults, dispatcher
@@ -43,7 +44,8 @@ _FEW_USES = 3
 class Audit:
     """Everything that was found. `platform` is what the wheel's tags promise; `stock` is the wheel
     that it was held against. Either is empty where there is none. `defaults` are what it sets at
-    run time, by target; `remarks` are what the audit cannot judge."""
+    run time, by target; `remarks` are what the audit cannot judge. `admissions` say of each kernel
+    library as what its kernels were run, and what the record beside the wheel says."""
 
     schema: int = SCHEMA
     wheel: str
@@ -56,6 +58,7 @@ class Audit:
     libraries: tuple[Library, ...]
     problems: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    admissions: tuple[Standing, ...] = ()
 
 
 def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
@@ -63,8 +66,9 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     earlier work has left in the cache.
 
     Raises WheelError for what is no wheel or has a library that is not whole, ChecksumError for a
-    stock wheel that this one was not made from, and AuditError for bytes that are not RECORD's and
-    for a platform that nobody knows. What else is wrong is in the answer: see `judge`.
+    stock wheel that this one was not made from, RecordError for a torn admission, and
+    AuditError for bytes that are not RECORD's and for a platform that nobody knows. What else is
+    wrong is in the answer: see `judge`.
     """
     identity, facts = read_identity(wheel), tuned.read_tuned(wheel)
     policy = manylinux.policy_of(identity.tags)
@@ -97,10 +101,11 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
         control = tuned.is_control(facts)
         for library in libraries:
             found += _foreign(wheel, library, claims.foreign(library, control=control), kept_in)
+    sha256 = sha256_of(wheel)
     return Audit(
         wheel=wheel.name,
         size=wheel.stat().st_size,
-        sha256=sha256_of(wheel),
+        sha256=sha256,
         platform=policy.name if policy else "",
         stock=base.name if base else "",
         targets=facts.targets if facts else (),
@@ -108,6 +113,7 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
         libraries=libraries,
         problems=tuple(found),
         remarks=tuple(remarks),
+        admissions=admitted.standings_in(wheel, facts, sha256) if facts else (),
     )
 
 
@@ -273,6 +279,7 @@ def describe(found: Audit) -> str:
             for each in carried
         ),
     ]
+    head += [("kernels", f"{e.target}: {admitted.describe(e)}") for e in found.admissions]
     groups = _groups(found.libraries)
     tables = (head, _library_rows(groups), _instruction_rows(groups))
     remarks = [f"remark: {each}" for each in found.remarks]

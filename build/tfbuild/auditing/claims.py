@@ -172,6 +172,8 @@ def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
     """Where a kernel library is not what tuned.json says of it."""
     yield from _unlike(claim, shown)
     yield from _unfit(claim)
+    if {*claim.admission} != {*claim.kernels}:
+        yield "tuned.json does not say of each of its kernel units how it was admitted"
 
 
 def _unlike(claim: KernelLibrary | TreeLibrary, shown: Library) -> Iterator[str]:

@@ -27,10 +27,13 @@ _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _ALLOCATED, _EXECUTABLE = 0x2, 0x4  # sh_flags
 _UNDEFINED = 0  # st_shndx
 _ALIASES = 8
-_FUNCTION, _INDIRECT = 2, 10  # the type in st_info
+_OBJECT, _FUNCTION, _INDIRECT = 1, 2, 10  # the type in st_info
 # What linkers write: version 1, offsets of 4 bytes from here, entries from .eh_frame_hdr's address.
 _UNWIND_TABLE = b"\x01\x1b\x03\x3b"
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+_RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: where, which type, of which symbol, addend
+_RELATIVE = frozenset({8, 1027})  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
+_WORD = 8  # bytes of a pointer
 _ENTRY = struct.Struct("<ii")  # of .eh_frame_hdr's table: where a function and its unwinding are
 _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPERTY_X86_ISA_1
 
@@ -204,9 +207,51 @@ def symbols_at(path: Path, addresses: Iterable[int]) -> dict[int, str]:
         last = bisect.bisect_right(begins, address)
         for begin, size, name in reversed(functions[max(0, last - _ALIASES) : last]):
             if address < begin + size or address == begin:
-                found[address] = strings[name : strings.index(b"\0", name)].decode()
+                found[address] = _text(strings, name)
                 break
     return found
+
+
+def texts_of(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, ...], ...]:
+    """The texts that the first `count` pointers of each object with such a (mangled) name lead to,
+    sorted. Nothing of the library is run.
+
+    Raises WheelError for a library without symbols, or whose pointers lead elsewhere.
+    """
+    with _opened(path) as elf:
+        table = elf.get_section_by_name(".symtab")
+        if table is None:
+            raise WheelError(f"{path.name} has no symbol table to look for {name.pattern} in")
+        names = _strings(elf)
+        objects = [
+            address
+            for begin, info, _, section, address, _ in _SYMBOL.iter_unpack(_data(elf, table))
+            if info & 0xF == _OBJECT and section != _UNDEFINED and name.search(_text(names, begin))
+        ]
+        lead = dict(_pointers(elf))
+        places = [[lead[at + _WORD * word] for word in range(count)] for at in objects]
+        return tuple(sorted(tuple(_text_at(elf, to) for to in each) for each in places))
+
+
+def _pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
+    """Where the loader puts an address of the library itself, and which."""
+    data = _data(elf, elf.get_section_by_name(".rela.dyn"))
+    for place, kind, _, addend in _RELOCATION.iter_unpack(data):
+        if kind in _RELATIVE:
+            yield place, addend
+
+
+def _text_at(elf: ELFFile, address: int) -> str:
+    """The text of C that begins at an address."""
+    for section in elf.iter_sections():
+        begin = section["sh_addr"]
+        if section["sh_flags"] & _ALLOCATED and begin <= address < begin + section["sh_size"]:
+            return _text(_data(elf, section), address - begin)
+    raise ELFError(f"no section holds the address {address:#x}")
+
+
+def _text(data: bytes, begin: int) -> str:
+    return data[begin : data.index(b"\0", begin)].decode()
 
 
 def _strings(elf: ELFFile) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,8 @@ _AARCH64_KEYS = ("Features", "CPU implementer", "CPU part", "CPU revision")
 # py-cpuinfo 9.0 takes these from EBX of leaf 0x80000001, where they are in EDX.
 _MISREAD = frozenset({"3dnow", "3dnowext"})
 _HINT = "Name the target instead: --arch NAME"
+MASK = "TENSORWRIGHT_MASK"
+"""Features with commas between that the CPU is taken to lack: the dispatcher's own variable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +62,21 @@ class Vcpus:
     usable: int
 
 
-def read_cpu(path: Path = Path("/proc/cpuinfo")) -> Cpu:
-    """The CPU of this machine. Raises CpuError when neither the kernel nor CPUID tells enough."""
+def read_cpu(path: Path = Path("/proc/cpuinfo"), env: Mapping[str, str] = os.environ) -> Cpu:
+    """The CPU of this machine, without what TENSORWRIGHT_MASK hides of it.
+
+    Raises CpuError when neither the kernel nor CPUID tells enough.
+    """
     try:
-        return parse_cpuinfo(path.read_text(encoding="utf-8", errors="replace"))
+        seen = parse_cpuinfo(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, CpuError) as reason:
-        return _from_py_cpuinfo(reason)
+        seen = _from_py_cpuinfo(reason)
+    return masked(seen, env.get(MASK, ""))
+
+
+def masked(cpu: Cpu, mask: str) -> Cpu:
+    """The CPU without the features of a mask, which are read as the dispatcher reads them."""
+    return dataclasses.replace(cpu, features=cpu.features.difference(mask.split(",")))
 
 
 def parse_cpuinfo(text: str) -> Cpu:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import settings
+from tfbuild import settings, talk
 from tfbuild.binaries import elf
+from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import CommandError, KernelError
 from tfbuild.planning.selection import Choice
 from tfbuild.records import save
@@ -26,6 +29,8 @@ from tfbuild.upstream.kernels import FOLDER
 LOST = "the probe ended before it was looked at"
 _PROBE_S = 3600.0
 _PROBE_UNIT_S = 60.0
+JUDGED = "judged: "
+"""The probe's word, before a unit's name, that it is done with one."""
 
 # Objects that both libraries may have their own copy of, and why that is harmless.
 HARMLESS_STATE = {
@@ -83,20 +88,60 @@ def admit(
     another ABI than the kernels."""
     if not libraries:
         return ()
+    looked = _looked_at(libraries, staged, stock_libraries)
+    rest = {unit: path for unit, path in libraries.items() if looked[unit].admitted}
+    facts, rows = probe(rest, environment, folder)
+    _check_abi(facts, copts)
+    late = {unit: verdict_of(unit, rows.get(unit), looked[unit].state) for unit in rest}
+    return tuple((looked | late)[unit] for unit in libraries)
+
+
+def vouched(
+    verdicts: Iterable[Verdict],
+    own: Mapping[str, Path],
+    ran: Mapping[str, Path],
+    *,
+    staged: Path,
+    stock_libraries: Iterable[Path],
+) -> tuple[Verdict, ...]:
+    """The verdicts on units of which other code of the same sources `ran`, for their `own`
+    libraries, which this CPU cannot run: what shows without running is looked at in these."""
+    judged = tuple(verdicts)
+    good = {each.unit: own[each.unit] for each in judged if each.admitted and each.unit in own}
+    looked = _looked_at(good, staged, stock_libraries)
+    for unit, library in good.items():
+        if looked[unit].admitted and (reason := unlike(library, ran[unit])):
+            looked[unit] = Verdict(unit=unit, reason=reason, state=looked[unit].state)
+    return tuple(
+        replace(each, state=looked[each.unit].state)
+        if each.unit in looked and looked[each.unit].admitted
+        else looked.get(each.unit, each)
+        for each in judged
+    )
+
+
+def unlike(library: Path, ran: Path) -> str:
+    """Why a library registers other kernels than the one that ran; empty if it does not. What is
+    under an #ifdef of a feature is in one of them only."""
+    wanted, there = (Counter(elf.texts_of(path, _COUNTER, 2)) for path in (ran, library))
+    for lost, gained, what in ((wanted, there, "does not register"), (there, wanted, "registers")):
+        for op, kernel in sorted(lost - gained):
+            return f"compiled for its own target it {what} {op} by {kernel}"
+    return ""
+
+
+def _looked_at(
+    libraries: Mapping[str, Path], staged: Path, stock_libraries: Iterable[Path]
+) -> dict[str, Verdict]:
+    """What each library shows without being run: that it is closed, and shares no state."""
     exports = frozenset[str]().union(*(elf.exported(path) for path in stock_libraries))
     own, others = declared(staged)
-    early: dict[str, Verdict] = {}
-    states: dict[str, tuple[str, ...]] = {}
+    found = {}
     for unit, library in libraries.items():
-        states[unit] = elf.shared_objects(library, exports)
-        reason = _static_reason(elf.undefined(library), states[unit], own, others)
-        if reason:
-            early[unit] = Verdict(unit=unit, reason=reason, state=states[unit])
-    rest = {unit: path for unit, path in libraries.items() if unit not in early}
-    facts, rows = _probe(rest, environment, folder)
-    _check_abi(facts, copts)
-    late = {unit: _verdict(unit, rows.get(unit), states[unit]) for unit in rest}
-    return tuple((early | late)[unit] for unit in libraries)
+        state = elf.shared_objects(library, exports)
+        reason = _static_reason(elf.undefined(library), state, own, others)
+        found[unit] = Verdict(unit=unit, reason=reason, state=state)
+    return found
 
 
 def _static_reason(
@@ -144,6 +189,8 @@ def _without_arguments(name: str) -> str:
     return next((word for word in reversed(words) if "::" in word), words[-1])
 
 
+# Each registration has one (native/registration.h): it begins with the op and the kernel's class.
+_COUNTER = re.compile(r"tensorwright_counter_[0-9]+")
 _ABI_TAG = re.compile(r"\[abi:\w+\]")
 _OPERATOR = re.compile(r"\boperator(\(\)|<=>|->\*?|<<=?|>>=?|[<>]=?)")
 _CLASS = re.compile(r"\b(?:class|struct)\s+(?:[A-Z_]+\s+)?(\w+)[^;{}()]*\{")
@@ -165,21 +212,38 @@ def declared(staged: Path) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(own), frozenset(others)
 
 
-def _probe(
-    libraries: Mapping[str, Path], environment: Environment, folder: Path
+def probe(
+    libraries: Mapping[str, Path],
+    environment: Environment,
+    folder: Path,
+    claims: Mapping[str, Iterable[Choice]] | None = None,
 ) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """The stock wheel's facts, and a row for each unit that the probe got to."""
+    """The stock wheel's facts, and a row for each unit that the probe got to.
+
+    `claims` are the registrations of each unit, where several units are in one finished library.
+    """
     request, answer = folder / "probe-request.json", folder / "probe-answer.jsonl"
-    save(request, {"libraries": dict(libraries)})
+    said = {unit: [(c.op, c.types) for c in each] for unit, each in (claims or {}).items()}
+    save(request, {"libraries": dict(libraries), "claims": said})
     answer.unlink(missing_ok=True)
+    done = 0
     try:
-        run(
-            [environment.python, "-m", "tfbuild.probe", request, answer],
-            cwd=folder,
-            env=probe_env(),
-            log=folder / "probe.log",
-            timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)),
-        )
+        with talk.counting("kernel units", len(libraries)) as count:
+
+            def on_line(line: str) -> None:
+                nonlocal done
+                if line.startswith(JUDGED):
+                    done += 1
+                    count.advance(done, detail=line.removeprefix(JUDGED))
+
+            run(
+                [environment.python, "-m", "tfbuild.probe", request, answer],
+                cwd=folder,
+                env=probe_env(),
+                log=folder / "probe.log",
+                timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)),
+                on_line=on_line,
+            )
     except CommandError as error:
         if not answer.is_file():
             raise KernelError(f"the stock wheel does not run here: {error.message}") from error
@@ -190,10 +254,13 @@ def _probe(
 def probe_env() -> dict[str, str]:
     """A quiet TensorFlow on the CPU, and this package on the path.
 
+    A mask of the caller's goes on: what runs in it must see the CPU that we see.
     PYTHONSAFEPATH keeps the working directory off it. Before 3.11 Python knows neither that nor -P:
     so a probe is run in a folder of ours.
     """
+    mask = os.environ.get(MASK, "")
     return {
+        **({MASK: mask} if mask else {}),
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": str(settings.ROOT / "build"),
         "PYTHONSAFEPATH": "1",
@@ -216,7 +283,8 @@ def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
         )
 
 
-def _verdict(unit: str, row: dict[str, object] | None, state: tuple[str, ...]) -> Verdict:
+def verdict_of(unit: str, row: dict[str, object] | None, state: tuple[str, ...]) -> Verdict:
+    """What the probe's row of a unit says; without a row it did not get there."""
     if row is None:
         return Verdict(unit=unit, reason=LOST, state=state)
     if "reason" in row:

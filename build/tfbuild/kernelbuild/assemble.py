@@ -14,7 +14,7 @@ from tfbuild.errors import AgreementError, CommandError, HostError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.packing import notices, repack, sbom, tuned
-from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.tuned import Admitted, KernelLibrary, Tuned
 from tfbuild.packing.wheel import opened
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
@@ -31,10 +31,11 @@ _TRY_S = 600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """A plan's linked library, on its way into the wheel, what admission said of its units, and
-    the kernels that it registers."""
+    """A plan's linked library, on its way into the wheel, what admission said of its units, which
+    ran as compiled for `ran_as`, and the kernels that it registers."""
 
     plan: Plan
+    ran_as: str
     library: Path
     verdicts: tuple[Verdict, ...]
     registrations: tuple[Choice, ...]
@@ -124,6 +125,7 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
         flags=plan.flags,
         source_flags=plan.source_flags,
         kernels=tuple(verdict.unit for verdict in verdicts if verdict.admitted),
+        admission={each.unit: _admitted(each, made) for each in verdicts if each.admitted},
         registrations=made.registrations,
         measured=plan.measured,
         measured_on=plan.measured_on,
@@ -132,6 +134,11 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
         floors=elf.floors(made.library),
         census=census.census(made.library),
     )
+
+
+def _admitted(verdict: Verdict, made: Made) -> Admitted:
+    ops = {each.op for each in verdict.registrations} & {each.op for each in made.registrations}
+    return Admitted(ran_as=made.ran_as, ops=tuple(sorted(ops)))
 
 
 def try_out(

@@ -23,6 +23,7 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
 from tfbuild.planning.selection import Choice
+from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.settings import Places
 from tfbuild.talk import did_you_mean
 from tfbuild.tools import environment
@@ -67,17 +68,22 @@ def build(
     _need_linker(fleet, compiler)
     settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
     ground = ground_for(fleet.first, places, given_source, given_stock)
-    prepared = [
-        workspaces.prepare(
+
+    def prepared(plan: Plan) -> Workspace:
+        return workspaces.prepare(
             plan, compiler, jobs, places=places, staged=ground.staged, headers=ground.headers
         )
-        for plan in fleet.plans
-    ]
-    first, *others = prepared
+
+    cpu = read_cpu()
+    runners = [stand_in(plan, fleet.plans, cpu, compiler) for plan in fleet.plans]
+    distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
+    rooms = {key: prepared(plan) for key, plan in distinct.items()}
+    tried = _Tried(ground=ground, rooms=rooms, keep_going=keep_going)
     made = [
-        _made(first, ground, keep_going=keep_going, dispatched=fleet.plans),
-        *(_made(workspace, ground, keep_going=keep_going) for workspace in others),
+        _made(plan, runner, tried, dispatched=() if number else fleet.plans)
+        for number, (plan, runner) in enumerate(zip(fleet.plans, runners, strict=True))
     ]
+    first = rooms[fleet.first.key]
     with talk.step("assemble the wheel"):
         fresh = assemble.assemble(
             fleet,
@@ -90,32 +96,104 @@ def build(
         )
     with talk.step("install the wheel and try it"):
         lock = lock_of(fleet.first)
-        found = assemble.try_out(fresh, fleet, ground.arm, lock=lock, cpu=read_cpu(), places=places)
+        found = assemble.try_out(fresh, fleet, ground.arm, lock=lock, cpu=cpu, places=places)
         parts = tuple(
-            Part(target=m.plan.target.spec, size=m.library.stat().st_size, verdicts=m.verdicts)
+            Part(
+                target=m.plan.target.spec,
+                ran_as=m.ran_as,
+                size=m.library.stat().st_size,
+                verdicts=m.verdicts,
+            )
             for m in made
         )
         smoke = {name: found[name] for name in found if name != "file"}
         return pool.admit(fresh, fleet, parts, places, smoke=smoke)
 
 
-def _made(
-    workspace: Workspace, ground: Ground, *, keep_going: bool, dispatched: Sequence[Plan] = ()
-) -> Made:
-    """The library of one target, of the units that agree with the stock kernels; beside it the
-    dispatcher of these plans."""
-    plan = workspace.plan
-    with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
-        compiled = workspaces.compile_units(workspace, plan.kernels, keep_going=keep_going)
-    with talk.step("admission: each unit against the stock kernels"):
-        verdicts = _admitted(workspace, compiled, ground)
+class _Tried:
+    """What was compiled and admitted in the workspaces (`rooms`, by their plans' keys) of a build:
+    each once, though one target may stand in for several."""
+
+    def __init__(self, *, ground: Ground, rooms: Mapping[str, Workspace], keep_going: bool) -> None:
+        self.ground = ground
+        self.rooms = rooms
+        self._keep_going = keep_going
+        self._compiled: dict[str, Compiled] = {}
+        self._verdicts: dict[str, tuple[Verdict, ...]] = {}
+
+    def compiled(self, plan: Plan) -> Compiled:
+        if plan.key not in self._compiled:
+            with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
+                self._compiled[plan.key] = workspaces.compile_units(
+                    self.rooms[plan.key], plan.kernels, keep_going=self._keep_going
+                )
+        return self._compiled[plan.key]
+
+    def verdicts(self, plan: Plan) -> tuple[Verdict, ...]:
+        """Of a plan that this CPU runs."""
+        if plan.key not in self._verdicts:
+            compiled = self.compiled(plan)
+            with talk.step(
+                f"admission: each unit for {plan.target.spec} against the stock kernels"
+            ):
+                verdicts = admit(self.rooms[plan.key], compiled.libraries, self.ground)
+                self._verdicts[plan.key] = _with_broken(verdicts, compiled)
+        return self._verdicts[plan.key]
+
+    def vouched(self, plan: Plan, runner: Plan) -> tuple[Verdict, ...]:
+        """Of a plan that this CPU does not run, by the `runner` of its sources."""
+        recipe = plan.kernel_recipe
+        assert recipe is not None  # noqa: S101  (a kernels plan has one)
+        verdicts = self.verdicts(runner)
+        compiled = self.compiled(plan)
+        with talk.step(f"what shows of {plan.target.spec} without running it"):
+            found = admission.vouched(
+                verdicts,
+                compiled.libraries,
+                self.compiled(runner).libraries,
+                staged=self.ground.staged,
+                stock_libraries=[self.ground.headers / each for each in recipe.libraries],
+            )
+        return _with_broken(found, compiled)
+
+
+def _with_broken(verdicts: Sequence[Verdict], compiled: Compiled) -> tuple[Verdict, ...]:
+    """A verdict on every unit, by name; one that does not compile has that for its reason."""
+    broken = {
+        name: Verdict(unit=name, reason=f"it does not compile: {why}")
+        for name, why in compiled.failed.items()
+    }
+    every = {verdict.unit: verdict for verdict in verdicts} | broken
+    return tuple(every[name] for name in sorted(every))
+
+
+def _made(plan: Plan, runner: Plan, tried: _Tried, *, dispatched: Sequence[Plan]) -> Made:
+    """The library of one target, of the units that agree with the stock kernels as compiled for the
+    target of `runner`; beside it the dispatcher of these plans."""
+    if runner.target != plan.target:
+        lacks = ", ".join(absent(plan, read_cpu()))
+        talk.say(
+            f"{plan.target.spec}: this CPU lacks {lacks}; the same sources compiled for "
+            f"{runner.target.spec} are run instead"
+        )
+        verdicts = tried.vouched(plan, runner)
+    else:
+        verdicts = tried.verdicts(plan)
+    _need_admitted(verdicts)
+    workspace, compiled = tried.rooms[plan.key], tried.compiled(plan)
     with talk.step("link"):
         good = {verdict.unit for verdict in verdicts if verdict.admitted}
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
         _need_registered(plan, registered)
         library = workspaces.link(workspace, units, registered, dispatched, compiled=compiled)
-        return Made(plan=plan, library=library, verdicts=verdicts, registrations=registered)
+        return Made(
+            plan=plan,
+            ran_as=runner.target.spec,
+            library=library,
+            verdicts=verdicts,
+            registrations=registered,
+        )
 
 
 def _need_linker(fleet: Fleet, compiler: Compiler) -> None:
@@ -217,28 +295,10 @@ def admit(
     return tuple((known | late)[unit] for unit in libraries)
 
 
-def _admitted(workspace: Workspace, compiled: Compiled, ground: Ground) -> tuple[Verdict, ...]:
-    """A verdict on every unit of the plan. Raises KernelError when none is admitted."""
-    verdicts = admit(workspace, compiled.libraries, ground)
-    broken = (
-        Verdict(unit=name, reason=f"it does not compile: {why}")
-        for name, why in compiled.failed.items()
-    )
-    every = tuple(sorted((*verdicts, *broken), key=lambda verdict: verdict.unit))
-    for verdict in every:
+def _need_admitted(verdicts: Sequence[Verdict]) -> None:
+    """Tells of the units that stay stock. Raises KernelError when those are all."""
+    for verdict in verdicts:
         if not verdict.admitted:
             talk.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")
-    if not any(verdict.admitted for verdict in every):
-        raise _nothing_admitted(workspace.plan)
-    return every
-
-
-def _nothing_admitted(plan: Plan) -> KernelError:
-    absent = sorted(set(plan.required) - read_cpu().features)
-    if not absent:
-        return KernelError("no kernel was admitted, so there is no wheel to make")
-    return KernelError(
-        f"no kernel for {plan.target.spec} was admitted: admission runs them, and this CPU lacks "
-        f"{', '.join(absent)}",
-        hint="Build this target on a CPU that has them",
-    )
+    if not any(verdict.admitted for verdict in verdicts):
+        raise KernelError("no kernel was admitted, so there is no wheel to make")

@@ -17,15 +17,16 @@ from tfbuild.settings import Places
 from tfbuild.tools import environment
 from tfbuild.upstream.download import sha256_of
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
     """What a built wheel holds for one target: bytes of its libraries, and where they are kernels
-    in a stock wheel, admission's verdicts."""
+    in a stock wheel, admission's verdicts on them as compiled for `ran_as`."""
 
     target: str
+    ran_as: str = ""
     size: int
     verdicts: tuple[Verdict, ...] = ()
 

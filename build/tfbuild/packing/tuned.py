@@ -19,9 +19,18 @@ from tfbuild.planning.selection import Choice, Row
 from tfbuild.records import pretty, read
 from tfbuild.upstream import kernels, releases
 
-SCHEMA = 4
+SCHEMA = 5
 FILE = "tuned.json"
 _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """How a unit was admitted: its kernels of these `ops` were run as compiled for `ran_as`, which
+    is another target than the library's where the building CPU could not run that."""
+
+    ran_as: str
+    ops: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +44,8 @@ class KernelLibrary:
     was admitted is registered.
     `defaults` are what is set at run time where it runs. `floors` are the newest versions of the
     runtime libraries that it asks for; `stay_stock` gives a reason for each unit that was not
-    admitted; `census` counts instructions by CPUID feature.
+    admitted, `admission` says how each of `kernels` was; `census` counts instructions by CPUID
+    feature.
     """
 
     name: str
@@ -48,6 +58,7 @@ class KernelLibrary:
     flags: tuple[str, ...]
     source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernels: tuple[str, ...]
+    admission: Mapping[str, Admitted]
     registrations: tuple[Choice, ...]
     measured: tuple[Row, ...] = ()
     measured_on: str = ""
@@ -55,6 +66,15 @@ class KernelLibrary:
     stay_stock: Mapping[str, str]
     floors: Mapping[str, str]
     census: Mapping[str, int]
+
+    @property
+    def ran_as(self) -> tuple[str, ...]:
+        """The targets that its units were compiled for when they were admitted."""
+        return tuple(sorted({each.ran_as for each in self.admission.values()}))
+
+    def registrations_of(self, unit: str) -> tuple[Choice, ...]:
+        """Those of its registrations that are a unit's: no op is in two units."""
+        return tuple(each for each in self.registrations if each.op in self.admission[unit].ops)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,27 +179,33 @@ def chosen(tuned: Tuned, cpu: Cpu) -> KernelLibrary | Tree | None:
 
     None where it runs the stock kernels, or cannot import a full build.
     """
-    fitting = (each for each in tuned.builds if not _absent(each, cpu))
+    fitting = (each for each in tuned.builds if not absent(each, cpu))
     return next(fitting, None)
 
 
 def lacking(tuned: Tuned, cpu: Cpu) -> tuple[str, ...]:
     """The features that this CPU has not of the target that it comes nearest to; empty when it can
     run one."""
-    return min((_absent(each, cpu) for each in tuned.builds), key=len)
+    return min((absent(each, cpu) for each in tuned.builds), key=len)
 
 
-def _absent(build: KernelLibrary | Tree, cpu: Cpu) -> tuple[str, ...]:
+def runnable(tuned: Tuned, cpu: Cpu) -> tuple[KernelLibrary, ...]:
+    """The kernel libraries that this CPU can run, though the dispatcher takes but the first."""
+    return tuple(each for each in tuned.libraries if not absent(each, cpu))
+
+
+def absent(build: KernelLibrary | Tree, cpu: Cpu) -> tuple[str, ...]:
+    """The features that this CPU lacks of those that a library requires."""
     return tuple(sorted(set(build.required_features) - cpu.features))
 
 
 def need_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
     """Raises HostError that names what this CPU lacks."""
-    absent = lacking(tuned, cpu)
-    if absent:
+    lacks = lacking(tuned, cpu)
+    if lacks:
         raise HostError(
             f"{wheel.name} is built for {', '.join(tuned.targets)}, and this CPU lacks "
-            f"{', '.join(absent)}",
+            f"{', '.join(lacks)}",
             hint="Compare it on a machine that has them, or build one for this CPU: --arch native",
         )
 

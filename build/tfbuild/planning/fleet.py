@@ -56,13 +56,13 @@ class Fleet:
 def fleet_of(plans: Iterable[Plan]) -> Fleet:
     """The fleet of these plans, the most able target first. Raises UsageError for a target twice,
     and for targets that no dispatcher can tell apart."""
-    ordered = tuple(sorted(plans, key=lambda plan: _ability(plan.target), reverse=True))
+    ordered = tuple(sorted(plans, key=lambda plan: ability(plan.target), reverse=True))
     if len(ordered) > 1:
         _need_fleet(ordered)
     return Fleet(plans=ordered)
 
 
-def _ability(target: Target) -> tuple[int, int, str]:
+def ability(target: Target) -> tuple[int, int, str]:
     """Orders targets so that each comes before those whose features it has too.
 
     The x86-64 level counts first: wider vectors are worth more than many small features.

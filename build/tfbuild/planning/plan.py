@@ -6,10 +6,11 @@ between machines but not between wheels (paths, the number of jobs) is no part o
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -183,6 +184,7 @@ def make_plan(
     compiler: Compiler,
     macros: Mapping[str, str],
     kernel_choice: str,
+    without: Collection[str] = (),
     selection: Selection | None = None,
     extra_flags: tuple[str, ...] = (),
     lto: bool = False,
@@ -207,13 +209,17 @@ def make_plan(
                 "the selection keeps no kernel: nothing was faster than the stock wheel",
                 hint="Install the stock wheel, or select among other kernels",
             )
-        choice = ",".join(selection.kernels) if selection else kernel_choice
-        units = kernels.select(choice, release.version)
+        units = offered(kernel_choice, selection, release.version)
+        if without:
+            units = kernels.left(units, without)
+            selection = selection and without_units(selection, units, release.version)
+        if not units:
+            raise UsageError("--without leaves no kernel", hint="Leave out fewer")
         source_flags = _source_flags(units, selection, extra_flags)
         kernel = kernel_recipe(release, compiler, units, source_flags)
     else:
-        if selection or extra_flags:
-            option = "--selection" if selection else "--flags"
+        if selection or extra_flags or without:
+            option = "--selection" if selection else "--flags" if extra_flags else "--without"
             raise UsageError(f"{option} is for --scope kernels")
         full = full_recipe(
             release,
@@ -250,6 +256,29 @@ def make_plan(
         defaults=decide(target, release.version, wishes),
         kernel_recipe=kernel,
         full_recipe=full,
+    )
+
+
+def offered(choice: str, selection: Selection | None, release: str) -> tuple[KernelUnit, ...]:
+    """The units of a selection, or those that --kernels names. Raises UsageError."""
+    return kernels.select(",".join(selection.kernels) if selection else choice, release)
+
+
+def without_units(selection: Selection, units: tuple[KernelUnit, ...], release: str) -> Selection:
+    """What is left of a selection whose other units are left out."""
+    there = {source for unit in units for source in unit.sources}
+    ops = {
+        op
+        for row in kernels.surveyed(release).values()
+        if row.unit in selection.kernels and row.unit not in {unit.name for unit in units}
+        for op in row.ops
+    }
+    return dataclasses.replace(
+        selection,
+        kernels=tuple(unit.name for unit in units),
+        flags={source: each for source, each in selection.flags.items() if source in there},
+        kept=tuple(each for each in selection.kept if each.op not in ops),
+        rows=tuple(each for each in selection.rows if each.op not in ops),
     )
 
 

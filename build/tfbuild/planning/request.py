@@ -20,7 +20,8 @@ from tfbuild.planning.defaults import Wishes, read_evidence
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.selection import Selection, read_selection, recorded
-from tfbuild.upstream import releases
+from tfbuild.talk import did_you_mean
+from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.kernels import HOT
 from tfbuild.upstream.releases import Release
@@ -34,7 +35,7 @@ class Request:
     or several with commas between, for one wheel. `lto` and `pgo`, the path of a program whose run
     the compiler learns from, are for the full scope. `selection` are paths of measured selections,
     with commas between, at most one for each target. `flags` are words that kernels get beside the
-    target's, instead of those of a selection.
+    target's, instead of those of a selection. `without` are units that are left out of the chosen.
 
     Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` takes emulated
     comparisons for measured ones, `evidence` are paths of comparison.json with commas between.
@@ -44,6 +45,7 @@ class Request:
     release: str = "2.14.1"
     scope: str = "kernels"
     kernels: str = HOT
+    without: str = ""
     package: str = "tensorflow-cpu"
     python: str = ""
     compiler: str = ""
@@ -62,7 +64,36 @@ def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
     if not names:
         raise UsageError("--arch names no target", hint="invoke targets lists them")
     made = [plan_for(dataclasses.replace(request, arch=name)) for name in names]
-    return fleet_of(plan for plan, _ in made), made[0][1]
+    fleet = fleet_of(plan for plan, _ in made)
+    if request.without:
+        _need_known(request, fleet)
+    return fleet, made[0][1]
+
+
+def _need_known(request: Request, fleet: Fleet) -> None:
+    """Tells what is left out of a selection. Raises UsageError for a word of --without that means
+    none of the units that are chosen for any target."""
+    release = releases.find_release(request.release)
+    for word in _left_out(request):
+        names: set[str] = set()
+        known = False
+        for plan in fleet.plans:
+            selection = _selection(request, release, plan.target)
+            units = plans.offered(request.kernels, selection, release.version)
+            names |= {unit.name for unit in units}
+            meant = kernels.meant(word, units)
+            known = known or bool(meant)
+            if meant and selection:
+                talk.note(f"{word} is left out of the selection for {plan.target.spec}")
+        if not known:
+            raise UsageError(
+                f"--without {word}: that is none of the chosen kernels",
+                hint=did_you_mean(word, names) or f"They are {', '.join(sorted(names))}",
+            )
+
+
+def _left_out(request: Request) -> tuple[str, ...]:
+    return tuple(word.strip() for word in request.without.split(",") if word.strip())
 
 
 def plan_for(request: Request) -> tuple[Plan, Compiler]:
@@ -72,7 +103,7 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
     """
     release = releases.find_release(request.release)
     target, compiler = _target(request, release)
-    macros = _macros(target, compiler)
+    macros = macros_of(target, compiler)
     plan = plans.make_plan(
         scope=request.scope,
         release=release,
@@ -82,6 +113,7 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
         compiler=compiler,
         macros=macros,
         kernel_choice=request.kernels,
+        without=_left_out(request),
         selection=_selection(request, release, target),
         extra_flags=flags.extra_flags(request.flags),
         lto=request.lto,
@@ -171,7 +203,7 @@ def _compiler(wanted: str, architecture: str) -> Compiler:
     return compilers.find_compiler(wanted or None, architecture)
 
 
-def _macros(target: Target, compiler: Compiler) -> dict[str, str]:
+def macros_of(target: Target, compiler: Compiler) -> dict[str, str]:
     """What the compiler defines for the target; a declared one (clang@16.0.6) cannot be asked."""
     march = flags.march_flags(target, compiler.family, compiler.version)
     if not compiler.path.is_absolute():

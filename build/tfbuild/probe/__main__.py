@@ -1,7 +1,9 @@
 """python -m tfbuild.probe REQUEST ANSWER
 
-REQUEST is a JSON file {"libraries": {unit: path, …}}; ANSWER is written as JSON lines, one for the
-stock wheel's facts and one for each unit as soon as it is known.
+REQUEST is a JSON file {"libraries": {unit: path, …}, "claims": {unit: [[op, types], …], …}};
+ANSWER is written as JSON lines, one for the stock wheel's facts and one for each unit as soon as it
+is known. A unit without a claim has a library to itself, and must register every stock kernel of
+its ops; one with a claim shares a finished library with others, and is what it claims of that.
 
 TensorFlow is imported once; every library is loaded in a forked child of its own, so that it meets
 a fresh registry, and a crash is that unit's answer alone. A forked worker per CPU takes unit after
@@ -28,6 +30,7 @@ from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
 _DIGITS = 2  # bytes of a unit's number; all numbers fit a pipe's buffer
+_JUDGED = "judged: "  # before a unit's name, for whoever waits
 _UNFED = "no inputs were found of which the stock kernel makes something to compare"
 
 _Pair = tuple[registry.Kernel, list[trials.Known]]
@@ -43,6 +46,7 @@ def main(request: Path, answer: Path) -> None:
     sink = os.open(answer, os.O_WRONLY | os.O_APPEND)
     _write(sink, {"stock": _facts(tf)})
     units = {unit: Path(path) for unit, path in wanted["libraries"].items()}
+    claims = {unit: {(op, types) for op, types in rows} for unit, rows in wanted["claims"].items()}
     # The largest first: what is left at the end is short.
     order = sorted(units, key=lambda unit: -units[unit].stat().st_size)
     with tempfile.TemporaryDirectory() as scratch:
@@ -50,7 +54,12 @@ def main(request: Path, answer: Path) -> None:
         def judge(number: int) -> None:
             unit, folder = order[number], Path(scratch) / str(number)
             folder.mkdir()
-            _write(sink, {"unit": unit, **_judged(units[unit], before, folder)})
+            beside = {
+                row for other in claims if units[other] == units[unit] for row in claims[other]
+            }
+            look = functools.partial(_look, units[unit], before, claims.get(unit), beside)
+            _write(sink, {"unit": unit, **_judged(units[unit], look, folder)})
+            os.write(1, f"{_JUDGED}{unit}\n".encode())
 
         _shared(len(order), judge)
 
@@ -76,9 +85,9 @@ def _shared(count: int, judge: Callable[[int], None]) -> None:
         os.waitpid(worker, 0)
 
 
-def _judged(path: Path, before: Counter[registry.Kernel], folder: Path) -> dict[str, Any]:
+def _judged(path: Path, look: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
     """A unit's answer."""
-    seen = _forked(functools.partial(_look, path, before))
+    seen = _forked(look)
     if "reason" in seen:
         return seen
     kernels = [registry.Kernel(*row) for row in seen["kernels"]]
@@ -130,14 +139,26 @@ def _facts(tf: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def _look(path: Path, before: Counter[registry.Kernel]) -> dict[str, Any]:
-    """In a child: load the library and look at what it registers."""
+def _look(
+    path: Path,
+    before: Counter[registry.Kernel],
+    claimed: set[tuple[str, str]] | None,
+    beside: set[tuple[str, str]],
+) -> dict[str, Any]:
+    """In a child: load the library and look at what it registers. `beside` are the claims of all
+    units in it."""
     registry.Library(path)
     after = registry.registered()
-    reason = registry.difference(before, after)
+    if claimed is None:
+        reason = registry.difference(before, after)
+    else:
+        reason = registry.untrue(before, after, claimed, beside)
     if reason:
         return {"reason": reason}
-    kernels = sorted(after - before, key=lambda kernel: (kernel.op, kernel.rule))
+    kernels = sorted(
+        (each for each in after - before if claimed is None or registry.name(each) in claimed),
+        key=lambda kernel: (kernel.op, kernel.rule),
+    )
     return {"kernels": [(k.op, k.device, k.rule, k.priority) for k in kernels]}
 
 

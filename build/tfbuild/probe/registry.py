@@ -67,8 +67,46 @@ def raised(number: int) -> set[str]:
     }
 
 
+def name(kernel: Kernel) -> tuple[str, str]:
+    """The op and the types of a registration, as a wheel names it."""
+    return kernel.op, types(kernel)
+
+
 def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
-    """Why the new registrations are not the stock ones raised by one; empty if they are."""
+    """Why the new registrations are not all the stock ones of their ops raised by one; empty if
+    they are."""
+    reason = _foreign(before, after)
+    if reason:
+        return reason
+    ops = {kernel.op for kernel in after - before}
+    for kernel in before:
+        raised = Kernel(kernel.op, kernel.device, kernel.rule, kernel.priority + 1)
+        if kernel.op in ops and kernel.device == "CPU" and raised not in after:
+            return f"it lacks a stock kernel: {' '.join(kernel.rule.split())}"
+    return ""
+
+
+def untrue(
+    before: Counter[Kernel],
+    after: Counter[Kernel],
+    claimed: set[tuple[str, str]],
+    beside: set[tuple[str, str]],
+) -> str:
+    """Why the new registrations are not stock ones raised by one, `claimed` among them, or go
+    beyond all that are claimed for the library (`beside`); empty if all is well."""
+    reason = _foreign(before, after)
+    if reason:
+        return reason
+    there = {name(kernel) for kernel in after - before}
+    for op, limits in sorted(claimed - there):
+        return f"it does not register {op} {limits}".strip()
+    for op, limits in sorted(there - beside):
+        return f"its library registers {op} {limits}, which tuned.json does not name"
+    return ""
+
+
+def _foreign(before: Counter[Kernel], after: Counter[Kernel]) -> str:
+    """Why a new registration is not a stock one raised by one; empty if all are."""
     added = after - before
     if before - after:
         return "a stock registration disappeared"
@@ -81,11 +119,6 @@ def difference(before: Counter[Kernel], after: Counter[Kernel]) -> str:
             return f"it registers a kernel twice: {where}"
         if twin not in before:
             return f"no stock kernel has the definition: {where}"
-    ops = {kernel.op for kernel in added}
-    for kernel in before:
-        raised = Kernel(kernel.op, kernel.device, kernel.rule, kernel.priority + 1)
-        if kernel.op in ops and kernel.device == "CPU" and raised not in after:
-            return f"it lacks a stock kernel: {' '.join(kernel.rule.split())}"
     return ""
 
 

@@ -1,0 +1,42 @@
+"""Kernels of a wheel that never ran on their own target are run before anything is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import KernelError
+from tfbuild.kernelbuild import finished
+from tfbuild.packing import admitted, tuned
+from tfbuild.packing.admitted import Standing
+from tfbuild.settings import Places
+from tfbuild.upstream.download import sha256_of
+
+
+def need_admitted(wheel: Path, cpu: Cpu, places: Places) -> None:
+    """Admit the kernels of a wheel that this CPU takes, if they were run as others at most.
+
+    Raises KernelError for kernels that fail, now or by the record, and what an admission raises.
+    """
+    found = standing_of(wheel, cpu)
+    if found is None or found.proven:
+        return
+    if found.failed:
+        raise KernelError(
+            f"{wheel.name}: {', '.join(found.failed)} failed admission on {found.target}",
+            hint=admitted.remedy(found.failed),
+        )
+    talk.say(f"{wheel.name}: {found.target} is {admitted.describe(found)}; they are run first")
+    record = finished.admit(finished.finished(wheel, cpu), cpu, places, {found.target})
+    admitted.judge(wheel.name, record.targets)
+
+
+def standing_of(wheel: Path, cpu: Cpu) -> Standing | None:
+    """What is known of the kernels that this CPU takes of a wheel; None where it takes none."""
+    facts = tuned.read_tuned(wheel)
+    library = tuned.chosen(facts, cpu) if facts else None
+    if facts is None or library is None or not facts.libraries:
+        return None
+    every = admitted.standings_in(wheel, facts, sha256_of(wheel))
+    return next(each for each in every if each.target == library.target)

@@ -1,0 +1,213 @@
+"""A wheel for a CPU that the building one is not: built where AVX-512 is masked, admitted where it
+is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.integration.test_admission_faults import REGISTER, RIGHT, WRONG, library, rint
+from tests.test_tasks import Tasks
+from tests.tried import Tried
+
+from tfbench.arms import admitting
+from tfbuild import front
+from tfbuild.cpus.cpu import MASK, masked, read_cpu
+from tfbuild.cpus.features import table
+from tfbuild.cpus.targets import parse_target
+from tfbuild.errors import HostError, KernelError
+from tfbuild.kernelbuild import admission, finished
+from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.pool import Built
+from tfbuild.packing import admitted, tuned
+from tfbuild.packing.repack import repack
+from tfbuild.packing.tuned import Admitted
+from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.selection import Choice
+from tfbuild.planning.stand_in import nearest
+from tfbuild.settings import Places
+from tfbuild.tools.environment import Environment
+from tfbuild.upstream.download import sha256_of
+
+pytestmark = pytest.mark.toolchain
+
+TARGET = "skylake_avx512"
+HIDDEN = ",".join(name for name in table("x86_64") if name.startswith("avx512"))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Places:
+    """A pool of its own: the same plan's wheel in another is the same wheel."""
+    return dataclasses.replace(places, pool=tmp_path_factory.mktemp("foreign"))
+
+
+@pytest.fixture(scope="module")
+def foreign(elsewhere: Places) -> Built:
+    """A wheel of the two quick kernels for a CPU with AVX-512, made as on one without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MASK, HIDDEN)
+        fleet, compiler = fleet_for(Request(arch=TARGET, kernels="mini"))
+        jobs = front.jobs_for(fleet.first, "")
+        return builder.build(fleet, compiler=compiler, jobs=jobs, places=elsewhere)
+
+
+@pytest.fixture(scope="module")
+def invoke(elsewhere: Places, tmp_path_factory: pytest.TempPathFactory) -> Tasks:
+    tasks = Tasks(tmp_path_factory.mktemp("invoked"))
+    tasks.env["TENSORWRIGHT_CACHE"] = str(elsewhere.cache)
+    return tasks
+
+
+def published(invoke: Tasks, built: Built, *options: str) -> subprocess.CompletedProcess[str]:
+    words = ("--to", "index", "--wheels", str(built.wheel), "--only-tuned", "--dry-run")
+    return invoke("publish", *words, *options)
+
+
+def need_avx512() -> None:
+    if set(parse_target(TARGET).features) - read_cpu().features:
+        pytest.skip(f"this CPU is no {TARGET}: its code cannot be run here")
+
+
+def test_the_wheel_says_as_what_each_unit_ran(foreign: Built) -> None:
+    facts = tuned.read_tuned(foreign.wheel)
+    assert facts is not None
+    (found,) = facts.libraries
+    expected = nearest(parse_target(TARGET), masked(read_cpu(), HIDDEN))[0].spec
+    assert {unit: each.ran_as for unit, each in found.admission.items()} == {
+        "cwise_op_sigmoid": expected,
+        "cwise_op_tanh": expected,
+    }
+    assert found.admission["cwise_op_tanh"].ops == ("Tanh", "TanhGrad")
+    assert found.census["avx512f"] > 0
+    assert [part.ran_as for part in foreign.parts] == [expected]
+
+
+def test_the_build_says_what_finishes_it(foreign: Built) -> None:
+    said = front.describe_built(foreign, as_json=False).splitlines()
+    assert f"on a CPU that runs {TARGET}: invoke admit {foreign.wheel}" in said[-1]
+
+
+def test_publish_refuses_it_whatever_was_compared(foreign: Built, invoke: Tasks) -> None:
+    done = published(invoke, foreign, "--no-gate")
+    assert done.returncode == 41
+    assert "never ran on their own target" in done.stderr
+    assert f"invoke admit {foreign.wheel}" in done.stderr
+
+
+def test_a_cpu_without_the_features_cannot_admit_it(
+    foreign: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MASK, HIDDEN)
+    with pytest.raises(HostError, match="this CPU lacks avx512bw"):
+        front.admit_wheel(str(foreign.wheel), as_json=False, dry_run=True)
+
+
+def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
+    foreign: Built, invoke: Tasks
+) -> None:
+    need_avx512()
+    done = invoke("admit", str(foreign.wheel), "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["record"] == str(admitted.record_of(foreign.wheel))
+    assert {unit: each["reason"] for unit, each in said["targets"][TARGET]["units"].items()} == {
+        "cwise_op_sigmoid": "",
+        "cwise_op_tanh": "",
+    }
+    standing = admitting.standing_of(foreign.wheel, read_cpu())
+    assert standing is not None
+    assert standing.proven
+    assert published(invoke, foreign).returncode == 35  # (no comparison is about it)
+
+
+# ---- kernels that must not be admitted ----
+
+
+FLOOR = WRONG.replace("Off", "Down").replace("BODY", "std::floor(from(i))")
+FLOORS = "".join(
+    REGISTER.replace("Off", "Down").format(op="Floor", type=each) for each in ("float", "double")
+)
+
+
+def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str) -> Path:
+    """A wheel with this library for the target of the native one, which says that these kernels
+    (OP T=1), each op's in a unit of its own, were run as compiled for x86_64."""
+    facts = tuned.read_tuned(native.built.wheel)
+    assert facts is not None
+    registrations = tuple(Choice(op=op, types=each) for op, each in map(str.split, kernels))
+    ops = sorted({each.op for each in registrations})
+    claim = dataclasses.replace(
+        facts.libraries[0],
+        size=path.stat().st_size,
+        sha256=sha256_of(path),
+        kernels=tuple(op.lower() for op in ops),
+        admission={op.lower(): Admitted(ran_as="x86_64", ops=(op,)) for op in ops},
+        registrations=registrations,
+    )
+    said = dataclasses.replace(facts, libraries=(claim,))
+    return repack(
+        stock,
+        local="doctored",
+        add={claim.file: path},
+        pinned=True,
+        out_dir=folder,
+        dist_info_files={tuned.FILE: said.to_bytes()},
+    )
+
+
+def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
+    native: Tried, staged: Path, places: Places, stock_arm: Environment, tmp_path: Path
+) -> None:
+    """Of two units in one library the one that computes something else."""
+    text = rint("static_cast<T>(from(i) + 1)") + FLOOR.replace("TYPES", FLOORS)
+    made = library("doctored", text, tmp_path, native, staged, places)
+    every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
+    wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
+    with pytest.raises(KernelError, match=r"doctored.*: rint failed admission") as caught:
+        admitting.need_admitted(wheel, read_cpu(), places)
+    assert "--without rint" in caught.value.hint
+    record = admitted.read_record(wheel, sha256_of(wheel))
+    assert record is not None
+    (trial,) = record.targets.values()
+    assert trial.units["floor"].reason == ""
+    assert trial.units["floor"].cases > 0
+    assert "ULPs from the stock kernel" in trial.units["rint"].reason
+    with pytest.raises(KernelError, match="rint failed admission"):  # (by the record)
+        admitting.need_admitted(wheel, read_cpu(), places)
+    others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
+    false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
+    reasons = [line.partition("): ")[2] for line in failed(false, places)]
+    beyond = "its library registers Floor T=2, which tuned.json does not name"
+    assert reasons == ["it does not register Ceil T=1", beyond, beyond]
+
+
+def failed(wheel: Path, places: Places) -> list[str]:
+    """What is said of each unit of a wheel that is not admitted here."""
+    cpu = read_cpu()
+    record = finished.admit(finished.finished(wheel, cpu), cpu, places)
+    return list(admitted.failures(record.targets))
+
+
+def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
+    native: Tried, staged: Path, places: Places, tmp_path: Path
+) -> None:
+    lost = REGISTER.format(op="Rint", type="double")
+    text = rint(RIGHT).replace(lost, f"#ifndef __AVX512F__\n{lost}#endif\n")
+    ran, wide = (
+        library(name, text, tmp_path, native, staged, places, *flags)
+        for name, flags in (("ran", ()), ("wide", ("-march=skylake-avx512",)))
+    )
+    assert admission.unlike(ran, ran) == ""
+    said = "compiled for its own target it does not register Rint by Off<double>"
+    assert admission.unlike(wide, ran) == said
+    (verdict,) = admission.vouched(
+        [admission.Verdict(unit="rint", cases=9)],
+        {"rint": wide},
+        {"rint": ran},
+        staged=staged,
+        stock_libraries=[],
+    )
+    assert verdict.reason == said

@@ -1,0 +1,165 @@
+"""What is known of a wheel's admission, and what may be done with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.published import tuned_for
+
+from tfbuild.errors import AdmissionError, KernelError, RecordError
+from tfbuild.kernelbuild.admission import Refused, Verdict
+from tfbuild.kernelbuild.finished import outcome
+from tfbuild.packing import admitted
+from tfbuild.packing.admitted import Outcome, Record, Standing, Trial, describe, standings
+from tfbuild.packing.tuned import Admitted, Tuned
+
+SHA = "a" * 64
+UNIT = "cwise_op_tanh"
+GOOD = Outcome(cases=12, ulps={"Tanh": 2.0})
+BAD = Outcome(reason="Tanh T=1: Tanh(…): 9e+05 ULPs from the stock kernel")
+
+
+def trial(outcome: Outcome = GOOD, cpu: str = "A CPU") -> Trial:
+    return Trial(cpu=cpu, kind="k", judge="j", units={UNIT: outcome})
+
+
+def record(sha256: str = SHA, **targets: Trial) -> Record:
+    return Record(wheel="a.whl", wheel_sha256=sha256, targets=targets)
+
+
+def built(*targets: str, ran_as: str = "") -> Tuned:
+    """What a wheel says whose kernels were run as compiled for their own target, or for another."""
+    facts = tuned_for(targets)
+    if not ran_as:
+        return facts
+    admission = {UNIT: Admitted(ran_as=ran_as, ops=("Tanh",))}
+    libraries = (dataclasses.replace(each, admission=admission) for each in facts.libraries)
+    return dataclasses.replace(facts, libraries=tuple(libraries))
+
+
+def test_a_record_comes_back_for_the_same_bytes_only(tmp_path: Path) -> None:
+    wheel = tmp_path / "a-2.14.1+x.y-cp311-z.whl"
+    assert admitted.read_record(wheel, SHA) is None
+    path = admitted.keep(wheel, record(zen4=trial(), zen3=trial(BAD)))
+    assert path.name == "a-2.14.1+x.y-cp311-z.admitted.json"
+    assert admitted.read_record(wheel, SHA) == record(zen4=trial(), zen3=trial(BAD))
+    assert admitted.read_record(wheel, "b" * 64) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9}', '{"schema": 1, "wheel": 3}'])
+def test_a_torn_record_is_an_error_with_a_remedy(text: str, tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    admitted.record_of(wheel).write_text(text)
+    with pytest.raises(RecordError) as caught:
+        admitted.read_record(wheel, SHA)
+    assert caught.value.hint == "Remove it and run invoke admit again"
+
+
+def test_the_records_of_two_machines_become_one() -> None:
+    found = admitted.merged(record(zen4=trial(cpu="one")), record(zen3=trial(cpu="two")))
+    assert found == record(zen4=trial(cpu="one"), zen3=trial(cpu="two"))
+
+
+def test_of_one_target_the_newer_trial_counts_and_of_other_bytes_nothing() -> None:
+    old = record(zen4=trial(BAD), zen3=trial())
+    assert admitted.merged(old, record(zen4=trial())).targets["zen4"] == trial()
+    new = record("b" * 64, zen4=trial())
+    assert admitted.merged(old, new) == new
+    assert admitted.merged(None, new) == new
+
+
+@pytest.mark.parametrize(
+    ("facts", "found", "proven", "said"),
+    [
+        (built("zen4"), None, True, "admitted on its own target"),
+        (built("zen4", ran_as="zen3"), None, False, "admitted as zen3; recorded admission: none"),
+        (
+            built("zen4", ran_as="zen3"),
+            record(zen4=trial()),
+            True,
+            "admitted as zen3; recorded admission: on A CPU",
+        ),
+        (
+            built("zen4", ran_as="zen3"),
+            record(zen4=trial(BAD)),
+            False,
+            "admitted as zen3; recorded admission: cwise_op_tanh failed on A CPU",
+        ),
+        (
+            built("zen4"),
+            record(zen4=trial(BAD)),
+            False,
+            "admitted on its own target; recorded admission: cwise_op_tanh failed on A CPU",
+        ),
+        (
+            built("zen4", ran_as="zen3"),
+            record(zen4=dataclasses.replace(trial(), units={})),
+            False,
+            "admitted as zen3; recorded admission: on A CPU",
+        ),
+    ],
+)
+def test_what_counts_as_admitted(
+    facts: Tuned, found: Record | None, proven: bool, said: str
+) -> None:
+    (standing,) = standings(facts, found)
+    assert (standing.proven, describe(standing)) == (proven, said)
+
+
+def test_each_library_of_a_fleet_stands_for_itself() -> None:
+    facts = built("zen4", "haswell", ran_as="haswell")
+    assert [each.proven for each in standings(facts, None)] == [False, True]
+
+
+def refused(facts: Tuned, found: Record | None) -> AdmissionError:
+    with pytest.raises(AdmissionError) as caught:
+        admitted.need_proven(Path("wheels/a.whl"), standings(facts, found))
+    return caught.value
+
+
+def test_a_wheel_that_never_ran_on_its_target_is_refused_with_the_command() -> None:
+    error = refused(built("zen4", ran_as="zen3"), None)
+    assert error.exit_code == 41
+    assert error.message == (
+        "a.whl has kernels that never ran on their own target: zen4 is admitted as zen3; "
+        "recorded admission: none"
+    )
+    assert error.hint == "Run: invoke admit wheels/a.whl, on a CPU that runs zen4"
+
+
+def test_a_wheel_with_a_kernel_that_failed_is_refused_with_its_name() -> None:
+    error = refused(built("zen4"), record(zen4=trial(BAD)))
+    assert error.message.startswith("a.whl is refused: kernel cwise_op_tanh failed admission on z")
+    assert "--without cwise_op_tanh" in error.hint
+
+
+def test_what_was_proven_goes_on() -> None:
+    found = standings(built("zen4", ran_as="zen3"), record(zen4=trial()))
+    admitted.need_proven(Path("a.whl"), found)
+    admitted.need_proven(Path("a.whl"), ())
+    admitted.judge("a.whl", record(zen4=trial()).targets)
+
+
+def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
+    found = record(zen4=trial(BAD)).targets
+    with pytest.raises(KernelError, match=f"a.whl: {UNIT} failed admission") as caught:
+        admitted.judge("a.whl", found)
+    assert caught.value.exit_code == 20
+    assert f"--without {UNIT}" in caught.value.hint
+
+
+def test_a_registered_kernel_may_not_be_refused() -> None:
+    lost = Refused(op="Tanh", types="T=1", reason="9 ULPs from the stock kernel")
+    assert outcome(Verdict(unit=UNIT, cases=3, ulps={"Tanh": 1.0})) == Outcome(
+        cases=3, ulps={"Tanh": 1.0}
+    )
+    assert outcome(Verdict(unit=UNIT, refused=(lost,))).reason == f"Tanh T=1: {lost.reason}"
+    assert outcome(Verdict(unit=UNIT, reason="SIGILL", refused=(lost,))).reason == "SIGILL"
+
+
+def test_a_full_build_has_nothing_to_admit() -> None:
+    whole = dataclasses.replace(tuned_for(()), libraries=())
+    assert standings(whole, None) == ()
+    assert Standing(target="x", ran_as=("x",), trial=None, proven=True).failed == {}
