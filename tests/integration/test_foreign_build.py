@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_admission_faults import REGISTER, RIGHT, WRONG, library, rint
-from tests.test_tasks import Tasks
+from tests.invoked import Tasks
 from tests.tried import Tried
 
 from tfbench.arms import admitting
