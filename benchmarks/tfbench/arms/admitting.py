@@ -27,7 +27,7 @@ def need_admitted(wheel: Path, cpu: Cpu, places: Places) -> None:
             f"{wheel.name}: {', '.join(found.failed)} failed admission on {found.target}",
             hint=admitted.remedy(found.failed),
         )
-    talk.say(f"{wheel.name}: {found.target} is {admitted.describe(found)}; they are run first")
+    talk.say(f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first")
     record = finished.admit(finished.finished(wheel, cpu), cpu, places, {found.target})
     admitted.judge(wheel.name, record.targets)
 
