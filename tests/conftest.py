@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("first" if first else "second")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of a module stay together, as they share what the module makes; those that take longest
     begin, so that no process is left alone with them at the end."""

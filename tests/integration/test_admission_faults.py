@@ -100,7 +100,7 @@ FEW = ("right", "wrong", "crashing", "mixed")
 
 @pytest.mark.parametrize("choice", ["few", *later("every")])
 def test_each_fault_is_seen_and_the_sound_one_is_admitted(
-    names: tuple[str, ...],
+    choice: str,
     native: Tried,
     staged: Path,
     places: Places,
