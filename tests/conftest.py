@@ -9,11 +9,13 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from filelock import FileLock
 from tests.tried import Tried
+from xdist.scheduler import LoadScopeScheduling
 
 from tfbuild import checks, front
 from tfbuild.kernelbuild import build as builder
@@ -32,9 +34,8 @@ OWN = checks.own_places()
 hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
 
-KERNELS = "kernels"
-"""The group of the tests that build kernels, or change what they share: one after the other."""
-FIRST = (KERNELS,)
+KERNELS = ("test_tuned_wheel.py", "test_fleet_wheel.py", "test_foreign_build.py")
+"""They build kernels in the same folders, so one after the other; they take longest, so first."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,21 +46,32 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("first" if first else "second")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a module stay together, as they share what the module makes; those that take longest
-    begin, so that no process is left alone with them at the end."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-    items.sort(key=_late)
+    """Those that take longest begin, and those that wait for a wheel come when it is there."""
+    items.sort(key=_turn)
 
 
-def _late(item: pytest.Item) -> int:
-    marker = item.get_closest_marker("xdist_group")
-    if marker is not None and marker.args[0] in FIRST:
-        return FIRST.index(marker.args[0])
-    return len(FIRST) + (item.get_closest_marker("toolchain") is None)
+def _turn(item: pytest.Item) -> int:
+    if item.path.name in KERNELS:
+        return 0
+    if item.get_closest_marker("toolchain") is None:
+        return 3
+    return 2 if "wheel_for" in getattr(item, "fixturenames", ()) else 1
+
+
+class _Modules(LoadScopeScheduling):  # type: ignore[misc]  (xdist has no types)
+    """Tests of a module stay together, as they share what it makes, and those of KERNELS do.
+
+    Not --dist loadgroup: pytest-xdist 3.8 writes groups where pytest 9.2 does not read them.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        name = Path(nodeid.partition("::")[0]).name
+        return "kernels" if name in KERNELS else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Modules:  # noqa: ANN401
+    return _Modules(config, log)
 
 
 @pytest.fixture(scope="session")

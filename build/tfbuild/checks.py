@@ -36,7 +36,7 @@ def test(*, every: bool, install: bool) -> None:
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
         doctor.prepare(own_places(), version, tests=True, install=install, fetch=install)
         workers = min(read_vcpus().usable, _MOST_WORKERS)
-        spread = ("-n", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder")
+        spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")
         tier = () if every else ("-m", f"not {SLOW}")
         _check("pytest", "-m", "pytest", "-q", "--durations=10", *spread, *tier)
 
