@@ -59,7 +59,7 @@ def _turn(item: pytest.Item) -> int:
     return 2 if "wheel_for" in getattr(item, "fixturenames", ()) else 1
 
 
-class _Modules(LoadScopeScheduling):  # type: ignore[misc]  (xdist has no types)
+class _Modules(LoadScopeScheduling):  # type: ignore[misc]
     """Tests of a module stay together, as they share what it makes, and those of KERNELS do.
 
     Not --dist loadgroup: pytest-xdist 3.8 writes groups where pytest 9.2 does not read them.
