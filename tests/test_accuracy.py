@@ -235,7 +235,7 @@ def test_a_file_as_kerass_is_read(tmp_path: Path, places: Places) -> None:
         ({"y_train": np.zeros(3, np.uint8)}, "200 .* x_train, 3 "),
         ({"y_train": np.full(200, 10)}, "y_train .*0 to 9"),
         ({"y_train": np.full(200, 0.5)}, "y_train"),
-        ({"x_test": images(0, 28, 28), "y_test": np.zeros(0, np.uint8)}, "0 .* x_test"),
+        ({"x_test": images(0, 28, 28), "y_test": np.zeros(0, np.uint8)}, "0 images in x_test"),
         ({"y_test": np.array([{}] * 50, object)}, "plain arrays"),
     ],
 )

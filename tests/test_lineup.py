@@ -41,12 +41,12 @@ def test_another_baseline_takes_the_place_of_stock() -> None:
     assert (baseline.name, baseline.wheel) == ("baseline", "tensorflow-cpu==2.13.1")
     assert tuned == parse_arm("tuned")
     assert read_lineup(baseline="a.whl")[0].wheel == "a.whl"
-    with pytest.raises(UsageError, match=r"'stok' is no wheel.+Did you mean stock\?"):
+    with pytest.raises(UsageError, match=r"'stok' .+ stock\?"):
         read_lineup(baseline="stok")
 
 
 def test_the_baseline_is_not_given_twice() -> None:
-    with pytest.raises(UsageError, match="the baseline is given twice"):
+    with pytest.raises(UsageError, match="twice"):
         read_lineup("stock,tuned", baseline="a.whl")
 
 

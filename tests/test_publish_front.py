@@ -231,10 +231,10 @@ def test_a_comparison_of_another_wheel_is_no_verdict(
 ) -> None:
     compared(tmp_path / "other", stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)))
     options = {"wheels": str(sound), "comparison": str(tmp_path / "other")}
-    with pytest.raises(GateError, match="about it"):
+    with pytest.raises(GateError, match="not about it"):
         publish(**options)
     assert "cp311  none     haswell" in publish(**options, gate=False)
-    assert "about it" in capsys.readouterr().err
+    assert "not about it" in capsys.readouterr().err
 
 
 @pytest.mark.toolchain
@@ -264,8 +264,8 @@ def test_a_loss_is_published_only_when_told_and_stands_in_the_summary(
         ({"to": ""}, UsageError, "one place"),
         ({"upload": "https://here.example"}, UsageError, "one place"),
         ({"simple": "https://here.example"}, UsageError, "--simple .* --to"),
-        ({"to": "", "upload": "nowhere"}, UsageError, "--upload"),
-        (UPLOAD | {"simple": "http://u:secret@i.example"}, UsageError, "--simple"),
+        ({"to": "", "upload": "nowhere"}, UsageError, "--upload takes"),
+        (UPLOAD | {"simple": "http://u:secret@i.example"}, UsageError, "--simple takes"),
         (UPLOAD | {"rebuild": True}, UsageError, "--rebuild .* --upload"),
         (UPLOAD | {"only_tuned": True}, UsageError, "--only-tuned .* --upload"),
         (UPLOAD | {"variants": True}, UsageError, "--variants .* --upload"),

@@ -49,7 +49,7 @@ def test_a_release_is_found_by_series_or_version(asked: str) -> None:
     ("asked", "closest"), [("2.14.0", "2.14.1"), ("2.1", "2.8.4|2.1"), ("2.99.1", "2.")]
 )
 def test_an_unknown_release_names_the_closest_and_all(asked: str, closest: str) -> None:
-    with pytest.raises(ReleaseError, match=re.escape(f"{asked}")) as caught:
+    with pytest.raises(ReleaseError, match=re.escape(f"TensorFlow {asked} ")) as caught:
         find_release(asked)
     assert re.search(closest, caught.value.hint)
     assert all(release.version in caught.value.hint for release in load_releases())

@@ -136,7 +136,7 @@ def test_the_bill_on_a_terminal() -> None:
     assert re.search(
         r"mnist_mlp +│ +8 │ compiled │ cpu8 +│ +87\.8 │ 0\.00155 │ 1\.35 │ 0\.12 │ cost\n", shown
     )
-    assert "compiled on 8 vCPUs" in shown
+    assert "cheapest for all 6 models is compiled on 8 vCPUs" in shown
     assert "compiled on 32 vCPUs: 0.975x" in shown
     assert "pays after" in bill_table(BILL, colour=False)
 
