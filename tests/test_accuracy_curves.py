@@ -75,28 +75,28 @@ def test_a_score_is_named_by_its_column() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty"),
-        ("\n \n", "is empty"),
+        ("", "empty"),
+        ("\n \n", "empty"),
         ("epoch,seconds,accuracy\n", "no epochs"),
-        ("epoch,accuracy\n1,0.5\n", "lacks hours or seconds"),
+        ("epoch,accuracy\n1,0.5\n", "hours or seconds"),
         ("epoch,hours,seconds,accuracy\n1,1,3600,0.5\n", "two columns of time"),
         ("seconds,accuracy\n1,0.5\n", "lacks epoch"),
-        ("epoch,seconds,accuracy,accuracy\n1,1,0.5,0.6\n", "a column twice"),
-        ("epoch,seconds,accuracy\n1,1\n", "line 2 has 2 cells, the header has 3"),
-        ("epoch,seconds,accuracy\n1,1,0.5,0.6\n", "line 2 has 4 cells"),
-        ("epoch,seconds,accuracy\none,1,0.5\n", "epoch is 'one', which is no number"),
-        ("epoch,seconds,accuracy\n1,,0.5\n", "seconds is '', which is no number"),
-        ("epoch,seconds,accuracy\n1,1,nan\n", "accuracy is 'nan', which is no number"),
-        ("epoch,seconds,accuracy\n1,1e999,0.5\n", "seconds is 1e999, too much"),
-        ("epoch,seconds,accuracy\n1,inf,0.5\n", "seconds is 'inf', which is no number"),
-        ("epoch,seconds,accuracy\n1,1_0,0.5\n", "seconds is '1_0', which is no number"),
-        ("epoch,seconds,accuracy\n1,-1,0.5\n", "seconds is -1, below 0"),
-        ("epoch,seconds,accuracy\n1,2,0.5\n2,1,0.6\n", "line 3: time goes back, from 2 to 1"),
-        ("epoch,seconds,accuracy\n1,2,0.5\n1,3,0.6\n", "line 3: epoch 1 is there twice"),
-        ("epoch,seconds,accuracy\n2,2,0.5\n1,3,0.6\n", "epoch 1 stands after 2"),
-        ("epoch,seconds,accuracy\n1,2,0.5\n2,3,60\n", "some accuracy are above 1 and some are not"),
-        ("epoch,seconds,accuracy\n1,2,50\n2,3,101\n", "line 3: an accuracy of 101 is above 100 %"),
-        ("epoch,hours,top1Accuracy\n1,2,0.5\n2,3,0.6\n", "DAWNBench writes it in per cent"),
+        ("epoch,seconds,accuracy,accuracy\n1,1,0.5,0.6\n", "twice"),
+        ("epoch,seconds,accuracy\n1,1\n", "line 2 .* 2 cells"),
+        ("epoch,seconds,accuracy\n1,1,0.5,0.6\n", "line 2 .* 4 cells"),
+        ("epoch,seconds,accuracy\none,1,0.5\n", "epoch is 'one'"),
+        ("epoch,seconds,accuracy\n1,,0.5\n", "seconds is ''"),
+        ("epoch,seconds,accuracy\n1,1,nan\n", "accuracy is 'nan'"),
+        ("epoch,seconds,accuracy\n1,1e999,0.5\n", "seconds is 1e999"),
+        ("epoch,seconds,accuracy\n1,inf,0.5\n", "seconds is 'inf'"),
+        ("epoch,seconds,accuracy\n1,1_0,0.5\n", "seconds is '1_0'"),
+        ("epoch,seconds,accuracy\n1,-1,0.5\n", "seconds is -1"),
+        ("epoch,seconds,accuracy\n1,2,0.5\n2,1,0.6\n", "line 3: .* 2 to 1"),
+        ("epoch,seconds,accuracy\n1,2,0.5\n1,3,0.6\n", "line 3: epoch 1 "),
+        ("epoch,seconds,accuracy\n2,2,0.5\n1,3,0.6\n", "epoch 1 .* 2"),
+        ("epoch,seconds,accuracy\n1,2,0.5\n2,3,60\n", "above 1 "),
+        ("epoch,seconds,accuracy\n1,2,50\n2,3,101\n", "line 3: .* 101 "),
+        ("epoch,hours,top1Accuracy\n1,2,0.5\n2,3,0.6\n", "DAWNBench"),
         ('epoch,seconds,accuracy\n1,2,"0.5\n', "line 2: unexpected end of data"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_or_not_text_is_one_clear_line(tmp_path: Path) 
         read_curve(tmp_path / "none.csv")
     path = tmp_path / "curve.csv"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SampleError, match="is not text"):
+    with pytest.raises(SampleError, match=r"curve\.csv"):
         read_curve(path)
 
 
@@ -236,11 +236,10 @@ def test_the_json_beside_a_curve_has_its_price(tmp_path: Path) -> None:
     found = imported(read_curve(path), 0.757, None)
     assert found.usd == pytest.approx(10.492777777777778 * 6.595)
     lines = list(elsewhere.lines(found))
-    assert lines[0] == (
-        "75.7% of top1Accuracy is reached at epoch 66 or before: epochs 3 to 64 are not in the "
-        "curve. It took 10 h 29 min and 69.2 USD."
-    )
-    assert "Cloud TPU (on_demand) costs 6.595 USD per hour as of 2018-03-25" in lines[1]
+    for what in ("epoch 66", "3 to 64", "10 h 29 min", "69.2 USD"):
+        assert what in lines[0]
+    for what in ("Cloud TPU", "6.595 USD", "2018-03-25"):
+        assert what in lines[1]
 
 
 def test_a_price_book_counts_before_the_json(tmp_path: Path) -> None:
@@ -261,8 +260,8 @@ def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
         ({"costPerHour": "6", "timestamp": "2018-03-25"}, "costPerHour is '6'"),
         ({"costPerHour": True, "timestamp": "2018-03-25"}, "costPerHour is True"),
         ({"costPerHour": -1, "timestamp": "2018-03-25"}, "is not a price"),
-        ({"costPerHour": 6.5}, "a price without the day"),
-        ({"costPerHour": 6.5, "timestamp": "in spring"}, "is not a date"),
+        ({"costPerHour": 6.5}, "the day"),
+        ({"costPerHour": 6.5, "timestamp": "in spring"}, "date"),
     ],
 )
 def test_a_json_without_a_right_price_is_one_clear_line(
@@ -275,15 +274,14 @@ def test_a_json_without_a_right_price_is_one_clear_line(
 def test_a_torn_json_is_one_clear_line(tmp_path: Path) -> None:
     path = entry(tmp_path)
     (tmp_path / "entry.json").write_text('{"costPerHour": 6.5', encoding="utf-8")
-    with pytest.raises(SampleError, match="not whole JSON"):
+    with pytest.raises(SampleError, match=r"entry\.json"):
         read_curve(path)
 
 
 def test_a_target_that_no_epoch_reaches_is_said_with_the_best() -> None:
     found = imported(Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None)
-    assert list(elsewhere.lines(found)) == [
-        "70% of accuracy is not reached: the best is 60% at epoch 2."
-    ]
+    (line,) = elsewhere.lines(found)
+    assert "60% at epoch 2" in line
     assert "not reached" in elsewhere.table(found, colour=False)
 
 

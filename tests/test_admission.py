@@ -181,7 +181,7 @@ def test_a_unit_without_an_answer_is_not_admitted() -> None:
 def test_the_stock_wheels_abi_must_be_among_the_options() -> None:
     facts = {"compile_flags": ["-DA=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64"]}
     _check_abi(facts, ("-O2", "-DA=1", "-DEIGEN_MAX_ALIGN_BYTES=64"))
-    with pytest.raises(KernelError, match="was compiled with -DEIGEN_MAX_ALIGN_BYTES=64, the"):
+    with pytest.raises(KernelError, match="-DEIGEN_MAX_ALIGN_BYTES=64"):
         _check_abi(facts, ("-DA=1", "-DEIGEN_MAX_ALIGN_BYTES=32"))
 
 

@@ -51,7 +51,7 @@ def test_a_lock_that_is_never_released_is_an_error_that_names_its_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = stand_in(tmp_path, monkeypatch, held=1000)
-    with pytest.raises(ToolError, match="held by process 7") as caught:
+    with pytest.raises(ToolError, match="process 7") as caught:
         apt.install(["clang-16"], wait_s=0.1)
     assert caught.value.hint
     assert not done.exists()
@@ -60,7 +60,7 @@ def test_a_lock_that_is_never_released_is_an_error_that_names_its_holder(
 def test_another_failure_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "apt-get").symlink_to("/bin/false")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolError, match="apt-get failed: apt-get exited with 1"):
+    with pytest.raises(ToolError, match="apt-get exited with 1"):
         apt.install(["no-such-package"])
 
 

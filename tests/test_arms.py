@@ -12,7 +12,7 @@ from tfbuild.errors import UsageError
 
 @pytest.mark.parametrize("arms", [(), (STOCK,)])
 def test_a_comparison_needs_two_arms(arms: tuple[Arm, ...]) -> None:
-    with pytest.raises(UsageError, match=f"needs two arms, got {len(arms)}"):
+    with pytest.raises(UsageError, match=f"two arms, .*{len(arms)}"):
         check_arms(arms)
     check_arms((STOCK, TUNED))
 
@@ -22,7 +22,7 @@ def test_a_comparison_needs_two_arms(arms: tuple[Arm, ...]) -> None:
 )
 def test_arms_have_names_of_their_own(arms: tuple[Arm, ...]) -> None:
     """The baseline's second worker has one, too."""
-    with pytest.raises(UsageError, match="two arms have the same name"):
+    with pytest.raises(UsageError, match="same name"):
         check_arms(arms)
     check_arms((STOCK, twin_of(TUNED)))
 

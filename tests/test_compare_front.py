@@ -18,7 +18,7 @@ FOREIGN = with_library(target="tomorrow", required_features=("avx99",))
 
 def test_a_wheel_that_this_cpu_cannot_run_is_refused_by_name_and_feature(tmp_path: Path) -> None:
     path = wheel(tmp_path, FOREIGN.to_bytes())
-    with pytest.raises(HostError, match="tomorrow, and this CPU lacks avx99"):
+    with pytest.raises(HostError, match=r"tomorrow, .* avx99"):
         describe_comparison(Wanted(candidate=str(path)))
 
 
@@ -73,5 +73,5 @@ def test_a_workload_of_ones_own_is_compared_alone(tmp_path: Path) -> None:
     own.write_text("def build(): ...\n", "utf-8")
     said = describe_comparison(Wanted(candidate=str(path), workload=str(own)))
     assert "workloads  own:model.py\n" in said
-    with pytest.raises(UsageError, match="Write --workloads mnist_mlp"):
+    with pytest.raises(UsageError, match="--workloads mnist_mlp"):
         describe_comparison(Wanted(candidate=str(path), workload="mnist_mlp"))

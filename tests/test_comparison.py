@@ -106,12 +106,12 @@ def test_the_baseline_is_asked_twice_and_the_arms_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("workloads", "vcpus", "words"),
     [
-        (("mnist_mlp",), (3,), "3 vCPUs cannot be measured here, 2 are usable"),
+        (("mnist_mlp",), (3,), "3 vCPUs .*, 2 are"),
         (("mnist_mlp",), (1, 0), "0 vCPUs"),
         (("mnist_mlp",), (-1,), "-1 vCPUs"),
-        (("mnist_mlp",), (), "nothing to compare"),
-        ((), (1,), "nothing to compare"),
-        (("mnist_mlp", "mnist"), (1,), "unknown workload mnist"),
+        (("mnist_mlp",), (), "nothing"),
+        ((), (1,), "nothing"),
+        (("mnist_mlp", "mnist"), (1,), "workload mnist"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
@@ -151,8 +151,9 @@ def test_arms_that_could_be_mistaken_for_each_other_are_refused(arms: Sequence[A
 
 
 def test_more_vcpus_than_the_machine_has_are_refused() -> None:
-    with pytest.raises(UsageError, match="cannot be measured here"):
-        made(vcpus=[read_host().vcpus.usable + 1])
+    more = read_host().vcpus.usable + 1
+    with pytest.raises(UsageError, match=f"{more} vCPUs"):
+        made(vcpus=[more])
 
 
 # --- going on -------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ def test_a_run_that_asked_something_else_is_refused_by_name(
     changed: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
-    with pytest.raises(UsageError, match=rf"another run, which differs in {named}") as caught:
+    with pytest.raises(UsageError, match=rf"differs in {named}") as caught:
         resumed(setting(**changed), tmp_path)
     assert "--out" in caught.value.hint
 
@@ -207,9 +208,9 @@ def test_a_run_of_another_machine_is_refused_as_such(
 ) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
     other = dataclasses.replace(HOST, **{field: value})
-    with pytest.raises(HostError, match=rf"differs in host\.{field}"):
+    with pytest.raises(HostError, match=rf"host\.{field}"):
         resumed(setting(host=other), tmp_path)
-    with pytest.raises(UsageError, match=rf"differs in host\.{field}.*; seed"):
+    with pytest.raises(UsageError, match=rf"host\.{field}.*; seed"):
         resumed(setting(host=other, seed=2), tmp_path)
 
 
@@ -224,7 +225,7 @@ def test_a_finished_run_is_not_measured_again(tmp_path: Path) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=3))
     compare(setting(), tmp_path)
     for again in (resumed, compare):
-        with pytest.raises(UsageError, match="holds a finished comparison"):
+        with pytest.raises(UsageError, match="finished"):
             again(setting(), tmp_path)
 
 
@@ -232,7 +233,7 @@ def test_samples_of_nobody_knows_what_are_left_alone(tmp_path: Path) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
     (tmp_path / SETTING).unlink()
     before = (tmp_path / SAMPLES).read_bytes()
-    with pytest.raises(UsageError, match="samples of an unknown run"):
+    with pytest.raises(UsageError, match="unknown run"):
         compare(setting(), tmp_path)
     assert (tmp_path / SAMPLES).read_bytes() == before
 
@@ -336,7 +337,7 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
     assert said[0][2] == "mnist_mlp on 2 vCPUs, launch 4"
     faults = [each for each in read_journal(tmp_path / SAMPLES) if isinstance(each, Fault)]
     assert [(each.workload, each.arm) for each in faults] == [("mnist_cnn", failure.arm)]
-    with pytest.raises(WorkerError, match=r"1 arm failed: mnist_cnn on 2 vCPUs: .*did not start"):
+    with pytest.raises(WorkerError, match=r"1 arm .*mnist_cnn on 2 vCPUs"):
         judge(result, gate=False)
 
 
@@ -344,7 +345,7 @@ def test_a_run_in_which_nothing_starts_ends_with_marked_cells(tmp_path: Path) ->
     result = compare(setting(vcpus=(1, 2)), tmp_path)
     assert [len(each.failures) for each in result.cells] == [1, 1]
     assert (result.arms, result.overall, result.complete) == ((), (), True)
-    with pytest.raises(WorkerError, match=r"2 arms failed: .*rest was measured"):
+    with pytest.raises(WorkerError, match=r"2 arms"):
         judge(result, gate=True)
 
 
@@ -368,7 +369,7 @@ def test_a_folder_that_cannot_be_used_is_an_error(
 def test_logs_that_cannot_be_written_are_an_error(blocked: str, tmp_path: Path) -> None:
     (tmp_path / blocked).parent.mkdir(exist_ok=True)
     (tmp_path / blocked).write_text("a file", encoding="utf-8")
-    with pytest.raises(DiskError, match=r"cannot write .*logs"):
+    with pytest.raises(DiskError, match="logs"):
         compare(setting(), tmp_path)
 
 
@@ -408,23 +409,23 @@ def test_a_gate_lets_pass_what_is_not_slower_and_known(
     if error is None:
         judge(result, gate=True)
     else:
-        with pytest.raises(error, match=r"tuned .*on 2 vCPUs"):
+        with pytest.raises(error, match=r"tuned .*2 vCPUs"):
             judge(result, gate=True)
 
 
 def test_a_regression_is_told_before_what_is_unclear() -> None:
     unclear = [dataclasses.replace(each, vcpus=1) for each in UNCLEAR]
-    with pytest.raises(RegressionError, match=r"^slower than stock: tuned in mnist_mlp on 2 vCPUs"):
+    with pytest.raises(RegressionError, match="tuned in mnist_mlp on 2 vCPUs"):
         judge(journalled(unclear, SLOWER), gate=True)
 
 
 def test_one_vcpu_is_told_as_one() -> None:
     slower = [dataclasses.replace(each, vcpus=1) for each in SLOWER]
-    with pytest.raises(RegressionError, match=r"in mnist_mlp on 1 vCPU \(.*workloads on 1 vCPU \("):
+    with pytest.raises(RegressionError, match=r"on 1 vCPU \(.*on 1 vCPU \("):
         judge(journalled(slower), gate=True)
     failed = [*FASTER, fault(TUNED.name, 3)]
     broken = [dataclasses.replace(each, vcpus=1) for each in failed]
-    with pytest.raises(WorkerError, match=r"^1 arm failed: mnist_mlp on 1 vCPU: "):
+    with pytest.raises(WorkerError, match=r"1 arm .*mnist_mlp on 1 vCPU:"):
         judge(journalled(broken), gate=False)
 
 
@@ -436,15 +437,13 @@ def test_a_gate_without_a_figure_is_not_passed() -> None:
 def test_a_wheel_that_computes_something_else_fails_with_both_losses() -> None:
     result = journalled(WRONG, renamed(FASTER, "lstm_text"))
     assert len(result.overall) == 1, "the other cell still counts"
-    with pytest.raises(
-        AgreementError, match=r"mnist_mlp, first losses of stock 2\.3 2\.25 .*, of tuned 4\.6 4\.5"
-    ):
+    with pytest.raises(AgreementError, match=r"mnist_mlp, .* stock 2\.3 2\.25 .* tuned 4\.6 4\.5"):
         judge(result, gate=False)
 
 
 def test_losses_that_are_no_numbers_can_be_told() -> None:
     nothing = [start(STOCK.name), start(TUNED.name, losses=(2.3, *(None,) * 4))]
-    with pytest.raises(AgreementError, match=r"of tuned 2\.3 nan nan nan nan,"):
+    with pytest.raises(AgreementError, match=r"tuned 2\.3 nan nan nan nan"):
         judge(journalled(nothing), gate=False)
 
 

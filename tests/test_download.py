@@ -52,7 +52,7 @@ def test_a_folder_serves_as_well(tmp_path: Path) -> None:
 def test_a_download_that_broke_off_goes_on_where_it_was(tmp_path: Path, sized: bool) -> None:
     with serving(Site({"/file.bin": DATA}, break_after=HALF)) as site:
         url = f"{site.url}/file.bin"
-        with pytest.raises(DownloadError, match=f"broke off after {HALF} of {len(DATA)} bytes"):
+        with pytest.raises(DownloadError, match=f"{HALF} of {len(DATA)} bytes"):
             fetch(url, pin(sized=sized), tmp_path)
         assert names(tmp_path) == ["file.bin.part"]
         assert fetch(url, pin(sized=sized), tmp_path).read_bytes() == DATA
@@ -96,7 +96,7 @@ def test_wrong_bytes_are_removed_so_that_the_next_run_starts_clean(
 ) -> None:
     (tmp_path / "file.bin.part").write_bytes(left)
     with serving(Site({"/file.bin": DATA})) as site:
-        with pytest.raises(ChecksumError, match=f"file.bin is pinned to {pin().sha256}"):
+        with pytest.raises(ChecksumError, match=pin().sha256):
             fetch(f"{site.url}/file.bin", pin(), tmp_path)
         assert names(tmp_path) == []
         assert fetch(f"{site.url}/file.bin", pin(), tmp_path).read_bytes() == DATA
@@ -118,7 +118,7 @@ def test_a_cached_file_that_went_bad_is_fetched_again(
     with serving(Site({"/file.bin": DATA})) as site:
         assert fetch(f"{site.url}/file.bin", pin(), tmp_path).read_bytes() == DATA
     assert site.asked == [("/file.bin", None)]
-    assert "it is removed and fetched again" in capfd.readouterr().err
+    assert "fetched again" in capfd.readouterr().err
 
 
 def test_an_absent_file_is_said_with_its_address(tmp_path: Path) -> None:
@@ -151,7 +151,10 @@ def test_an_address_without_an_answer_is_a_download_error(
 
 def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with serving(Site({"/file.bin": DATA})) as site, pytest.raises(DiskError, match="cannot write"):
+    with (
+        serving(Site({"/file.bin": DATA})) as site,
+        pytest.raises(DiskError, match=str(tmp_path / "file")),
+    ):
         fetch(f"{site.url}/file.bin", pin(), tmp_path / "file")
 
 
@@ -161,7 +164,7 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on(tmp_path: Path) 
     with serving(Site({"/file.bin": DATA})) as site:
         resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, hard))
         try:
-            with pytest.raises(DiskError, match=r"cannot write .*File too large"):
+            with pytest.raises(DiskError, match="File too large"):
                 fetch(f"{site.url}/file.bin", pin(), tmp_path)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -203,7 +206,7 @@ def test_a_password_without_a_port_is_not_taken_for_one(tmp_path: Path) -> None:
 
 def test_verified_takes_only_the_pinned_bytes(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with pytest.raises(DownloadError, match="there is no file"):
+    with pytest.raises(DownloadError, match=str(path)):
         verified(path, pin())
     path.write_bytes(DATA[:HALF])
     with pytest.raises(ChecksumError, match=sha256_of(path)):

@@ -83,24 +83,24 @@ def test_stand_ins_are_whole_and_always_the_same(tmp_path: Path) -> None:
 
 
 def test_a_control_wheel_is_for_comparing_only(tmp_path: Path) -> None:
-    with pytest.raises(PublishError, match="for comparing only"):
+    with pytest.raises(PublishError, match="comparing only"):
         entry(stand_in(tmp_path, "2.14.1+stock.flags", targets=(STOCK_FLAGS,)))
 
 
 def test_a_tensorflow_that_is_neither_stock_nor_tuned_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PublishError, match=r"has no tuned\.json"):
+    with pytest.raises(PublishError, match=r"no tuned\.json"):
         entry(stand_in(tmp_path, "2.14.1+mine"))
 
 
 def test_a_tuned_wheel_that_calls_itself_stock_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PublishError, match="its version does not say so"):
+    with pytest.raises(PublishError, match="its version"):
         entry(stand_in(tmp_path, "2.14.1", targets=("zen4",)))
 
 
 def test_a_target_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     path = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
     changed(path, lambda _, text: text.replace(b'"target": "zen4"', b'"target": "zen44"'))
-    with pytest.raises(PublishError, match="is built for 'zen44': there is no target"):
+    with pytest.raises(PublishError, match="'zen44'"):
         entry(path)
 
 
@@ -120,7 +120,7 @@ def test_a_target_that_nobody_knows_is_refused(tmp_path: Path) -> None:
 def test_metadata_of_another_wheel_is_refused(old: bytes, new: bytes, tmp_path: Path) -> None:
     path = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
     changed(path, lambda name, text: text.replace(old, new) if "METADATA" in name else text)
-    with pytest.raises(PublishError, match="holds the METADATA of"):
+    with pytest.raises(PublishError, match="METADATA"):
         entry(path)
 
 
@@ -143,7 +143,7 @@ def test_a_wheel_without_metadata_or_record_is_refused(member: str, tmp_path: Pa
 def test_a_truncated_wheel_is_refused(tmp_path: Path) -> None:
     path = stand_in(tmp_path, "2.14.1")
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(WheelError, match="not a whole wheel"):
+    with pytest.raises(WheelError, match="whole"):
         entry(path)
 
 
@@ -151,7 +151,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     path = stand_in(tmp_path / "real", "2.14.1")
     link = tmp_path / path.name
     link.symlink_to(path)
-    with pytest.raises(PublishError, match="is a link"):
+    with pytest.raises(PublishError, match="link"):
         entry(link)
 
 

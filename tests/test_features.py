@@ -44,7 +44,7 @@ def test_every_feature_of_every_target_is_in_the_table(architecture: str) -> Non
 
 
 def test_an_unknown_architecture_is_refused() -> None:
-    with pytest.raises(TargetError, match="riscv64 is not supported"):
+    with pytest.raises(TargetError, match="riscv64"):
         table("riscv64")
 
 

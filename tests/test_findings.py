@@ -49,14 +49,14 @@ def test_the_answer_in_one_sentence(speedup: Interval, said: str) -> None:
 @pytest.mark.parametrize(
     ("speedup", "noise", "verdict", "said"),
     [
-        (1.25, 0.006, Verdict.FASTER, "leaves out 1, by more than the threshold of 1.0%"),
-        (1.25, 0.03, Verdict.FASTER, "leaves out 1, by more than the noise floor of 3.0%"),
-        (0.9, 0.006, Verdict.SLOWER, "leaves out 1, by more than the threshold of 1.0%"),
-        (1.015, 0.018, Verdict.WITHIN_NOISE, "but by less than the noise floor of 1.8%"),
-        (1.05, 0.06, Verdict.INCONCLUSIVE, "noise floor of 6.0%, which is too high to tell"),
-        (1.009, 0.006, Verdict.WITHIN_NOISE, "but by less than the threshold of 1.0%"),
-        (1.001, 0.006, Verdict.WITHIN_NOISE, "the whole interval lies within 2% of 1"),
-        (1.03, 0.006, Verdict.INCONCLUSIVE, "holds 1 and reaches beyond 2% of it"),
+        (1.25, 0.006, Verdict.FASTER, "more than the threshold of 1.0%"),
+        (1.25, 0.03, Verdict.FASTER, "more than the noise floor of 3.0%"),
+        (0.9, 0.006, Verdict.SLOWER, "more than the threshold of 1.0%"),
+        (1.015, 0.018, Verdict.WITHIN_NOISE, "less than the noise floor of 1.8%"),
+        (1.05, 0.06, Verdict.INCONCLUSIVE, "noise floor of 6.0%"),
+        (1.009, 0.006, Verdict.WITHIN_NOISE, "less than the threshold of 1.0%"),
+        (1.001, 0.006, Verdict.WITHIN_NOISE, "within 2% of 1"),
+        (1.03, 0.006, Verdict.INCONCLUSIVE, "beyond 2%"),
     ],
 )
 def test_the_reason_is_the_rule_that_gave_the_verdict(
@@ -73,10 +73,8 @@ def test_too_many_dropped_blocks_are_the_reason_whatever_the_interval() -> None:
     cell = compared.dropped(compared.cell("mnist_mlp", 2, {"tuned": 1.5}))
     found = compared.comparison(cell)
     (row,) = (row for row in findings.rows(found) if row.arm == "tuned")
-    assert (row.verdict, row.why) == (
-        "inconclusive",
-        "more than 30% of the blocks were dropped",
-    )
+    assert row.verdict == "inconclusive"
+    assert "30%" in row.why
 
 
 def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
@@ -84,31 +82,18 @@ def test_a_thorough_run_of_tuned_kernels_has_no_warnings() -> None:
 
 
 def test_all_that_a_reader_must_know_is_warned_of() -> None:
-    assert list(warnings(TROUBLED)) == [
-        "Not complete: the measurement was ended before its last cell.",
-        "mnist_cnn on 1 vCPU: tuned does not compute what stock computes. Do not use it.",
-        (
-            "stock runs its kernels on Eigen threads and mkl on OpenMP threads: this is a "
-            "comparison of build families, not the gain of a compiler's flag."
-        ),
-        "stock has NumPy 1.26.4 and mkl has NumPy 1.26.0.",
-        (
-            "mnist_mlp on 2 vCPUs: 17 of 40 blocks dropped (run delay 15, speed changed 6). What "
-            "is left is no fair picture: the machine was too busy for an answer."
-        ),
-        (
-            "mnist_mlp on 2 vCPUs: in 3 of 10 launches the warm-up had not become steady in its "
-            "time."
-        ),
-        (
-            "mnist_cnn on 2 vCPUs: 1.151x cannot come from tuned kernels, which cover 1.0% of the "
-            "op time. Take it for noise of this machine."
-        ),
-        (
-            "mkl did not rest while others were timed: its threads took 41.0% of that time "
-            "(mnist_cnn on 2 vCPUs). It slows down the others."
-        ),
+    wanted = [
+        ("Not complete",),
+        ("mnist_cnn on 1 vCPU: tuned", "Do not use it"),
+        ("stock", "Eigen threads", "mkl", "OpenMP threads"),
+        ("stock has NumPy 1.26.4", "mkl has NumPy 1.26.0"),
+        ("mnist_mlp on 2 vCPUs", "17 of 40 blocks dropped (run delay 15, speed changed 6)"),
+        ("mnist_mlp on 2 vCPUs", "3 of 10 launches"),
+        ("mnist_cnn on 2 vCPUs", "1.151x cannot come from tuned kernels", "1.0%"),
+        ("mkl", "41.0%", "mnist_cnn on 2 vCPUs"),
     ]
+    for said, parts in zip(warnings(TROUBLED), wanted, strict=True):
+        assert [part for part in parts if part not in said] == [], said
 
 
 def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
@@ -162,7 +147,8 @@ def test_a_wheel_that_computes_something_else_is_never_a_win(predictions: float 
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
     found = compared.comparison(right, wrong, arms=arms)
     (said,) = headlines(found)
-    assert said.startswith("tuned does not compute what stock computes. Do not use it.")
+    assert said.startswith("tuned does not compute what stock computes.")
+    assert "Do not use it" in said
     assert "tuned 1.500x" not in line(found).replace("computes something else", "")
     seen = "not a number" if predictions is None else "5.0e-02"
     row = f"| mnist_mlp | 2 | tuned | 5.0e-02 | {seen} | 1e-03 | no |"

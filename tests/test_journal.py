@@ -98,7 +98,7 @@ def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path
     write(path, [Note(text="a"), Note(text="b")])
     with path.open("a", encoding="utf-8") as sink:
         sink.write(f'{foreign}\n{{"text": "d"}}\n')
-    with pytest.raises(RecordError, match=r"notes\.jsonl, line 3 is not a note") as caught:
+    with pytest.raises(RecordError, match=r"notes\.jsonl, line 3") as caught:
         read(path)
     assert "--out" in caught.value.hint
 
@@ -106,7 +106,7 @@ def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_bytes(b"\x80\x81\n")
-    with pytest.raises(RecordError, match="it is not text"):
+    with pytest.raises(RecordError, match=r"notes\.jsonl.*text"):
         read(path)
 
 
@@ -121,7 +121,7 @@ def test_a_missing_journal_is_an_error(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error() -> None:
     with (
         appending(Path("/dev/full")) as append,
-        pytest.raises(DiskError, match=r"cannot write /dev/full: No space left"),
+        pytest.raises(DiskError, match="/dev/full: No space left"),
     ):
         append(Note(text="a"))
 
@@ -135,14 +135,14 @@ def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path
     with (
         appending(path) as append,
         limited(room),
-        pytest.raises(DiskError, match=r"the disk took 9 of \d+ bytes"),
+        pytest.raises(DiskError, match=r"9 of \d+ bytes"),
     ):
         append(Note(text="c"))
     assert path.stat().st_size == room
     assert read(path) == tuple(whole)
     with (
         limited(path.stat().st_size),
-        pytest.raises(DiskError, match="cannot write"),
+        pytest.raises(DiskError, match=path.name),
         appending(path) as append,
     ):
         append(Note(text="c"))
@@ -153,7 +153,7 @@ def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with (
-        pytest.raises(DiskError, match=r"cannot write .*notes"),
+        pytest.raises(DiskError, match="notes"),
         appending(tmp_path / "file" / "notes.jsonl"),
     ):
         pass

@@ -44,10 +44,10 @@ def selected() -> Selected:
 def test_a_table_begins_with_what_takes_longest() -> None:
     said = describe(selected(), colour=False)
     assert said.index("Tanh") < said.index("AddV2")
-    assert "1 of 3 kernels kept, timed in 2 cells" in said
-    assert "AddV2 T=1|2 stays stock: no gain beyond noise." in said
-    assert "find 0 of 2 cells faster and 1 slower" in said
-    assert "Where T=10 stays stock: not timed at bool[3] (input 0 cannot be made)." in said
+    assert "1 of 3 kernels" in said
+    assert "AddV2 T=1|2 stays stock" in said
+    assert "0 of 2 cells faster and 1 slower" in said
+    assert "T=10 stays stock: not timed at bool[3]" in said
 
 
 def test_markdown_has_a_cell_for_each_heading_whatever_the_types() -> None:

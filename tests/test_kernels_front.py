@@ -16,19 +16,19 @@ from tfbuild.upstream.kernels import RELEASE
 
 
 def test_unknown_workloads_are_told_with_what_is_near() -> None:
-    with pytest.raises(UsageError, match="unknown workload mnist_mpl") as caught:
+    with pytest.raises(UsageError, match="mnist_mpl") as caught:
         front.describe_profiling(ToProfile(workloads="mnist_mpl"))
     assert "mnist_mlp" in caught.value.hint
 
 
 def test_a_file_that_is_not_there_is_told() -> None:
-    with pytest.raises(UsageError, match="there is no file"):
+    with pytest.raises(UsageError, match=r"/nowhere/model\.py"):
         front.describe_profiling(ToProfile(program="/nowhere/model.py"))
 
 
 @pytest.mark.parametrize("workloads", ["", ",", " , "])
 def test_no_workload_at_all_is_told(workloads: str) -> None:
-    with pytest.raises(UsageError, match="--workloads names none"):
+    with pytest.raises(UsageError, match="--workloads"):
         front.describe_profiling(ToProfile(workloads=workloads))
 
 
@@ -38,17 +38,17 @@ def test_a_workload_is_profiled_once_however_often_it_is_named() -> None:
 
 
 def test_a_file_and_workloads_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--for and --workloads exclude each other"):
+    with pytest.raises(UsageError, match="--for and --workloads"):
         front.describe_profiling(ToProfile(program="model.py", workloads="lstm_text"))
 
 
 def test_a_folder_that_is_no_model_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no model"):
+    with pytest.raises(UsageError, match=str(tmp_path)):
         front.describe_profiling(ToProfile(program=str(tmp_path)))
 
 
 def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder") as caught:
+    with pytest.raises(UsageError) as caught:
         front.describe_profiling(ToProfile(out=str(tmp_path)))
     assert str(tmp_path / "profile.json") in caught.value.hint
 
@@ -72,11 +72,11 @@ def test_single_ops_of_a_million_elements_are_a_profile() -> None:
 
 def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
     said = front.describe_selecting(ToSelect(program="lstm_text"))
-    assert said == "profile lstm_text, then time the wheel's kernels at its places\n"
+    assert said.startswith("profile lstm_text, then ")
 
 
 def test_a_model_and_a_profile_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--for and --profile exclude each other"):
+    with pytest.raises(UsageError, match="--for and --profile"):
         front.describe_selecting(ToSelect(program="lstm_text", profile="profile.json"))
 
 
@@ -90,15 +90,15 @@ def test_a_model_and_a_profile_exclude_each_other() -> None:
     ],
 )
 def test_a_model_and_kernels_exclude_each_other(named: Request) -> None:
-    with pytest.raises(UsageError, match="--for chooses the kernels"):
+    with pytest.raises(UsageError, match="--for"):
         front.describe_for_program("lstm_text", named)
-    with pytest.raises(UsageError, match="--for chooses the kernels"):
+    with pytest.raises(UsageError, match="--for"):
         front.for_program("lstm_text", named)
 
 
 def test_a_build_for_a_model_says_that_it_profiles_it_first() -> None:
     said = front.describe_for_program("lstm_text", Request())
-    assert said.startswith("profile lstm_text on the stock wheel, then build")
+    assert said.startswith("profile lstm_text ")
 
 
 def test_ops_that_matter_and_that_sources_register_are_compiled() -> None:
@@ -116,25 +116,25 @@ def test_steps_are_a_whole_number(steps: str) -> None:
 
 def test_a_dry_run_says_what_would_be_profiled() -> None:
     said = front.describe_profiling(ToProfile(workloads="mnist_mlp,lstm_text", steps="3"))
-    assert said == "profile mnist_mlp, lstm_text: 3 steps each on the stock wheel\n"
+    assert said.startswith("profile mnist_mlp, lstm_text: 3 steps ")
 
 
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("launches", "1", "--launches 1 is not a whole number from 3"),
+        ("launches", "1", "--launches 1"),
         ("launches", "2", "Try --launches 3"),
         ("launches", "x", "--launches x"),
-        ("rate", "0", "--rate 0 is not a number above 0"),
-        ("rate", "1", "--rate 1 is no share between 0 and 1"),
+        ("rate", "0", "--rate 0"),
+        ("rate", "1", "--rate 1"),
         ("rate", "nan", "--rate nan"),
         ("budget", "-1", "--budget -1"),
         ("budget", "nan", "--budget nan"),
         ("seed", "x", "--seed x"),
-        ("vcpus", "0", "0 vCPUs cannot be measured here"),
-        ("vcpus", "\u00b2", "--vcpus \u00b2 is not a list of numbers"),
+        ("vcpus", "0", "0 vCPUs"),
+        ("vcpus", "\u00b2", "--vcpus \u00b2"),
         ("vcpus", "one", "--vcpus one"),
-        ("profile", "/nowhere/profile.json", "cannot read /nowhere/profile.json"),
+        ("profile", "/nowhere/profile.json", "/nowhere/profile.json"),
     ],
 )
 def test_options_of_a_selection_are_looked_at(option: str, value: str, told: str) -> None:

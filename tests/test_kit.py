@@ -89,7 +89,7 @@ def test_what_there_is_not_ends_with_a_line(workloads: str, phases_: str, said: 
 def test_the_kit_does_not_write_into_something_else(tmp_path: Path, content: str) -> None:
     path = tmp_path / "samples.jsonl"
     path.write_text(content, "utf-8")
-    with pytest.raises(SystemExit, match="no file of this kit"):
+    with pytest.raises(SystemExit, match=r"samples\.jsonl"):
         inside.read(path)
     assert path.read_text("utf-8") == content
 
@@ -167,7 +167,7 @@ def test_a_run_is_composed_of_its_phases() -> None:
 
 
 def test_half_a_run_is_no_run() -> None:
-    with pytest.raises(UsageError, match="no whole training run"):
+    with pytest.raises(UsageError, match="training run"):
         runs(launches(0.01, 0.01), PRICE)
 
 
@@ -201,5 +201,5 @@ def test_phases_are_over_launches_and_keep_their_marks() -> None:
 
 
 def test_a_file_that_is_not_there_is_said() -> None:
-    with pytest.raises(UsageError, match="there is no file"):
+    with pytest.raises(UsageError, match=r"/nowhere\.jsonl"):
         command.read_kit("/nowhere.jsonl", as_json=False)

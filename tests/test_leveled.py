@@ -152,7 +152,7 @@ def test_a_wheel_that_is_in_no_level_is_left_out_with_a_note(
     store: Folder, wheels: Mapping[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert put(store, wheels["haswell"]) == ()
-    assert "no x86-64 level is known to have aes, pclmulqdq" in capsys.readouterr().err
+    assert "aes, pclmulqdq" in capsys.readouterr().err
     assert not store.sizes("variants")
     assert len(put(store, wheels["haswell"], wheels["x86_64_v3"])) == 1
     assert listed(files(store)) == {"plain", "x86_64_v3"}
@@ -233,7 +233,7 @@ def test_a_dry_run_says_what_it_would_make_and_makes_nothing(
     empty = Folder(root=tmp_path / "none")
     (file,) = publish_variants([wheels["x86_64_v3"]], empty, now=NOW, dry_run=True)
     assert label(file) == "x86_64_v3"
-    assert f"{wheels['x86_64_v3'].name} as a variant: {file}" in capsys.readouterr().err
+    assert file in capsys.readouterr().err
     assert not empty.root.exists()
 
 
@@ -241,9 +241,9 @@ def test_a_wheel_that_the_index_has_not_is_refused(
     store: Folder, wheels: Mapping[str, Path], tmp_path: Path
 ) -> None:
     stranger = stand_in(tmp_path, "2.16.0+x86.64.v3", targets=("x86_64_v3",))
-    with pytest.raises(PublishError, match=rf"has no {re.escape(stranger.name)} to make"):
+    with pytest.raises(PublishError, match=re.escape(stranger.name)):
         put(store, stranger)
-    with pytest.raises(PublishError, match="is not a tuned wheel"):
+    with pytest.raises(PublishError, match="tuned wheel"):
         put(store, wheels["stock"])
 
 
@@ -253,13 +253,13 @@ def test_a_torn_catalog_is_noticed(
 ) -> None:
     put(store, wheels["x86_64_v3"])
     store.put(KEY, content)
-    with pytest.raises(RecordError, match=f"{KEY} of .* cannot be read"):
+    with pytest.raises(RecordError, match=KEY):
         put(store, wheels["x86_64_v4"])
 
 
 def test_a_catalog_of_another_schema_is_not_read(store: Folder, wheels: Mapping[str, Path]) -> None:
     store.put(KEY, b'{"schema": 2}')
-    with pytest.raises(RecordError, match="has schema 2, this version reads 1"):
+    with pytest.raises(RecordError, match=r"schema 2.* 1"):
         put(store, wheels["x86_64_v4"])
 
 
@@ -267,10 +267,10 @@ def test_a_lost_catalog_or_wheel_is_noticed(store: Folder, wheels: Mapping[str, 
     (file,) = put(store, wheels["x86_64_v3"])
     lost = store.root / "variants" / "pool" / "tensorflow-cpu" / file
     lost.unlink()
-    with pytest.raises(PublishError, match=f"has lost variants/pool/tensorflow-cpu/{file}"):
+    with pytest.raises(PublishError, match=f"variants/pool/tensorflow-cpu/{file}"):
         put(store, wheels["x86_64_v4"])
     (store.root / KEY).unlink()
-    with pytest.raises(RecordError, match=f"has variants, but no {KEY}"):
+    with pytest.raises(RecordError, match=KEY):
         put(store, wheels["x86_64_v3"])
 
 

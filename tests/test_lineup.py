@@ -41,12 +41,12 @@ def test_another_baseline_takes_the_place_of_stock() -> None:
     assert (baseline.name, baseline.wheel) == ("baseline", "tensorflow-cpu==2.13.1")
     assert tuned == parse_arm("tuned")
     assert read_lineup(baseline="a.whl")[0].wheel == "a.whl"
-    with pytest.raises(UsageError, match=r"'stok' is no wheel.+Did you mean stock\?"):
+    with pytest.raises(UsageError, match=r"'stok' .+ stock\?"):
         read_lineup(baseline="stok")
 
 
 def test_the_baseline_is_not_given_twice() -> None:
-    with pytest.raises(UsageError, match="the baseline is given twice"):
+    with pytest.raises(UsageError, match="twice"):
         read_lineup("stock,tuned", baseline="a.whl")
 
 
@@ -115,18 +115,18 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("laddr", r"there is no line-up 'laddr'\. Did you mean ladder\?"),
-        ("stock", r"needs two arms or more, got 1\. The first is the baseline"),
-        ("stock:onednn=off", r"needs two arms or more, got 1"),
-        ("stock,stock", r"two arms are called stock"),
+        ("laddr", r"'laddr'\. Did you mean ladder\?"),
+        ("stock", r"two arms .*1\."),
+        ("stock:onednn=off", r"two arms .*1"),
+        ("stock,stock", r"called stock"),
         ("stock,tuned,", r"arm '': the wheel is missing"),
-        ("stock,x=", r"arm 'x=': the wheel is missing"),
+        ("stock,x=", r"arm 'x='.*wheel"),
         ("stock,tunned", r"arm 'tunned': 'tunned' is no wheel\. Did you mean tuned\?"),
         ("stock,wheels/x", r"'wheels/x' is no wheel\. There are stock, tuned, control, paths"),
-        ("stock,tensorflow", r"'tensorflow' is no wheel\. There are .*NAME==VERSION"),
-        ("stock,x=tensorflow>=2", r"does not name one version of one package"),
-        ("stock,x=tensorflow==2.*", r"does not name one version of one package"),
-        ("stock,==1", r"does not name one version of one package"),
+        ("stock,tensorflow", r"'tensorflow' .*NAME==VERSION"),
+        ("stock,x=tensorflow>=2", r"tensorflow>=2"),
+        ("stock,x=tensorflow==2.*", r"one version"),
+        ("stock,==1", r"one version"),
         ("stock,a b=tuned", r"arm 'a b=tuned'"),
         ("stock,-x=tuned", r"arm '-x=tuned'"),
         (f"stock,{'x' * 65}=tuned", r"arm 'x{65}=tuned'"),
@@ -265,26 +265,26 @@ def test_a_file_says_the_same_as_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", r"mine\.toml: a comparison needs two arms or more, got 0"),
+        ("", r"mine\.toml.* two arms .*0"),
         ("[[arm]]\nname='stock'", r"got 1"),
-        ("arm = 1", r"mine\.toml: arms are written as \[\[arm\]\] tables"),
+        ("arm = 1", r"mine\.toml: .*\[\[arm\]\]"),
         ("[arm]\nname='stock'", r"\[\[arm\]\] tables"),
-        ("[[arms]]\nname='stock'", r"mine\.toml: there is no key 'arms'\. Did you mean arm\?"),
+        ("[[arms]]\nname='stock'", r"mine\.toml: .*'arms'\. Did you mean arm\?"),
         ("[[arm]\n", r"mine\.toml: .+at line 1"),
-        ("[[arm]]\nwheel='stock'", r"arm 1 \('without a name'\): name is missing"),
-        ("[[arm]]\nname=1", r"arm 1 \(1\): name is 1, which is not text"),
+        ("[[arm]]\nwheel='stock'", r"arm 1 \('without a name'\): name"),
+        ("[[arm]]\nname=1", r"arm 1 \(1\): name is 1"),
         ("[[arm]]\nname='my arm'\nwheel='stock'", r"arm 1 \('my arm'\): 'my arm' cannot be"),
         ('[[arm]]\nname="a\\nb"', r"arm 1 \('a\\nb'\)"),
         ("[[arm]]\nname='a'", r"'a' is no wheel"),
-        ("[[arm]]\nname='stock'\nondnn='on'", r"there is no key 'ondnn'\. Did you mean onednn\?"),
-        ("[[arm]]\nname='stock'\nonednn='auto'", r"onednn is 'auto', it takes on, off"),
-        ("[[arm]]\nname='stock'\nintra=true", r"intra is 'on', it takes a whole number"),
-        ("[[arm]]\nname='stock'\nintra=[1]", r"intra is \[1\], which is neither text nor"),
+        ("[[arm]]\nname='stock'\nondnn='on'", r"'ondnn'\. Did you mean onednn\?"),
+        ("[[arm]]\nname='stock'\nonednn='auto'", r"onednn is 'auto'"),
+        ("[[arm]]\nname='stock'\nintra=true", r"intra is 'on'"),
+        ("[[arm]]\nname='stock'\nintra=[1]", r"intra is \[1\]"),
         ("[[arm]]\nname='stock'\nenv='A=1'", r"env is written as"),
-        ("[[arm]]\nname='stock'\nenv={A=true}", r"A is True, which is neither text nor"),
+        ("[[arm]]\nname='stock'\nenv={A=true}", r"A is True"),
         ("[[arm]]\nname='stock'\nenv={PATH='x'}", r"PATH cannot be set"),
         ("[[arm]]\nname='stock'\ntolerance=nan", r"tolerance is 'nan'"),
-        ("[[arm]]\nname='stock'\n[[arm]]\nname='stock'", r"two arms are called stock"),
+        ("[[arm]]\nname='stock'\n[[arm]]\nname='stock'", r"called stock"),
     ],
 )
 def test_a_file_that_cannot_be_read_names_the_arm(tmp_path: Path, text: str, told: str) -> None:

@@ -22,7 +22,7 @@ def fleet(flags: str) -> Fleet:
 
 @pytest.mark.parametrize("flags", ["-flto=thin", "-flto", "-O3 -fprofile-generate"])
 def test_a_linker_that_is_not_there_is_said_first(flags: str) -> None:
-    with pytest.raises(ToolError, match="cannot link with") as caught:
+    with pytest.raises(ToolError) as caught:
         _need_linker(fleet(flags), DEAF)
     assert "apt-get install lld-16 libclang-rt-16-dev" in caught.value.hint
 

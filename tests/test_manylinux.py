@@ -35,7 +35,7 @@ def test_linux_promises_nothing(machine: str) -> None:
     "platform", ["manylinux_2_99_x86_64", "manylinux_2_17_sparc", "win_amd64", "any"]
 )
 def test_a_platform_that_nobody_knows_is_refused(platform: str) -> None:
-    with pytest.raises(AuditError, match=f"auditwheel knows no platform {platform}"):
+    with pytest.raises(AuditError, match=platform):
         policy_of((f"cp311-cp311-{platform}",))
 
 

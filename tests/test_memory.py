@@ -77,14 +77,14 @@ def test_what_limits_is_said(mb: int, cores: int, limit: str) -> None:
 def test_the_user_has_the_last_word() -> None:
     found = memory.choose(4_000, 2, wanted="16")
     assert (found.jobs, found.limited_by, found.fits) == (16, "--jobs", False)
-    with pytest.raises(UsageError, match="is not a positive number"):
+    with pytest.raises(UsageError, match="--jobs 0"):
         memory.choose(4_000, 2, wanted="0")
 
 
 def test_what_was_not_measured_is_said() -> None:
-    assert "not measured: MLIR and LLVM" in memory.choose(4_000, 2).basis
+    assert "MLIR and LLVM" in memory.choose(4_000, 2).basis
     assert "link-time" not in memory.choose(4_000, 2).basis
-    assert "link-time optimization" in memory.choose(4_000, 2, lto=True).basis
+    assert "link-time" in memory.choose(4_000, 2, lto=True).basis
 
 
 @pytest.mark.parametrize(

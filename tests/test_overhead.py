@@ -73,7 +73,7 @@ def test_no_term_is_below_nothing() -> None:
 def test_forms_that_are_alike_tell_nothing_apart() -> None:
     alike = [Form(epochs=number, repeat=1, steps_per_execution=1) for number in (1, 2, 3)]
     measured = {form: (counts(form, 6 * form.epochs), 0.1 * form.epochs) for form in alike}
-    with pytest.raises(SampleError, match="cannot tell"):
+    with pytest.raises(SampleError):
         solve(measured)
 
 

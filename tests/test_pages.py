@@ -227,13 +227,13 @@ def test_a_new_project_changes_its_own_pages_and_the_lists(pages: dict[str, byte
 
 def test_plain_wheels_with_two_local_versions_are_refused() -> None:
     wheels = [entry_of(version, name="numpy") for version in ("1.24.0", "1.24.0+mkl")]
-    with pytest.raises(PublishError, match=r"numpy-1\.24\.0\+mkl-.* and numpy-1\.24\.0-"):
+    with pytest.raises(PublishError, match=r"numpy-1\.24\.0\+mkl-.*numpy-1\.24\.0-"):
         render(wheels, "x86_64")
 
 
 def test_two_contents_under_one_name_are_refused() -> None:
     wheels = [entry_of("2.14.1"), entry_of("2.14.1", size=1001)]
-    with pytest.raises(PublishError, match="with different bytes"):
+    with pytest.raises(PublishError, match="different bytes"):
         render(wheels, "x86_64")
 
 

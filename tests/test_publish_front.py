@@ -136,8 +136,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(publish: Publish, index: Pat
     said = publish(gate=False, dry_run=True)
     assert not index.exists()
     done = publish(gate=False)
-    assert said.startswith(f"{index}: 1 wheel would be added, 0 there already, ")
-    assert "pages would change" in said
+    assert said.startswith(f"{index}: 1 wheel ")
     assert said.splitlines()[1:] == done.splitlines()[1 : said.count("\n")]
 
 
@@ -159,7 +158,7 @@ def test_of_the_pool_comes_what_may_and_of_the_rest_the_reason(
     warned = [line for line in said.err.splitlines() if line.startswith("warning: left out: ")]
     assert len(warned) == 3
     assert said.out == ""
-    assert f"{older.name} has tuned.json of schema 1, this version reads 5" in said.err
+    assert f"{older.name} has tuned.json of schema 1" in said.err
     assert f"{false.name} is not what it says: " in said.err
 
 
@@ -190,10 +189,10 @@ def test_a_pool_with_nothing_to_publish_is_an_error(
     of_schema_1(places.pool)
     with pytest.raises(WheelError, match="schema 1"):
         publish()
-    assert f"left out: {sound.name} has no verdict" in capsys.readouterr().err
+    assert f"{sound.name} has no verdict" in capsys.readouterr().err
     for path in places.pool.iterdir():
         path.unlink()
-    with pytest.raises(WheelError, match="there is no tuned wheel"):
+    with pytest.raises(WheelError, match="no tuned wheel"):
         publish()
 
 
@@ -225,7 +224,7 @@ def test_a_wheel_that_is_named_twice_is_published_once(
 def test_the_gate_takes_a_comparison_by_name_or_folder(
     sound: Path, publish: Publish, tmp_path: Path, index: Path
 ) -> None:
-    with pytest.raises(GateError, match="has no verdict: no comparison is about it"):
+    with pytest.raises(GateError, match="no verdict"):
         publish()
     assert not index.exists()
     compared(tmp_path / "measured", sound)
@@ -239,10 +238,10 @@ def test_a_comparison_of_another_wheel_is_no_verdict(
 ) -> None:
     compared(tmp_path / "other", stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)))
     options = {"wheels": str(sound), "comparison": str(tmp_path / "other")}
-    with pytest.raises(GateError, match="is not about it"):
+    with pytest.raises(GateError, match="not about it"):
         publish(**options)
     assert "cp311  none     haswell" in publish(**options, gate=False)
-    assert "is not about it" in capsys.readouterr().err
+    assert "not about it" in capsys.readouterr().err
 
 
 @pytest.mark.toolchain
@@ -257,9 +256,9 @@ def test_a_loss_is_published_only_when_told_and_stands_in_the_summary(
         "interval": {"value": 0.9, "low": 0.85, "high": 0.95},
     }
     path.write_text(json.dumps(fields), encoding="utf-8")
-    with pytest.raises(GateError, match=r"slower over all workloads .*0\.900x"):
+    with pytest.raises(GateError, match=r"slower .*0\.900x"):
         publish(comparison=str(path))
-    assert "slower, 0.900x (0.850 to 0.950) on a CPU" in publish(comparison=str(path), gate=False)
+    assert "0.900x (0.850 to 0.950)" in publish(comparison=str(path), gate=False)
     assert "warning: " in capsys.readouterr().err
 
 
@@ -269,20 +268,20 @@ def test_a_loss_is_published_only_when_told_and_stands_in_the_summary(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"to": ""}, UsageError, "name one place"),
-        ({"upload": "https://here.example"}, UsageError, "name one place"),
-        ({"simple": "https://here.example"}, UsageError, "--simple does nothing with --to"),
-        ({"to": "", "upload": "nowhere"}, UsageError, "--upload takes an address"),
-        (UPLOAD | {"simple": "http://u:secret@i.example"}, UsageError, "--simple takes an address"),
-        (UPLOAD | {"rebuild": True}, UsageError, "--rebuild does nothing with --upload"),
-        (UPLOAD | {"only_tuned": True}, UsageError, "--only-tuned does nothing with --upload"),
-        (UPLOAD | {"variants": True}, UsageError, "--variants does nothing with --upload"),
-        ({"dependencies": "."}, UsageError, "--dependencies does nothing with --only-tuned"),
-        ({"dependencies": "no-such", "only_tuned": False}, UsageError, "is no folder"),
-        ({"to": "ftp://here"}, UsageError, "--to ftp: is no place"),
-        ({"comparison": "no-such.json"}, RecordError, "cannot read no-such.json"),
-        ({"wheels": "no-such.whl"}, WheelError, "there is no wheel no-such.whl"),
-        ({"wheels": "."}, WheelError, "is a folder"),
+        ({"to": ""}, UsageError, "one place"),
+        ({"upload": "https://here.example"}, UsageError, "one place"),
+        ({"simple": "https://here.example"}, UsageError, "--simple .* --to"),
+        ({"to": "", "upload": "nowhere"}, UsageError, "--upload takes"),
+        (UPLOAD | {"simple": "http://u:secret@i.example"}, UsageError, "--simple takes"),
+        (UPLOAD | {"rebuild": True}, UsageError, "--rebuild .* --upload"),
+        (UPLOAD | {"only_tuned": True}, UsageError, "--only-tuned .* --upload"),
+        (UPLOAD | {"variants": True}, UsageError, "--variants .* --upload"),
+        ({"dependencies": "."}, UsageError, "--dependencies .* --only-tuned"),
+        ({"dependencies": "no-such", "only_tuned": False}, UsageError, "no-such"),
+        ({"to": "ftp://here"}, UsageError, "--to ftp:"),
+        ({"comparison": "no-such.json"}, RecordError, "no-such.json"),
+        ({"wheels": "no-such.whl"}, WheelError, "no-such.whl"),
+        ({"wheels": "."}, WheelError, "folder"),
     ],
     ids=str,
 )
@@ -304,7 +303,7 @@ def test_a_wrong_option_is_refused_before_any_wheel_is_looked_at(
 def test_a_torn_comparison_is_refused(publish: Publish, tmp_path: Path) -> None:
     torn = tmp_path / "torn.json"
     torn.write_text('{"schema": 2, "arms"')
-    with pytest.raises(RecordError, match=r"torn\.json is not whole JSON"):
+    with pytest.raises(RecordError, match=r"torn\.json"):
         publish(comparison=str(torn))
 
 
@@ -355,8 +354,8 @@ def test_a_wheel_that_no_page_lists_says_why() -> None:
     )
     assert "2.14.1+haswell cp311    none" in text
     found = rows(text)
-    assert " ".join(found["2.14.1+haswell cp311"]).endswith("no page: others are nearer")
-    assert " ".join(found["2.14.1+odd cp311"]).endswith("no page: no target has all that it needs")
+    assert " ".join(found["2.14.1+haswell cp311"]).endswith("nearer")
+    assert "no target" in " ".join(found["2.14.1+odd cp311"])
 
 
 def verdict(target: str) -> Verdict:

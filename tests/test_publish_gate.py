@@ -94,14 +94,14 @@ def test_the_verdict_names_the_file_that_is_published_beside_the_wheel(tmp_path:
 
 
 def test_without_a_comparison_there_is_no_verdict(tmp_path: Path) -> None:
-    with pytest.raises(GateError, match="has no verdict: no comparison is about it") as caught:
+    with pytest.raises(GateError) as caught:
         judge(FILE, SHA256, TUNED, [])
     asked = f"invoke compare --candidate wheels/{FILE}, on a CPU that runs skylake"
     assert asked in str(caught.value)
 
 
 def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
-    with pytest.raises(GateError, match=r"no verdict: .*inconclusive on 2 vCPUs \(0\.9") as caught:
+    with pytest.raises(GateError, match=r"inconclusive .*2 vCPUs \(0\.9") as caught:
         judge(FILE, SHA256, TUNED, [single(tmp_path, UNKNOWN)])
     assert len(str(caught.value).splitlines()) == 1
     assert "--thorough" in caught.value.hint
@@ -116,7 +116,7 @@ def test_a_longer_comparison_gives_the_answer_that_a_short_one_had_not(tmp_path:
 
 def test_a_loss_cannot_be_measured_away(tmp_path: Path) -> None:
     paths = [single(tmp_path, FASTER), single(tmp_path, LOSS, "old")]
-    with pytest.raises(GateError, match=r"slower over all workloads on 2 vCPUs \(0\.900x\)"):
+    with pytest.raises(GateError, match=r"slower over all workloads .*\(0\.900x\)"):
         judge(FILE, SHA256, TUNED, paths)
 
 
@@ -127,7 +127,7 @@ def test_a_loss_in_one_workload_refuses_a_gain_in_the_mean(tmp_path: Path) -> No
     ]
     arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
     path = saved(tmp_path, of_the_wheel(compared.comparison(*cells, arms=arms)))
-    with pytest.raises(GateError, match="slower in mnist_mlp on 2 vCPUs") as caught:
+    with pytest.raises(GateError, match="slower in mnist_mlp") as caught:
         judge(FILE, SHA256, TUNED, [path])
     assert "over all workloads" not in str(caught.value)
     assert "--no-gate" in caught.value.hint
@@ -165,7 +165,7 @@ def test_a_wheel_that_computes_something_else_is_refused(
     comparison = of_the_wheel(compared.single(FASTER))
     wrong = compared.disagreeing(comparison.cells[0], "tuned", predictions)
     path = saved(tmp_path, dataclasses.replace(comparison, cells=(wrong,)))
-    with pytest.raises(GateError, match="computes something else than stock in mnist_mlp"):
+    with pytest.raises(GateError, match=r"something else .*mnist_mlp"):
         judge(FILE, SHA256, TUNED, [path])
 
 
@@ -176,7 +176,7 @@ def test_a_tolerance_that_was_set_wide_does_not_open_the_gate(tmp_path: Path) ->
     assert wide.agrees
     cell = dataclasses.replace(comparison.cells[0], agreements=(wide,))
     path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)))
-    with pytest.raises(GateError, match="computes something else"):
+    with pytest.raises(GateError, match="something else"):
         judge(FILE, SHA256, TUNED, [path])
 
 
@@ -184,7 +184,7 @@ def test_a_comparison_without_agreement_shows_no_parity(tmp_path: Path) -> None:
     comparison = of_the_wheel(compared.single(FASTER))
     cell = dataclasses.replace(comparison.cells[0], agreements=())
     path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)))
-    with pytest.raises(GateError, match="nothing shows that it computes the same"):
+    with pytest.raises(GateError, match="computes the same"):
         judge(FILE, SHA256, TUNED, [path])
 
 
@@ -196,31 +196,31 @@ def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
         path = saved(tmp_path, dataclasses.replace(comparison, cells=cells), arm)
         faults = examine(FILE, SHA256, TUNED, [path]).faults
         assert bool(faults) is refused
-        assert all("its worker failed in mnist_mlp on 1 vCPUs" in each for each in faults)
+        assert all("mnist_mlp on 1 vCPU" in each for each in faults)
 
 
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"kernel_library": None}, "loaded none of its kernels"),
-        ({"kernel_library": "/arms/tuned/kernels/haswell.so"}, "loaded none of its kernels"),
-        ({"raised_kernels": 20}, "loaded none of its kernels"),
-        ({"env": (("TF_ENABLE_ONEDNN_OPTS", "1"),)}, "have other settings"),
-        ({"wheel_sha256": "cd" * 32}, "is not about it"),
+        ({"kernel_library": None}, "none of its kernels"),
+        ({"kernel_library": "/arms/tuned/kernels/haswell.so"}, "none of its kernels"),
+        ({"raised_kernels": 20}, "none of its kernels"),
+        ({"env": (("TF_ENABLE_ONEDNN_OPTS", "1"),)}, "settings"),
+        ({"wheel_sha256": "cd" * 32}, "not about it"),
     ],
 )
 def test_what_is_not_about_the_wheels_kernels_is_no_verdict(
     tmp_path: Path, changed: dict[str, Any], why: str
 ) -> None:
     for interval in (FASTER, LOSS):
-        with pytest.raises(GateError, match=f"has no verdict: .*{why}"):
+        with pytest.raises(GateError, match=f"no verdict: .*{why}"):
             judge(FILE, SHA256, TUNED, [single(tmp_path, interval, **changed)])
 
 
 def test_a_baseline_that_is_not_the_stock_wheel_is_no_verdict(tmp_path: Path) -> None:
     path = single(tmp_path, FASTER)
     other = dataclasses.replace(TUNED, stock_sha256="5" * 64)
-    with pytest.raises(GateError, match="baseline stock is not the stock wheel"):
+    with pytest.raises(GateError, match="not the stock wheel"):
         judge(FILE, SHA256, other, [path])
 
 
@@ -229,13 +229,13 @@ def test_a_cpu_that_cannot_run_the_library_is_no_verdict(tmp_path: Path) -> None
     cpu = dataclasses.replace(comparison.host.cpu, features=SKYLAKE - {"avx2"})
     host = dataclasses.replace(comparison.host, cpu=cpu)
     path = saved(tmp_path, dataclasses.replace(comparison, host=host))
-    with pytest.raises(GateError, match="its CPU lacks avx2 of skylake"):
+    with pytest.raises(GateError, match="lacks avx2"):
         judge(FILE, SHA256, TUNED, [path])
 
 
 def test_a_run_that_was_stopped_is_no_verdict(tmp_path: Path) -> None:
     stopped = dataclasses.replace(of_the_wheel(compared.single(FASTER)), complete=False)
-    with pytest.raises(GateError, match="it is not finished"):
+    with pytest.raises(GateError, match="not finished"):
         judge(FILE, SHA256, TUNED, [saved(tmp_path, stopped)])
 
 
@@ -263,7 +263,7 @@ def test_a_file_that_is_no_comparison_is_said_to_be_none(tmp_path: Path, text: s
 def test_a_word_that_benchmarks_do_not_say_is_no_verdict(tmp_path: Path) -> None:
     path = single(tmp_path, FASTER)
     path.write_text(path.read_text("utf-8").replace('"faster"', '"splendid"'), "utf-8")
-    with pytest.raises(RecordError, match="is not a comparison"):
+    with pytest.raises(RecordError, match=path.name):
         judge(FILE, SHA256, TUNED, [path])
 
 
@@ -346,11 +346,11 @@ def test_a_full_build_needs_no_kernel_library_in_memory(tmp_path: Path) -> None:
 
 def test_a_slower_full_build_is_refused(tmp_path: Path) -> None:
     path = single(tmp_path, LOSS, kernel_library=None, raised_kernels=20)
-    with pytest.raises(GateError, match="it is slower"):
+    with pytest.raises(GateError, match="slower"):
         judge(FILE, SHA256, WHOLE, [path])
 
 
 def test_a_full_build_without_a_published_wheel_has_no_baseline(tmp_path: Path) -> None:
     alone = dataclasses.replace(WHOLE, stock_sha256="")
-    with pytest.raises(GateError, match="is not the stock wheel"):
+    with pytest.raises(GateError, match="not the stock wheel"):
         judge(FILE, SHA256, alone, [single(tmp_path, FASTER, kernel_library=None)])

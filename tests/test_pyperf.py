@@ -99,14 +99,14 @@ def test_a_name_may_stand_at_any_level_and_calibration_counts_for_nothing(tmp_pa
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ([], "has version None of pyperf's format"),
-        ({"version": 5, "benchmarks": []}, "has version 5 of pyperf's format"),
-        ({"version": "1.0"}, "is not a file of pyperf ('benchmarks')"),
-        ({"version": "1.0", "benchmarks": []}, "has no benchmarks"),
-        (suite({"runs": [{"values": [0.5]}]}), "is not a file of pyperf ('name')"),
+        ([], "version None"),
+        ({"version": 5, "benchmarks": []}, "version 5"),
+        ({"version": "1.0"}, "('benchmarks')"),
+        ({"version": "1.0", "benchmarks": []}, "no benchmarks"),
+        (suite({"runs": [{"values": [0.5]}]}), "('name')"),
         (suite({"metadata": {"name": "a"}, "runs": []}), "a has no values"),
         (suite({"metadata": {"name": "a"}, "runs": [{"warmups": []}]}), "a has no values"),
-        (suite(bench("a", [0.5, 0.0])), "a took 0.0 seconds, which is not a time"),
+        (suite(bench("a", [0.5, 0.0])), "a took 0.0 seconds"),
         (suite(bench("a", [-0.5])), "a took -0.5 seconds"),
         (suite(bench("a", [math.nan])), "a took nan seconds"),
         (suite(bench("a", [math.inf])), "a took inf seconds"),
@@ -114,7 +114,7 @@ def test_a_name_may_stand_at_any_level_and_calibration_counts_for_nothing(tmp_pa
         (suite({"metadata": {"name": "a"}, "runs": [{"values": ["x"]}]}), "is not a file"),
         (suite({"metadata": {"name": "a"}, "runs": [{"values": 3}]}), "is not a file"),
         (suite({"metadata": {"name": "a"}, "runs": 3}), "is not a file of pyperf"),
-        (suite(bench("a", [1024.0], unit="byte")), "a is counted in byte, not in seconds"),
+        (suite(bench("a", [1024.0], unit="byte")), "byte"),
         (suite("a"), "is not a file of pyperf"),  # type: ignore[arg-type]
         ("{", "is not whole JSON"),
         ("[" * 100_000, "is not whole JSON"),
@@ -129,7 +129,7 @@ def test_what_pyperf_does_not_write_is_told(tmp_path: Path, data: object, told: 
 
 
 def test_a_benchmark_that_is_there_twice_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SampleError, match="has a twice"):
+    with pytest.raises(SampleError, match="a twice"):
         pyperf.read(written(tmp_path, suite(bench(), bench())))
 
 
@@ -137,12 +137,12 @@ def test_a_benchmark_that_is_there_twice_is_told(tmp_path: Path) -> None:
 def test_a_torn_archive_is_told(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file.json.gz"
     path.write_bytes(content)
-    with pytest.raises(SampleError, match=r"file.json.gz is not"):
+    with pytest.raises(SampleError, match=r"file\.json\.gz"):
         pyperf.read(path)
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match=r"file\.json"):
         pyperf.read(tmp_path / "file.json")
 
 
@@ -184,14 +184,14 @@ def test_a_ratios_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_files_without_a_common_benchmark_are_told() -> None:
-    with pytest.raises(SampleError, match="no benchmark in common: a and b, c"):
+    with pytest.raises(SampleError, match=": a and b, c"):
         contrast([timing((1.0,))], [timing((1.0,), name="b"), timing((1.0,), name="c")])
 
 
 def test_files_of_two_machines_are_refused_and_both_are_named() -> None:
     ours = timing((1.0,), cpu_model_name="Xeon", cpu_count=2, load_avg_1min=0.1)
     theirs = timing((1.0,), cpu_model_name="EPYC", cpu_count=2, load_avg_1min=0.9)
-    with pytest.raises(HostError, match="cpu_model_name is Xeon and EPYC"):
+    with pytest.raises(HostError, match=r"cpu_model_name .*Xeon and EPYC"):
         contrast([ours], [theirs])
     assert contrast([ours], [timing((1.0,), cpu_count=2)]).ratios
 
@@ -232,7 +232,7 @@ def test_metadata_are_such_that_pyperf_takes_them() -> None:
 def test_only_training_is_exported() -> None:
     mixed = [*taken(1), sample("stock", 9.0, phase="validate")]
     assert pyperf.suites(COMPARISON, mixed) == pyperf.suites(COMPARISON, taken(1))
-    with pytest.raises(SampleError, match="no samples of training"):
+    with pytest.raises(SampleError, match="training"):
         pyperf.suites(COMPARISON, mixed[-1:])
 
 

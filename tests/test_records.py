@@ -109,7 +109,7 @@ def test_a_key_is_the_same_in_every_process() -> None:
 
 @pytest.mark.parametrize("value", [object(), b"bytes", Outer, 1j, {"x": {1: b""}}])
 def test_what_json_cannot_hold_is_refused(value: object) -> None:
-    with pytest.raises(TypeError, match="has no JSON form"):
+    with pytest.raises(TypeError, match="JSON"):
         plain(value)
 
 
@@ -153,21 +153,21 @@ def test_a_torn_file_is_never_taken_for_a_record(
 ) -> None:
     path = tmp_path_factory.mktemp("torn") / "x.json"
     path.write_bytes(WHOLE[:end])
-    with pytest.raises(RecordError, match="is not whole JSON"):
+    with pytest.raises(RecordError, match=r"x\.json"):
         load(path, schema=3)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"\xff\xfe\x00", "is not whole JSON"),
-        (b"[" * 100_000, "is not whole JSON"),
-        (b"[]", "has schema None, this version reads 3"),
-        (b"null", "has schema None"),
-        (b'"schema"', "has schema None"),
-        (b"{}", "has schema None"),
-        (b'{"schema": 4}', "has schema 4, this version reads 3"),
-        (b'{"schema": "3"}', "has schema 3"),
+        (b"\xff\xfe\x00", "whole JSON"),
+        (b"[" * 100_000, "whole JSON"),
+        (b"[]", "schema None.* 3"),
+        (b"null", "schema None"),
+        (b'"schema"', "schema None"),
+        (b"{}", "schema None"),
+        (b'{"schema": 4}', "schema 4.* 3"),
+        (b'{"schema": "3"}', "schema 3"),
     ],
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
@@ -201,7 +201,7 @@ def test_a_disk_that_runs_full_leaves_the_old_bytes(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(DiskError, match=f"cannot write {path}: File too large"):
+        with pytest.raises(DiskError, match=f"{path}: File too large"):
             write_atomic(path, "new" * 10_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -212,7 +212,7 @@ def test_a_disk_that_runs_full_leaves_the_old_bytes(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DiskError, match="cannot write"):
+    with pytest.raises(DiskError):
         write_atomic(tmp_path / "file" / "x", "new")
 
 

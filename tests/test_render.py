@@ -211,7 +211,7 @@ def test_a_changed_file_is_shown_as_a_difference(
     files = render(planned(scope="full"), TEMPLATES)
     write(files, tmp_path)
     (tmp_path / "tensorwright.bazelrc").write_bytes(content)
-    with pytest.raises(DriftError, match=r"tensorwright\.bazelrc is not what") as caught:
+    with pytest.raises(DriftError, match=r"tensorwright\.bazelrc") as caught:
         check(files, tmp_path)
     assert shown in caught.value.message.splitlines()
 
@@ -229,11 +229,11 @@ def test_a_missing_file_is_a_difference(tmp_path: Path) -> None:
     files = render(planned(), TEMPLATES)
     write(files, tmp_path)
     (tmp_path / "BUILD.bazel").unlink()
-    with pytest.raises(DriftError, match=r"BUILD\.bazel is missing"):
+    with pytest.raises(DriftError, match=r"BUILD\.bazel"):
         check(files, tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DiskError, match="cannot write"):
+    with pytest.raises(DiskError, match=str(tmp_path / "file")):
         write(render(planned(), TEMPLATES), tmp_path / "file" / "out")

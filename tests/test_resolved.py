@@ -95,7 +95,7 @@ def test_what_was_downloaded_is_read_and_shows_no_password() -> None:
     ],
 )
 def test_anything_else_is_refused_and_never_run(text: str) -> None:
-    with pytest.raises(VendorError, match="cannot be read"):
+    with pytest.raises(VendorError):
         resolved(text)
 
 

@@ -57,7 +57,7 @@ def test_a_finished_or_damaged_run_does_not(tmp_path: Path) -> None:
 def test_a_folder_of_another_selection_is_refused(tmp_path: Path) -> None:
     begin(ASKED, tmp_path)
     begin(ASKED, tmp_path)
-    with pytest.raises(UsageError, match=r"differs in launches \(6, now 8\)"):
+    with pytest.raises(UsageError, match=r"launches \(6, now 8\)"):
         begin(dataclasses.replace(ASKED, launches=8), tmp_path)
 
 
@@ -149,6 +149,6 @@ def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path)
 def test_where_nothing_can_be_timed_it_is_said_why(tmp_path: Path) -> None:
     begin(dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, reason="it aborts"))
-    with pytest.raises(SampleError, match="no place could be timed") as caught:
+    with pytest.raises(SampleError) as caught:
         selected(tmp_path)
     assert "it aborts" in caught.value.hint

@@ -70,7 +70,7 @@ def test_a_selection_is_what_was_saved(tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
     path.write_text('{"schema": 1, "kept": 3}', encoding="utf-8")
-    with pytest.raises(RecordError, match="is no selection"):
+    with pytest.raises(RecordError, match=r"selection\.json"):
         read_selection(path)
 
 
@@ -87,7 +87,7 @@ def test_a_plan_takes_its_units_flags_and_kernels_from_the_selection(tmp_path: P
 def test_a_selection_of_another_target_or_release_is_refused(
     changes: dict[str, str], tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"0 selections of 2\.14\.1 for skylake"):
+    with pytest.raises(UsageError, match=r"0 .*2\.14\.1 .*skylake"):
         planned(selection=saved(tmp_path, **changes))
 
 

@@ -325,7 +325,7 @@ def test_it_listens_on_this_machine_only(served: Server) -> None:
 def test_a_port_that_is_taken_is_an_error_and_none_is_another_one(root: Path) -> None:
     with opened(root, "") as first, opened(root, "") as second:
         assert first.server_port != second.server_port
-        with pytest.raises(HostError, match=f"port {first.server_port} of"):
+        with pytest.raises(HostError, match=f"port {first.server_port}"):
             opened(root, str(first.server_port))
 
 
@@ -336,7 +336,7 @@ def test_a_port_is_a_number(root: Path, port: str) -> None:
 
 
 def test_a_folder_without_a_tree_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no published tree"):
+    with pytest.raises(UsageError, match=str(tmp_path)):
         serve(str(tmp_path), "")
 
 

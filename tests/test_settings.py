@@ -72,7 +72,7 @@ def test_a_second_process_is_told_at_once_who_is_busy(tmp_path: Path) -> None:
     with holder(tmp_path) as held:
         started = time.monotonic()
         with (
-            pytest.raises(BusyError, match=f"process {held.pid} is using {tmp_path} for a build"),
+            pytest.raises(BusyError, match=f"process {held.pid} .*{tmp_path}"),
             exclusive(tmp_path, "a build"),
         ):
             pytest.fail("two processes hold one folder")
@@ -123,12 +123,13 @@ def test_a_child_of_ours_does_not_keep_the_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DiskError, match="cannot write in"), exclusive(tmp_path / "file", "a build"):
+    path = tmp_path / "file"
+    with pytest.raises(DiskError, match=str(path)), exclusive(path, "a build"):
         pytest.fail("a file was held as a folder")
 
 
 def test_too_little_disk_is_said_with_both_sizes(tmp_path: Path) -> None:
-    with pytest.raises(DiskError, match=rf"a build needs 1000\.0 TB in {tmp_path}.*are free"):
+    with pytest.raises(DiskError, match=rf"1000\.0 TB .*{tmp_path}"):
         need_disk(tmp_path / "not" / "there", 10**15, "a build")
     need_disk(tmp_path / "not" / "there", 1, "a build")
     assert not (tmp_path / "not").exists()

@@ -145,7 +145,7 @@ def test_pip_is_asked_whether_it_takes_the_wheel(
     tmp_path: Path, places: Places, old: Environment
 ) -> None:
     path = wheel(tmp_path / "wheels", "1.0+tuned", NEW, tag="cp39-cp39-win_amd64")
-    with pytest.raises(WheelError, match=r"pip refuses pkg-1\.0"):
+    with pytest.raises(WheelError, match=r"pkg-1\.0"):
         made(path, places, old)
-    with pytest.raises(WheelError, match=r"pip refuses pkg-1\.0"):  # nothing half-made is taken
+    with pytest.raises(WheelError, match=r"pkg-1\.0"):  # nothing half-made is taken
         made(path, places, old)

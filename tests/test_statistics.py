@@ -70,7 +70,7 @@ def test_a_candidate_that_needs_half_the_time_is_twice_as_fast() -> None:
 
 
 def test_unequal_sample_counts_are_refused() -> None:
-    with pytest.raises(SampleError, match="2 samples of one arm and 1 of the other"):
+    with pytest.raises(SampleError, match=r"2 samples .* 1 "):
         log_ratio([1.0, 1.0], [1.0])
 
 
@@ -168,8 +168,8 @@ def test_launches_that_differ_widen_the_interval_beyond_what_blocks_show() -> No
     ("cell", "words"),
     [
         ([], "no samples"),
-        ([[0.1, 0.2], []], "no samples of one launch"),
-        ([[0.1, 0.2]], "one launch is not enough"),
+        ([[0.1, 0.2], []], "no samples"),
+        ([[0.1, 0.2]], "one launch"),
         ([[0.1], [math.nan]], "not a number"),
         ([[0.1], [0.1, math.inf]], "not a number"),
     ],

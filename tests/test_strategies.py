@@ -203,7 +203,7 @@ def test_what_a_machine_lacks(
 
 def test_a_lost_gradient_is_noticed() -> None:
     assert lost([6.0], [6.0]) == ""
-    assert "sum to 6 arrive as 3" in lost([3.0], [6.0])
+    assert "6 arrive as 3" in lost([3.0], [6.0])
     assert lost([5.0, 6.0], [6.0])  # only one replica has it all
     assert lost([6.0], [1.0, 2.0, 3.0])  # independent ones that are not
 
@@ -251,7 +251,7 @@ def test_bytes_on_four_devices(strategy: str, apart: bool, total: float, busiest
 def test_one_device_exchanges_with_nobody_but_a_server() -> None:
     moved = {name: traffic(name, 1, 1000, apart=False).total for name in STRATEGIES}
     assert moved == dict.fromkeys(STRATEGIES, 0.0) | {SERVER: 2000.0}
-    with pytest.raises(ValueError, match="no strategy"):
+    with pytest.raises(ValueError, match="rign"):
         traffic("rign", 2, 1000, apart=False)
 
 
@@ -390,9 +390,9 @@ def test_published_nets_change_over_where_parameters_outweigh_computing() -> Non
 def test_a_broken_table_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "table.toml"
     path.write_text(content)
-    with pytest.raises(RecordError, match="no table of published figures"):
+    with pytest.raises(RecordError, match=r"table\.toml"):
         published.read(path)
-    with pytest.raises(RecordError, match="cannot read"):
+    with pytest.raises(RecordError, match=r"none\.toml"):
         published.read(tmp_path / "none.toml")
 
 
@@ -452,7 +452,7 @@ def test_no_advice_rests_on_wrong_updates() -> None:
     (only,) = advised(found, published.read())
     assert only.best == RING
     assert only.intensity is None
-    assert any("no advice rests on it" in line for line in text.warnings(found))
+    assert any("no advice" in line for line in text.warnings(found))
     assert advised(result(seen(REFERENCE, 2), wrong), published.read()) == ()
 
 
@@ -472,11 +472,10 @@ def whole() -> Result:
 
 def test_the_terminal_shows_figures_marks_and_the_answer() -> None:
     shown = text.table(whole(), colour=False)
-    assert "logical ones of the same vCPUs" in shown
-    assert "not here" in shown
-    assert "nccl on 2 devices, alexnet:image=64:batch=16: not here: because." in shown
-    assert "ring is the fastest, 1.200x the next" in shown
-    assert "Published for AlexNet on 2 P100 (all-reduce): efficiency 0.947." in shown
+    assert "logical" in shown
+    assert "nccl on 2 devices, alexnet:image=64:batch=16: not here" in shown
+    assert "ring is the fastest, 1.200x" in shown
+    assert "AlexNet on 2 P100 (all-reduce): efficiency 0.947" in shown
 
 
 def test_on_gpus_nothing_is_said_of_logical_devices() -> None:

@@ -216,7 +216,7 @@ def test_an_op_counts_as_covered_when_its_tuned_kernels_ran() -> None:
         ),
     )
     assert coverage(None) is None
-    with pytest.raises(SampleError, match="saw no op"):
+    with pytest.raises(SampleError):
         coverage({"steps": 5, "op_s": {}, "executions": {}})
 
 

@@ -58,7 +58,7 @@ def test_a_masked_zen4_keeps_its_vector_units() -> None:
     wanted |= {"avx512_bitalg", "avx512_vpopcntdq", "gfni", "vaes", "vpclmulqdq"}
     assert wanted <= set(found.native.extras)
     assert not {"clzero", "clwb", "fsgsbase"} & set(found.native.extras)
-    assert "is Zen 4 (zen4), but it shows no flush_l1d, pku" in found.notes[0]
+    assert "no flush_l1d, pku" in found.notes[0]
 
 
 def test_a_lying_model_number_is_told() -> None:
@@ -66,19 +66,19 @@ def test_a_lying_model_number_is_told() -> None:
     assert [(miss.name, miss.missing) for miss in found.near] == [("sapphirerapids", ("waitpkg",))]
     assert found.native.spec == "icelake+avx512_bf16/sapphirerapids"
     assert "model 167 is Rocket Lake" in found.notes[0]
-    assert "the flags are those of sapphirerapids: it has amx_bf16" in found.notes[0]
+    assert "sapphirerapids: it has amx_bf16" in found.notes[0]
 
 
 def test_a_true_model_167_is_told_from_the_lying_one() -> None:
     found = match(cpu_of("cannonlake-rocketlake-11900"))
-    assert "it shows no clwb" in found.notes[0]
+    assert "no clwb" in found.notes[0]
 
 
 def test_a_hidden_group_is_a_note_and_no_other_tuning() -> None:
     found = match(cpu_of("skylake-aws-8175m"))
     assert found.native.spec == "skylake+avx512cd+avx512f"
     assert found.near[0].missing == ("avx512bw", "avx512dq", "avx512vl")
-    assert "hidden by its hypervisor" in found.notes[0]
+    assert "hypervisor" in found.notes[0]
 
 
 def test_this_machine_matches_as_archspec_says() -> None:
@@ -156,16 +156,16 @@ def test_features_that_the_target_has_are_no_extras() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("skylak", "no target called skylak. Did you mean skylake"),
+        ("skylak", r"skylak\. .*skylake"),
         ("znver3", "Did you mean zen3"),
-        ("", r"no target called \(nothing\)"),
-        ("power9le", "no target called power9le"),
+        ("", r"\(nothing\)"),
+        ("power9le", "power9le"),
         ("skylake+avx512vnni", "Did you mean avx512_vnni"),
-        ("skylake+", "is not a feature"),
-        ("skylake+flush_l1d", "flush_l1d is not a feature that can be added"),
+        ("skylake+", "not a feature"),
+        ("skylake+flush_l1d", "flush_l1d is not"),
         ("sapphirerapids+avx512_fp16", "_Float16"),
-        ("skylake/zen9", "no target called zen9"),
-        ("skylake/neoverse_v1", "cannot be tuned for neoverse_v1"),
+        ("skylake/zen9", "zen9"),
+        ("skylake/neoverse_v1", "neoverse_v1"),
     ],
 )
 def test_what_cannot_be_is_refused(spec: str, said: str) -> None:
@@ -244,6 +244,6 @@ def test_nothing_else_has_the_name_of_the_stock_flags(spec: str) -> None:
 
 @pytest.mark.parametrize("machine", ["aarch64", "riscv64", "arm64"])
 def test_stock_flags_that_are_not_known_are_an_error(machine: str) -> None:
-    with pytest.raises(TargetError, match=f"flags of TensorFlow .* {machine} wheels") as caught:
+    with pytest.raises(TargetError, match=f"{machine} wheels") as caught:
         stock_target(load_releases()[0], machine)
     assert "--arch stock is for x86_64" in caught.value.hint

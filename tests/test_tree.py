@@ -75,30 +75,30 @@ def test_what_configure_wrote_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [".bazelrc", "configure.py", f"{PIP_PACKAGE}/BUILD"])
 def test_a_folder_without_the_files_that_decide_is_no_tree(tmp_path: Path, name: str) -> None:
     (reduced_tree(tmp_path, "2.14.1") / name).unlink()
-    with pytest.raises(TreeError, match=f"is no TensorFlow source tree: it has no {name}"):
+    with pytest.raises(TreeError, match=f"has no {name}"):
         read_tree(tmp_path)
 
 
 def test_nothing_is_no_tree(tmp_path: Path) -> None:
-    with pytest.raises(TreeError, match="no TensorFlow source tree"):
+    with pytest.raises(TreeError, match=str(tmp_path / "missing")):
         read_tree(tmp_path / "missing")
 
 
 def test_a_tree_that_names_no_release_is_refused(tmp_path: Path) -> None:
     (reduced_tree(tmp_path, "2.14.1") / PIP_PACKAGE / "setup.py").write_text("_VERSION = read()\n")
-    with pytest.raises(TreeError, match="names no release"):
+    with pytest.raises(TreeError, match="no release"):
         read_tree(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is empty"),
-        (b"\n \n", "is empty"),
-        (b"build \xff\xfe", "is not UTF-8 from byte 6 on"),
-        ("build:ö".encode("utf-16"), "is not UTF-8"),
-        (b"build\0:x", "is binary: it has a NUL at character 5"),
-        (b"#" * 4_000_001, "has 4.0 MB"),
+        (b"", "empty"),
+        (b"\n \n", "empty"),
+        (b"build \xff\xfe", "UTF-8 from byte 6"),
+        ("build:ö".encode("utf-16"), "UTF-8"),
+        (b"build\0:x", "NUL at character 5"),
+        (b"#" * 4_000_001, "4.0 MB"),
     ],
 )
 @pytest.mark.parametrize("name", [".bazelrc", "configure.py", f"{PIP_PACKAGE}/BUILD"])
@@ -117,7 +117,7 @@ def test_a_file_that_was_cut_is_refused(tmp_path: Path, name: str) -> None:
     path = reduced_tree(tmp_path, "2.14.1") / name
     text = path.read_text()
     path.write_text(text[: text.rindex(")")])
-    with pytest.raises(TreeError, match=f"{name} cannot be parsed"):
+    with pytest.raises(TreeError, match=name):
         read_tree(tmp_path)
 
 
@@ -126,7 +126,7 @@ def test_a_link_out_of_the_tree_is_refused(tmp_path: Path, name: str) -> None:
     tree = reduced_tree(tmp_path / "tree", "2.14.1")
     (tree / name).rename(tmp_path / "outside")
     (tree / name).symlink_to(tmp_path / "outside")
-    with pytest.raises(TreeError, match="is a link out of the tree"):
+    with pytest.raises(TreeError, match="is a link"):
         read_tree(tree)
 
 
@@ -142,7 +142,7 @@ def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
     tree = reduced_tree(tmp_path, "2.14.1")
     (tree / ".bazelversion").unlink()
     (tree / ".bazelversion").symlink_to(".bazelversion")
-    with pytest.raises(TreeError, match="cannot be read"):
+    with pytest.raises(TreeError, match=r"\.bazelversion"):
         read_tree(tree)
 
 
@@ -150,7 +150,7 @@ def test_a_folder_in_the_place_of_a_file_is_no_file(tmp_path: Path) -> None:
     tree = reduced_tree(tmp_path, "2.14.1")
     (tree / "configure.py").unlink()
     (tree / "configure.py").mkdir()
-    with pytest.raises(TreeError, match=r"it has no configure\.py"):
+    with pytest.raises(TreeError, match=r"no configure\.py"):
         read_tree(tree)
 
 
@@ -216,7 +216,7 @@ def test_imports_are_read_where_they_stand(tmp_path: Path) -> None:
 
 def test_an_import_of_what_is_not_there_is_an_error(tmp_path: Path) -> None:
     (reduced_tree(tmp_path, "2.14.1") / ".bazelrc").write_text("import %workspace%/missing.rc\n")
-    with pytest.raises(TreeError, match=r"\.bazelrc imports missing\.rc, which the tree does not"):
+    with pytest.raises(TreeError, match=r"\.bazelrc .*missing\.rc"):
         read_tree(tmp_path)
 
 
@@ -225,7 +225,7 @@ def test_an_rc_file_that_imports_itself_is_an_error(tmp_path: Path, through: str
     tree = reduced_tree(tmp_path, "2.14.1")
     (tree / ".bazelrc").write_text(f"try-import {through}\n")
     (tree / "a.rc").write_text("import ./.bazelrc\n")
-    with pytest.raises(TreeError, match=r"\.bazelrc imports itself through \.bazelrc"):
+    with pytest.raises(TreeError, match=r"imports itself"):
         read_tree(tree)
 
 
@@ -242,7 +242,7 @@ def test_the_first_line_of_bazelversion_counts(text: str, version: str) -> None:
 
 @pytest.mark.parametrize("text", ["latest", "# only a note", "6.1.0 7.0.0", "version https://x"])
 def test_a_bazelversion_without_a_version_is_an_error(text: str) -> None:
-    with pytest.raises(TreeError, match=r"\.bazelversion names no version"):
+    with pytest.raises(TreeError, match=r"\.bazelversion"):
         bazel_version(text)
 
 
@@ -283,7 +283,7 @@ def test_configures_questions_are_told_from_what_it_only_names() -> None:
     assert asked == {"TF_NEED_CUDA", "CLANG_COMPILER_PATH"}
     assert limits == ("4.2.1", "4.99.0")
     assert questioned("_TF_MIN_BAZEL_VERSION = '1'\n")[2] is None
-    with pytest.raises(TreeError, match=r"configure\.py names no version of Bazel: newest"):
+    with pytest.raises(TreeError, match=r"configure\.py .*newest"):
         questioned("_TF_MIN_BAZEL_VERSION = '1'\n_TF_MAX_BAZEL_VERSION = 'newest'\n")
 
 
@@ -343,5 +343,5 @@ def test_any_text_is_a_tree_or_a_tree_error(text: str, name: str) -> None:
 
 @pytest.mark.parametrize("text", ["(" * 1000, "-" * 100_000 + "1", "x." * 50_000 + "x"])
 def test_text_that_is_nested_too_deep_is_a_tree_error(text: str) -> None:
-    with pytest.raises(TreeError, match="cannot be parsed"):
+    with pytest.raises(TreeError, match="parsed"):
         wheel_target(text)

@@ -97,16 +97,16 @@ def test_wheels_settings_and_advice_are_tried_alone() -> None:
 
 def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> None:
     wanted = Wanted(workload="lstm_text", wheels="stock", levers="wheel", vcpus="1")
-    with pytest.raises(UsageError, match="there is nothing to try with 1 vCPU: wheel"):
+    with pytest.raises(UsageError, match="1 vCPU: wheel"):
         command.describe(wanted)
-    with pytest.raises(UsageError, match="there is nothing to try"):
+    with pytest.raises(UsageError, match="nothing to try"):
         command.read(wanted, here(tmp_path))
 
 
 def test_a_trial_may_leave_nothing_to_try() -> None:
     slow = dataclasses.replace(TRIAL, step_s=1.0)
     assert candidates(asked(levers=(SCRIPT[0],)), TRIAL)
-    with pytest.raises(UsageError, match="there is nothing to try"):
+    with pytest.raises(UsageError, match="nothing to try"):
         candidates(asked(levers=(SCRIPT[0],)), slow)
 
 
@@ -128,11 +128,11 @@ def test_a_run_goes_on_only_in_an_equal_one(tmp_path: Path) -> None:
     for folder, one in ((first, asked()), (other, asked(program_sha256="changed"))):
         records.save(folder / ASKED, one)
     assert unfinished(asked(), [first, other, tmp_path / "tune-3"]) == first
-    with pytest.raises(UsageError, match="differs in program_sha256"):
+    with pytest.raises(UsageError, match="program_sha256"):
         need_same(asked(), other)
     records.save(first / RESULT, tuning())
     assert unfinished(asked(), [first, other]) is None
-    with pytest.raises(UsageError, match="holds a finished tuning"):
+    with pytest.raises(UsageError, match="finished"):
         need_same(asked(), first)
 
 
@@ -140,11 +140,11 @@ def test_a_run_goes_on_only_in_an_equal_one(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("lstm_txt", "Did you mean lstm_text"),
-        ("nothing-like-it", "There are mnist_mlp, "),
-        ("missing.py", "there is no file missing.py"),
-        ("folder/model", "there is no file folder/model"),
-        (".", "is no model"),
-        ("", "--for names nothing. There are mnist_mlp"),
+        ("nothing-like-it", "mnist_mlp, "),
+        ("missing.py", "missing.py"),
+        ("folder/model", "folder/model"),
+        (".", "no model"),
+        ("", "--for .*mnist_mlp"),
     ],
 )
 def test_what_is_no_workload_is_refused(
@@ -158,13 +158,13 @@ def test_what_is_no_workload_is_refused(
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("budget", "0", "--budget 0 is not a whole number"),
-        ("vcpus", "9999", "9999 vCPUs cannot be measured here"),
+        ("budget", "0", "--budget 0"),
+        ("vcpus", "9999", "9999 vCPUs"),
         ("seed", "one", "--seed one"),
         ("levers", "intra,onedn", "Did you mean onednn"),
         ("levers", BF16, "--allow-bf16"),
-        ("wheels", "stock:intra=1", "--wheels takes wheels only"),
-        ("wheels", "stock,stock", "two wheels have one name"),
+        ("wheels", "stock:intra=1", "--wheels"),
+        ("wheels", "stock,stock", "one name"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(
@@ -233,7 +233,7 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
     assert rows["fast"].reason == ""
     assert rows["wrong"].reason == "computes something else"
     assert not rows["wrong"].is_faster
-    assert rows["dead"].reason == "the worker was ended by SIGKILL"
+    assert "SIGKILL" in rows["dead"].reason
     assert rows["dead"].speedup is None
 
 
@@ -255,7 +255,7 @@ def test_the_gain_is_that_of_the_confirmation() -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ((WON[0],), "No setting is faster beyond noise. Keep the defaults."),
+        ((WON[0],), "No setting is faster"),
         ((tried(Stage.CONFIRM, BEST, 1.001, Verdict.WITHIN_NOISE),), "beyond noise: intra=1"),
         ((tried(Stage.CONFIRM, BEST, 1.2, Verdict.INCONCLUSIVE),), "Measure longer"),
         ((tried(Stage.CONFIRM, setup(HINT), 1.2, Verdict.FASTER),), "No setting is faster"),

@@ -88,7 +88,7 @@ def test_a_wheel_for_several_levels_is_the_highest() -> None:
 
 
 def test_what_is_beyond_every_level_is_named() -> None:
-    with pytest.raises(PublishError, match="no x86-64 level is known to have aes, pclmulqdq"):
+    with pytest.raises(PublishError, match="aes, pclmulqdq"):
         label_of(tuned_for(("haswell",)), "a.whl")
 
 
@@ -100,7 +100,7 @@ def counted(spec: str, **census: int) -> Tuned:
 
 
 def test_a_library_that_was_not_counted_proves_nothing() -> None:
-    with pytest.raises(PublishError, match=r"nobody counted the instructions of x86\.64\.v3"):
+    with pytest.raises(PublishError, match=r"x86\.64\.v3"):
         label_of(counted("x86_64_v3"), "a.whl")
 
 
@@ -115,7 +115,7 @@ def test_a_feature_that_is_asked_for_and_not_used_counts_too() -> None:
 
 @pytest.mark.parametrize("name", ["aes", "3dnowprefetch", "cet_ss", "aarch64", UNDECODED])
 def test_one_instruction_that_no_level_is_known_to_have_forbids(name: str) -> None:
-    with pytest.raises(PublishError, match=f"no x86-64 level is known to have {name}\\."):
+    with pytest.raises(PublishError, match=f" {name}\\."):
         label_of(counted("x86_64_v3", **{"x86_64": 9, name: 1}), "a.whl")
 
 
@@ -126,7 +126,7 @@ def test_a_label_is_of_a_level_that_has_every_instruction(features: set[str], sp
         level = LEVELS[label_of(wheel, "a.whl").removeprefix("x86_64_")]
         assert features | {*wheel.libraries[0].required_features} <= level
     else:
-        with pytest.raises(PublishError, match="can be no variant"):
+        with pytest.raises(PublishError):
             label_of(wheel, "a.whl")
 
 
@@ -143,7 +143,7 @@ def test_a_variant_is_of_the_public_version() -> None:
 
 @pytest.mark.parametrize("file", ["", "a.whl", "a-1.0.whl", "a-x-py3-none-any.whl"])
 def test_a_variant_needs_the_name_of_a_wheel(file: str) -> None:
-    with pytest.raises(PublishError, match="is not the name of a wheel"):
+    with pytest.raises(PublishError):
         variant_name(file, "x86_64_v3")
 
 
@@ -176,7 +176,7 @@ def test_the_same_wheel_gives_the_same_variant(v3: Path, tmp_path: Path) -> None
 
 def test_a_wheel_that_is_not_tuned_is_no_variant(tmp_path: Path) -> None:
     plain = stand_in(tmp_path, "2.14.1")
-    with pytest.raises(PublishError, match="is not a tuned wheel"):
+    with pytest.raises(PublishError, match="tuned wheel"):
         make_variant(plain, tmp_path / "out")
 
 
@@ -199,12 +199,12 @@ def test_the_order_of_variants_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("variants", "what"),
     [
-        ([], "variants of 0 releases"),
-        ([V3, V3], "there twice"),
-        ([V3, V4.replace("2.14.1", "2.15.0")], "variants of 2 releases"),
-        ([V3.replace("-x86_64_v3", "")], "is not the name of a variant"),
-        ([V3.replace("v3", "v5")], "is not the name of a variant"),
-        ([V3.replace("-x86_64_v3", "-v3")], "is not the name of a variant"),
+        ([], "0 releases"),
+        ([V3, V3], "twice"),
+        ([V3, V4.replace("2.14.1", "2.15.0")], "2 releases"),
+        ([V3.replace("-x86_64_v3", "")], "name of a variant"),
+        ([V3.replace("v3", "v5")], "name of a variant"),
+        ([V3.replace("-x86_64_v3", "-v3")], "name of a variant"),
     ],
 )
 def test_variants_that_do_not_belong_together_are_refused(variants: list[str], what: str) -> None:

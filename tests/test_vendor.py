@@ -79,7 +79,7 @@ def test_an_archive_that_nobody_has_is_named_and_the_rest_is_fetched(
         unpinned = dataclasses.replace(archive("c", f"{site.url}/c.zip"), sha256="")
         assert vendor.prefetch([gone, here, unpinned], tmp_path) == ("a",)
     assert cached(tmp_path, here).is_file()
-    assert "a could not be downloaded" in capfd.readouterr().err
+    assert "a could not" in capfd.readouterr().err
 
 
 def test_a_download_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_nothing_half_under_a_final_name(tmp_path: Path) -> N
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(DATA) // 2, hard))
     try:
-        with pytest.raises(DiskError, match=r"cannot write .*sources/given"):
+        with pytest.raises(DiskError, match="sources/given"):
             vendor._placed(tmp_path / "given", tmp_path / "sources/given")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -150,7 +150,7 @@ def test_an_archive_that_changed_since_its_first_use_is_refused() -> None:
     vendor._unchanged([new], {})
     vendor._unchanged([new], {"a": "11", "b": "22"})
     vendor._unchanged([dataclasses.replace(new, pinned=True)], {"a": "22"})
-    with pytest.raises(VendorError, match=f"a has sha256 11, an earlier run got 22.*{BEFORE}"):
+    with pytest.raises(VendorError, match=f"a .* 11, .* 22.*{BEFORE}"):
         vendor._unchanged([new], {"a": "22"})
 
 
@@ -278,7 +278,7 @@ def test_an_environment_is_made_from_the_folder_alone(
         python=python, requirements=requirements, places=places, links=out / DEPENDENCIES
     )
     run([made, "-c", "import tiny"])
-    with pytest.raises(VendorError, match=r"requirements\.txt.*Run invoke vendor again"):
+    with pytest.raises(VendorError, match=r"requirements\.txt.*invoke vendor"):
         vendored.requirements(tmp_path)
 
 

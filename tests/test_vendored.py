@@ -37,7 +37,7 @@ def test_a_flipped_bit_in_any_file_is_found(tmp_path: Path, name: str) -> None:
     data = bytearray(FILES[name])
     data[-1] ^= 1
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(VendorError, match=f"^{name} has sha256 [0-9a-f]{{64}}, {LOCK} says"):
+    with pytest.raises(VendorError, match=f"^{name} .*[0-9a-f]{{64}}, {LOCK}"):
         vendored.check(tmp_path)
 
 
@@ -45,7 +45,7 @@ def test_a_flipped_bit_in_any_file_is_found(tmp_path: Path, name: str) -> None:
 def test_a_file_that_is_missing_or_cut_short_is_found(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path)
     (tmp_path / name).write_bytes(FILES[name][:-1])
-    with pytest.raises(VendorError, match=f"^{name} has {len(FILES[name]) - 1} bytes"):
+    with pytest.raises(VendorError, match=f"^{name} .* {len(FILES[name]) - 1} bytes"):
         vendored.check(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(VendorError, match=f"^{name} is missing"):
@@ -56,7 +56,7 @@ def test_of_several_faults_the_first_by_path_is_named(tmp_path: Path) -> None:
     make_folder(tmp_path)
     (tmp_path / "sources/tensorflow.tar.gz").unlink()
     (tmp_path / "distdir/aa.tar.gz").write_bytes(b"extra")
-    with pytest.raises(VendorError, match=r"has distdir/aa\.tar\.gz, of which .* knows nothing"):
+    with pytest.raises(VendorError, match=r"distdir/aa\.tar\.gz"):
         vendored.check(tmp_path)
 
 
@@ -65,7 +65,7 @@ def test_an_extra_file_anywhere_is_found(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path)
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(VendorError, match=f"has {name}, of which"):
+    with pytest.raises(VendorError, match=f"has {name},"):
         vendored.check(tmp_path)
 
 
@@ -74,14 +74,14 @@ def test_a_link_is_refused_wherever_it_leads(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).symlink_to("/usr" if name == "folder" else tmp_path / "distdir/a.tar.gz")
-    with pytest.raises(VendorError, match=f"^{name} in .* is no plain file"):
+    with pytest.raises(VendorError, match=f"^{name} .*plain file"):
         vendored.check(tmp_path)
 
 
 def test_a_folder_without_a_lock_is_not_finished(tmp_path: Path) -> None:
     make_folder(tmp_path)
     (tmp_path / LOCK).rename(tmp_path / BEFORE)
-    with pytest.raises(VendorError, match=f"no usable .*{LOCK}.*invoke vendor again"):
+    with pytest.raises(VendorError, match=f"{LOCK}.*invoke vendor"):
         vendored.check(tmp_path)
 
 
@@ -90,7 +90,7 @@ def test_a_lock_that_was_edited_is_not_believed(tmp_path: Path) -> None:
     fields = json.loads((tmp_path / LOCK).read_text())
     fields["files"][0]["sha256"] = "0" * 64
     (tmp_path / LOCK).write_text(json.dumps(fields))
-    with pytest.raises(VendorError, match="was changed by hand"):
+    with pytest.raises(VendorError, match="by hand"):
         vendored.check(tmp_path)
 
 
@@ -140,7 +140,7 @@ def test_the_folders_bazel_is_run_by_its_path(tmp_path: Path, name: str) -> None
 def test_two_bazels_are_one_too_many(tmp_path: Path) -> None:
     more = {"bazel/bazel-6.1.0": b"", "bazel/bazel-6.5.0": b"", "bazel/bazelisk": b"\x7fELF"}
     lock = make_folder(tmp_path, more=more)
-    with pytest.raises(VendorError, match="holds 2 Bazels"):
+    with pytest.raises(VendorError, match="2 Bazels"):
         vendored.bazel_of(tmp_path, lock, PLACES)
 
 
@@ -162,5 +162,5 @@ def test_the_systems_bazel_must_be_the_version_that_made_the_folder(
     lock = make_folder(tmp_path, bazel=bazel.find_bazel(places, "").version)
     assert vendored.bazel_of(tmp_path, lock, places).use == str(bazel.DEBIAN_BAZEL)
     other = dataclasses.replace(lock, bazel="3.7.2")
-    with pytest.raises(VendorError, match=f"system's Bazel 3.7.2, here is {lock.bazel}"):
+    with pytest.raises(VendorError, match=f"3.7.2, .*{lock.bazel}"):
         vendored.bazel_of(tmp_path, other, places)

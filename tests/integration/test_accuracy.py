@@ -77,7 +77,7 @@ def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> 
         assert told == pytest.approx([round(each) for each in told])
     assert read(Accuracy, load(folder / "accuracy.json", schema=found.schema)) == found
     assert "<svg" in (folder / "report.html").read_text("utf-8")
-    assert "2 of 2 seeds reached 70% on digits" in (folder / "report.md").read_text("utf-8")
+    assert "2 of 2 seeds reached 70%" in (folder / "report.md").read_text("utf-8")
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_target_that_one_epoch_does_not_reach_is_marked(
     assert run.reached is None
     assert len(run.epochs) == 1
     assert found.summaries[0].reached == 0
-    assert "not reached within 1 epoch" in (tmp_path / "report.md").read_text("utf-8")
+    assert "not reached" in (tmp_path / "report.md").read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -219,11 +219,11 @@ def test_a_link_is_not_published_and_not_published_through(tmp_path: Path) -> No
     link = tmp_path / wheel.name
     link.symlink_to(wheel)
     index = tmp_path / "tree"
-    with pytest.raises(PublishError, match="is a link"):
+    with pytest.raises(PublishError, match="link"):
         publish([link], open_store(str(index)), judgements={}, now=NOW)
     (tmp_path / "elsewhere").mkdir()
     index.mkdir(exist_ok=True)
     (index / "pool").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(PublishError, match="is a link"):
+    with pytest.raises(PublishError, match="link"):
         publish([wheel], open_store(str(index)), judgements={}, now=NOW)
     assert not list((tmp_path / "elsewhere").iterdir())

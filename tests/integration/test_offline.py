@@ -213,7 +213,7 @@ def test_an_archive_that_no_rule_pins_and_that_changed_since_is_refused(
     with serving_folder(tmp_path / "newer", tmp_path / "keys") as servers:
         # gzip writes the time into an archive.
         tree = downloading_tree(tmp_path / "tree", tmp_path / "newer", servers)
-        with pytest.raises(VendorError, match=r"FXdiv has sha256 .* an earlier run got"):
+        with pytest.raises(VendorError, match=r"FXdiv .*sha256"):
             fill(folder, tree, connected, servers)
     with pytest.raises(VendorError, match="no usable"):
         vendored.check(folder)

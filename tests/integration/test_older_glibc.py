@@ -135,10 +135,11 @@ def test_kernels_for_a_newer_system_fall_back_and_say_so(
     too_new(wheel.library("zen4"), text, *flags)
     answer = root.ask(wheel)
     assert answer["loaded"] is None
-    assert answer["reason"].startswith("libzen4.so cannot be loaded: ")
+    assert answer["reason"].startswith("libzen4.so ")
     assert f"version `{version}' not found" in answer["reason"]
-    stock = "tensorwright: TensorFlow runs with its stock kernels: "
-    assert answer["said"] == [stock + answer["reason"]]
+    (said,) = answer["said"]
+    assert said.startswith("tensorwright: ")
+    assert said.endswith(f": {answer['reason']}")
 
 
 def test_an_older_target_stands_in_for_kernels_that_are_too_new(root: Root) -> None:
@@ -160,7 +161,7 @@ def test_the_requirement_holds_in_its_python_too(root: Root) -> None:
     assert done.returncode == 1
     last = done.output.splitlines()[-1]
     assert last.startswith("ImportError: TENSORWRIGHT_REQUIRE is set")
-    assert "zen4 needs reserved_bit, which this CPU lacks. Wheels for this CPU, " in last
+    assert "zen4 needs reserved_bit" in last
 
 
 def test_the_kernels_that_are_too_new_are_fine_here(tmp_path: Path) -> None:

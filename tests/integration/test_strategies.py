@@ -172,7 +172,7 @@ def test_an_odd_hierarchical_copy_is_refused(arm: Arm, out: Path) -> None:
     (cell,) = (each for each in asked if _strategy(each) == HIERARCHICAL)
     (found,) = measure([cell], {arm.name: arm}, out / "odd", seed=1, limit_s=WAIT_S).values()
     assert found.outcome is Outcome.REFUSED
-    assert "leaves out one of 3 replicas" in found.reason
+    assert "one of 3 replicas" in found.reason
 
 
 @pytest.mark.slow
@@ -207,4 +207,4 @@ def test_a_run_goes_on_from_what_is_known(
     assert ring.figures.efficiency
     assert nccl.outcome is Outcome.NOT_HERE
     shown = text.table(found, colour=False)
-    assert "the only synchronous strategy that was measured" in shown
+    assert "only synchronous strategy" in shown

@@ -288,9 +288,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
     decided, compiler = fleet_for(Request(kernels="mini,debug_ops"))
     jobs = front.jobs_for(decided.first, "")
     pool = dataclasses.replace(places, pool=tmp_path)
-    with pytest.raises(
-        KernelError, match=r"kernel debug_ops does not compile(.|\n)*grpc"
-    ) as caught:
+    with pytest.raises(KernelError, match=r"debug_ops (.|\n)*grpc") as caught:
         builder.build(decided, compiler=compiler, jobs=jobs, places=pool)
     assert "--keep-going" in caught.value.hint
     assert not list(tmp_path.iterdir())

@@ -247,10 +247,10 @@ def test_going_on_keeps_every_line_and_measures_nothing_twice(run: Run) -> None:
 def test_arms_whose_workers_failed_are_marked(run: Run) -> None:
     killed, hung = run.cell.failures
     assert (killed.arm, hung.arm) == ("killed", "hung")
-    assert "arm killed was ended by SIGKILL during sample" in killed.reason
-    assert "memory runs out" in killed.reason
-    assert f"arm hung did not answer sample within {LIMIT_S:g} s" in hung.reason
-    with pytest.raises(WorkerError, match=r"2 arms failed: .*SIGKILL"):
+    assert "SIGKILL during sample" in killed.reason
+    assert "memory" in killed.reason
+    assert f"sample within {LIMIT_S:g} s" in hung.reason
+    with pytest.raises(WorkerError, match=r"2 arms .*SIGKILL"):
         judge(replace(run.result, cells=(replace(run.cell, agreements=()),)), gate=True)
 
 
@@ -265,7 +265,7 @@ def test_a_wheel_that_computes_something_else_is_not_timed(run: Run) -> None:
     assert {s.arm for s in run.samples}.isdisjoint({"wrong", "nan"})
     for name in ("wrong", "nan"):
         assert [each.launch for each in run.starts(name)] == [0], "it is not started again"
-    with pytest.raises(AgreementError, match=r"mnist_mlp, first losses of stock .*, of wrong "):
+    with pytest.raises(AgreementError, match=r"mnist_mlp, .* stock .* wrong "):
         judge(run.result, gate=False)
 
 
@@ -386,7 +386,7 @@ def test_an_arm_that_starts_from_other_numbers_is_marked(
     (cell,) = compare(setting, tmp_path / "out").cells
     (failure,) = cell.failures
     assert failure.arm == "other"
-    assert "did not start from equal data and parameters" in failure.reason
+    assert "equal data" in failure.reason
     assert (cell.launches, cell.speedups) == (0, ())
     assert [type(each) for each in read_journal(tmp_path / "out" / SAMPLES)] == [Fault]
 
@@ -400,7 +400,7 @@ def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: P
 
 def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with (
-        pytest.raises(WorkerError, match=r"did not start.*No such file"),
+        pytest.raises(WorkerError, match=r"No such file"),
         opened(arm("gone", tmp_path / "bin" / "python"), tmp_path),
     ):
         pass

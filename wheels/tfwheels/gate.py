@@ -29,6 +29,7 @@ from typing import Any
 from tfbuild.errors import GateError, RecordError
 from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.records import canonical, load
+from tfbuild.talk import vcpus
 from tfwheels.entry import Verdict
 
 SCHEMA = 2
@@ -242,7 +243,7 @@ def _settings(arm: Fields) -> dict[str, str]:
 
 def _faults(fields: Fields, name: str) -> Iterator[str]:
     for cell in fields["cells"]:
-        where = f"{cell['workload']} on {cell['vcpus']} vCPUs"
+        where = f"{cell['workload']} on {vcpus(cell['vcpus'])}"
         if any(each["arm"] == name for each in cell["failures"]):
             yield f"its worker failed in {where}"
         shown = [each for each in cell["agreements"] if each["arm"] == name]
@@ -257,7 +258,7 @@ def _faults(fields: Fields, name: str) -> Iterator[str]:
         each = row["speedup"]
         if each["arm"] == name and each["verdict"] == SLOWER:
             mean = f"{each['interval']['value']:.3f}x"
-            yield f"it is slower over all workloads on {row['vcpus']} vCPUs ({mean})"
+            yield f"it is slower over all workloads on {vcpus(row['vcpus'])} ({mean})"
 
 
 def _agrees(agreement: Fields) -> bool:
@@ -283,4 +284,4 @@ def _open(fields: Fields, worst: Fields | None) -> str:
         return ""
     interval = worst["speedup"]["interval"]
     low, high = interval["low"], interval["high"]
-    return f"it is inconclusive on {worst['vcpus']} vCPUs ({low:.3f} to {high:.3f})"
+    return f"it is inconclusive on {vcpus(worst['vcpus'])} ({low:.3f} to {high:.3f})"
