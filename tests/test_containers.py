@@ -95,6 +95,7 @@ def test_no_secret_has_a_place_in_an_image(name: str) -> None:
     assert re.findall(r"(\w+)=", set_here) == ["TENSORWRIGHT_CACHE", "TENSORWRIGHT_WHEELS"]
 
 
+@pytest.mark.slow
 def test_what_is_copied_into_an_image_is_enough(tmp_path: Path) -> None:
     lines = contained(FULL)["build.Dockerfile.dockerignore"].splitlines()
     everything, *rules = [line for line in lines if not line.startswith("#")]

@@ -187,6 +187,7 @@ def test_an_environment_holds_the_wheel_and_its_locked_dependencies(
     assert made(own, locked(dependency) + "# another lock\n", places) != arm
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 def test_an_environment_is_made_once_and_a_half_made_one_anew(
     index: Path, places: Places, tmp_path: Path
@@ -322,6 +323,7 @@ def test_bytes_that_changed_since_are_refused(
         required(places)
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 def test_a_required_wheel_in_the_cache_that_went_bad_is_fetched_again(
     index: Path, places: Places

@@ -159,6 +159,7 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
     )
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     native: Tried, staged: Path, places: Places, stock_arm: Environment, tmp_path: Path
 ) -> None:
@@ -192,6 +193,7 @@ def failed(wheel: Path, places: Places) -> list[str]:
     return list(admitted.failures(record.targets))
 
 
+@pytest.mark.slow
 def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
     native: Tried, staged: Path, places: Places, tmp_path: Path
 ) -> None:

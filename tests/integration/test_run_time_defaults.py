@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_required_kernels import Overlay, lay_over
-from tests.later import later
 from tests.planned import planned
 from tests.test_dispatcher import PRESENT, on_x86_64, target
 
@@ -57,9 +56,8 @@ def test_a_cpu_without_vnni_gets_onednn_and_may_refuse(
         assert said[-1] == str(env["TF_ENABLE_ONEDNN_OPTS"] == "1")
 
 
-@pytest.mark.parametrize(
-    ("env", "onednn"), [({}, True), *later(({"TENSORWRIGHT_DEFAULTS": "0"}, False))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("env", "onednn"), [({}, True), ({"TENSORWRIGHT_DEFAULTS": "0"}, False)])
 def test_an_emulated_haswell_runs_as_the_wheel_says(
     stock_arm: Environment, tmp_path: Path, *, env: dict[str, str], onednn: bool
 ) -> None:

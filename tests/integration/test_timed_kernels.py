@@ -112,6 +112,7 @@ def of_numbers(op: str, types: Sequence[str], *inputs: Input) -> Spot:
     return Spot(key=key_of(found), place=found, share=0.1, most=0.1, call_s=1e-5)
 
 
+@pytest.mark.slow
 def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
     table = Input(dtype="float", shape=(40, 5), variable=True)
     rows = (Input(dtype="int32", shape=(3,)), Input(dtype="float", shape=(3, 5)))
@@ -131,6 +132,7 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
     assert {key for key, _ in found} == {spot.key for spot in spots}
 
 
+@pytest.mark.slow
 def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> None:
     """Fill with a shape of run time is left out; a constant keeps its own shape, Pad's two rows."""
     scalar, square = Input(dtype="float"), Input(dtype="float", shape=(4, 4))

@@ -184,6 +184,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_
     assert again.wheel.read_bytes() == native.built.wheel.read_bytes()
 
 
+@pytest.mark.slow
 def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
     native: Tried, places: Places, tmp_path: Path
 ) -> None:
