@@ -124,6 +124,17 @@ def test_what_no_compiler_uses_by_itself_is_not_required() -> None:
         ("haswell", "clang", "16.0.6", "-march=haswell -mtune=haswell -maes"),
         ("zen4", "clang", "16.0.6", "-march=znver4 -mtune=znver4"),
         ("zen3", "gcc", "12", "-march=znver3 -mtune=znver3"),
+        # The range ends with 12.2, and the first compiler that knows a feature knows it.
+        (
+            "zen4",
+            "gcc",
+            "12.2.0",
+            "-march=znver3 -mtune=znver3 -mavx512f -mavx512dq -mavx512ifma -mavx512cd -mavx512bw"
+            " -mavx512vl -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mavx512bitalg -mavx512bf16"
+            " -mavx512vpopcntdq -mgfni",
+        ),
+        ("m3", "clang", "16.0.6", "-mcpu=apple-m2"),
+        ("skylake+avx_ifma", "gcc", "13", "-march=skylake -mtune=skylake -mavxifma"),
         ("neoverse_v1", "clang", "16.0.6", "-mcpu=neoverse-v1"),
         ("neoverse_v1", "gcc", "12.2.0", "-mcpu=neoverse-v1+aes+sha2+sha3"),
         ("x86_64_v3/zen3", "gcc", "12.2.0", "-march=x86-64-v3 -mtune=znver3"),
