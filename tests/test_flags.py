@@ -130,9 +130,9 @@ def test_what_no_compiler_uses_by_itself_is_not_required() -> None:
             "gcc",
             "12.2.0",
             (
-                "-march=znver3 -mtune=znver3 -mavx512f -mavx512dq -mavx512ifma -mavx512cd -mavx512bw"
-                " -mavx512vl -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mavx512bitalg -mavx512bf16"
-                " -mavx512vpopcntdq -mgfni"
+                "-march=znver3 -mtune=znver3 -mavx512f -mavx512dq -mavx512ifma -mavx512cd"
+                " -mavx512bw -mavx512vl -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mavx512bitalg"
+                " -mavx512bf16 -mavx512vpopcntdq -mgfni"
             ),
         ),
         ("m3", "clang", "16.0.6", "-mcpu=apple-m2"),
