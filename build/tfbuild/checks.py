@@ -19,7 +19,7 @@ SLOW = "slow"
 """The mark of the second tier's tests."""
 _CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")
 _MOST_WORKERS = 8
-"""More of them wait for each other: a few long groups of tests decide how long all takes."""
+"""A few long modules decide how long all takes, and each process takes memory."""
 
 
 def lint() -> None:
