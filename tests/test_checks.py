@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tfbuild import checks
+from tfbuild import checks, settings
 from tfbuild.errors import FailedTests
 from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import find_release
@@ -27,3 +29,15 @@ def test_all_of_our_python_is_checked() -> None:
 
 def test_the_tested_release_has_kernels() -> None:
     assert find_release(checks.TESTED_RELEASE).kernels is not None
+
+
+def test_the_downloads_of_the_tests_are_those_of_the_cache_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "ROOT", tmp_path)
+    link = checks.own_cache(tmp_path) / "downloads"
+    for name in ("one", "other"):
+        monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / name))
+        assert checks.own_places().cache == checks.own_cache(tmp_path)
+        assert link.resolve() == tmp_path / name / "downloads"
+    assert checks.own_places().cache == checks.own_cache(tmp_path)

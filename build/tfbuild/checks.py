@@ -55,8 +55,10 @@ def own_places() -> Places:
     if user.cache != cache.resolve():
         cache.mkdir(parents=True, exist_ok=True)
         user.downloads.mkdir(parents=True, exist_ok=True)
-        if not (cache / "downloads").exists():
-            (cache / "downloads").symlink_to(user.downloads)
+        link = cache / "downloads"
+        if link.resolve() != user.downloads:
+            link.unlink(missing_ok=True)  # (of another user's cache, or of one that is gone)
+            link.symlink_to(user.downloads)
         os.environ["TENSORWRIGHT_CACHE"] = str(cache)
     return settings.places()
 
