@@ -334,7 +334,6 @@ static void say_loaded(void *library) {
 }
 
 __attribute__((constructor)) static void dispatch(void) {
-  const int saved_errno = errno;
   const char *wanted = setting("TENSORWRIGHT_TARGET");
   if (wanted != NULL && strcmp(wanted, "off") == 0) {
     because("TENSORWRIGHT_TARGET=off");
@@ -354,5 +353,4 @@ __attribute__((constructor)) static void dispatch(void) {
   } else {
     say(1, "tensorwright: TensorFlow runs with its stock kernels: %s\n", reason.bytes);
   }
-  errno = saved_errno;
 }
