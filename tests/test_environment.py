@@ -27,7 +27,6 @@ from tfbuild.tools.environment import (
     create_required,
     discard,
     fetch_wheel,
-    find_python,
 )
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, sha256_of
@@ -81,25 +80,6 @@ def folder_that_pip_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
     return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
-
-
-def test_this_python_is_found_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert find_python(HERE) == Path(sys.executable)
-
-
-def test_another_python_is_found_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "python3.99").symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_python("3.99") == tmp_path / "python3.99"
-
-
-def test_a_python_that_is_not_here_is_an_error() -> None:
-    with pytest.raises(PythonError, match=r"Python 3\.98") as caught:
-        find_python("3.98")
-    assert HERE in caught.value.hint
 
 
 @pytest.mark.toolchain

@@ -22,7 +22,17 @@ TFBUILD = {
     "binaries": ("elf", "instructions", "census"),
     "packing": ("wheel", "repack", "tuned", "admitted", "notices", "sbom"),
     "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
-    "tools": ("pip", "requirement", "sharing", "environment", "bazel", "pgo", "apt", "doctor"),
+    "tools": (
+        "pip",
+        "requirement",
+        "sharing",
+        "interpreters",
+        "environment",
+        "bazel",
+        "pgo",
+        "apt",
+        "doctor",
+    ),
     "kernelbuild": (
         *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "finished"),
         *("survey", "survey_page"),

@@ -252,12 +252,11 @@ def test_a_plan_asks_for_all_that_the_compiler_may_use() -> None:
     assert list(plan.required) == sorted(plan.required)
 
 
-def test_a_python_without_a_wheel_can_be_planned_but_has_no_stock() -> None:
-    plan = planned(python="3.8")
-    assert plan.stock is None
-    with pytest.raises(PythonError, match="cp38") as caught:
-        need_stock(plan)
-    assert "cp39, cp310, cp311" in caught.value.hint
+@pytest.mark.parametrize("python", ["3.8", "3.13"])
+def test_a_python_that_the_release_has_no_wheel_for_is_refused(python: str) -> None:
+    with pytest.raises(PythonError, match=f"Python {python}") as caught:
+        planned(python=python)
+    assert "3.9, 3.10, 3.11" in caught.value.hint
 
 
 @pytest.mark.parametrize("scope", ["kernels", "full"])

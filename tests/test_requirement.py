@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
 from tfbuild.settings import ROOT, Places
 from tfbuild.tools import requirement
-from tfbuild.tools.environment import find_python
+from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import (
     Exact,
     Lock,

@@ -268,6 +268,7 @@ def test_native_is_resolved_before_it_is_planned(invoke: Tasks) -> None:
         ({"kernels": "No Such"}, 2, "No Such"),
         ({"package": "jax"}, 2, "--package jax"),
         ({"python": "3.11.7"}, 2, "--python 3.11.7"),
+        ({"python": "3.8"}, 13, "3.9, 3.10, 3.11"),
     ],
     ids=str,
 )
@@ -279,17 +280,6 @@ def test_bad_input_is_one_line_with_a_code_of_its_own(
     assert message in text
     assert text.count("\n") == 1
     assert not invoke.cache.exists()
-
-
-def test_a_python_without_a_wheel_can_be_planned_but_not_built(invoke: Tasks) -> None:
-    choice = chosen(python="3.8")
-    planned = invoke("plan", *choice)
-    assert planned.returncode == 0
-    assert "none is published" in planned.stdout
-    assert invoke("build", *choice, "--dry-run").stdout == planned.stdout
-    message = said(invoke("build", *choice), 13)
-    assert "cp38" in message
-    assert "cp39, cp310, cp311" in message
 
 
 def test_without_any_compiler_the_package_to_install_is_named(invoke: Tasks) -> None:

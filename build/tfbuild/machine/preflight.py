@@ -22,7 +22,7 @@ from tfbuild.machine.programs import Interpreter
 from tfbuild.planning.plan import Plan
 from tfbuild.run import run
 from tfbuild.settings import Places
-from tfbuild.tools.environment import find_python
+from tfbuild.tools.interpreters import find_python
 from tfbuild.upstream.releases import Release
 
 # Gentoo's tensorflow ebuild: 10 GB, and 6 GB for each Python.

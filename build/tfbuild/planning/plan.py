@@ -191,8 +191,8 @@ def make_plan(
     training: str = "",
     wishes: Wishes = NO_WISHES,
 ) -> Plan:
-    """Decide. Raises UsageError, CompilerError, ReleaseError; a stock wheel that does not exist is
-    None in the plan, and an error only for whoever needs it."""
+    """Decide. Raises UsageError, CompilerError, ReleaseError, PythonError; a stock wheel that does
+    not exist for the machine is None in the plan, and an error only for whoever needs it."""
     wanted = _scope(scope)
     march = flags.march_flags(target, compiler.family, compiler.version)
     required = flags.required_features(target, macros)
@@ -217,6 +217,7 @@ def make_plan(
             raise UsageError("--without leaves no kernel", hint="Leave out fewer")
         source_flags = _source_flags(units, selection, extra_flags)
         kernel = kernel_recipe(release, compiler, units, source_flags)
+        releases.need_python(release, releases.python_tag(python))
     else:
         if selection or extra_flags or without:
             option = "--selection" if selection else "--flags" if extra_flags else "--without"

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from tfbuild.errors import ChecksumError, CommandError, DownloadError, PythonError, WheelError
+from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Places, exclusive, need_disk
 from tfbuild.tools import pip, sharing
+from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
@@ -37,20 +38,6 @@ class Environment:
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
-
-
-def find_python(version: str) -> Path:
-    """The interpreter for "3.11": this one if it is that, else python3.11 on PATH."""
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        return Path(sys.executable)
-    found = shutil.which(f"python{version}")
-    if found is None:
-        raise PythonError(
-            f"Python {version} is not on PATH",
-            hint=f"Install it, or choose another with --python (this one is {sys.version_info[0]}."
-            f"{sys.version_info[1]})",
-        )
-    return Path(found)
 
 
 def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None = None) -> Path:

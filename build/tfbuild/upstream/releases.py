@@ -173,26 +173,34 @@ def python_tag(python: str) -> str:
     return f"cp{python.replace('.', '')}"
 
 
+def need_python(release: Release, python_tag: str) -> None:
+    """Raises PythonError when the release has no wheel for that Python (cp311) at all."""
+    tags = dict.fromkeys(wheel.python_tag for wheel in release.wheels)
+    if python_tag not in tags:
+        raise PythonError(
+            f"TensorFlow {release.version} has no wheel for Python {_python(python_tag)}",
+            hint=f"It has wheels for {', '.join(map(_python, tags))}: choose one of those with "
+            "--python",
+        )
+
+
+def _python(tag: str) -> str:
+    """3.11 of cp311."""
+    return f"{tag[2]}.{tag[3:]}"
+
+
 def stock_wheel(release: Release, package: str, python_tag: str, platform: str) -> StockWheel:
     """The published wheel, for example ("tensorflow-cpu", "cp311", "x86_64").
 
     Raises PythonError when the release has no wheel for that Python at all, and WheelError when it
     has none of that package for that machine.
     """
-    tags = tuple(dict.fromkeys(wheel.python_tag for wheel in release.wheels))
-    if python_tag not in tags:
-        raise PythonError(
-            f"TensorFlow {release.version} has no wheel for {python_tag}",
-            hint=f"It has wheels for {', '.join(tags)}: choose one of those with --python",
-        )
-    for wheel in release.wheels:
-        if (wheel.package, wheel.python_tag, wheel.platform) == (package, python_tag, platform):
+    need_python(release, python_tag)
+    own = [wheel for wheel in release.wheels if wheel.python_tag == python_tag]
+    for wheel in own:
+        if (wheel.package, wheel.platform) == (package, platform):
             return wheel
-    pairs = dict.fromkeys(
-        f"{wheel.package} on {wheel.platform}"
-        for wheel in release.wheels
-        if wheel.python_tag == python_tag
-    )
+    pairs = dict.fromkeys(f"{wheel.package} on {wheel.platform}" for wheel in own)
     raise WheelError(
         f"{package} {release.version} has no published {python_tag} wheel for {platform}",
         hint=f"There are: {', '.join(pairs)}",
