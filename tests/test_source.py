@@ -186,7 +186,7 @@ def test_a_given_file_must_have_one_of_the_pinned_hashes(places: Places, tmp_pat
 def test_only_what_a_build_reads_is_staged(places: Places, tmp_path: Path, packer: str) -> None:
     path = archive(tmp_path / "x.tar", WANTED | NOT_WANTED, packer)
     folder = stage(path, "ab" * 32, STAGING, places)
-    assert folder == places.sources / "abababababababab"
+    assert folder == places.sources / "abababababababab-staged" / "tree"
     assert tree(folder) == WANTED
     assert all(each.stat().st_mode & 0o111 == 0 for each in folder.rglob("*") if each.is_file())
     path.unlink()
@@ -336,7 +336,7 @@ def test_work_that_was_ended_midway_is_done_anew(
     assert not list(places.sources.glob("ab*"))
     folder = Path(subprocess.check_output(command, env=env, text=True).strip())
     assert tree(folder) == MANY
-    assert list(places.sources.iterdir()) == [folder]
+    assert list(places.sources.iterdir()) in ([folder], [folder.parent])
 
 
 # The whole tree.
@@ -364,7 +364,7 @@ def test_a_whole_tree_is_unpacked_once(places: Places, tmp_path: Path, packer: s
     assert tree(folder) == WANTED | NOT_WANTED
     path.unlink()
     assert unpack(path, "ab" * 32, places) == folder
-    assert list(places.sources.iterdir()) == [folder]
+    assert list(places.sources.iterdir()) in ([folder], [folder.parent])
 
 
 def test_programs_stay_programs_and_links_stay_links(places: Places, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def without_a_feature(cpu: Cpu) -> Cpu:
     [
         lambda given: {**given, "cpu": without_a_feature(given["cpu"])},
         lambda given: {**given, "copts": ("-O3",)},
-        lambda given: {**given, "staged": Path("/sources/other")},
+        lambda given: {**given, "staged": Path("/sources/other/tree")},
         lambda given: {
             **given,
             "environment": dataclasses.replace(given["environment"], folder=Path("/arms/other")),
@@ -90,7 +90,7 @@ def test_what_the_judge_stands_on_is_part_of_it(
     given: dict[str, object] = {
         "folder": tmp_path,
         "environment": stock,
-        "staged": Path("/sources/one"),
+        "staged": Path("/sources/one/tree"),
         "copts": ("-O2",),
         "cpu": read_cpu(),
     }

@@ -12,11 +12,11 @@ UNITS = (
 
 # As Bazel 4.2.3 writes it with --keep_going (shortened).
 COMPILING = f"""\
-[10 / 20] Compiling {FOLDER}/sub.cc; 1s local
-ERROR: workspace/BUILD.bazel:4484:11: Compiling {FOLDER}/NAME failed: (Exit 1): clang-16 failed
+[10 / 20] Compiling tree/{FOLDER}/sub.cc; 1s local
+ERROR: workspace/BUILD.bazel:4484:11: Compiling tree/{FOLDER}/NAME failed: (Exit 1): clang-16 failed
   (cd execroot && \\
-  /usr/bin/clang-16 -c external/tf_source/{FOLDER}/NAME)
-external/tf_source/{FOLDER}/NAME:20:1: error: expected expression
+  /usr/bin/clang-16 -c external/tf_source/tree/{FOLDER}/NAME)
+external/tf_source/tree/{FOLDER}/NAME:20:1: error: expected expression
 1 error generated.
 """
 LINKING = """\
@@ -29,7 +29,7 @@ FAILED: Build did NOT complete successfully
 
 def test_a_source_that_does_not_compile_fails_its_unit_alone() -> None:
     assert failures(UNITS, COMPILING.replace("NAME", "add.cc")) == {
-        "add": f"external/tf_source/{FOLDER}/add.cc:20:1: error: expected expression"
+        "add": f"external/tf_source/tree/{FOLDER}/add.cc:20:1: error: expected expression"
     }
 
 

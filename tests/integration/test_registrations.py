@@ -1,4 +1,4 @@
-"""The table of the repository against the sources that it was read from."""
+"""What a build reads: the sources against the recorded table, and whose headers they are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.tried import Tried
 
+from tfbuild.settings import Places
 from tfbuild.upstream import kernels
 from tfbuild.upstream.registrations import registrations
 
@@ -19,3 +20,19 @@ def test_the_table_is_what_the_sources_say(native: Tried, staged: Path) -> None:
     defines = tuple(word[2:] for word in recipe.copts if word.startswith("-D"))
     recorded = {row.source: row.ops for row in kernels.surveyed(native.plan.release).values()}
     assert registrations(staged, defines) == recorded
+
+
+def test_headers_that_the_stock_wheel_has_are_read_from_it(native: Tried, places: Places) -> None:
+    pin, recipe = native.plan.stock, native.plan.kernel_recipe
+    assert pin is not None
+    assert recipe is not None
+    shipped = places.stock / pin.sha256[:16] / recipe.include_roots[0]
+    objects = places.work / native.plan.key[:16] / "workspace/bazel-bin/_objs"
+    listed = [*objects.glob("source_*/*.d")]  # (make's rules, which the compiler writes)
+    assert len(listed) == len({source for unit in native.plan.kernels for source in unit.sources})
+    for path in listed:
+        read = path.read_text(encoding="utf-8").replace("\\\n", " ").split()
+        ours = {word.partition("/tree/")[2] for word in read if "/tf_source/" in word}
+        assert any(name.endswith(".cc") for name in ours)
+        assert not [name for name in ours if (shipped / name).is_file()]
+        assert any(word.endswith("core/framework/op_kernel.h") for word in read)

@@ -49,7 +49,7 @@ class Verdicts:
 def verdicts_in(
     folder: Path, environment: Environment, staged: Path, copts: tuple[str, ...], cpu: Cpu
 ) -> Verdicts:
-    """Those of today's judge against this TensorFlow, on this CPU. `staged` is named by the hash of
-    the sources, whose headers say what belongs to kernels."""
-    judge = (admission.judge_sha256(), environment.folder.name, staged.name, copts, cpu.kind)
+    """Those of today's judge against this TensorFlow, on this CPU. `staged` lies in a folder
+    that is named by the hash of the sources, whose headers say what belongs to kernels."""
+    judge = (admission.judge_sha256(), environment.folder.name, staged.parent.name, copts, cpu.kind)
     return Verdicts(folder=folder, judge=key_of(judge))

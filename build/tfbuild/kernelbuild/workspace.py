@@ -19,6 +19,7 @@ from tfbuild.settings import Places
 from tfbuild.tools import bazel, pgo
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.kernels import KernelUnit, label
+from tfbuild.upstream.source import TREE
 
 _FAILED = re.compile(r"^ERROR: .*?(?:Compiling|Linking) (\S+) failed", re.MULTILINE)
 _COMPLAINT = re.compile(r"error: |Killed|undefined reference")
@@ -80,7 +81,11 @@ def prepare(
     for name in render.profiles(plan):
         write_atomic(folder / render.profile_path(name), pgo.kept(name, places).read_bytes())
     texts = render.repositories(plan, places.templates)
-    folders = {"tf_source": staged, "tf_wheel": headers, "rules_cc": places.tools / "rules_cc"}
+    folders = {
+        "tf_source": staged.parent,
+        "tf_wheel": headers,
+        "rules_cc": places.tools / "rules_cc",
+    }
     for name, at in folders.items():
         render.write(texts[name], at)
     options = (
@@ -200,7 +205,9 @@ def failures(units: Sequence[KernelUnit], output: str) -> dict[str, str]:
         own = rest[: _next_error(rest)]
         said = [line for line in own if _COMPLAINT.search(line)]
         reason = "\n".join(said[:_SHOWN_LINES]) or _tail("\n".join(own))
-        for name in owners.get(match[1].removeprefix("external/tf_source/"), ()):
+        for name in owners.get(
+            match[1].removeprefix("external/tf_source/").removeprefix(f"{TREE}/"), ()
+        ):
             found.setdefault(name, reason)
     return found
 

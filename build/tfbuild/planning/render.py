@@ -29,6 +29,7 @@ from tfbuild.planning.selection import Choice
 from tfbuild.records import pretty, write_atomic
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, label
 from tfbuild.upstream.releases import filled
+from tfbuild.upstream.source import TREE
 
 _ADMITTED = "admitted.bzl"
 _SELECTED = "tensorwright/selected.inc"
@@ -80,7 +81,7 @@ def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
         "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
         "kernels/selected.inc.j2": {"selection": plan.selection or ()},
         "kernels/bazelrc.j2": {"plan": plan, "recipe": recipe},
-        "kernels/tf_source.BUILD.j2": {"kernel_folder": FOLDER},
+        "kernels/tf_source.BUILD.j2": {"kernel_folder": FOLDER, "tree": TREE},
         "kernels/tf_wheel.BUILD.j2": {"recipe": recipe},
         "kernels/rules_cc.defs.bzl.j2": {},
     }
@@ -93,7 +94,7 @@ def _source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
     own = plan.source_flags.get(path, ())
     return {
         "label": label(path),
-        "path": path,
+        "path": f"{TREE}/{path}",
         "improved": bool(header),
         "profiles": learned(own),
         "flags": (*before, *map(_with_path, own)),

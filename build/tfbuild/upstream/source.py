@@ -34,6 +34,9 @@ from tfbuild.settings import Places, exclusive, need_disk
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
+TREE = "tree"
+"""The folder in a repository of staged sources that they lie in, by their paths in the release's
+tree. In the repository itself quoted headers would be looked for before anywhere else."""
 _MB = 1_000_000
 _STAGED_BYTES = 400 * _MB
 _TREE_BYTES = 700 * _MB  # (2.14.1's tree takes 354 MB)
@@ -169,21 +172,22 @@ def _debian_mirror() -> str:
 
 
 def stage(archive: Path, sha256: str, staging: Staging, places: Places) -> Path:
-    """Unpack what a kernels build reads into a folder named by the archive's hash.
+    """Unpack what a kernels build reads: the tree, in a folder named by the archive's hash, which
+    is a repository of Bazel's.
 
     The BUILD files stay out, or Bazel would see packages of TensorFlow's own there. Raises
     ChecksumError for an archive that is torn, DiskError.
     """
-    folder = places.sources / sha256[:16]
+    folder = places.sources / f"{sha256[:16]}-staged"
     if folder.is_dir():
-        return folder
+        return folder / TREE
     need_disk(places.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
     with scratch(folder) as fresh:
         with archive.open("rb") as packed, _opened(packed) as tar:
-            tar.extractall(fresh, members=_chosen(tar, staging), filter="data")
-        if not any(fresh.iterdir()):
+            tar.extractall(fresh / TREE, members=_chosen(tar, staging), filter="data")
+        if not (fresh / TREE).is_dir():
             raise ChecksumError(f"{archive} holds none of {', '.join(staging.prefixes)}")
-    return folder
+    return folder / TREE
 
 
 def unpack(archive: Path, sha256: str, places: Places) -> Path:
