@@ -91,7 +91,8 @@ def test_clang_cross_compiles_and_gcc_has_a_name_for_it() -> None:
     clang = find_compiler("clang-16", OTHER)
     assert clang.flags == (f"--target={OTHER}-linux-gnu",)
     assert f"__{OTHER}__" in macros(clang, ())
-    gcc = find_compiler(None, OTHER)
+    assert find_compiler(None, OTHER).family == "clang"
+    gcc = find_compiler(f"{OTHER.replace('_', '-')}-linux-gnu-g++", OTHER)
     assert (gcc.family, gcc.flags) == ("gcc", ())
     assert f"__{OTHER}__" in macros(gcc, ())
 

@@ -22,6 +22,7 @@ from tfbuild.cpus.features import (
     unused_by,
 )
 from tfbuild.errors import CompilerError, TargetError
+from tfbuild.run import run
 
 ROWS = [row for architecture in ARCHITECTURES for row in table(architecture).values()]
 X86_64 = list(table("x86_64").values())
@@ -64,6 +65,29 @@ def test_cpuid_bits_are_those_that_archspec_knows() -> None:
             assert seen == theirs[names[0]], row.name
             compared += 1
     assert compared > 60
+
+
+def test_linux_tells_of_every_aarch64_feature_that_compilers_use() -> None:
+    """Else the dispatcher would load code that the CPU cannot run."""
+    rows = table("aarch64").values()
+    assert [row.name for row in rows if row.codegen and row.hwcap is None] == []
+    bits = [(row.hwcap.word, row.hwcap.bit) for row in rows if row.hwcap]
+    assert len(bits) == len(set(bits))
+
+
+@pytest.mark.toolchain
+def test_hwcap_bits_are_those_of_linuxs_header() -> None:
+    words = ["aarch64-linux-gnu-gcc", "-dM", "-E", "-include", "asm/hwcap.h", "-x", "c"]
+    shown = run([*words, "/dev/null"]).output
+    known = re.findall(r"#define HWCAP(2?)_(\w+) \(1(?:UL)? << (\d+)\)", shown)
+    header = {name.lower(): (2 if second else 1, int(bit)) for second, name, bit in known}
+    ours = {
+        row.name: (row.hwcap.word, row.hwcap.bit)
+        for row in table("aarch64").values()
+        if row.hwcap and row.name in header
+    }
+    assert len(ours) > 40
+    assert ours == {name: header[name] for name in ours}
 
 
 def test_every_x86_feature_has_a_cpuid_bit_of_its_own() -> None:

@@ -13,7 +13,15 @@ from tests.recorded import HONEST, WHOLE, cpu_of
 from tfbuild.cpus.cpu import Cpu, read_cpu, x86_64_level
 from tfbuild.cpus.features import table
 from tfbuild.cpus.models import model_of, models
-from tfbuild.cpus.targets import STOCK_FLAGS, all_targets, match, missing, parse_target, resolve
+from tfbuild.cpus.targets import (
+    STOCK_FLAGS,
+    STOCK_SPECS,
+    all_targets,
+    match,
+    missing,
+    parse_target,
+    resolve,
+)
 from tfbuild.errors import TargetError
 from tfbuild.upstream.releases import Release, load_releases, stock_target
 
@@ -242,8 +250,14 @@ def test_nothing_else_has_the_name_of_the_stock_flags(spec: str) -> None:
     assert parse_target(spec).local.startswith("x86.64.plus")
 
 
-@pytest.mark.parametrize("machine", ["aarch64", "riscv64", "arm64"])
+def test_the_stock_flags_of_aarch64_are_the_first_version_of_it() -> None:
+    target = stock_target(load_releases()[-1], "aarch64")
+    assert (target.spec, target.local) == ("aarch64", "aarch64")
+    assert target.spec in STOCK_SPECS
+
+
+@pytest.mark.parametrize("machine", ["riscv64", "arm64"])
 def test_stock_flags_that_are_not_known_are_an_error(machine: str) -> None:
     with pytest.raises(TargetError, match=f"{machine} wheels") as caught:
         stock_target(load_releases()[0], machine)
-    assert "--arch stock is for x86_64" in caught.value.hint
+    assert "--arch stock is for x86_64 and aarch64" in caught.value.hint

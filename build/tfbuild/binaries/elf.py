@@ -34,6 +34,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _RELOCATION = struct.Struct("<QIIq")  # Elf64_Rela: where, which type, of which symbol, addend
 _RELATIVE = frozenset({8, 1027})  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 _WORD = 8  # bytes of a pointer
+_ROW = struct.Struct("<8xQ")  # of a table of numbers: a pointer that the loader writes, a number
 _ENTRY = struct.Struct("<ii")  # of .eh_frame_hdr's table: where a function and its unwinding are
 _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPERTY_X86_ISA_1
 
@@ -233,6 +234,22 @@ def texts_of(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, 
         return tuple(sorted(tuple(_text_at(elf, to) for to in each) for each in places))
 
 
+def numbers_of(path: Path, name: str) -> dict[str, int]:
+    """The rows of the table with this name, each a pointer to a text and a number of 8 bytes.
+    Nothing of the library is run. Raises WheelError for a library without such a table."""
+    with _opened(path) as elf:
+        names, symbols = _strings(elf), _data(elf, _symbols(elf))
+        for begin, info, _, _, address, size in _SYMBOL.iter_unpack(symbols):
+            if info & 0xF == _OBJECT and _text(names, begin) == name:
+                lead = dict(_pointers(elf))
+                data, first = _held(elf, address)
+                return {
+                    _text_at(elf, lead[address + at]): _ROW.unpack_from(data, first + at)[0]
+                    for at in range(0, size, _ROW.size)
+                }
+    raise WheelError(f"{path.name} has no table {name}")
+
+
 def _pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
     """Where the loader puts an address of the library itself, and which."""
     data = _data(elf, elf.get_section_by_name(".rela.dyn"))
@@ -243,10 +260,15 @@ def _pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
 
 def _text_at(elf: ELFFile, address: int) -> str:
     """The text of C that begins at an address."""
+    return _text(*_held(elf, address))
+
+
+def _held(elf: ELFFile, address: int) -> tuple[bytes, int]:
+    """The bytes of the section that holds an address, and where in them it is."""
     for section in elf.iter_sections():
         begin = section["sh_addr"]
         if section["sh_flags"] & _ALLOCATED and begin <= address < begin + section["sh_size"]:
-            return _text(_data(elf, section), address - begin)
+            return _data(elf, section), address - begin
     raise ELFError(f"no section holds the address {address:#x}")
 
 

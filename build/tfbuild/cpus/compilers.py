@@ -43,6 +43,20 @@ class Compiler:
             )
 
 
+def driver_in(compiler: Compiler, folder: Path) -> Path:
+    """The driver as a command alone. A clang that cross-compiles gets a link in `folder` whose name
+    begins with the machine, which is how it takes its target (clang/docs/CrossCompilation.rst):
+    Bazel asks the bare command for its folders of headers."""
+    if not compiler.flags:
+        return compiler.driver
+    link = folder / f"{_CROSS[compiler.architecture]}-{compiler.driver.name}"
+    if not link.is_symlink() or link.readlink() != compiler.driver:
+        folder.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(compiler.driver)
+    return link
+
+
 def can_link(compiler: Compiler, flags: Sequence[str]) -> bool:
     """Whether a shared library can be linked with these flags: a linker or a runtime library may be
     in a package of its own."""
@@ -58,8 +72,9 @@ def find_compiler(
 ) -> Compiler:
     """The compiler called `name`, or the best one for an architecture (by default this machine's).
 
-    The best is the newest clang, else g++; to cross-compile it is Debian's g++, which brings the
-    other architecture's libraries. Raises CompilerError when there is none that serves.
+    The best is the newest clang, else g++; to cross-compile only where Debian's g++ for the other
+    architecture is here too, which brings its libraries. Raises CompilerError when there is none
+    that serves.
     """
     architecture = architecture or platform.machine()
     if architecture not in _CROSS:
@@ -132,13 +147,14 @@ def _complaint(error: CommandError) -> str:
 
 
 def _candidates(architecture: str, env: Mapping[str, str] | None) -> Iterator[Path]:
-    if architecture != platform.machine():
-        names = [f"{_CROSS[architecture]}-g++"]
+    numbered = sorted(_numbered(env), key=lambda match: -int(match["major"]))
+    names = [match[0] for match in numbered if match["stem"] == "clang"]
+    names += ["clang", *(match[0] for match in numbered if match["stem"] == "clang++"), "clang++"]
+    if architecture == platform.machine():
+        names += ["g++", *(match[0] for match in numbered if match["stem"] == "g++")]
     else:
-        numbered = sorted(_numbered(env), key=lambda match: -int(match["major"]))
-        names = [match[0] for match in numbered if match["stem"] == "clang"]
-        names += ["clang", *(match[0] for match in numbered if match["stem"] == "clang++")]
-        names += ["clang++", "g++", *(match[0] for match in numbered if match["stem"] == "g++")]
+        cross = f"{_CROSS[architecture]}-g++"
+        names = [*names, cross] if _which(cross, env) else []
     for name in names:
         found = _which(name, env)
         if found is not None:
@@ -178,5 +194,10 @@ def _package(name: str | None, architecture: str) -> str:
         package = "clang" if stem.startswith("clang") else "g++"
         return f"{package}-{version}" if version else package
     if architecture != platform.machine():
-        return f"g++-{_CROSS[architecture].replace('_', '-')}"
+        return cross_package(architecture)
     return "clang-16"
+
+
+def cross_package(architecture: str) -> str:
+    """The Debian package with the compiler and the libraries of another architecture."""
+    return f"g++-{_CROSS[architecture].replace('_', '-')}"

@@ -29,6 +29,14 @@ class CpuidBit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HwcapBit:
+    """Where Linux tells an aarch64 process of a feature: AT_HWCAP is word 1, AT_HWCAP2 word 2."""
+
+    word: Literal[1, 2]
+    bit: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Feature:
     """One feature; features.toml says what each field means."""
 
@@ -38,6 +46,7 @@ class Feature:
     flag: str = ""
     cpuid: CpuidBit | None = None
     xcr0: int = 0
+    hwcap: HwcapBit | None = None
     aliases: tuple[str, ...] = ()
     tensorflow: str = ""
     codegen: bool = True
@@ -127,6 +136,9 @@ def _feature(name: str, architecture: str, row: Mapping[str, Any]) -> Feature:
     if "cpuid" in fields:
         leaf, subleaf, register, bit = fields["cpuid"]
         fields["cpuid"] = CpuidBit(leaf=leaf, subleaf=subleaf, register=register, bit=bit)
+    if "hwcap" in fields:
+        word, bit = fields["hwcap"]
+        fields["hwcap"] = HwcapBit(word=word, bit=bit)
     fields["aliases"] = tuple(fields.pop("cpuinfo", ()))
     if architecture == "x86_64":
         fields.setdefault("iced", name.upper())

@@ -18,6 +18,8 @@ from tfbuild.talk import did_you_mean
 
 STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
 """The target that the published x86-64 wheels are compiled for."""
+STOCK_SPECS = (STOCK_FLAGS, "aarch64")
+"""Those of both architectures; the aarch64 wheels are compiled for the first version, armv8-a."""
 _STOCK_FLAGS_LOCAL = "stock.flags"
 
 # A target that lacks more than this is not near.
