@@ -9,26 +9,36 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from tests.stock_listings import recorded
 from tests.trees import facts_of
 
 from tfbuild import records
 from tfbuild.errors import PythonError, ReleaseError, WheelError
+from tfbuild.packing import notices
 from tfbuild.settings import ROOT
+from tfbuild.upstream.locked import LOCKS
 from tfbuild.upstream.releases import (
-    LOCKS,
+    CPU_PACKAGES,
     Release,
     bazel_sha256,
-    dependency_lock,
+    cpu_package,
     filled,
     find_release,
     kernel_facts,
+    kernels_bazel,
     load_bazels,
     load_releases,
-    pinned_bazel,
     python_tag,
     stock_wheel,
 )
 
+MACHINES = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+WITH_KERNELS = pytest.mark.parametrize(
+    "release",
+    [release for release in load_releases() if release.kernels],
+    ids=lambda release: release.version,
+)
+ABSEILS = "c79a7fea0e3cac04cd43f20e7b648e5a0ff8fa5344e644b0ee09ca1162b62747"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EVERY_RELEASE = pytest.mark.parametrize(
     "release", load_releases(), ids=lambda release: release.version
@@ -78,7 +88,28 @@ def test_wheels_belong_to_the_release_and_to_its_pythons(release: Release) -> No
         assert wheel.version == release.version
         assert wheel.python_tag in tags
         assert wheel.platform in {"x86_64", "aarch64"}
-        assert wheel.package in {"tensorflow", "tensorflow-cpu"}
+        assert wheel.package in CPU_PACKAGES
+        if wheel.package == "tensorflow-cpu-aws":
+            assert wheel.platform == "aarch64"
+
+
+@WITH_KERNELS
+@MACHINES
+def test_every_python_of_a_release_with_kernels_has_a_wheel(release: Release, machine: str) -> None:
+    package = cpu_package(release, machine)
+    for python in release.pythons:
+        assert stock_wheel(release, package, python_tag(python), machine).package == package
+
+
+def test_each_machine_has_a_package_with_tensorflow_for_its_cpus() -> None:
+    names = {
+        (release.version, machine): cpu_package(release, machine)
+        for release in load_releases()
+        for machine in ("x86_64", "aarch64")
+    }
+    assert {names[release.version, "x86_64"] for release in load_releases()} == {"tensorflow-cpu"}
+    assert names["2.15.1", "aarch64"] == "tensorflow-cpu-aws"
+    assert names["2.16.2", "aarch64"] == "tensorflow"
 
 
 @EVERY_RELEASE
@@ -155,7 +186,7 @@ def test_a_release_without_a_question_gets_no_answer_for_it() -> None:
 @EVERY_RELEASE
 def test_what_was_verified_is_said_for_each_scope(release: Release) -> None:
     assert release.verified.endswith(f"full scope: {release.verified_full}")
-    assert release.verified.startswith("kernels scope: ") == (release.kernels is not None)
+    assert release.verified.startswith("kernels scope: ") == bool(release.kernels)
 
 
 def test_target_and_folder_change_together() -> None:
@@ -184,11 +215,10 @@ def test_a_missing_name_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("tag", ["cp39", "cp310", "cp311"])
-def test_the_2_14_wheels_have_sizes_and_locks(tag: str) -> None:
+def test_the_2_14_wheels_have_sizes(tag: str) -> None:
     wheel = stock_wheel(find_release("2.14"), "tensorflow-cpu", tag, "x86_64")
     assert wheel.size is not None
     assert wheel.size > 190_000_000
-    assert dependency_lock(wheel).name == f"tensorflow-cpu-2.14.1-{tag}.txt"
 
 
 def test_a_python_without_any_wheel_names_those_that_have_one() -> None:
@@ -201,28 +231,70 @@ def test_a_machine_without_a_wheel_names_what_exists() -> None:
     with pytest.raises(WheelError, match=r"cp311 .*aarch64") as caught:
         stock_wheel(find_release("2.14"), "tensorflow-cpu", "cp311", "aarch64")
     assert "tensorflow-cpu on x86_64" in caught.value.hint
-    assert "aarch64" not in caught.value.hint
+    assert "tensorflow-cpu-aws on aarch64" in caught.value.hint
 
 
-def test_a_wheel_without_a_lock_is_an_error() -> None:
-    wheel = stock_wheel(find_release("2.21"), "tensorflow-cpu", "cp311", "x86_64")
-    with pytest.raises(WheelError, match=r"tensorflow-cpu 2\.21\.0"):
-        dependency_lock(wheel)
+def test_kernels_of_a_release_that_the_table_lacks_are_an_error_that_names_those_it_has() -> None:
+    with pytest.raises(ReleaseError, match=r"2\.13\.1") as caught:
+        kernel_facts(find_release("2.13"), "x86_64")
+    assert "2.14.1, 2.15.1" in caught.value.hint
+    assert "2.21.0" in caught.value.hint
 
 
-def test_kernels_of_an_untried_release_are_an_error_that_names_the_tried_one() -> None:
-    with pytest.raises(ReleaseError, match=r"2\.21\.0") as caught:
-        kernel_facts(find_release("2.21"))
-    assert "2.14.1" in caught.value.hint
-
-
-def test_kernel_defines_are_unambiguous() -> None:
-    facts = kernel_facts(find_release("2.14"))
+@MACHINES
+@WITH_KERNELS
+def test_kernel_defines_are_unambiguous(release: Release, machine: str) -> None:
+    facts = kernel_facts(release, machine)
     names = [define.name for define in facts.defines + facts.forbidden]
     assert len(names) == len(set(names))
     flags = [define.flag for define in facts.defines]
     assert "-DEIGEN_USE_AVX512_GEMM_KERNELS=0" in flags
     assert "-DINTEL_MKL" in flags
+
+
+@pytest.mark.parametrize(
+    ("define", "first", "last"),
+    [
+        ("EIGEN_AVOID_STL_ARRAY", "2.14.1", "2.21.0"),
+        ("EIGEN_MPL2_ONLY", "2.14.1", "2.15.1"),
+        ("EIGEN_ALLOW_UNALIGNED_SCALARS", "2.16.2", "2.21.0"),
+        ("TF_LLVM_X86_AVAILABLE", "2.17.1", "2.21.0"),
+    ],
+)
+def test_defines_come_and_go_with_the_release(define: str, first: str, last: str) -> None:
+    having = [
+        release.version
+        for release in load_releases()
+        if release.kernels
+        and define in {each.name for each in kernel_facts(release, "x86_64").defines}
+    ]
+    assert (having[0], having[-1]) == (first, last)
+
+
+@WITH_KERNELS
+def test_the_stock_wheel_has_every_folder_and_library_that_the_table_names(
+    release: Release,
+) -> None:
+    facts, listed = kernel_facts(release, "x86_64"), recorded(release)
+    folders = {f"tensorflow/include/{name}" for name in listed["folders"]} | {"tensorflow/include"}
+    assert set(facts.include_roots) <= folders
+    assert set(facts.libraries) <= set(listed["libraries"])
+    assert listed["wheel"] in {wheel.file for wheel in release.wheels}
+
+
+@WITH_KERNELS
+def test_the_wheels_licences_are_where_they_are_looked_for(release: Release) -> None:
+    """TensorFlow's own is missing from 2.16 on, and Abseil's has lost its folder."""
+    listed = recorded(release)
+    named = f"tensorflow_cpu-{release.version}.dist-info/LICENSE"
+    general = "tensorflow/include/LICENSE"
+    abseil = "tensorflow/include/external/com_google_absl/LICENSE"
+    before = release.version < "2.16"
+    assert (named in listed["licences"]) == (abseil in listed["licences"]) == before
+    assert (general in listed["licences"]) != before
+    assert listed["licences"].get(named, notices.LICENCE_SHA256) == notices.LICENCE_SHA256
+    assert listed["licences"][abseil if before else general] == ABSEILS
+    assert listed["eigen_version"] == (release.version >= "2.21")
 
 
 def test_a_release_is_a_record_with_a_key() -> None:
@@ -295,7 +367,5 @@ def test_bazelisk_is_locked_by_content_and_not_by_host() -> None:
 
 
 def test_kernels_are_built_with_a_bazel_whose_bytes_are_pinned() -> None:
-    release = find_release("2.14.1")
-    version = pinned_bazel(release)
-    assert release.accepts_bazel(version)
-    assert bazel_sha256(version, "linux-x86_64")
+    assert bazel_sha256(kernels_bazel(), "linux-x86_64")
+    assert bazel_sha256(kernels_bazel(), "linux-arm64")

@@ -64,8 +64,14 @@ def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[N
                 present=_all_of("qemu-x86_64"),
             ),
             Need(
+                name="mmdebstrap",
+                purpose="unpacks the Debian, and the QEMU, that aarch64 wheels are tried in",
+                packages=("mmdebstrap",),
+                present=_all_of("mmdebstrap"),
+            ),
+            Need(
                 name="aarch64 cross compiler",
-                purpose="proves the flags of aarch64 targets",
+                purpose="the libraries that aarch64 kernels are linked with; proves their flags",
                 packages=("g++-aarch64-linux-gnu",),
                 present=_all_of("aarch64-linux-gnu-g++"),
             ),

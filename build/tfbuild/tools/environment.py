@@ -7,8 +7,10 @@ import platform
 import shutil
 import sys
 from dataclasses import dataclass
-from importlib import resources
+from importlib import metadata
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelError
 from tfbuild.records import write_atomic
@@ -17,27 +19,35 @@ from tfbuild.settings import Places, exclusive, need_disk
 from tfbuild.tools import pip, sharing
 from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
-from tfbuild.upstream import releases
+from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
 from tfbuild.upstream.releases import StockWheel
 
 _BYTES = 1_500_000_000
-_MARK = "tensorwright.complete"
+MARK = "tensorwright.complete"
+"""The file of a complete environment, with the SHA-256 of its wheel."""
 OTHER_BYTES = "DO NOT MATCH THE HASHES"
 """pip's own words for a file that is not the locked one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """A complete virtual environment and the wheel that was installed into it."""
+    """A complete virtual environment and the wheel that was installed into it. `launcher` goes
+    before its Python where that is another architecture's."""
 
     folder: Path
     wheel: Path
     wheel_sha256: str
+    launcher: tuple[str, ...] = ()
 
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
+
+    @property
+    def command(self) -> tuple[str | Path, ...]:
+        """What starts its Python."""
+        return (*self.launcher, self.python)
 
 
 def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None = None) -> Path:
@@ -85,20 +95,6 @@ def _pip_download(
 
 
 def create(
-    wheel: Path, *, python: str, lock: str, places: Places, like: Environment | None = None
-) -> Environment:
-    """An environment with `wheel` and the dependencies of `lock` (a file in upstream/locks).
-
-    It is keyed by what is in it, so it is made once. A half-made one is made anew. One `like` it,
-    of the wheel that this one was made from and with the same dependencies, shares its files, so
-    that only what differs is unpacked; then it has no scripts. Raises PythonError, CommandError,
-    WheelError.
-    """
-    text = resources.files("tfbuild.upstream").joinpath("locks", lock).read_text("utf-8")
-    return create_locked(wheel, python=python, requirements=text, places=places, like=like)
-
-
-def create_locked(
     wheel: Path,
     *,
     python: str,
@@ -107,15 +103,21 @@ def create_locked(
     links: Path | None = None,
     like: Environment | None = None,
 ) -> Environment:
-    """As `create`, with the text of the locked requirements. Their wheels come from the folder
-    `links`, if there is one, and from nowhere else."""
+    """An environment with `wheel` and the locked `requirements`, as text, that it depends on.
+
+    It is keyed by what is in it, so it is made once. A half-made one is made anew. One `like` it,
+    of the wheel that this one was made from and with the same dependencies, shares its files, so
+    that only what differs is unpacked; then it has no scripts. The wheels of the requirements come
+    from the folder `links`, if there is one, and from nowhere else. Raises PythonError,
+    CommandError, WheelError.
+    """
     sha256 = sha256_of(wheel)
-    folder = places.arms / _key(python, sha256, requirements)
+    folder = places.arms / folder_key(python, sha256, requirements)
     environment = Environment(folder=folder, wheel=wheel, wheel_sha256=sha256)
-    if (folder / _MARK).is_file() and environment.python.exists():
+    if (folder / MARK).is_file() and environment.python.exists():
         return environment
     need_disk(places.arms, _BYTES, "an environment with TensorFlow")
-    fits = like and like.folder.name == _key(python, like.wheel_sha256, requirements)
+    fits = like and like.folder.name == folder_key(python, like.wheel_sha256, requirements)
     if not (like and fits and _shared(environment, like, python)):
         _begin(folder, python)
         if requirements.strip():
@@ -129,11 +131,12 @@ def create_locked(
         run([*words, "check"], log=log, timeout_s=300)
     except CommandError as error:
         raise WheelError(f"pip check: {error.last_line}") from error
-    write_atomic(folder / _MARK, f"{sha256}\n")
+    write_atomic(folder / MARK, f"{sha256}\n")
     return environment
 
 
-def _key(python: str, wheel_sha256: str, requirements: str) -> str:
+def folder_key(python: str, wheel_sha256: str, requirements: str) -> str:
+    """The name of the folder of an environment with these."""
     return hashlib.sha256(f"{python}\n{wheel_sha256}\n{requirements}".encode()).hexdigest()[:16]
 
 
@@ -167,15 +170,15 @@ def create_bare(
     *, python: str, requirements: str, places: Places, links: Path | None = None
 ) -> Path:
     """The interpreter of an environment with the locked `requirements` alone: what a build of the
-    whole tree runs its Python with. `links` as in create_locked. Raises PythonError, CommandError.
+    whole tree runs its Python with. `links` as in create. Raises PythonError, CommandError.
     """
     key = hashlib.sha256(f"{python}\n{requirements}".encode()).hexdigest()[:16]
     folder = places.arms / f"bare-{key}"
     interpreter = folder / "bin" / "python"
-    if not (folder / _MARK).is_file() or not interpreter.exists():
+    if not (folder / MARK).is_file() or not interpreter.exists():
         _begin(folder, python)
         _install_locked(folder, requirements, links)
-        write_atomic(folder / _MARK, "no wheel\n")
+        write_atomic(folder / MARK, "no wheel\n")
     return interpreter
 
 
@@ -196,9 +199,19 @@ def _install_locked(folder: Path, requirements: str, links: Path | None) -> None
 
 
 def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """This interpreter's pip, working for another, and the options of its installs."""
+    """A pip that works for the interpreter of an environment, and the options of its installs:
+    this Python's, or, for one that is too old for that, the one that came with it."""
     quiet = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
-    return (sys.executable, "-m", "pip", "--python", str(interpreter)), quiet
+    folder = interpreter.parents[1]
+    python = next((folder / "lib").glob("python3.*")).name.removeprefix("python")
+    known = SpecifierSet(metadata.metadata("pip")["Requires-Python"])
+    serving = Path(sys.executable)
+    if not known.contains(f"{python}.99"):
+        serving = folder.with_name(f"pip-{python}") / "bin" / "python"
+        if not (serving.parents[1] / MARK).is_file():
+            run([find_python(python), "-m", "venv", "--clear", serving.parents[1]])
+            write_atomic(serving.parents[1] / MARK, "pip alone\n")
+    return (str(serving), "-m", "pip", "--python", str(interpreter)), quiet
 
 
 def create_required(requirement: str, *, python: str, places: Places) -> Environment:
@@ -213,10 +226,10 @@ def create_required(requirement: str, *, python: str, places: Places) -> Environ
     if stock is not None and (shipped := _shipped_lock(stock)):
         pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
         wheel = fetch_wheel(str(exact), pin, places)
-        return create_locked(wheel, python=python, requirements=shipped, places=places)
+        return create(wheel, python=python, requirements=shipped, places=places)
     lock = _kept_lock(exact, stock, python, places)
     wheel = _fetch_locked(lock.own, interpreter, places)
-    return create_locked(wheel, python=python, requirements=lock.requirements, places=places)
+    return create(wheel, python=python, requirements=lock.requirements, places=places)
 
 
 def needs_of(exact: Exact, *, python: str, places: Places) -> str:
@@ -237,7 +250,7 @@ def _published(exact: Exact, python: str) -> StockWheel | None:
 def _shipped_lock(stock: StockWheel) -> str:
     """The text of the lock in upstream/locks; empty when there is none."""
     try:
-        return releases.dependency_lock(stock).read_text(encoding="utf-8")
+        return locked.requirements_of(stock)
     except WheelError:
         return ""
 
@@ -282,6 +295,6 @@ def _only_wheel(folder: Path, locked: Locked) -> Path | None:
 
 def discard(wheel_sha256: str, places: Places) -> None:
     """Remove the environments of a wheel that is no more: each takes more than a gigabyte."""
-    for mark in places.arms.glob(f"*/{_MARK}"):
+    for mark in places.arms.glob(f"*/{MARK}"):
         if mark.read_text(encoding="utf-8").strip() == wheel_sha256:
             shutil.rmtree(mark.parent, ignore_errors=True)

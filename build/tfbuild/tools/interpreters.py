@@ -38,6 +38,15 @@ def find_python(version: str) -> Path:
     )
 
 
+def is_here(version: str) -> bool:
+    """Whether find_python finds one."""
+    try:
+        find_python(version)
+    except PythonError:
+        return False
+    return True
+
+
 def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
     """Where an interpreter for `version` may be: in the order of PATH, then pyenv's and uv's, the
     newest patch release first. Each is an executable file."""

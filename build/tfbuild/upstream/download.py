@@ -21,6 +21,15 @@ from tfbuild.errors import ChecksumError, DiskError, DownloadError
 
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30.0
+_ASK_S = 10.0
+_UNREACHED = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    TimeoutError,
+    ConnectionError,
+    ssl.SSLError,
+    ValueError,  # (what urllib says of an address that is none)
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,14 +87,7 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _transfer(url, part, pin)
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        TimeoutError,
-        ConnectionError,
-        ssl.SSLError,
-        ValueError,  # (what urllib says of an address that is none)
-    ) as error:
+    except _UNREACHED as error:
         reason = getattr(error, "reason", error)
         raise DownloadError(f"{_public(url)}: {reason}") from error
     except OSError as error:
@@ -97,6 +99,19 @@ def fetch(url: str, pin: Pin, folder: Path) -> Path:
         raise
     part.rename(target)
     return target
+
+
+def refusal(url: str) -> str:
+    """Why a file cannot be had at an address; empty where its server says that it can."""
+    request = _request(url)
+    request.method = "HEAD"
+    try:
+        urllib.request.urlopen(request, timeout=_ASK_S).close()  # noqa: S310
+    except _UNREACHED as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        return f"{urlsplit(url).hostname or _public(url)}: {getattr(error, 'reason', error)}"
+    return ""
 
 
 def _transfer(url: str, part: Path, pin: Pin) -> None:

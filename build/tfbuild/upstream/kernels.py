@@ -210,19 +210,23 @@ def _units(rows: Mapping[str, Surveyed]) -> Mapping[str, list[str]]:
     return {**_table()["unit"], **found}
 
 
-def left(units: Iterable[KernelUnit], without: Collection[str]) -> tuple[KernelUnit, ...]:
-    """The units that no word of `without` means."""
+def left(
+    units: Iterable[KernelUnit], without: Collection[str], release: str = RELEASE
+) -> tuple[KernelUnit, ...]:
+    """The units of a release that no word of `without` means."""
     every = tuple(units)
-    out = {unit.name for word in without for unit in meant(word, every)}
+    out = {unit.name for word in without for unit in meant(word, every, release)}
     return tuple(unit for unit in every if unit.name not in out)
 
 
-def meant(word: str, units: Iterable[KernelUnit]) -> tuple[KernelUnit, ...]:
-    """The units that a word names: by their own name, else by a source, or an op of their sources.
-    Units may share a source, so that a name comes first."""
+def meant(word: str, units: Iterable[KernelUnit], release: str = RELEASE) -> tuple[KernelUnit, ...]:
+    """The units of a release that a word names: by their own name, else by a source or an op.
+
+    Units may share a source, so that a name comes first.
+    """
     every = tuple(units)
     named = tuple(unit for unit in every if unit.name == word)
-    rows = surveyed().values()
+    rows = surveyed(release).values()
     files = {row.source for row in rows if word in row.ops} | {f"{word.removesuffix('.cc')}.cc"}
     paths = {f"{FOLDER}/{file}" for file in files}
     return named or tuple(unit for unit in every if paths.intersection(unit.sources))

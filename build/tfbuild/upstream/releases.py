@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,7 @@ from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import PythonError, ReleaseError, TargetError, WheelError
 
 TABLE = Path(__file__).with_name("releases.toml")
-LOCKS = Path(__file__).with_name("locks")
 SCHEMA = 1
-# The machine that the table's stock flags are for: it says nothing of the aarch64 wheels'.
-_STOCK_MACHINE = "x86_64"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +72,10 @@ class KernelFacts:
 
     Staged prefixes are paths in the source tree; include roots, libraries and the load folder are
     paths under site-packages. `flags` are the published wheel's, without defines and -m flags.
+    `machine` is the one that the wheels are for.
     """
 
+    machine: str
     staged_prefixes: tuple[str, ...]
     staged_suffixes: tuple[str, ...]
     include_roots: tuple[str, ...]
@@ -129,7 +128,7 @@ class Release:
     stock_features: tuple[str, ...]
     guarded: tuple[tuple[str, str], ...]
     wheels: tuple[StockWheel, ...]
-    kernels: KernelFacts | None
+    kernels: tuple[KernelFacts, ...]
 
     def accepts_bazel(self, version: str) -> bool:
         """Whether `version` lies in the range that is known to build this release."""
@@ -150,8 +149,20 @@ def filled(pairs: tuple[tuple[str, str], ...], **names: str) -> tuple[tuple[str,
     return tuple((name, value.format(**names)) for name, value in pairs)
 
 
+NEWEST = "newest"
+"""What is written for the newest release that has kernels."""
+
+
+def with_kernels() -> tuple[Release, ...]:
+    """The releases that the kernels scope knows, oldest first."""
+    return tuple(release for release in load_releases() if release.kernels)
+
+
 def find_release(version: str) -> Release:
-    """The release with this version, or the patch release of this "2.14". Raises ReleaseError."""
+    """The release with this version, the patch release of this "2.14", or the newest with kernels.
+    Raises ReleaseError."""
+    if version == NEWEST:
+        return with_kernels()[-1]
     releases = {release.version: release for release in load_releases()}
     wanted = version.strip().removeprefix("v")
     if wanted in releases:
@@ -178,13 +189,13 @@ def need_python(release: Release, python_tag: str) -> None:
     tags = dict.fromkeys(wheel.python_tag for wheel in release.wheels)
     if python_tag not in tags:
         raise PythonError(
-            f"TensorFlow {release.version} has no wheel for Python {_python(python_tag)}",
-            hint=f"It has wheels for {', '.join(map(_python, tags))}: choose one of those with "
+            f"TensorFlow {release.version} has no wheel for Python {python_of(python_tag)}",
+            hint=f"It has wheels for {', '.join(map(python_of, tags))}: choose one of those with "
             "--python",
         )
 
 
-def _python(tag: str) -> str:
+def python_of(tag: str) -> str:
     """3.11 of cp311."""
     return f"{tag[2]}.{tag[3:]}"
 
@@ -207,6 +218,17 @@ def stock_wheel(release: Release, package: str, python_tag: str, platform: str) 
     )
 
 
+CPU_PACKAGES = ("tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow")
+"""The packages with TensorFlow for CPUs, the plainest first."""
+
+
+def cpu_package(release: Release, machine: str) -> str:
+    """The package that has the release's wheels for CPUs of a machine; the plainest for one that
+    has none."""
+    here = {wheel.package for wheel in release.wheels if wheel.platform == machine}
+    return next((name for name in CPU_PACKAGES if name in here), CPU_PACKAGES[0])
+
+
 def find_stock_wheel(
     package: str, version: str, python_tag: str, platform: str
 ) -> StockWheel | None:
@@ -226,34 +248,27 @@ def stock_target(release: Release, machine: str) -> Target:
     What is built for it differs from the stock wheel in the compiler, not in the flags. Raises
     TargetError for a machine whose stock flags are not known.
     """
-    if machine != _STOCK_MACHINE:
-        raise TargetError(
-            f"the flags of TensorFlow {release.version}'s {machine} wheels are not known",
-            hint=f"--arch stock is for {_STOCK_MACHINE}; invoke targets lists all others",
-        )
-    return parse_target("+".join((_STOCK_MACHINE, *release.stock_features)))
+    if machine == "x86_64":
+        return parse_target("+".join((machine, *release.stock_features)))
+    if machine == "aarch64":
+        return parse_target(machine)
+    raise TargetError(
+        f"the flags of TensorFlow {release.version}'s {machine} wheels are not known",
+        hint="--arch stock is for x86_64 and aarch64; invoke targets lists all others",
+    )
 
 
-def kernel_facts(release: Release) -> KernelFacts:
-    """Raises ReleaseError for a release whose kernels nobody has compiled yet."""
-    if release.kernels is None:
-        known = ", ".join(each.version for each in load_releases() if each.kernels is not None)
+def kernel_facts(release: Release, machine: str) -> KernelFacts:
+    """Of the wheels for a machine (x86_64, aarch64). Raises ReleaseError for a release that the
+    table says nothing of."""
+    found = next((each for each in release.kernels if each.machine == machine), None)
+    if found is None:
+        known = ", ".join(each.version for each in with_kernels())
         raise ReleaseError(
-            f"the kernels scope is not known for TensorFlow {release.version}",
+            f"the kernels scope is not known for TensorFlow {release.version} on {machine}",
             hint=f"Use --scope full, or one of these releases: {known}",
         )
-    return release.kernels
-
-
-def dependency_lock(wheel: StockWheel) -> Path:
-    """The hashed list of all that the wheel depends on. Raises WheelError if none is kept."""
-    path = LOCKS / f"{wheel.package}-{wheel.version}-{wheel.python_tag}.txt"
-    if not path.is_file():
-        raise WheelError(
-            f"no locked dependencies for {wheel.package} {wheel.version} on {wheel.python_tag}",
-            hint=f"There are: {', '.join(sorted(each.stem for each in LOCKS.glob('*.txt')))}",
-        )
-    return path
+    return found
 
 
 def bazel_sha256(version: str, platform: str) -> str | None:
@@ -265,13 +280,18 @@ def bazel_sha256(version: str, platform: str) -> str | None:
 
 
 def pinned_bazel(release: Release) -> str:
-    """The Bazel for this release's kernels: its own if its bytes are pinned, else the newest of the
-    pinned ones that builds it. Kernels do without what changes between two Bazels of a series."""
+    """The Bazel for this release's whole tree: its own if its bytes are pinned, else the newest of
+    the pinned ones that builds it."""
     pinned = {binary.version for binary in load_bazels()}
     if release.bazel in pinned:
         return release.bazel
     fitting = [version for version in pinned if release.accepts_bazel(version)]
     return max(fitting, key=Version, default=release.bazel)
+
+
+def kernels_bazel() -> str:
+    """The Bazel for kernels, of whichever release: their workspace is ours."""
+    return str(_table()["kernels"]["bazel"])
 
 
 @functools.cache
@@ -300,7 +320,6 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
     oldest, newest = fields["bazel_range"]
     archive = {name: text.format(version=version) for name, text in table["archive"].items()}
     debian = fields.get("debian")
-    kernels = fields.get("kernels")
     return Release(
         version=version,
         verified_kernels=fields.get("verified_kernels", ""),
@@ -324,7 +343,7 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
         stock_features=tuple(table["stock"]["features"]),
         guarded=tuple(table["guarded"].items()),
         wheels=tuple(_wheel(wheel) for wheel in fields["wheels"]),
-        kernels=None if kernels is None else _kernels(kernels),
+        kernels=_kernels(version, table["kernels"]),
     )
 
 
@@ -337,10 +356,13 @@ def _answers(fields: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[tuple
 
 def _configs(version: str, spans: Mapping[str, Any]) -> tuple[str, ...]:
     """The configs whose first and last series enclose this release's."""
-    series = Version(_series(version))
-    return tuple(
-        name for name, (first, last) in spans.items() if Version(first) <= series <= Version(last)
-    )
+    return tuple(name for name, span in spans.items() if _is_in(version, span))
+
+
+def _is_in(version: str, span: Sequence[str]) -> bool:
+    """Whether a release lies between the first and the last series of a span."""
+    first, last = span
+    return Version(first) <= Version(_series(version)) <= Version(last)
 
 
 def _wheel(fields: Mapping[str, Any]) -> StockWheel:
@@ -359,21 +381,40 @@ def _wheel(fields: Mapping[str, Any]) -> StockWheel:
     )
 
 
-def _kernels(fields: Mapping[str, Any]) -> KernelFacts:
-    return KernelFacts(
-        staged_prefixes=tuple(fields["staged_prefixes"]),
-        staged_suffixes=tuple(fields["staged_suffixes"]),
-        include_roots=tuple(fields["include_roots"]),
-        libraries=tuple(fields["libraries"]),
-        load_folder=fields["load_folder"],
-        flags=tuple(fields["flags"]),
-        defines=tuple(_define(define) for define in fields["define"]),
-        forbidden=tuple(_define(define) for define in fields["forbidden"]),
+def _kernels(version: str, fields: Mapping[str, Any]) -> tuple[KernelFacts, ...]:
+    """What the table says of all kernels, with the defines of this release's series, for each
+    machine that has wheels; nothing for a release that it says nothing of."""
+    if not _is_in(version, fields["series"]):
+        return ()
+    return tuple(
+        _facts(version, fields, machine, own) for machine, own in fields["machine"].items()
     )
 
 
-def _define(fields: Mapping[str, Any]) -> Define:
-    return Define(name=fields["name"], value=fields.get("value"), origin=fields["origin"])
+def _facts(
+    version: str, fields: Mapping[str, Any], machine: str, own: Mapping[str, Any]
+) -> KernelFacts:
+    return KernelFacts(
+        machine=machine,
+        staged_prefixes=tuple(fields["staged_prefixes"]),
+        staged_suffixes=tuple(fields["staged_suffixes"]),
+        include_roots=(*fields["include_roots"], *own["include_roots"]),
+        libraries=tuple(fields["libraries"]),
+        load_folder=fields["load_folder"],
+        flags=(*fields["flags"], *own["flags"]),
+        defines=_defines(version, machine, fields["define"]),
+        forbidden=_defines(version, machine, fields["forbidden"]),
+    )
+
+
+def _defines(version: str, machine: str, rows: Iterable[Mapping[str, Any]]) -> tuple[Define, ...]:
+    """Those of a release's series and of a machine; a row without them is of every one."""
+    return tuple(
+        Define(name=row["name"], value=row.get("value"), origin=row["origin"])
+        for row in rows
+        if ("series" not in row or _is_in(version, row["series"]))
+        and row.get("machine", machine) == machine
+    )
 
 
 def _series(version: str) -> str:

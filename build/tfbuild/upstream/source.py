@@ -57,7 +57,7 @@ class SourcePin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Staging:
-    """Which members of the source archive are unpacked."""
+    """Which files of a tree are taken: those whose paths have such a prefix and suffix."""
 
     prefixes: tuple[str, ...]
     suffixes: tuple[str, ...]
@@ -256,7 +256,9 @@ def _chosen(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.TarInfo]
 
 
 def wanted(name: str, staging: Staging) -> bool:
-    """Eigen's headers have no suffix at all, and are wanted."""
+    """A file that is named itself is; Eigen's headers have no suffix at all, and are."""
+    if name in staging.prefixes:
+        return True
     file = name.rpartition("/")[2]
     if "." not in file:
         return "/Eigen/" in f"/{name}" and file != "BUILD"

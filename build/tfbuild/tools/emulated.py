@@ -1,0 +1,103 @@
+"""Environments of another architecture: pip unpacks its wheels, QEMU runs its Python."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tfbuild.errors import CommandError, WheelError
+from tfbuild.records import write_atomic
+from tfbuild.run import run
+from tfbuild.settings import Places, need_disk
+from tfbuild.tools import sharing
+from tfbuild.tools.emulation import PYTHON, Emulator
+from tfbuild.tools.environment import MARK, Environment, folder_key
+from tfbuild.upstream.download import sha256_of
+
+_BYTES = 1_500_000_000
+_FIRST_GLIBC = 17
+_LAST_GLIBC = 36
+"""The 2.x of the oldest manylinux tag, and of the C library in the emulator's Debian."""
+_INSTALL_S = 1800.0
+
+
+def create(
+    wheel: Path,
+    emulator: Emulator,
+    *,
+    requirements: str,
+    places: Places,
+    like: Environment | None = None,
+) -> Environment:
+    """As environment.create, of the emulator's architecture and Python; nothing of it is run.
+
+    Raises WheelError where pip refuses a wheel, DiskError.
+    """
+    sha256 = sha256_of(wheel)
+    environment = Environment(
+        folder=places.arms / folder_key(PYTHON, sha256, requirements),
+        wheel=wheel,
+        wheel_sha256=sha256,
+        launcher=emulator.launcher,
+    )
+    mark = environment.folder / MARK
+    if mark.is_file() and environment.python.exists():
+        return environment
+    need_disk(places.arms, _BYTES, "an environment with TensorFlow")
+    _begin(environment, emulator)
+    if not (
+        like and _shared(environment, like, folder_key(PYTHON, like.wheel_sha256, requirements))
+    ):
+        _install(environment, emulator, requirements)
+    write_atomic(mark, f"{sha256}\n")
+    return environment
+
+
+def _begin(environment: Environment, emulator: Emulator) -> None:
+    """What venv makes (PEP 405): a link to an interpreter, and a file that names its home."""
+    shutil.rmtree(environment.folder, ignore_errors=True)
+    environment.python.parent.mkdir(parents=True)
+    environment.python.symlink_to(emulator.interpreter)
+    lines = (f"home = {emulator.interpreter.parent}", "include-system-site-packages = false", "")
+    write_atomic(environment.folder / "pyvenv.cfg", "\n".join(lines))
+
+
+def _shared(environment: Environment, like: Environment, wanted: str) -> bool:
+    """Make its packages from those of one like it, where that is the `wanted` one."""
+    if like.folder.name != wanted:
+        return False
+    source = next((like.folder / "lib").glob("python3.*/site-packages"))
+    packages = environment.folder / source.relative_to(like.folder)
+    sharing.link(source, packages, compiled=True)
+    if sharing.replace(like.wheel, environment.wheel, packages):
+        return True
+    shutil.rmtree(packages)
+    return False
+
+
+def _install(environment: Environment, emulator: Emulator, requirements: str) -> None:
+    """The wheel and its locked requirements, chosen for the emulator's Python."""
+    own = f"{environment.wheel.resolve().as_uri()} --hash=sha256:{environment.wheel_sha256}\n"
+    wanted = environment.folder / "requirements.txt"
+    write_atomic(wanted, requirements + own)
+    words: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
+    words += ["--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    words += ["--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON]
+    for tag in _platforms(emulator.architecture):
+        words += ["--platform", tag]
+    words += ["--target", sharing.packages(environment.folder, PYTHON)]
+    try:
+        run(
+            [*words, "--requirement", wanted],
+            log=environment.folder / "pip.log",
+            timeout_s=_INSTALL_S,
+        )
+    except CommandError as error:
+        raise WheelError(f"pip refuses {environment.wheel.name} ({error.last_line})") from error
+
+
+def _platforms(architecture: str) -> list[str]:
+    """The platform tags (PEP 600) that the emulator's Debian accepts."""
+    numbered = [f"manylinux_2_{n}_{architecture}" for n in range(_FIRST_GLIBC, _LAST_GLIBC + 1)]
+    return [*numbered, f"manylinux2014_{architecture}"]

@@ -1,0 +1,208 @@
+"""QEMU's user mode, and the small Debian of another architecture whose Python it runs.
+
+TensorFlow's own wheel of that architecture runs in it, much slower: that shows what kernels
+compute, and that nothing dies of SIGILL, and nothing of their speed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from tfbuild import talk
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.cpus.features import table
+from tfbuild.errors import CommandError, ToolError
+from tfbuild.run import run
+from tfbuild.settings import Places, exclusive, need_disk
+
+SYSROOT = "TENSORWRIGHT_SYSROOT"
+"""A folder with a system of the other architecture, in place of the one that is made."""
+PYTHON = "3.11"
+_SUITE, _PACKAGES = "bookworm", "python3,libstdc++6"
+"""The Debian that has this Python; every release from 2.12 on has a wheel for it."""
+_QEMU_SUITE = "trixie"
+"""A Debian whose QEMU is linked statically."""
+_OLDEST = Version("8.1")
+"""Knows FEAT_LSE2, which the later cores of Arm's servers have."""
+_EMULATED = ("aarch64",)
+"""Of x86-64 QEMU has no AVX-512."""
+_DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
+_MODEL = "max,pauth-impdef=on"
+"""All features that QEMU knows; pointer authentication, which is slow to emulate, a cheap one."""
+_SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources")
+_BYTES = 400_000_000
+_MAKE_S = 1800.0
+_ASK_S = 60.0
+_ASK = (
+    "import ctypes; ask = ctypes.CDLL(None).getauxval; ask.restype = ctypes.c_ulong; "
+    "ask.argtypes = [ctypes.c_ulong]; print(ask(16), ask(26))"
+)
+"""AT_HWCAP and AT_HWCAP2."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Emulator:
+    """`program` runs an architecture's programs as a CPU that has `features`; `sysroot` is a system
+    of that architecture with a Python."""
+
+    architecture: str
+    program: Path
+    version: str
+    sysroot: Path
+    features: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """The program and its version."""
+        return f"{self.program.name} {self.version}"
+
+    @property
+    def launcher(self) -> tuple[str, ...]:
+        """What goes before a program of the architecture."""
+        return (str(self.program), "-L", str(self.sysroot), "-cpu", _MODEL)
+
+    @property
+    def interpreter(self) -> Path:
+        return _interpreter(self.sysroot)
+
+    @property
+    def cpu(self) -> Cpu:
+        """The CPU that programs see."""
+        return Cpu(
+            architecture=self.architecture,
+            vendor="QEMU",
+            name=self.name,
+            family=0,
+            model=0,
+            stepping=0,
+            microcode="",
+            hypervisor=None,
+            features=self.features,
+        )
+
+
+def find_emulator(architecture: str, places: Places) -> Emulator:
+    """QEMU for an architecture, and a Debian for it, each made on the first call where the machine
+    has none. Raises ToolError with the commands that bring what is missing.
+    """
+    if architecture not in _EMULATED:
+        raise ToolError(
+            f"kernels for {architecture} cannot be admitted on {platform.machine()}",
+            hint="Build them on a machine of its kind",
+        )
+    if not is_at_hand(architecture):
+        raise ToolError(
+            f"kernels for {architecture} are admitted under QEMU here, which mmdebstrap brings",
+            hint="Run: apt-get install mmdebstrap; or build on a machine of its kind",
+        )
+    program = _own_program(architecture) or _made_program(architecture, places)
+    given = os.environ.get(SYSROOT, "")
+    sysroot = Path(given).expanduser().resolve() if given else _made_sysroot(architecture, places)
+    if not _interpreter(sysroot).exists():
+        raise ToolError(
+            f"{sysroot} has no {_interpreter(sysroot).name}", hint=f"{SYSROOT} names such a system"
+        )
+    return Emulator(
+        architecture=architecture,
+        program=program,
+        version=str(_version(program)),
+        sysroot=sysroot,
+        features=_features(program, sysroot, architecture),
+    )
+
+
+def is_at_hand(architecture: str) -> bool:
+    """Whether an architecture is another than this machine's, and find_emulator has what it
+    needs."""
+    if architecture not in _EMULATED or architecture == platform.machine():
+        return False
+    whole = _own_program(architecture) is not None and bool(os.environ.get(SYSROOT))
+    return whole or shutil.which("mmdebstrap") is not None
+
+
+def _own_program(architecture: str) -> Path | None:
+    """The machine's QEMU, if it is new enough."""
+    found = shutil.which(f"qemu-{architecture}")
+    return Path(found) if found and _version(Path(found)) >= _OLDEST else None
+
+
+def _made_program(architecture: str, places: Places) -> Path:
+    root = _made(_QEMU_SUITE, platform.machine(), "qemu-user", places)
+    return root / "usr" / "bin" / f"qemu-{architecture}"
+
+
+def _made_sysroot(architecture: str, places: Places) -> Path:
+    return _made(_SUITE, architecture, _PACKAGES, places)
+
+
+def _made(suite: str, architecture: str, packages: str, places: Places) -> Path:
+    """Packages of a Debian in the cache, as apt has checked them, unpacked and not set up, which
+    takes no root and no emulation."""
+    folder = places.tools / f"{suite}-{architecture}-{packages.partition(',')[0]}"
+    with exclusive(places.tools, f"making {folder.name}", wait=True):
+        if not folder.is_dir():
+            need_disk(places.tools, _BYTES, f"making {folder.name}")
+            with talk.step(f"mmdebstrap: {packages} of Debian {suite} for {architecture}"):
+                _make(suite, architecture, packages, folder)
+    return folder
+
+
+def _make(suite: str, architecture: str, packages: str, folder: Path) -> None:
+    words: list[str | Path] = ["mmdebstrap", "--quiet", "--variant=extract"]
+    words += [f"--architectures={_DEBIAN_NAMES[architecture]}", f"--include={packages}"]
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as scratch:
+        made = Path(scratch) / "root"
+        try:
+            run([*words, suite, made, *_mirrors(suite)], timeout_s=_MAKE_S)
+        except CommandError as error:
+            raise ToolError(
+                f"mmdebstrap could not fetch {packages} for {architecture}: {error.last_line}",
+                hint=f"Check apt's sources; or have QEMU {_OLDEST} on PATH, and name a system of "
+                f"that architecture with {SYSROOT}",
+            ) from error
+        made.rename(folder)
+
+
+def _mirrors(suite: str) -> list[str]:
+    """The machine's own lists of sources where it is this Debian: they may name a mirror."""
+    release = Path("/etc/os-release")
+    here = release.read_text(encoding="utf-8") if release.is_file() else ""
+    own = re.search(rf"(?m)^VERSION_CODENAME={suite}$", here)
+    return [path for path in _SOURCES if own and Path(path).is_file()]
+
+
+def _interpreter(sysroot: Path) -> Path:
+    return sysroot / "usr" / "bin" / f"python{PYTHON}"
+
+
+def _version(program: Path) -> Version:
+    said = run([program, "--version"], timeout_s=_ASK_S, check=False).output
+    found = re.search(r"version (\d+(?:\.\d+)+)", said)
+    return Version(found[1] if found else "0")
+
+
+def _features(program: Path, sysroot: Path, architecture: str) -> frozenset[str]:
+    """What Linux would tell a program of the emulated CPU."""
+    words: list[str | Path] = [program, "-L", sysroot, "-cpu", _MODEL, _interpreter(sysroot)]
+    words += ["-I", "-S", "-c", _ASK]
+    try:
+        said = run(words, timeout_s=_ASK_S).output.split()
+    except CommandError as error:
+        raise ToolError(
+            f"{program.name} does not run the Python of {sysroot}: {error.last_line}",
+            hint="Remove the folder, and it is made anew",
+        ) from error
+    values = dict(enumerate(map(int, said), start=1))
+    return frozenset(
+        row.name
+        for row in table(architecture).values()
+        if row.hwcap is not None and values[row.hwcap.word] >> row.hwcap.bit & 1
+    )

@@ -1,0 +1,63 @@
+"""How near sources are to those that a stock wheel was compiled from, as far as its headers tell.
+
+The wheel's own headers are what kernels are compiled with: what was compiled into its libraries is
+laid out as they say. A source that was written for other ones may not fit to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild.errors import KernelError
+from tfbuild.upstream.kernels import FOLDER
+
+_SUFFIXES = (".h", ".inc")
+_TOP = "tensorflow"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nearness:
+    """`own` are the release's own sources, by the pinned hash of their archive. `commit` is that of
+    a checkout, where git told it. Of the headers that both have, `compared` of them, `differing`
+    are not the same: paths in the tree."""
+
+    own: bool
+    commit: str = ""
+    compared: int
+    differing: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        return self.own or not self.differing
+
+    @property
+    def words(self) -> str:
+        """One line: exact, or near and by how much."""
+        if not self.differing:
+            return f"exact sources: all {self.compared} headers that the wheel has, too, are its"
+        of_kernels = sum(name.startswith(f"{FOLDER}/") for name in self.differing)
+        differ = (
+            f"{len(self.differing)} of {self.compared} headers differ from the wheel's, which are "
+            f"used; {of_kernels} of core/kernels"
+        )
+        return f"the release's own sources: {differ}" if self.own else f"near sources: {differ}"
+
+
+def compare(tree: Path, include: Path, *, own: bool, commit: str = "") -> Nearness:
+    """The headers of a source tree with those of a stock wheel, whose folder `include` has them by
+    the same paths. Ends of lines do not count. Raises KernelError when there are none in both."""
+    compared, differing = 0, []
+    for path in sorted((tree / _TOP).rglob("*")):
+        name = path.relative_to(tree).as_posix()
+        if path.suffix in _SUFFIXES and (include / name).is_file():
+            compared += 1
+            if _text(path) != _text(include / name):
+                differing.append(name)
+    if not compared:
+        raise KernelError("the sources and the stock wheel have no header in common")
+    return Nearness(own=own, commit=commit, compared=compared, differing=tuple(differing))
+
+
+def _text(path: Path) -> bytes:
+    return path.read_bytes().replace(b"\r\n", b"\n")

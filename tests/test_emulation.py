@@ -1,0 +1,75 @@
+"""The emulator of another architecture, and an environment of its Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.test_environment import locked, wheel
+
+from tfbuild.cpus.features import computing
+from tfbuild.cpus.targets import missing, parse_target
+from tfbuild.errors import ToolError
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools import emulated, emulation
+from tfbuild.tools.emulation import Emulator, find_emulator
+
+
+@pytest.fixture(scope="module")
+def emulator(places: Places) -> Emulator:
+    return find_emulator("aarch64", places)
+
+
+@pytest.mark.toolchain
+def test_the_emulated_cpu_runs_every_core_that_wheels_are_built_for(emulator: Emulator) -> None:
+    assert emulator.cpu.architecture == "aarch64"
+    for name in ("neoverse_n1", "neoverse_v1", "neoverse_v2"):
+        lacking = missing(parse_target(name), emulator.cpu)
+        assert not computing(lacking, "aarch64")
+
+
+@pytest.mark.toolchain
+def test_an_environment_of_another_architecture_runs_under_the_emulator(
+    emulator: Emulator, tmp_path: Path, places: Places
+) -> None:
+    own = wheel(tmp_path, "tiny", tag="py3-none-manylinux_2_17_aarch64")
+    needs = locked(wheel(tmp_path, "dependency"))
+    lines = needs.replace(
+        "dependency==1.0", (tmp_path / "dependency-1.0-py3-none-any.whl").as_uri()
+    )
+    made = emulated.create(own, emulator, requirements=lines, places=places)
+    assert made.launcher == emulator.launcher
+    words = "import dependency, tiny, sys, platform; print(platform.machine(), sys.prefix)"
+    assert run([*made.command, "-c", words]).output.split() == ["aarch64", str(made.folder)]
+    assert emulated.create(own, emulator, requirements=lines, places=places) == made
+
+
+def test_what_is_missing_is_named_with_the_command_that_brings_it(
+    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A QEMU that does not say how old it is counts as too old."""
+    (tmp_path / "qemu-aarch64").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(emulation.SYSROOT, str(tmp_path))
+    assert not emulation.is_at_hand("aarch64")
+    with pytest.raises(ToolError, match="mmdebstrap brings") as caught:
+        find_emulator("aarch64", places)
+    assert "apt-get install mmdebstrap" in caught.value.hint
+
+
+def test_x86_64_is_not_emulated(places: Places) -> None:
+    assert not emulation.is_at_hand("x86_64")
+    with pytest.raises(ToolError, match="x86_64 cannot be admitted") as caught:
+        find_emulator("x86_64", places)
+    assert "machine of its kind" in caught.value.hint
+
+
+@pytest.mark.toolchain
+def test_a_system_without_python_is_refused_by_its_name(
+    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(emulation.SYSROOT, str(tmp_path))
+    with pytest.raises(ToolError, match=r"has no python3\.11") as caught:
+        find_emulator("aarch64", places)
+    assert emulation.SYSROOT in caught.value.hint
