@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tfbuild import checks, front
 from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.planning import plan
 from tfbuild.planning.request import Request, fleet_for, plan_for
 from tfbuild.settings import Places
@@ -27,6 +28,8 @@ from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
 
+# What a test is not about is the release that the machine's own sources are of.
+os.environ.setdefault("TENSORWRIGHT_RELEASE", checks.TESTED_RELEASE)
 OWN = checks.own_places()
 
 # A busy machine is no failure. The first tier looks for new failures with few examples, the second
@@ -39,9 +42,14 @@ KERNELS = ("test_tuned_wheel.py", "test_fleet_wheel.py", "test_foreign_build.py"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell's background job ignores Ctrl-C, and so would all that the tests start.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell's background job ignores Ctrl-C, and one of nohup that its terminal ends; so would all
+    # that the tests start.
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     first = checks.SLOW in config.option.markexpr
     hypothesis.settings.load_profile("first" if first else "second")
 
@@ -97,8 +105,8 @@ def stock_arm(places: Places, run_folder: Path) -> Environment:
     requirement = f"{decided.package}=={decided.release}"
     with FileLock(run_folder / "stock.lock"):
         wheel = environment.fetch_wheel(requirement, pin, places)
-        lock = builder.lock_of(decided)
-        return environment.create(wheel, python=decided.python, lock=lock, places=places)
+        needs = needs_of(decided)
+        return environment.create(wheel, python=decided.python, requirements=needs, places=places)
 
 
 @pytest.fixture(scope="session")
@@ -116,11 +124,11 @@ def wheel_for(places: Places, run_folder: Path, stock_arm: Environment) -> Calla
     def build(arch: str) -> Tried:
         fleet, compiler = fleet_for(Request(arch=arch, kernels="mini"))
         jobs = front.jobs_for(fleet.first, "")
-        lock = builder.lock_of(fleet.first)
+        needs = needs_of(fleet.first)
         python = fleet.first.python
         with FileLock(run_folder / "wheels.lock"):
             built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
-            arm = environment.create(built.wheel, python=python, lock=lock, places=places)
+            arm = environment.create(built.wheel, python=python, requirements=needs, places=places)
         return Tried(fleet=fleet, built=built, arm=arm)
 
     return build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfbuild.checks import TESTED_RELEASE
 from tfbuild.planning.containers import containers
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.request import Request, fleet_for
@@ -10,9 +11,18 @@ from tfbuild.settings import ROOT
 TEMPLATES = ROOT / "templates"
 # Folder in tests/golden → what is asked for, and the vCPUs of its lines.
 CASES: dict[str, tuple[Request, int | None]] = {
-    "containers-kernels": (Request(arch="haswell,zen4", compiler="clang@16.0.6"), None),
+    "containers-kernels": (
+        Request(arch="haswell,zen4", release=TESTED_RELEASE, compiler="clang@16.0.6"),
+        None,
+    ),
     "containers-full": (
-        Request(arch="skylake", scope="full", compiler="clang@16.0.6", lto=True),
+        Request(
+            arch="skylake",
+            scope="full",
+            release=TESTED_RELEASE,
+            compiler="clang@16.0.6",
+            lto=True,
+        ),
         8,
     ),
     "containers-aarch64": (

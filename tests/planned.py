@@ -15,7 +15,7 @@ def planned(
     scope: str = "kernels",
     release: str = "2.14.1",
     kernels: str = "hot",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     python: str = "",
     compiler: str = "clang@16.0.6",
     **options: Any,  # noqa: ANN401

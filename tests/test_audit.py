@@ -14,7 +14,7 @@ from tests.compiled import KERNEL, QUICK, VNNI, library
 from tests.published import tuned_for, written
 from tests.test_guard import STAND_IN
 
-from tfbuild.auditing.audit import audit, describe, judge
+from tfbuild.auditing.audit import SCHEMA, audit, describe, judge
 from tfbuild.auditing.claims import Role
 from tfbuild.auditing.libraries import look_at
 from tfbuild.cpus import flags
@@ -88,6 +88,7 @@ def stock_wheel(folder: Path, libraries: Mapping[str, Path], tags: str = TAGS) -
         f"{stem}.dist-info/METADATA": (
             b"Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.14.1\n"
         ),
+        f"{stem}.dist-info/LICENSE": b"TensorFlow's own, as up to 2.15\n",
     }
     return packed(folder / f"{stem}-{tags}.whl", members, stem)
 
@@ -215,7 +216,7 @@ def test_the_answer_for_a_machine_is_whole(
 ) -> None:
     found = audit(honest(stock, made, "haswell"), places=places, stock=stock)
     fields = json.loads(pretty(found))
-    assert fields["schema"] == 1
+    assert fields["schema"] == SCHEMA
     assert fields["libraries"][0]["role"] in {role.value for role in Role}
     assert str(places.cache) not in pretty(found)
 

@@ -28,7 +28,7 @@ def test_all_of_our_python_is_checked() -> None:
 
 
 def test_the_tested_release_has_kernels() -> None:
-    assert find_release(checks.TESTED_RELEASE).kernels is not None
+    assert find_release(checks.TESTED_RELEASE).kernels
 
 
 def test_the_downloads_of_the_tests_are_those_of_the_cache_in_use(

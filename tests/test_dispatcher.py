@@ -21,7 +21,6 @@ from tests.later import later
 
 from tfbuild.errors import TargetError
 from tfbuild.planning.dispatcher import (
-    COMPILE_FLAGS,
     HEADER,
     LIBRARY,
     LIBRARY_FOLDER,
@@ -29,6 +28,7 @@ from tfbuild.planning.dispatcher import (
     SOURCE,
     DispatchFeature,
     DispatchTarget,
+    compile_flags,
     render_header,
 )
 from tfbuild.run import run
@@ -160,7 +160,9 @@ def install(site: Path, *targets: DispatchTarget, compiler: str = "gcc") -> Whee
     (site / HEADER).write_text(render_header(targets, TEMPLATES), encoding="utf-8")
     run(
         [
-            *(compiler, *COMPILE_FLAGS, "-Werror", "-pedantic", f"-I{site}", SOURCE),
+            compiler,
+            *compile_flags("x86_64"),
+            *("-Werror", "-pedantic", f"-I{site}", SOURCE),
             *("-o", wheel.kernels / LIBRARY, *LINK_FLAGS),
         ]
     )
@@ -209,12 +211,12 @@ def test_the_header_holds_the_targets_in_their_order() -> None:
         "\n"
         "static const struct tw_feature tw_features_0[] = {\n"
         '    {"avx512f", 0x7, 0, TW_EBX, 16, 0xe6},\n'
-        "    {NULL, 0, 0, TW_EAX, 0, 0},\n"
+        "    {.name = NULL},\n"
         "};\n"
         "\n"
         "static const struct tw_feature tw_features_1[] = {\n"
         '    {"abm", 0x80000001, 0, TW_ECX, 5, 0x0},\n'
-        "    {NULL, 0, 0, TW_EAX, 0, 0},\n"
+        "    {.name = NULL},\n"
         "};\n"
         "\n"
         "static const struct tw_target tw_targets[] = {\n"

@@ -51,7 +51,7 @@ def built(folder: Path) -> Built:
 
 
 def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path) -> None:
-    lines = describe_built(built(tmp_path), as_json=False).splitlines()
+    lines = describe_built([built(tmp_path)], as_json=False).splitlines()
     assert lines[0] == f"{tmp_path / 'tuned.whl'} (2.5 MB)"
     assert lines[1:] == [
         "skylake: a kernel library of 900.0 kB",
@@ -63,7 +63,7 @@ def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path)
 def test_kernels_that_ran_as_others_are_told_with_what_finishes_them(tmp_path: Path) -> None:
     whole = built(tmp_path)
     part = dataclasses.replace(whole.parts[0], target="zen4", ran_as="zen3")
-    lines = describe_built(dataclasses.replace(whole, parts=(part,)), as_json=False).splitlines()
+    lines = describe_built([dataclasses.replace(whole, parts=(part,))], as_json=False).splitlines()
     assert lines[1] == "zen4: a kernel library of 900.0 kB, admitted as zen3"
     assert lines[-1] == (
         f"Before it is published, on a CPU that runs zen4: invoke admit {tmp_path / 'tuned.whl'}"
@@ -73,11 +73,13 @@ def test_kernels_that_ran_as_others_are_told_with_what_finishes_them(tmp_path: P
 def test_the_libraries_of_a_full_build_are_no_kernel_library(tmp_path: Path) -> None:
     part = Part(target="skylake", size=900_000)
     whole = dataclasses.replace(built(tmp_path), parts=(part,))
-    assert describe_built(whole, as_json=False).splitlines()[1] == "skylake: libraries of 900.0 kB"
+    assert (
+        describe_built([whole], as_json=False).splitlines()[1] == "skylake: libraries of 900.0 kB"
+    )
 
 
 def test_a_wheel_is_described_to_machines(tmp_path: Path) -> None:
-    found = json.loads(describe_built(built(tmp_path), as_json=True))
+    found = json.loads(describe_built([built(tmp_path)], as_json=True))
     assert found["wheel"] == str(tmp_path / "tuned.whl")
     (part,) = found["parts"]
     assert [verdict["unit"] for verdict in part["verdicts"]] == ["cwise_op_tanh", "softmax_op"]

@@ -107,7 +107,7 @@ def test_without_a_candidate_stock_is_the_default_release(here: Places) -> None:
     first, second = chosen("stock,stock:onednn=off", here)
     assert first.source == second.source
     request = Request()
-    assert first.source.requirement == f"{request.package}=={request.release}"
+    assert first.source.requirement == f"tensorflow-cpu=={request.release}"
     assert first.source.python in releases.find_release(request.release).pythons
 
 

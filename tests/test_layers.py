@@ -14,9 +14,22 @@ from tfbuild.settings import ROOT
 # Lowest first: a module imports only what stands before it.
 TFBUILD = {
     "cpus": ("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
-    "upstream": ("releases", "kernels", "registrations", "download", "source"),
+    "upstream": (
+        *("releases", "locked", "kernels", "nearness", "registrations", "download", "source"),
+        *("given",),
+    ),
     "planning": (
-        *("dispatcher", "defaults", "guard", "selection", "plan", "fleet", "request", "render"),
+        *(
+            "dispatcher",
+            "defaults",
+            "guard",
+            "selection",
+            "plan",
+            "newest",
+            "fleet",
+            "request",
+            "render",
+        ),
         *("stand_in", "containers", "jobs"),
     ),
     "binaries": ("elf", "instructions", "census"),
@@ -28,14 +41,16 @@ TFBUILD = {
         "sharing",
         "interpreters",
         "environment",
+        "emulation",
+        "emulated",
         "bazel",
         "pgo",
         "apt",
         "doctor",
     ),
     "kernelbuild": (
-        *("admission", "verdicts", "workspace", "closure", "assemble", "pool", "build", "finished"),
-        *("survey", "survey_page"),
+        *("structures", "admission", "verdicts", "workspace", "closure", "assemble", "pool"),
+        *("ground", "build", "finished", "survey", "survey_page"),
     ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
     "remote": ("headers", "caches", "toolchain"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import zipfile
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
@@ -8,13 +9,16 @@ import pytest
 from tests.published import tuned_for
 
 from tfbuild.errors import WheelError
+from tfbuild.packing import notices
 from tfbuild.packing.notices import (
     ADDED,
     APACHE,
     CHANGED,
+    LICENCE,
     MPL,
     Compiled,
     compiled_in,
+    lacking_licence,
     listed,
     need_licence,
     statement,
@@ -79,6 +83,13 @@ def text_for(tuned: Tuned) -> str:
 
 def test_headers_say_what_is_compiled_in(tmp_path: Path) -> None:
     assert compiled_in(wheel_with(tmp_path, HEADERS)) == COMPILED
+
+
+def test_eigen_5_states_its_version_in_a_header_of_its_own(tmp_path: Path) -> None:
+    text = "#define EIGEN_WORLD_VERSION 3\n#define EIGEN_MAJOR_VERSION 5\n"
+    text += "#define EIGEN_MINOR_VERSION 0\n#define EIGEN_PATCH_VERSION 1\n"
+    later = {"tensorflow/include/Eigen/Version": text, ABSEIL: HEADERS[ABSEIL]}
+    assert compiled_in(wheel_with(tmp_path, later))[0].version == "5.0.1"
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -153,6 +164,46 @@ def test_equal_facts_give_equal_bytes() -> None:
     tuned = tuned_for(("haswell", "zen4"))
     assert text_for(tuned) == text_for(tuned)
     assert text_for(tuned) != text_for(tuned_for(("haswell",)))
+
+
+def stock_with(folder: Path, *members: str) -> Path:
+    path = folder / "tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in members:
+            archive.writestr(name, "text")
+    return path
+
+
+MEMBERS = (EIGEN, "tensorflow/THIRD_PARTY_NOTICES.txt")
+GENERAL = "tensorflow/include/LICENSE"
+
+
+def test_a_wheel_without_its_licence_gets_that_of_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = stock_with(tmp_path, *MEMBERS, GENERAL)
+    (tmp_path / "LICENSE").write_bytes(b"The licence\r\n")
+    monkeypatch.setattr(notices, "LICENCE_SHA256", sha256(b"The licence\n").hexdigest())
+    monkeypatch.setattr(notices, "_ABSEILS", sha256(b"text").hexdigest())
+    assert lacking_licence(stock, tmp_path) == {LICENCE: b"The licence\n"}
+    whole = stock_with(tmp_path, *MEMBERS, GENERAL, "tensorflow_cpu-2.20.0.dist-info/LICENSE")
+    assert lacking_licence(whole, tmp_path) == {}
+
+
+def test_another_licence_in_the_sources_is_not_taken_for_it(tmp_path: Path) -> None:
+    stock = stock_with(tmp_path, *MEMBERS, GENERAL)
+    (tmp_path / "LICENSE").write_bytes(b"All rights reserved\n")
+    with pytest.raises(WheelError, match="not TensorFlow's"):
+        lacking_licence(stock, tmp_path)
+    (tmp_path / "LICENSE").unlink()
+    with pytest.raises(WheelError, match="does not hold TensorFlow's LICENSE"):
+        lacking_licence(stock, tmp_path)
+
+
+def test_a_licence_that_is_not_abseils_is_not_taken_for_it(tmp_path: Path) -> None:
+    stock = stock_with(tmp_path, *MEMBERS, GENERAL, "tensorflow_cpu-2.20.0.dist-info/LICENSE")
+    with pytest.raises(WheelError, match="not Abseil's licence"):
+        lacking_licence(stock, tmp_path)
 
 
 @pytest.mark.toolchain

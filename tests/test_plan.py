@@ -24,7 +24,7 @@ from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import find_release, kernel_facts, load_releases
 
 RELEASES = [release.version for release in load_releases()]
-WITHOUT_KERNELS = [release.version for release in load_releases() if release.kernels is None]
+WITHOUT_KERNELS = [release.version for release in load_releases() if not release.kernels]
 KERNELS = planned()
 FULL = planned(scope="full", release="2.20.0", compiler="clang@18.1.8")
 
@@ -167,7 +167,7 @@ def test_kernels_of_a_release_that_nobody_compiled_are_refused(release: str) -> 
 
 def test_a_kernels_plan_compiles_as_the_release_does() -> None:
     recipe = KERNELS.kernel_recipe
-    facts = kernel_facts(find_release("2.14.1"))
+    facts = kernel_facts(find_release("2.14.1"), "x86_64")
     assert recipe is not None
     assert {define.flag for define in facts.defines} <= set(recipe.copts)
     assert not {f"-D{define.name}" for define in facts.forbidden} & set(recipe.copts)
@@ -259,13 +259,30 @@ def test_a_python_that_the_release_has_no_wheel_for_is_refused(python: str) -> N
     assert "3.9, 3.10, 3.11" in caught.value.hint
 
 
-@pytest.mark.parametrize("scope", ["kernels", "full"])
-def test_aarch64_can_be_planned_but_this_release_has_no_wheel_for_it(scope: str) -> None:
-    plan = planned("neoverse_v1", scope=scope)
+@pytest.mark.parametrize("options", [{"scope": "full"}, {"package": "tensorflow"}])
+def test_a_package_can_be_planned_for_a_machine_that_it_has_no_wheel_for(
+    options: dict[str, str],
+) -> None:
+    plan = planned("neoverse_v1", **options)
     assert plan.flags == ("-mcpu=neoverse-v1",)
     with pytest.raises(WheelError, match=r"cp311 .*aarch64") as caught:
         need_stock(plan)
     assert "tensorflow-cpu on x86_64" in caught.value.hint
+
+
+def test_kernels_for_aarch64_are_compiled_as_its_wheels_are() -> None:
+    plan = planned("neoverse_v1", release="2.20.0")
+    recipe = plan.kernel_recipe
+    assert recipe is not None
+    assert plan.package == "tensorflow"
+    assert need_stock(plan).name.endswith("_aarch64.whl")
+    assert {"-DDNNL_AARCH64_USE_ACL=1", "-O3"} <= set(recipe.copts)
+    assert "-DTF_LLVM_X86_AVAILABLE=1" not in recipe.copts
+    # Eigen::half stays what it is in the stock libraries, whatever the core has.
+    assert [each for each in recipe.copts if each.startswith("-U__ARM_FEATURE_FP16")]
+    assert any("mkl_dnn_acl_compatible" in root for root in recipe.include_roots)
+    assert "-march=armv8-a" in recipe.dispatcher_copts
+    assert planned("neoverse_v1").package == "tensorflow-cpu-aws"
 
 
 def test_the_stock_wheel_is_the_package_that_was_asked_for() -> None:
@@ -279,7 +296,10 @@ def test_the_stock_wheel_is_the_package_that_was_asked_for() -> None:
     ("choice", "message"),
     [
         ({"scope": "half"}, "--scope half is unknown. Use kernels or full"),
-        ({"package": "tf"}, "--package tf is unknown. Use tensorflow or tensorflow-cpu"),
+        (
+            {"package": "tf"},
+            "--package tf is unknown. Use tensorflow or tensorflow-cpu or tensorflow-cpu-aws",
+        ),
         ({"python": "3.11.7"}, "--python 3.11.7"),
         ({"python": "three"}, "--python three"),
         ({"kernels": "../x"}, "'../x'"),

@@ -15,6 +15,7 @@ from tfbuild.cpus.features import computing
 from tfbuild.cpus.targets import Target, all_targets
 from tfbuild.errors import DiskError, DriftError
 from tfbuild.planning import dispatcher
+from tfbuild.planning.dispatcher import DispatchFeature, HwcapFeature
 from tfbuild.planning.plan import NATIVE, Plan
 from tfbuild.planning.render import admitted, check, dispatch_target, render, write
 from tfbuild.run import run
@@ -86,11 +87,27 @@ def test_the_dispatcher_asks_for_all_that_compilers_may_use(target: Target) -> N
 
 
 def test_a_vector_unit_is_asked_of_the_operating_system_too() -> None:
-    features = {each.name: each for each in dispatch_target(planned("sapphirerapids")).features}
-    avx, avx512 = features["avx"].xcr0, features["avx512f"].xcr0
-    assert 0 < avx < avx512
-    assert avx512 & avx == avx
-    assert features["sse2"].xcr0 == 0
+    features = {
+        each.name: each
+        for each in dispatch_target(planned("sapphirerapids")).features
+        if isinstance(each, DispatchFeature)
+    }
+    states = {name: each.xcr0 for name, each in features.items()}
+    assert 0 < states["avx"] < states["avx512f"]
+    assert states["avx512f"] & states["avx"] == states["avx"]
+    assert states["sse2"] == 0
+
+
+def test_linux_is_asked_for_the_features_of_an_arm_core() -> None:
+    plan = planned("neoverse_v1", release="2.20.0")
+    features = {
+        each.name: each for each in dispatch_target(plan).features if isinstance(each, HwcapFeature)
+    }
+    assert features.keys() == set(plan.required)
+    assert (features["sve"].word, features["sve"].bit) == (1, 22)
+    assert (features["bf16"].word, features["bf16"].bit) == (2, 14)
+    header = render(plan, TEMPLATES)[f"tensorwright/{dispatcher.HEADER}"]
+    assert '{"sve", AT_HWCAP, 22},' in header
 
 
 # The workspace of a kernels build -----------------------------------------------------------------
@@ -100,7 +117,9 @@ def test_only_kernel_sources_are_compiled_for_the_target() -> None:
     build = render(planned("skylake"), TEMPLATES)["BUILD.bazel"]
     rules = dict(re.findall(r'\bname = "([^"]+)",\n(.*?)\n\)\n', build, re.DOTALL))
     tuned = {name for name, rule in rules.items() if "TARGET_COPTS" in rule}
-    assert tuned == {name for name in rules if name.startswith("source_")} != set()
+    sources = {name for name in rules if name.startswith("source_")}
+    assert sources
+    assert tuned == sources | {"structures_of_kernels"}
     assert build.count("-march=skylake") == 1
     assert "-march=x86-64" in rules[dispatcher.LIBRARY]
     assert "TARGET_COPTS" not in rules["counter"]

@@ -15,7 +15,7 @@ import pytest
 
 from tfbuild.errors import WheelError
 from tfbuild.settings import ROOT, Places
-from tfbuild.tools.environment import Environment, create_locked
+from tfbuild.tools.environment import Environment, create
 from tfbuild.tools.sharing import packages
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -54,7 +54,7 @@ def places(tmp_path: Path) -> Places:
 @pytest.fixture
 def old(tmp_path: Path, places: Places) -> Environment:
     path = wheel(tmp_path / "wheels", "1.0", OLD)
-    found = create_locked(path, python=HERE, requirements="", places=places)
+    found = create(path, python=HERE, requirements="", places=places)
     says(found, "import pkg.same, pkg.changed, pkg.gone")  # Python compiles them
     return found
 
@@ -79,7 +79,7 @@ def inside(arm: Environment) -> dict[str, str]:
 
 
 def made(path: Path, places: Places, like: Environment | None) -> Environment:
-    return create_locked(path, python=HERE, requirements="", places=places, like=like)
+    return create(path, python=HERE, requirements="", places=places, like=like)
 
 
 def test_it_is_what_pip_makes(tmp_path: Path, places: Places, old: Environment) -> None:

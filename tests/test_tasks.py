@@ -312,10 +312,13 @@ def test_an_aarch64_build_without_a_cross_compiler_names_it(invoke: Tasks) -> No
 
 
 @pytest.mark.toolchain
-def test_an_aarch64_build_with_a_cross_compiler_lacks_the_stock_wheel(invoke: Tasks) -> None:
-    words = ("--arch", "neoverse_v1", "--python", "3.11")
-    message = said(invoke("build", *words, "--compiler", "aarch64-linux-gnu-g++"), 21)
+def test_a_package_without_an_aarch64_wheel_is_refused_before_anything_is_done(
+    invoke: Tasks,
+) -> None:
+    words = ("--arch", "neoverse_v1", "--python", "3.11", "--package", "tensorflow-cpu")
+    message = said(invoke("build", *words, "--compiler", "clang-16"), 21)
     assert "cp311 wheel for aarch64" in message
+    assert "tensorflow-cpu-aws on aarch64" in message
     assert not invoke.cache.exists()
 
 

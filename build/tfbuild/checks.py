@@ -32,8 +32,8 @@ def lint() -> None:
 def test(*, every: bool, install: bool) -> None:
     """The first tier of the tests, or `every` one; what they need is installed first. One run at a
     time in a checkout. Raises BusyError, ToolError, FailedTests."""
-    version = releases.pinned_bazel(releases.find_release(TESTED_RELEASE))
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
+        version = releases.kernels_bazel()
         doctor.prepare(own_places(), version, tests=True, install=install, fetch=install)
         workers = min(read_vcpus().usable, _MOST_WORKERS)
         spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfbuild import outline, settings, talk, whole
@@ -27,11 +27,11 @@ from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
-from tfbuild.planning.request import Request, fleet_for, plan_for
+from tfbuild.planning.request import Request, fleet_for, fleets_for, plan_for, settled
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
-from tfbuild.tools import doctor, pgo
+from tfbuild.tools import doctor, emulation, pgo
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.whole import Wanted
@@ -50,24 +50,34 @@ __all__ = [
 
 
 def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
-    """The whole plan, or those of a fleet, and what it will take here. Nothing is done."""
-    fleet, compiler = fleet_for(request)
+    """The whole plan, or those of a fleet, and what it will take here. Nothing is done.
+
+    Of several Pythons it is the first one's: the others differ in the stock wheel only.
+    """
+    request = settled(request, settings.places())
+    (fleet, *others), compiler = fleets_for(request)
     plan = fleet.first
     chosen = jobs_for(plan, wanted_jobs)
     guess = estimate(fleet, chosen.count)
     ran_as = _admissions(fleet, compiler)
     if as_json:
-        answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans}
+        keys = {each.first.python: each.key for each in others}
+        answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "others": keys}
         return pretty(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
-    return outline.outline(fleet, chosen, guess, settings.places().templates, ran_as)
+    pythons = [each.first.python for each in others]
+    return outline.outline(fleet, chosen, guess, settings.places().templates, ran_as, pythons)
 
 
 def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
-    """As compiled for which target the kernels of each would be run here; empty for one that runs
-    nowhere here. Nothing of a full build, which has none to run."""
+    """As compiled for which target the kernels of each would be run here, or under which emulator;
+    empty for one that runs nowhere here. Nothing of a full build, which has none to run."""
     found: dict[str, str] = {}
     for plan in fleet.plans if fleet.first.scope is Scope.KERNELS else ():
+        family = plan.target.family
         found[plan.target.spec] = ""
+        if emulation.is_at_hand(family):
+            # Which that is, the emulator itself says: it may have to be fetched first.
+            found[plan.target.spec] = f"a target that qemu-{family} runs"
         with contextlib.suppress(KernelError, CpuError):
             runner = stand_in(plan, fleet.plans, cpu.read_cpu(), compiler)
             found[plan.target.spec] = runner.target.spec
@@ -80,6 +90,7 @@ def dry_run(request: Request, wanted: Wanted, *, as_json: bool) -> str:
         whole.check(request, wanted)
     else:
         _need_nothing_of_the_tree(wanted)
+        request = dataclasses.replace(request, source=wanted.source)
     return describe_plan(request, wanted.jobs, as_json=as_json)
 
 
@@ -105,8 +116,8 @@ def jobs_for(plan: Plan, wanted: str) -> Jobs:
 def render_plan(request: Request, out: str, *, check: bool) -> str:
     """Write the files of a plan, or with `check` compare; those of a fleet in a folder for each
     target. Returns a line for each plan."""
-    fleet, _ = fleet_for(request)
     places = settings.places()
+    fleet, _ = fleet_for(settled(request, places))
     lines = []
     for plan in fleet.plans:
         folder = places.reports / "rendered" / plan.key[:16]
@@ -126,8 +137,8 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     """Write the container files of a plan. Says where they are, and whether an engine is here."""
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
         raise UsageError(f"--vcpus {vcpus} is no number of vCPUs")
-    fleet, _ = fleet_for(request)
     places = settings.places()
+    fleet, _ = fleet_for(settled(request, places))
     files = containers.containers(
         fleet,
         kernels=request.kernels,
@@ -153,9 +164,9 @@ def build_wheel(
     keep_going: bool = False,
     install: bool = False,
     pool: Path | None = None,
-) -> Built:
-    """Make the wheel of a request, in `pool` or the user's own. One run at a time works in the
-    cache.
+) -> tuple[Built, ...]:
+    """Make the wheel of a request, for each of its Pythons, in `pool` or the user's own. One run at
+    a time works in the cache.
 
     What was asked for is looked at first, so that a wrong request leaves no trace. With `install`
     the compiler and Bazel are installed where they are missing.
@@ -169,23 +180,29 @@ def build_wheel(
     places = settings.places()
     if pool is not None:
         places = dataclasses.replace(places, pool=pool)
+    request = settled(dataclasses.replace(request, source=wanted.source), places)
     if install:
-        doctor.prepare(
-            places, releases.pinned_bazel(releases.find_release(request.release)), install=True
-        )
+        release = releases.find_release(request.release)
+        whole_tree = request.scope == Scope.FULL
+        bazel = releases.pinned_bazel(release) if whole_tree else releases.kernels_bazel()
+        doctor.prepare(places, bazel, install=True)
     if request.scope == Scope.FULL:
-        return whole.build(request, wanted)
-    fleet, compiler = fleet_for(request)
-    plan = fleet.first
+        fleets_for(request)
+        return (whole.build(request, wanted),)
+    fleets, compiler = fleets_for(request)
+    plan = fleets[0].first
     chosen = jobs_for(plan, wanted.jobs)
-    plans.need_stock(plan)
+    for fleet in fleets:
+        plans.need_stock(fleet.first)
     compiler.need_here()
     with settings.exclusive(places.cache, "a build"):
         doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
-        talk.say(f"plan {fleet.key[:16]}: {plan.package} {fleet.version}")
-        _bring_profiles(request, fleet, places)
-        return builder.build(
-            fleet,
+        for fleet in fleets:
+            python = fleet.first.python
+            talk.say(f"plan {fleet.key[:16]}: {plan.package} {fleet.version} for Python {python}")
+        _bring_profiles(request, fleets[0], places)
+        return builder.build_all(
+            fleets,
             compiler=compiler,
             jobs=chosen,
             places=places,
@@ -266,6 +283,7 @@ def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel
     places = settings.places()
     if not budget.isdecimal() or not int(budget):
         raise UsageError(f"--budget {budget} is not a number of minutes", hint="Try --budget 60")
+    request = settled(dataclasses.replace(request, source=wanted.source), places)
     plan, compiler = plan_for(request)
     lacks = absent(plan, cpu.read_cpu())
     if lacks:
@@ -292,12 +310,20 @@ def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel
     return written if found.whole else f"{written}\nnot finished: run the same again"
 
 
-def describe_built(built: Built, *, as_json: bool) -> str:
+def describe_built(every: Sequence[Built], *, as_json: bool) -> str:
+    """The wheels; as JSON a record for one, and a list of them for several."""
     if as_json:
-        return pretty(
-            {"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
-            | {"parts": plain(built.parts)}
-        )
+        rows = [_fields(built) for built in every]
+        return pretty(rows if len(rows) > 1 else rows[0])
+    return "".join(_described(built) for built in every)
+
+
+def _fields(built: Built) -> dict[str, object]:
+    made = {"wheel": built.wheel, "manifest": built.manifest, "reused": built.reused}
+    return {**made, "parts": plain(built.parts)}
+
+
+def _described(built: Built) -> str:
     lines = [f"{built.wheel} ({talk.size(built.wheel.stat().st_size)})"]
     for part in built.parts:
         what = "a kernel library" if part.verdicts else "libraries"

@@ -26,7 +26,7 @@ _WIDEST = 1000
 def detected(*, as_json: bool) -> str:
     """What this CPU is, and what TensorFlow's run-time defaults are on it."""
     found = detect.detect()
-    defaults = of_cpu(found.cpu, found.vcpus, Request().release)
+    defaults = of_cpu(found.cpu, found.vcpus, table.find_release(Request().release).version)
     if as_json:
         return pretty(plain(found) | {"defaults": defaults})
     return f"{detect.describe(found, defaults)}\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfbuild import talk
@@ -17,14 +17,23 @@ Row = tuple[str, str]
 
 
 def outline(
-    fleet: Fleet, jobs: Jobs, guess: Estimate, templates: Path, ran_as: Mapping[str, str]
+    fleet: Fleet,
+    jobs: Jobs,
+    guess: Estimate,
+    templates: Path,
+    ran_as: Mapping[str, str],
+    pythons: Sequence[str] = (),
 ) -> str:
     """The plan of a wheel, a row for each thing that is decided. `ran_as` says, by target, as
-    compiled for which one its kernels would be run here, if any."""
+    compiled for which one its kernels would be run here, if any; `pythons` are those that get the
+    same libraries in a wheel of their own."""
     plan = fleet.first
     rows = [
         ("plan", fleet.key[:16]),
-        ("wheel", f"{plan.package} {fleet.version} for Python {plan.python}"),
+        (
+            "wheel",
+            f"{plan.package} {fleet.version} for Python {', '.join((plan.python, *pythons))}",
+        ),
         ("scope", plan.scope.value),
         *(row for each in fleet.plans for row in _target(each)),
         ("compiler", f"{plan.compiler} {plan.compiler_version}"),
@@ -43,7 +52,7 @@ def outline(
 
 def _admission(target: str, ran_as: str) -> str:
     if not ran_as:
-        return f"{target} cannot be built here: its kernels run as nothing that this CPU is"
+        return f"{target} cannot be built here: its kernels run as nothing that is at hand"
     return f"{target} as {ran_as}: this CPU cannot run it; invoke admit finishes it on one that can"
 
 

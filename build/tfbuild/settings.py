@@ -3,6 +3,8 @@
 `TENSORWRIGHT_CACHE`  downloads, sources, compiled objects, environments (default: the XDG cache).
 `TENSORWRIGHT_WHEELS` the pool of finished wheels (default: wheels/ of the checkout).
 `TENSORWRIGHT_MIRROR` a base URL or folder that is asked before a file's own home.
+
+`TENSORWRIGHT_RELEASE` is the TensorFlow release that is meant where none is named.
 """
 
 from __future__ import annotations
@@ -83,6 +85,11 @@ class Places:
         """A folder for a report, named by its kind and the time (UTC). It is not made here."""
         words = (kind, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
         return self.reports / "-".join(filter(None, words))
+
+
+def default_release() -> str:
+    """A version, or what is written for the newest."""
+    return os.environ.get("TENSORWRIGHT_RELEASE") or "newest"
 
 
 def places(env: Mapping[str, str] | None = None) -> Places:

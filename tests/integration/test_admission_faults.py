@@ -10,9 +10,10 @@ import pytest
 from tests.later import later
 from tests.tried import Tried
 
+from tfbuild.binaries import elf
 from tfbuild.cpus import compilers
-from tfbuild.kernelbuild import admission
-from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild import admission, structures
+from tfbuild.kernelbuild.ground import unpack_stock
 from tfbuild.planning.plan import NATIVE
 from tfbuild.run import run
 from tfbuild.settings import Places
@@ -60,7 +61,7 @@ def library(
     stock = native.plan.stock
     assert recipe is not None
     assert stock is not None
-    headers = builder.unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
+    headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
     source, out = folder / f"{name}.cc", folder / f"{name}.so"
     source.write_text(text)
     include = folder / "include"
@@ -118,7 +119,7 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
         libraries = dict(zip(names, pool.map(compiled, names), strict=True))
     stock = native.plan.stock
     assert stock is not None
-    headers = builder.unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
+    headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
     verdicts = admission.admit(
         libraries,
         staged=staged,
@@ -134,3 +135,30 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
     for name in names:
         expected = CASES[name][1]
         assert (expected in reasons[name]) if expected else reasons[name] == "", (name, reasons)
+
+
+@pytest.mark.slow
+def test_a_header_whose_members_are_in_another_order_is_seen(
+    native: Tried, staged: Path, places: Places, tmp_path: Path
+) -> None:
+    """As sources near a release have had it, and kernels that were compiled with it crashed."""
+    name = "tensorflow/core/framework/node_properties.h"
+    text = (staged / name).read_text("utf-8")
+    first, second = "  const OpDef* op_def;  // not owned.\n", "  NodeDef node_def;\n"
+    assert first + second in text
+    other = tmp_path / "other" / name
+    other.parent.mkdir(parents=True)
+    other.write_text(text.replace(first + second, second + first))
+    source = '#include "tensorwright/structures.cc"\n'
+
+    def table(name: str, *flags: str) -> dict[str, int]:
+        define = f"-DTENSORWRIGHT_STRUCTURES={name}"
+        path = library(name, source, tmp_path, native, staged, places, define, *flags)
+        return elf.numbers_of(path, name)
+
+    wheel = table(structures.WHEEL)
+    kernels = table(structures.KERNELS, f"-isystem{tmp_path / 'other'}")
+    assert [each.what for each in structures.differences(kernels, wheel)] == [
+        "offsetof(NodeProperties, op_def)",
+        "offsetof(NodeProperties, node_def)",
+    ]

@@ -15,12 +15,12 @@ from tests.test_dispatcher import TEMPLATES, compile_c, on_x86_64
 from tests.test_dispatcher_decisions import buildable
 
 from tfbuild.planning.dispatcher import (
-    COMPILE_FLAGS,
     HEADER,
     LIBRARY,
     LIBRARY_FOLDER,
     LINK_FLAGS,
     SOURCE,
+    compile_flags,
     render_header,
 )
 from tfbuild.planning.plan import Plan
@@ -119,7 +119,7 @@ def compile_all(site: Path, plans: tuple[Plan, ...]) -> None:
         compile_c(COMPILER, KERNELS, library, "-O3", "-shared", "-fPIC", *plan.flags)
     rows = [dispatch_target(plan) for plan in plans]
     (site / HEADER).write_text(render_header(rows, TEMPLATES), encoding="utf-8")
-    flags = (*COMPILE_FLAGS, f"-I{site}")
+    flags = (*compile_flags("x86_64"), f"-I{site}")
     run([COMPILER, *flags, SOURCE, "-o", site / LIBRARY, *LINK_FLAGS])
     compile_c("gcc", HOST, site / "host", f'-DDISPATCHER="{site / LIBRARY}"', "-ldl")
 

@@ -87,7 +87,7 @@ def test_the_wheel_says_as_what_each_unit_ran(foreign: Built) -> None:
 
 
 def test_the_build_says_what_finishes_it(foreign: Built) -> None:
-    said = front.describe_built(foreign, as_json=False).splitlines()
+    said = front.describe_built([foreign], as_json=False).splitlines()
     assert f"on a CPU that runs {TARGET}: invoke admit {foreign.wheel}" in said[-1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ def emulated(wheel_for: Callable[[str], Tried], tmp_path: Path) -> Emulated:
 
     def emulate(arches: str, cpu: str) -> dict[str, Any]:
         launcher = ("qemu-x86_64", "-cpu", cpu)
-        return assemble.smoke(wheel_for(arches).arm, tmp_path, launcher=launcher)
+        arm = dataclasses.replace(wheel_for(arches).arm, launcher=launcher)
+        return assemble.smoke(arm, tmp_path)
 
     return emulate
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tfbuild import front
-from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
+from tfbuild.kernelbuild.ground import ground_for
 from tfbuild.planning.request import Request, plan_for
 from tfbuild.run import run
 from tfbuild.settings import Places
@@ -41,7 +41,7 @@ def tuned(
 ) -> dict[str, Any]:
     """With the libraries that admission would see."""
     plan, compiler = plan_for(Request(kernels=KERNELS))
-    ground = builder.ground_for(plan, places, None, None)
+    ground = ground_for(plan, places, None, None)
     workspace = workspaces.prepare(
         plan,
         compiler,

@@ -18,6 +18,7 @@ from scipy import special
 from tfbuild import front
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.planning.request import Request, fleet_for
 from tfbuild.planning.selection import _recorded
 from tfbuild.run import run
@@ -135,8 +136,10 @@ def tuned_arm(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Envir
     fleet, compiler = fleet_for(Request(arch="native", kernels=names))
     jobs = front.jobs_for(fleet.first, "")
     built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
-    lock = builder.lock_of(fleet.first)
-    return environment.create(built.wheel, python=fleet.first.python, lock=lock, places=places)
+    needs = needs_of(fleet.first)
+    return environment.create(
+        built.wheel, python=fleet.first.python, requirements=needs, places=places
+    )
 
 
 def program(arm: Environment, name: str, *words: str | Path) -> str:

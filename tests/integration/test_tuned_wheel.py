@@ -16,8 +16,9 @@ from tests.tried import Tried, own_arm
 from tfbuild import front
 from tfbuild.binaries import elf
 from tfbuild.errors import AgreementError, KernelError
-from tfbuild.kernelbuild import admission, assemble, pool
+from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import render
 from tfbuild.planning.request import Request, fleet_for
@@ -130,6 +131,15 @@ def test_every_kernel_agreed_in_every_dtype(native: Tried) -> None:
         assert len(verdict.registrations) == 12
         assert verdict.cases >= len(verdict.registrations) * 10
         assert all(0 <= ulps <= 32 for ulps in verdict.ulps.values())
+
+
+def test_kernels_saw_the_structures_that_the_stock_wheel_has(native: Tried, places: Places) -> None:
+    notes = places.work / native.plan.key[:16] / structures.NOTES
+    seen = json.loads(notes.read_text("utf-8"))
+    assert len(seen["wheel"]) > 40
+    assert seen["wheel"]["sizeof(Tensor)"] > 0
+    assert "offsetof(NodeProperties, node_def)" in seen["wheel"]
+    assert seen["kernels"] == seen["wheel"]
 
 
 def test_users_programs_compute_the_same(
@@ -268,8 +278,10 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None
     assert facts.libraries[0].registrations == kept
-    lock = builder.lock_of(decided.first)
-    arm = environment.create(built.wheel, python=decided.first.python, lock=lock, places=places)
+    needs = needs_of(decided.first)
+    arm = environment.create(
+        built.wheel, python=decided.first.python, requirements=needs, places=places
+    )
     for op in ("SpaceToDepth", "Tanh"):
         rows = json.loads(python(arm, "-c", LIST_KERNELS, op))
         assert [dtype for priority, dtype in rows if priority == 1] == [1]

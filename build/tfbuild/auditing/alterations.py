@@ -53,6 +53,12 @@ def problems(
         there = {info.filename for info in files(archive)} - {record}
     must = {name: (each, "as stock") for name, each in kept.items()}
     must |= {name: (each, "what this version of Tensorwright makes") for name, each in made.items()}
+    if not notices.has_licence(theirs):
+        papers.add(f"{stem}.dist-info/{notices.LICENCE}")
+        free |= papers
+    licence = own.get(f"{stem}.dist-info/{notices.LICENCE}")
+    if licence and licence.sha256 != notices.LICENCE_SHA256:
+        yield f"{stem}.dist-info/{notices.LICENCE} is not TensorFlow's"
     for name in sorted(must.keys() | papers):
         if name not in there:
             yield f"{name} is missing"

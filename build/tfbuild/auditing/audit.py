@@ -36,7 +36,7 @@ from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
 from tfbuild.upstream.releases import StockWheel
 
-SCHEMA = 1
+SCHEMA = 2
 _FEW_USES = 3
 
 
@@ -44,7 +44,8 @@ _FEW_USES = 3
 class Audit:
     """Everything that was found. `platform` is what the wheel's tags promise; `stock` is the wheel
     that it was held against. Either is empty where there is none. `defaults` are what it sets at
-    run time, by target; `remarks` are what the audit cannot judge. `admissions` say of each kernel
+    run time, by target; `sources` says how near those of its kernels are to the stock wheel's;
+    `remarks` are what the audit cannot judge. `admissions` say of each kernel
     library as what its kernels were run, and what the record beside the wheel says."""
 
     schema: int = SCHEMA
@@ -54,6 +55,7 @@ class Audit:
     platform: str
     stock: str
     targets: tuple[str, ...]
+    sources: str = ""
     defaults: Mapping[str, tuple[Default, ...]] = field(default_factory=dict)
     libraries: tuple[Library, ...]
     problems: tuple[str, ...]
@@ -109,6 +111,7 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
         platform=policy.name if policy else "",
         stock=base.name if base else "",
         targets=facts.targets if facts else (),
+        sources=facts.nearness.words if facts and facts.nearness else "",
         defaults={each.target: each.defaults for each in facts.builds} if facts else {},
         libraries=libraries,
         problems=tuple(found),
@@ -273,6 +276,7 @@ def describe(found: Audit) -> str:
         ("stock", found.stock or "not here: no difference is shown, and no change would be seen"),
         ("platform", found.platform or "none is promised"),
         ("targets", ", ".join(found.targets) or "none: it is not a tuned wheel"),
+        *((("sources", found.sources),) if found.sources else ()),
         *(
             ("default", f"{target}: {defaults.describe(each)}")
             for target, carried in found.defaults.items()

@@ -12,7 +12,7 @@ from tfbuild.auditing.dispatched import Attribution
 from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.cpus import flags
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
-from tfbuild.cpus.targets import STOCK_FLAGS, parse_target
+from tfbuild.cpus.targets import STOCK_SPECS, parse_target
 from tfbuild.errors import TargetError
 from tfbuild.packing.tuned import KernelLibrary, Tree, TreeLibrary, Tuned, is_control
 from tfbuild.planning.defaults import undue
@@ -106,7 +106,7 @@ def whole_problems(
             )
     beyond = _beyond_stock(tree.required_features)
     used = {name for each in found.values() for name in (*each.own, *each.nameless)}
-    if tree.target != STOCK_FLAGS and _is_wider(beyond) and used.isdisjoint(beyond):
+    if tree.target not in STOCK_SPECS and _is_wider(beyond) and used.isdisjoint(beyond):
         yield (
             f"its flags did nothing, there is no instruction of {', '.join(beyond)} but in code "
             "that is chosen at run time"

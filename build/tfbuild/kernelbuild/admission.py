@@ -237,7 +237,7 @@ def probe(
                     count.advance(done, detail=line.removeprefix(JUDGED))
 
             run(
-                [environment.python, "-m", "tfbuild.probe", request, answer],
+                [*environment.command, "-m", "tfbuild.probe", request, answer],
                 cwd=folder,
                 env=probe_env(),
                 log=folder / "probe.log",

@@ -15,16 +15,15 @@ from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.packing import notices, repack, sbom, tuned
 from tfbuild.packing.tuned import Admitted, KernelLibrary, Tuned
-from tfbuild.packing.wheel import opened
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, need_stock
 from tfbuild.planning.selection import Choice
 from tfbuild.run import run
 from tfbuild.settings import Places
-from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.nearness import Nearness
 
 _TRY_S = 600.0
 
@@ -49,10 +48,12 @@ def assemble(
     stock: Path,
     bazel: str,
     source_sha256: str,
+    nearness: Nearness,
+    tree: Path,
     places: Places,
 ) -> Path:
     """The stock wheel with the libraries, their dispatcher and what says so inside, in the fleet's
-    work folder. `bazel` is the version that compiled them."""
+    work folder. `bazel` is the version that compiled them, `tree` has the staged sources."""
     recipe = fleet.first.kernel_recipe
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     folder = recipe.load_folder
@@ -63,6 +64,7 @@ def assemble(
         bazel=bazel,
         libraries=tuple(_facts(each, f"{folder}/{dispatcher.LIBRARY_FOLDER}") for each in made),
         source_sha256=source_sha256,
+        nearness=nearness,
         stock_sha256=need_stock(fleet.first).sha256,
     )
     add: dict[str, Path | bytes] = {f"{folder}/{dispatcher.LIBRARY}": dispatching}
@@ -76,19 +78,21 @@ def assemble(
         edit={guard.INIT: guard.amended},
         pinned=True,  # (as it was fetched)
         out_dir=places.work / fleet.key[:16] / "wheel",
-        dist_info_files=_papers(facts, fleet, stock, added=add),
+        dist_info_files=_papers(facts, fleet, stock, tree, added=add),
     )
 
 
-def _papers(facts: Tuned, fleet: Fleet, stock: Path, *, added: Iterable[str]) -> dict[str, bytes]:
+def _papers(
+    facts: Tuned, fleet: Fleet, stock: Path, tree: Path, *, added: Iterable[str]
+) -> dict[str, bytes]:
     """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
-    with opened(stock) as archive:
-        notices.need_licence(archive.namelist())
+    licences = notices.lacking_licence(stock, tree)
     compiled = notices.compiled_in(stock)
     sources = (pin.file for pin in fleet.first.sources)
     source = next(file.name for file in sources if file.sha256 == facts.source_sha256)
-    ours = (f"*.dist-info/{name}" for name in (tuned.FILE, sbom.FILE, notices.FILE))
-    return {
+    papers = (*licences, tuned.FILE, sbom.FILE, notices.FILE)
+    ours = (f"*.dist-info/{name}" for name in papers)
+    return licences | {
         tuned.FILE: facts.to_bytes(),
         sbom.FILE: sbom.document(
             facts,
@@ -142,12 +146,10 @@ def _admitted(verdict: Verdict, made: Made) -> Admitted:
 
 
 def try_out(
-    wheel: Path, fleet: Fleet, stock: Environment, *, lock: str, cpu: Cpu, places: Places
+    wheel: Path, fleet: Fleet, arm: Environment, *, cpu: Cpu, places: Places
 ) -> dict[str, Any]:
-    """Install the wheel and use it: it must import and compute, and run its own kernels where this
-    CPU can, beside the stock ones. `stock` is the environment of the wheel that it was made from.
-    Raises AgreementError, HostError."""
-    arm = environment.create(wheel, python=fleet.first.python, lock=lock, places=places, like=stock)
+    """Use the wheel that is installed in `arm`: it must import and compute, and run its own kernels
+    where this CPU can, beside the stock ones. Raises AgreementError, HostError."""
     found = smoke(arm, places.work / fleet.key[:16], promises=True)
     broken = found.pop("broken")
     facts = tuned.read_tuned(wheel)
@@ -175,16 +177,13 @@ def _need_promised(wheel: Path, failed: Mapping[str, str]) -> None:
         raise AgreementError(f"{wheel.name}, with tuned and stock kernels mixed: {name}: {seen}")
 
 
-def smoke(
-    arm: Environment, folder: Path, launcher: tuple[str, ...] = (), *, promises: bool = False
-) -> dict[str, Any]:
+def smoke(arm: Environment, folder: Path, *, promises: bool = False) -> dict[str, Any]:
     """What tfbuild.probe.smoke finds in an environment, with the broken `promises` if asked for.
-    `launcher` goes before the interpreter, as an emulator does. Raises HostError when TensorFlow
-    does not even import."""
+    Raises HostError when TensorFlow does not even import."""
     answer, log = folder / "smoke.json", folder / "smoke.log"
     answer.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.smoke", answer]
+    words: list[str | Path] = [*arm.command, "-m", "tfbuild.probe.smoke", answer]
     words += ["promises"] * promises
     try:
         run(words, cwd=folder, env=admission.probe_env(), log=log, timeout_s=_TRY_S)

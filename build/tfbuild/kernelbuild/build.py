@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
 
 from tfbuild import settings, talk
 from tfbuild.cpus import flags
-from tfbuild.cpus.compilers import Compiler, can_link
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import KernelError, ToolError
-from tfbuild.kernelbuild import admission, assemble, pool
+from tfbuild.cpus.compilers import Compiler, can_link, cross_package
+from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
+from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.assemble import Made
+from tfbuild.kernelbuild.ground import Ground, ground_for, installed, stock_wheel_of
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.verdicts import verdicts_in
 from tfbuild.kernelbuild.workspace import Compiled, Workspace
 from tfbuild.packing import wheel
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
+from tfbuild.planning.plan import Plan, need_stock
 from tfbuild.planning.selection import Choice
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.settings import Places
-from tfbuild.talk import did_you_mean
-from tfbuild.tools import environment
-from tfbuild.tools.environment import Environment
-from tfbuild.upstream import releases, source
-from tfbuild.upstream.download import sha256_of
-from tfbuild.upstream.kernels import FOLDER
+from tfbuild.tools import emulation, interpreters
 
 _DISK_BYTES = 4_500_000_000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ground:
-    """What every target of a fleet is built on: the stock wheel and its parts, the sources."""
-
-    stock: Path
-    headers: Path
-    staged: Path
-    source_sha256: str
-    arm: Environment
+_OLDEST_PROBED = Version("3.10")
+"""The oldest Python that tfbuild.probe runs in."""
 
 
 def build(
@@ -60,43 +50,112 @@ def build(
 
     Raises whatever a stage raises; the pool gets a whole wheel or nothing.
     """
-    need_stock(fleet.first)
-    finished = pool.find(fleet, places)
-    if finished is not None:
-        talk.note(f"{finished.wheel.name} is already built")
-        return finished
-    _need_linker(fleet, compiler)
-    settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
-    ground = ground_for(fleet.first, places, given_source, given_stock)
+    (built,) = build_all(
+        (fleet,),
+        compiler=compiler,
+        jobs=jobs,
+        places=places,
+        given_source=given_source,
+        given_stock=given_stock,
+        keep_going=keep_going,
+    )
+    return built
 
-    def prepared(plan: Plan) -> Workspace:
-        return workspaces.prepare(
-            plan, compiler, jobs, places=places, staged=ground.staged, headers=ground.headers
+
+def build_all(
+    fleets: Sequence[Fleet],
+    *,
+    compiler: Compiler,
+    jobs: Jobs,
+    places: Places,
+    given_source: Path | None = None,
+    given_stock: Path | None = None,
+    keep_going: bool = False,
+) -> tuple[Built, ...]:
+    """As `build`, for fleets that differ in Python only: one build makes the libraries of all."""
+    for fleet in fleets:
+        need_stock(fleet.first)
+    found = {fleet.key: pool.find(fleet, places) for fleet in fleets}
+    finished = {key: built for key, built in found.items() if built is not None}
+    for built in finished.values():
+        talk.note(f"{built.wheel.name} is already built")
+    left = [fleet for fleet in fleets if fleet.key not in finished]
+    if left:
+        # One that is finished is built again from the caches, in seconds.
+        first = min(fleets, key=lambda each: (bool(_untried(each)), each.key not in finished))
+        _need_probed(first)
+        _need_linker(first, compiler)
+        settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
+        ground = ground_for(first.first, places, given_source, given_stock)
+        make = _Making(ground=ground, places=places, given_stock=given_stock)
+        make.libraries(first, compiler, jobs, keep_going=keep_going)
+        finished |= {fleet.key: make.wheel(fleet) for fleet in left}
+    return tuple(finished[fleet.key] for fleet in fleets)
+
+
+def _untried(fleet: Fleet) -> str:
+    """Why the fleet's wheel cannot be tried here; empty if it can."""
+    plan = fleet.first
+    if Version(plan.python) < _OLDEST_PROBED:
+        return f"Python {plan.python} is older than what tries it"
+    if plan.target.family != platform.machine():
+        right = plan.python == emulation.PYTHON
+        return "" if right else f"what is emulated has Python {emulation.PYTHON} only"
+    here = interpreters.is_here(plan.python)
+    return "" if here else f"no Python {plan.python} that works is here"
+
+
+class _Making:
+    """The libraries of a fleet, and the wheels of its Pythons that they are put into."""
+
+    def __init__(self, *, ground: Ground, places: Places, given_stock: Path | None) -> None:
+        self._ground = ground
+        self._places = places
+        self._given_stock = given_stock
+        self._made: tuple[Made, ...] = ()
+        self._first: Workspace | None = None
+
+    def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
+        """Compile, admit and link those of every target."""
+        ground, places = self._ground, self._places
+
+        def prepared(plan: Plan) -> Workspace:
+            return workspaces.prepare(
+                plan, compiler, jobs, places=places, staged=ground.staged, headers=ground.headers
+            )
+
+        runners = [stand_in(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans]
+        distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
+        rooms = {key: prepared(plan) for key, plan in distinct.items()}
+        tried = _Tried(ground=ground, rooms=rooms, keep_going=keep_going)
+        self._first = rooms[fleet.first.key]
+        self._made = tuple(
+            _made(plan, runner, tried, dispatched=() if number else fleet.plans)
+            for number, (plan, runner) in enumerate(zip(fleet.plans, runners, strict=True))
         )
 
-    cpu = read_cpu()
-    runners = [stand_in(plan, fleet.plans, cpu, compiler) for plan in fleet.plans]
-    distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
-    rooms = {key: prepared(plan) for key, plan in distinct.items()}
-    tried = _Tried(ground=ground, rooms=rooms, keep_going=keep_going)
-    made = [
-        _made(plan, runner, tried, dispatched=() if number else fleet.plans)
-        for number, (plan, runner) in enumerate(zip(fleet.plans, runners, strict=True))
-    ]
-    first = rooms[fleet.first.key]
-    with talk.step("assemble the wheel"):
-        fresh = assemble.assemble(
-            fleet,
-            made,
-            workspaces.dispatcher_of(first),
-            stock=ground.stock,
-            bazel=first.bazel.version,
-            source_sha256=ground.source_sha256,
-            places=places,
-        )
-    with talk.step("install the wheel and try it"):
-        lock = lock_of(fleet.first)
-        found = assemble.try_out(fresh, fleet, ground.arm, lock=lock, cpu=cpu, places=places)
+    def wheel(self, fleet: Fleet) -> Built:
+        """The wheel of this fleet's Python, tried where that Python is here."""
+        first, places = self._first, self._places
+        assert first is not None  # noqa: S101  (libraries comes first)
+        own = fleet.first.stock == first.plan.stock
+        stock = self._ground.stock if own else self._stock_of(fleet.first)
+        made = [
+            dataclasses.replace(each, plan=plan)
+            for each, plan in zip(self._made, fleet.plans, strict=True)
+        ]
+        with talk.step(f"assemble the wheel for Python {fleet.first.python}"):
+            fresh = assemble.assemble(
+                fleet,
+                made,
+                workspaces.dispatcher_of(first),
+                stock=stock,
+                bazel=first.bazel.version,
+                source_sha256=self._ground.source_sha256,
+                nearness=self._ground.nearness,
+                tree=self._ground.staged,
+                places=places,
+            )
         parts = tuple(
             Part(
                 target=m.plan.target.spec,
@@ -106,8 +165,41 @@ def build(
             )
             for m in made
         )
-        smoke = {name: found[name] for name in found if name != "file"}
-        return pool.admit(fresh, fleet, parts, places, smoke=smoke)
+        return pool.admit(fresh, fleet, parts, places, smoke=self._tried(fresh, fleet, stock))
+
+    def _stock_of(self, plan: Plan) -> Path:
+        """The stock wheel of another Python. Raises WheelError where its libraries are not those
+        that the kernels were linked to and admitted in."""
+        pin, recipe = need_stock(plan), plan.kernel_recipe
+        assert recipe is not None  # noqa: S101  (a kernels plan has one)
+        stock = stock_wheel_of(plan, pin, self._places, self._given_stock)
+        theirs, ours = (
+            {line.name: line.digest for line in wheel.read_record(path)}
+            for path in (stock, self._ground.stock)
+        )
+        for name in recipe.libraries:
+            if theirs.get(name) != ours[name]:
+                raise WheelError(
+                    f"{stock.name} has another {Path(name).name} than {self._ground.stock.name}",
+                    hint=f"Build it by itself: --python {plan.python}",
+                )
+        return stock
+
+    def _tried(self, fresh: Path, fleet: Fleet, stock: Path) -> dict[str, Any]:
+        """What was seen of the wheel in its own interpreter; nothing where that is not here."""
+        plan, places = fleet.first, self._places
+        if why := _untried(fleet):
+            talk.warn(
+                f"{fresh.name} was not tried: {why}. Its libraries are those that ran in Python "
+                f"{self._ground.python}"
+            )
+            return {}
+        with talk.step(f"install the wheel and try it in Python {plan.python}"):
+            emulator = self._ground.emulator
+            like = installed(plan, stock, emulator, places)
+            arm = installed(plan, fresh, emulator, places, like)
+            found = assemble.try_out(fresh, fleet, arm, cpu=self._ground.cpu, places=places)
+        return {name: found[name] for name in found if name != "file"}
 
 
 class _Tried:
@@ -146,6 +238,7 @@ class _Tried:
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
         verdicts = self.verdicts(runner)
         compiled = self.compiled(plan)
+        _need_same_structures(self.rooms[plan.key])
         with talk.step(f"what shows of {plan.target.spec} without running it"):
             found = admission.vouched(
                 verdicts,
@@ -171,10 +264,10 @@ def _made(plan: Plan, runner: Plan, tried: _Tried, *, dispatched: Sequence[Plan]
     """The library of one target, of the units that agree with the stock kernels as compiled for the
     target of `runner`; beside it the dispatcher of these plans."""
     if runner.target != plan.target:
-        lacks = ", ".join(absent(plan, read_cpu()))
+        lacks = ", ".join(absent(plan, tried.ground.cpu))
         talk.say(
-            f"{plan.target.spec}: this CPU lacks {lacks}; the same sources compiled for "
-            f"{runner.target.spec} are run instead"
+            f"{plan.target.spec}: {_host(tried.ground)} lacks {lacks}; the same sources compiled "
+            f"for {runner.target.spec} are run instead"
         )
         verdicts = tried.vouched(plan, runner)
     else:
@@ -189,15 +282,37 @@ def _made(plan: Plan, runner: Plan, tried: _Tried, *, dispatched: Sequence[Plan]
         library = workspaces.link(workspace, units, registered, dispatched, compiled=compiled)
         return Made(
             plan=plan,
-            ran_as=runner.target.spec,
+            ran_as=_ran_as(runner, tried.ground),
             library=library,
             verdicts=verdicts,
             registrations=registered,
         )
 
 
+def _need_probed(fleet: Fleet) -> None:
+    """Raises PythonError for one that kernels cannot be admitted in."""
+    python = fleet.first.python
+    if Version(python) < _OLDEST_PROBED:
+        raise PythonError(
+            f"kernels are admitted in Python {_OLDEST_PROBED} or later, not in {python}",
+            hint=f"Add one, whose libraries {python} gets, too: --python {python},3.11",
+        )
+
+
+def _host(ground: Ground) -> str:
+    return f"a CPU of {ground.emulator.name}" if ground.emulator else "this CPU"
+
+
+def _ran_as(runner: Plan, ground: Ground) -> str:
+    """The target that kernels ran as, and under what, if it was no CPU."""
+    spec = runner.target.spec
+    return f"{spec} under {ground.emulator.name}" if ground.emulator else spec
+
+
 def _need_linker(fleet: Fleet, compiler: Compiler) -> None:
     """Raises ToolError for what the link would miss after the compiles."""
+    if compiler.architecture != platform.machine():
+        _need_cross(compiler)
     for plan in fleet.plans:
         words = {word for each in plan.source_flags.values() for word in each}
         asked = flags.link_flags(compiler.family, words)
@@ -210,6 +325,22 @@ def _need_linker(fleet: Fleet, compiler: Compiler) -> None:
             )
 
 
+def _need_cross(compiler: Compiler) -> None:
+    """Raises ToolError for a compiler that makes no libraries for another architecture here."""
+    architecture = compiler.architecture
+    if compiler.family == "gcc":
+        # Bazel has it look for its linker among this machine's.
+        raise ToolError(
+            f"{compiler.path.name} does not link kernels for {architecture} here",
+            hint="Cross-compile with clang: --compiler clang-16",
+        )
+    if not can_link(compiler, ("-lstdc++",)):
+        raise ToolError(
+            f"{compiler.path.name} finds no C++ library for {architecture}",
+            hint=f"Run: apt-get install {cross_package(architecture)}",
+        )
+
+
 def _need_registered(plan: Plan, registered: Collection[Choice]) -> None:
     """Tells of what was selected and is not admitted. Raises KernelError when that is all."""
     for each in sorted({*(plan.selection or ())} - {*registered}):
@@ -218,65 +349,18 @@ def _need_registered(plan: Plan, registered: Collection[Choice]) -> None:
         raise KernelError("nothing that was selected is admitted", hint="Run invoke select again")
 
 
-def ground_for(
-    plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
-) -> Ground:
-    """Fetch, unpack and install what the plan is built on.
-
-    Raises ReleaseError before anything is fetched when the dependencies are not locked.
-    """
-    recipe, pin, lock = plan.kernel_recipe, need_stock(plan), lock_of(plan)
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    with talk.step(f"stock wheel {pin.name}"):
-        requirement = f"{plan.package}=={plan.release}"
-        stock = environment.fetch_wheel(requirement, pin, places, given_stock)
-        headers = unpack_stock(stock, pin.sha256, recipe, places)
-    with talk.step(f"TensorFlow {plan.release} sources"):
-        archive = source.fetch_source(plan.sources, places, given_source)
-        sha256 = sha256_of(archive)
-        staged = source.stage(archive, sha256, recipe.staging, places)
-        _need_sources(plan, staged)
-    with talk.step("stock environment"):
-        arm = environment.create(stock, python=plan.python, lock=lock, places=places)
-    return Ground(stock=stock, headers=headers, staged=staged, source_sha256=sha256, arm=arm)
-
-
-def lock_of(plan: Plan) -> str:
-    """The name of the locked dependencies for the plan's stock wheel."""
-    release = releases.find_release(plan.release)
-    tag = releases.python_tag(plan.python)
-    stock = releases.stock_wheel(release, plan.package, tag, plan.target.family)
-    return releases.dependency_lock(stock).name
-
-
-def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, places: Places) -> Path:
-    """Headers and libraries of the stock wheel, in a folder named by its hash."""
-    folder = places.stock / sha256[:16]
-    if not folder.is_dir():
-        wheel.extract(stock, (f"{recipe.include_roots[0]}/", *recipe.libraries), folder)
-    return folder
-
-
-def _need_sources(plan: Plan, staged: Path) -> None:
-    for unit in plan.kernels:
-        for name in unit.sources:
-            if not (staged / name).is_file():
-                present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
-                file = name.removeprefix(f"{FOLDER}/")
-                raise KernelError(
-                    f"TensorFlow {plan.release} has no kernel source {file}",
-                    hint=did_you_mean(unit.name, present),
-                )
-
-
 def admit(
     workspace: Workspace, libraries: Mapping[str, Path], ground: Ground
 ) -> tuple[Verdict, ...]:
-    """A verdict on each unit's library; what was found before is not looked for again."""
+    """A verdict on each unit's library; what was found before is not looked for again.
+
+    Raises KernelError, before anything is judged, where kernels would see other structures.
+    """
     recipe = workspace.plan.kernel_recipe
     assert recipe is not None  # noqa: S101
+    _need_same_structures(workspace)
     folder = workspace.places.verdicts
-    verdicts = verdicts_in(folder, ground.arm, ground.staged, recipe.copts, read_cpu())
+    verdicts = verdicts_in(folder, ground.arm, ground.staged, recipe.copts, ground.cpu)
     recalled = {unit: verdicts.recall(unit, path) for unit, path in libraries.items()}
     known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}
     if known:
@@ -293,6 +377,11 @@ def admit(
         verdicts.keep(libraries[verdict.unit], verdict)
     late = {verdict.unit: verdict for verdict in fresh}
     return tuple((known | late)[unit] for unit in libraries)
+
+
+def _need_same_structures(workspace: Workspace) -> None:
+    notes = workspace.folder.parent / structures.NOTES
+    structures.need_same(workspaces.structures_of(workspace), notes)
 
 
 def _need_admitted(verdicts: Sequence[Verdict]) -> None:

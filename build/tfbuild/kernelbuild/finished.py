@@ -24,7 +24,7 @@ from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.settings import Places
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream import releases
+from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import Pin, sha256_of
 from tfbuild.upstream.releases import StockWheel
 
@@ -112,9 +112,9 @@ def _stock_environment(found: Finished, places: Places) -> Environment:
     stock = found.stock
     pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
     wheel = environment.fetch_wheel(f"{stock.package}=={stock.version}", pin, places)
-    lock = releases.dependency_lock(stock).name
+    needs = locked.requirements_of(stock)
     python = read_identity(found.wheel).python
-    return environment.create(wheel, python=python, lock=lock, places=places)
+    return environment.create(wheel, python=python, requirements=needs, places=places)
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from tfbuild.kernelbuild import admission, closure
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import Verdict
-from tfbuild.kernelbuild.build import Ground
 from tfbuild.kernelbuild.closure import Symbols
+from tfbuild.kernelbuild.ground import Ground, ground_for
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
@@ -78,7 +78,7 @@ def survey(
     """
     end = time.monotonic() + budget_s
     settings.need_disk(places.cache, _DISK_BYTES, "compiling every kernel source")
-    ground = builder.ground_for(plan, places, given_source, given_stock)
+    ground = ground_for(plan, places, given_source, given_stock)
     with talk.step("which sources register what"):
         table = registrations.registrations(ground.staged, _defines(plan))
     alone = tuple(_alone(source) for source in table)

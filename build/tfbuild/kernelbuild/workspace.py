@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import talk
-from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.compilers import Compiler, driver_in
 from tfbuild.errors import CommandError, KernelError
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
@@ -25,6 +25,7 @@ _FAILED = re.compile(r"^ERROR: .*?(?:Compiling|Linking) (\S+) failed", re.MULTIL
 _COMPLAINT = re.compile(r"error: |Killed|undefined reference")
 _SHOWN_LINES = 5
 _OUT = "bazel-bin"
+_STRUCTURES = "structures.so"
 _ACTIONS_PER_SOURCE = 4
 """Bazel finds actions while it works, so that its own total is never far from what is done: so many
 come in the end with the units' links, 129 for the 30 sources of the hot kernels."""
@@ -91,7 +92,7 @@ def prepare(
     options = (
         *bazel.repository_options(found, folders),
         f"--disk_cache={places.cache / 'bazel-disk-cache'}",
-        f"--repo_env=CC={compiler.driver}",
+        f"--repo_env=CC={driver_in(compiler, places.tools / 'cross')}",
         f"--jobs={jobs.count}",
     )
     return Workspace(
@@ -103,9 +104,10 @@ def compile_units(
     workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool
 ) -> Compiled:
     """The library for admission of each of these units of the plan, and the reason of each that
-    did not compile.
+    did not compile; beside them that of the structures.
 
-    Raises KernelError for the first of those unless `keep_going`.
+    Raises KernelError for the first unit that does not compile, unless `keep_going`, and
+    CommandError for the structures.
     """
     targets = {unit.name: _library(unit) for unit in units}
     log = workspace.folder.parent / "compile.log"
@@ -117,7 +119,7 @@ def compile_units(
 
         done = bazel.build(
             workspace.bazel,
-            tuple(f"//:{target}" for target in (*targets.values(), *workspace.linked)),
+            tuple(f"//:{name}" for name in (_STRUCTURES, *targets.values(), *workspace.linked)),
             workspace=workspace.folder,
             options=workspace.options,
             places=workspace.places,
@@ -135,6 +137,8 @@ def compile_units(
                 hint="Leave it out with --kernels, or build the others with --keep-going",
             )
         talk.warn(f"kernel {unit} does not compile:\n{reason}")
+    if not structures_of(workspace).is_file():
+        raise CommandError(f"Bazel made no {_STRUCTURES} (whole output: {log})")
     made = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
     return Compiled(libraries=made, failed=failed, whole=not done.returncode)
 
@@ -185,6 +189,11 @@ def link(
         said = _tail(done.output)
         raise CommandError(f"linking failed (whole output: {log}):\n{said}")
     return workspace.out / KERNEL_LIBRARY
+
+
+def structures_of(workspace: Workspace) -> Path:
+    """The library of native/structures.cc, which is compiled beside the units."""
+    return workspace.out / _STRUCTURES
 
 
 def dispatcher_of(workspace: Workspace) -> Path:

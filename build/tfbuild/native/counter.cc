@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#if defined(__GLIBCXX__) && defined(__x86_64__)
+#if defined(__GLIBCXX__) && (defined(__x86_64__) || defined(__aarch64__))
 // std::__throw_bad_array_new_length, which libstdc++ has since GCC 11 only. Kernels are compiled
 // without exceptions, so that nobody could catch what it throws.
 extern "C" __attribute__((visibility("hidden"), noreturn)) void tensorwright_bad_length(void)

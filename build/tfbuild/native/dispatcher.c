@@ -1,9 +1,9 @@
 /* The dispatcher: chooses the kernels that this CPU can run.
  *
  * TensorFlow loads every library in its tensorflow/core/kernels folder at import, and a load that
- * fails kills the import. So only this file stands there. It needs nothing but baseline x86-64 and
- * glibc 2.17, and its constructor never fails: it opens the first kernel library of the table that
- * fits this process, or leaves TensorFlow with its stock kernels and says why in one line.
+ * fails kills the import. So only this file stands there. It needs nothing but baseline x86-64 or
+ * armv8-a and glibc 2.17, and its constructor never fails: it opens the first kernel library of the
+ * table that fits this process, or leaves TensorFlow with its stock kernels and says why in one line.
  *
  * TENSORWRIGHT_TARGET=off       keep the stock kernels, silently
  * TENSORWRIGHT_TARGET=<target>  consider this target only (it is still checked against the CPU)
@@ -28,18 +28,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#if !defined(__linux__) || !defined(__x86_64__)
-#error "the dispatcher tests features with CPUID: another architecture needs a cpu_has() of its own"
-#endif
+#if defined(__linux__) && defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
-
-/* glibc 2.34 moved these into libc under new versions. The old ones are there too, and are all
- * that an older glibc has (in libdl, which is linked for its sake). */
-__asm__(".symver dladdr,dladdr@GLIBC_2.2.5");
-__asm__(".symver dlerror,dlerror@GLIBC_2.2.5");
-__asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
-__asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
+#define OWN_MACHINE EM_X86_64
+#define FIRST_GLIBC "GLIBC_2.2.5"
 
 enum tw_register { TW_EAX, TW_EBX, TW_ECX, TW_EDX };
 
@@ -51,6 +44,28 @@ struct tw_feature {
   uint32_t bit;
   uint64_t xcr0; /* register state that the operating system must save */
 };
+
+#elif defined(__linux__) && defined(__aarch64__)
+#include <sys/auxv.h>
+#define OWN_MACHINE EM_AARCH64
+#define FIRST_GLIBC "GLIBC_2.17"
+
+struct tw_feature {
+  const char *name;
+  unsigned long word; /* of the auxiliary vector: AT_HWCAP or AT_HWCAP2 */
+  uint32_t bit;
+};
+
+#else
+#error "the dispatcher asks x86-64 and aarch64 for features: another needs a cpu_has() of its own"
+#endif
+
+/* glibc 2.34 moved these into libc under new versions. The old ones are there too, and are all
+ * that an older glibc has (in libdl, which is linked for its sake). */
+__asm__(".symver dladdr,dladdr@" FIRST_GLIBC);
+__asm__(".symver dlerror,dlerror@" FIRST_GLIBC);
+__asm__(".symver dlopen,dlopen@" FIRST_GLIBC);
+__asm__(".symver dlsym,dlsym@" FIRST_GLIBC);
 
 struct tw_target {
   const char *name;
@@ -106,6 +121,8 @@ static bool in_list(const char *list, const char *name) {
 
 /* ---- the CPU ---- */
 
+#if defined(__x86_64__)
+
 /* XCR0: the register state that the operating system saves. 0 when it cannot be asked. */
 __attribute__((target("xsave"))) static uint64_t saved_state(void) {
   uint32_t eax, ebx, ecx, edx;
@@ -128,6 +145,15 @@ static bool cpu_has(const struct tw_feature *feature) {
   return cpuid(feature, registers) && (registers[feature->where] >> feature->bit & 1) != 0 &&
          (saved_state() & feature->xcr0) == feature->xcr0;
 }
+
+#else
+
+/* Linux shows a process the features whose registers it saves, and no others. */
+static bool cpu_has(const struct tw_feature *feature) {
+  return (getauxval(feature->word) >> feature->bit & 1) != 0;
+}
+
+#endif
 
 /* Whether the CPU has all that the target needs; the reason names what is missing. */
 static bool cpu_runs(const struct tw_target *target) {
@@ -228,7 +254,7 @@ static const char *elf_fault(int file) {
       memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
     return "it is not a library";
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
-      header.e_machine != EM_X86_64)
+      header.e_machine != OWN_MACHINE)
     return "it is built for another architecture";
   if (header.e_type != ET_DYN || header.e_phentsize != sizeof(Elf64_Phdr))
     return "it is not a library";

@@ -25,23 +25,29 @@
 #include "tensorwright/selection.h"
 
 // A newer C library gives these functions a second version. The first one is in every library since
-// GCC 4.6 and glibc 2.2.5, and is what the stock wheel was linked with: so the tuned library loads
-// wherever the stock ones do, and computes with the same scalar functions.
-#if defined(__GLIBCXX__) && defined(__x86_64__)
+// GCC 4.6 and glibc 2.2.5 (2.17 on aarch64), and is what the stock wheel was linked with: so the tuned
+// library loads wherever the stock ones do, and computes with the same scalar functions.
+#if defined(__GLIBCXX__) && (defined(__x86_64__) || defined(__aarch64__))
+#ifdef __x86_64__
+#define TENSORWRIGHT_FIRST_GLIBC "GLIBC_2.2.5"
+#else
+#define TENSORWRIGHT_FIRST_GLIBC "GLIBC_2.17"
+#endif
 #define TENSORWRIGHT_FIRST_VERSION(name, version) __asm__(".symver " name "," name "@" version)
 TENSORWRIGHT_FIRST_VERSION("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE",
                            "GLIBCXX_3.4.11");
-TENSORWRIGHT_FIRST_VERSION("exp", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("exp2", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("exp2f", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("expf", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("log", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("log2", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("log2f", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("logf", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("pow", "GLIBC_2.2.5");
-TENSORWRIGHT_FIRST_VERSION("powf", "GLIBC_2.2.5");
+TENSORWRIGHT_FIRST_VERSION("exp", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("exp2", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("exp2f", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("expf", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("log", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("log2", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("log2f", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("logf", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("pow", TENSORWRIGHT_FIRST_GLIBC);
+TENSORWRIGHT_FIRST_VERSION("powf", TENSORWRIGHT_FIRST_GLIBC);
 #undef TENSORWRIGHT_FIRST_VERSION
+#undef TENSORWRIGHT_FIRST_GLIBC
 #endif
 
 namespace tensorflow::data {

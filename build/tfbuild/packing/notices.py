@@ -1,4 +1,4 @@
-"""What a modified TensorFlow owes the licences of what is in it. Pure but for `compiled_in`.
+"""What a modified TensorFlow owes the licences of what is in it. Pure but for reading them.
 
 TensorFlow's and Abseil's is the Apache License 2.0, whose section 4 asks for a copy of it, for the
 notices, and that changed files are named. So is archspec's, which has a notice. Eigen's is the
@@ -7,6 +7,7 @@ Mozilla Public License 2.0, whose section 3.2 asks to say where the source code 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tfbuild.errors import WheelError
 from tfbuild.packing.tuned import Tree, Tuned
-from tfbuild.packing.wheel import read_member
+from tfbuild.packing.wheel import opened, read_member
 from tfbuild.planning import guard
 
 FILE = "licenses/NOTICE.tensorwright.txt"
@@ -23,7 +24,10 @@ FILE = "licenses/NOTICE.tensorwright.txt"
 what is in there, so it stays as it is."""
 
 LICENCE = "licenses/LICENSE"
-"""Where TensorFlow's licence is put, in dist-info, when a full build's wheel comes without it."""
+"""Where TensorFlow's licence is put, in dist-info, when a wheel comes without it. Those of 2.16 and
+later do."""
+LICENCE_SHA256 = "71c6915d04265772a0339bed47276942c678b45cc01534210ebe6984fd1aec65"
+"""Of TensorFlow's LICENSE, the same in the wheels of 2.14 and 2.15 and in the trees up to 2.20."""
 THIRD_PARTY = "tensorflow/THIRD_PARTY_NOTICES.txt"
 
 CHANGED, ADDED = "Changed files:", "Added files:"
@@ -40,12 +44,20 @@ _HEADERS = "tensorflow/include/"
 _OPTIONS = "The build had these options:"
 _ALWAYS = {"*.dist-info/METADATA": "the version", "*.dist-info/RECORD": "names and hashes"}
 _TENSORFLOWS = r"[^/]+\.dist-info/(licenses/)?LICENSE"
+# Eigen's version was 3.4.90 by the first three numbers, and is 5.0.1 by the last three.
+_EIGEN_3, _UP_TO_3 = "Eigen/src/Core/util/Macros.h", ["WORLD", "MAJOR", "MINOR"]
+_EIGEN_5, _SINCE_5 = "Eigen/Version", ["MAJOR", "MINOR", "PATCH"]
+_OF_TREE = "LICENSE"
+_GENERAL, _OWN = f"{_HEADERS}LICENSE", f"{_HEADERS}external/com_google_absl/LICENSE"
 _NEEDED = {
     "TensorFlow's LICENSE": _TENSORFLOWS,
     "TensorFlow's third-party notices": r"tensorflow/THIRD_PARTY_NOTICES\.txt",
     "Eigen's sources": rf"{_HEADERS}Eigen/src/.+\.h",
-    "Abseil's licence": rf"{_HEADERS}external/com_google_absl/LICENSE",
+    "Abseil's licence": f"{re.escape(_OWN)}|{re.escape(_GENERAL)}",
 }
+_ABSEILS = "c79a7fea0e3cac04cd43f20e7b648e5a0ff8fa5344e644b0ee09ca1162b62747"
+"""The SHA-256 of Abseil's LICENSE in the wheels of 2.14 and 2.15, where its folder names it; the
+wheels from 2.16 on have the same bytes in the folder of all headers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +80,10 @@ def compiled_in(stock: Path) -> tuple[Compiled, ...]:
     Other headers are included, too (protobuf, float8.h), but leave nothing of their own in the
     objects of the kernels that were looked at (nm --defined-only, TensorFlow 2.14.1).
     """
-    parts = [f"EIGEN_{part}_VERSION" for part in ("WORLD", "MAJOR", "MINOR")]
-    eigen = _version(stock, "Eigen/src/Core/util/Macros.h", parts)
+    with opened(stock) as archive:
+        fifth = f"{_HEADERS}{_EIGEN_5}" in archive.namelist()
+    header, parts = (_EIGEN_5, _SINCE_5) if fifth else (_EIGEN_3, _UP_TO_3)
+    eigen = _version(stock, header, [f"EIGEN_{part}_VERSION" for part in parts])
     parts = ["ABSL_LTS_RELEASE_VERSION", "ABSL_LTS_RELEASE_PATCH_LEVEL"]
     abseil = _version(stock, "absl/base/config.h", parts)
     return (
@@ -98,6 +112,28 @@ def _version(stock: Path, header: str, names: Iterable[str]) -> str:
     if len(numbers) < len(found):
         raise WheelError(f"{stock.name}: {header} does not state its version")
     return ".".join(numbers)
+
+
+def lacking_licence(stock: Path, tree: Path) -> dict[str, bytes]:
+    """What must be put into dist-info of a wheel of kernels made of `stock`, by its path there:
+    TensorFlow's licence from its source tree, where the stock wheel has it not. Raises WheelError.
+    """
+    with opened(stock) as archive:
+        names = archive.namelist()
+    lacking: dict[str, bytes] = {}
+    if not has_licence(names) and (tree / _OF_TREE).is_file():
+        lacking[LICENCE] = (tree / _OF_TREE).read_bytes().replace(b"\r\n", b"\n")
+        if hashlib.sha256(lacking[LICENCE]).hexdigest() != LICENCE_SHA256:
+            raise WheelError(
+                f"{stock.name} has no LICENSE, and the one of the sources is not TensorFlow's",
+                hint="Give the sources as their authors licensed them",
+            )
+    need_licence([*names, *(f"{stock.name}.dist-info/{name}" for name in lacking)])
+    if _GENERAL in names:
+        seen = hashlib.sha256(read_member(stock, _GENERAL)).hexdigest()
+        if seen != _ABSEILS and _OWN not in names:
+            raise WheelError(f"{stock.name}: {_GENERAL} is not Abseil's licence")
+    return lacking
 
 
 def need_licence(names: Collection[str]) -> None:

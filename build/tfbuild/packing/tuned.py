@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import STOCK_FLAGS, Target
+from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import HostError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member
 from tfbuild.planning.defaults import Default
@@ -18,8 +18,9 @@ from tfbuild.planning.plan import Scope
 from tfbuild.planning.selection import Choice, Row
 from tfbuild.records import pretty, read
 from tfbuild.upstream import kernels, releases
+from tfbuild.upstream.nearness import Nearness
 
-SCHEMA = 5
+SCHEMA = 6
 FILE = "tuned.json"
 _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
@@ -112,7 +113,8 @@ class Tuned:
 
     A wheel of kernels has `libraries`, in the order in which the dispatcher tries them; one of a
     full build has a `tree` instead. `stock_sha256` is the published wheel that it is made of, or,
-    of a full build, that it is compared with; empty where none is known.
+    of a full build, that it is compared with; empty where none is known. `nearness` is how near the
+    sources of kernels are to that wheel's.
     """
 
     schema: int = SCHEMA
@@ -124,6 +126,7 @@ class Tuned:
     libraries: tuple[KernelLibrary, ...] = ()
     tree: Tree | None = None
     source_sha256: str
+    nearness: Nearness | None = None
     stock_sha256: str
 
     @property
@@ -212,7 +215,7 @@ def need_runnable(wheel: Path, tuned: Tuned, cpu: Cpu) -> None:
 
 def is_control(tuned: Tuned) -> bool:
     """Whether the kernels have the stock wheel's own flags: such a wheel is for comparing only."""
-    return tuned.targets == (STOCK_FLAGS,)
+    return len(tuned.targets) == 1 and tuned.targets[0] in STOCK_SPECS
 
 
 def find_control(wheel: Path, pool: Path) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.cpus.features import table
-from tfbuild.cpus.targets import STOCK_FLAGS, Target
+from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.records import load, read
 from tfbuild.talk import vcpus as vcpus_text
@@ -145,7 +145,7 @@ def decide(target: Target, release: str, wishes: Wishes = NO_WISHES) -> tuple[De
     has none.
     Raises UsageError for bfloat16 where no CPU of the target's family has what it takes.
     """
-    if target.spec == STOCK_FLAGS:
+    if target.spec in STOCK_SPECS:
         return ()
     known = table(target.family).keys()
     fitting = [each for each in levers() if known >= {*each.needs, *each.unless}]

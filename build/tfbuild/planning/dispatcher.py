@@ -22,18 +22,8 @@ LIBRARY = "libtfkernel_tensorwright.so"
 LIBRARY_FOLDER = "tensorwright"
 """Folder beside the dispatcher for the kernel libraries: TensorFlow does not look into it."""
 
-COMPILE_FLAGS = (
-    "-std=c11",
-    "-O2",
-    "-g0",
-    "-fPIC",
-    "-fvisibility=hidden",
-    # It runs before anything is known about the CPU.
-    "-march=x86-64",
-    "-mtune=generic",
-    "-Wall",
-    "-Wextra",
-)
+# It runs before anything is known about the CPU.
+_BASELINES = {"x86_64": "-march=x86-64", "aarch64": "-march=armv8-a"}
 LINK_FLAGS = (
     "-shared",
     "-s",
@@ -45,7 +35,17 @@ LINK_FLAGS = (
 )
 
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
+_WORDS = {1: "AT_HWCAP", 2: "AT_HWCAP2"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def compile_flags(architecture: str) -> tuple[str, ...]:
+    """What the dispatcher is compiled with for an architecture."""
+    return (
+        *("-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
+        *(_BASELINES[architecture], "-mtune=generic"),
+        *("-Wall", "-Wextra"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +64,32 @@ class DispatchFeature:
         if self.register not in _REGISTERS or self.bit not in range(32):
             raise TargetError(f"{self.name} has no CPUID bit {self.register}[{self.bit}]")
 
+    @property
+    def place(self) -> str:
+        """The members of tw_feature after the name, as C."""
+        register = f"TW_{self.register.upper()}"
+        return f"{self.leaf:#x}, {self.subleaf}, {register}, {self.bit}, {self.xcr0:#x}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HwcapFeature:
+    """A CPU feature as Linux reports it in the auxiliary vector: AT_HWCAP is word 1, AT_HWCAP2
+    word 2."""
+
+    name: str
+    word: int
+    bit: int
+
+    def __post_init__(self) -> None:
+        _need_name(self.name)
+        if self.word not in _WORDS or self.bit not in range(64):
+            raise TargetError(f"{self.name} has no bit {self.bit} of AT_HWCAP word {self.word}")
+
+    @property
+    def place(self) -> str:
+        """The members of tw_feature after the name, as C."""
+        return f"{_WORDS[self.word]}, {self.bit}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DispatchTarget:
@@ -71,7 +97,7 @@ class DispatchTarget:
 
     name: str
     library: str
-    features: tuple[DispatchFeature, ...]
+    features: tuple[DispatchFeature | HwcapFeature, ...]
 
     def __post_init__(self) -> None:
         _need_name(self.name)

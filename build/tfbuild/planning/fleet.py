@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tfbuild.cpus.cpu import x86_64_level
 from tfbuild.cpus.features import computing
-from tfbuild.cpus.targets import STOCK_FLAGS, Target
+from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import UsageError
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.plan import Plan, Scope
@@ -76,7 +76,7 @@ def _need_fleet(plans: tuple[Plan, ...]) -> None:
     twice = next((spec for spec in specs if specs.count(spec) > 1), None)
     if twice:
         raise UsageError(f"--arch names {twice} twice", hint="Give each target once")
-    if STOCK_FLAGS in specs:
+    if not {*STOCK_SPECS}.isdisjoint(specs):
         raise UsageError(
             "stock cannot stand in a fleet: its kernels are what the wheel has anyway",
             hint="Build the control by itself: --arch stock",

@@ -29,7 +29,7 @@ from tfbuild.records import key_of
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.kernels import KernelUnit
-from tfbuild.upstream.releases import Release
+from tfbuild.upstream.releases import KernelFacts, Release
 from tfbuild.upstream.source import SourcePin, Staging
 
 SCHEMA = 1
@@ -190,9 +190,13 @@ def make_plan(
     lto: bool = False,
     training: str = "",
     wishes: Wishes = NO_WISHES,
+    sources: tuple[SourcePin, ...] = (),
 ) -> Plan:
-    """Decide. Raises UsageError, CompilerError, ReleaseError, PythonError; a stock wheel that does
-    not exist for the machine is None in the plan, and an error only for whoever needs it."""
+    """Decide; `sources` are those that were given in place of the release's.
+
+    Raises UsageError, CompilerError, ReleaseError, PythonError; a stock wheel that does not exist
+    for the machine is None in the plan, and an error only for whoever needs it.
+    """
     wanted = _scope(scope)
     march = flags.march_flags(target, compiler.family, compiler.version)
     required = flags.required_features(target, macros)
@@ -211,7 +215,7 @@ def make_plan(
             )
         units = offered(kernel_choice, selection, release.version)
         if without:
-            units = kernels.left(units, without)
+            units = kernels.left(units, without, release.version)
             selection = selection and without_units(selection, units, release.version)
         if not units:
             raise UsageError("--without leaves no kernel", hint="Leave out fewer")
@@ -246,8 +250,8 @@ def make_plan(
         compiler_version=compiler.version,
         flags=march,
         required=tuple(sorted(required)),
-        bazel=releases.pinned_bazel(release) if wanted is Scope.KERNELS else release.bazel,
-        sources=source_pins(release),
+        bazel=releases.kernels_bazel() if wanted is Scope.KERNELS else release.bazel,
+        sources=sources or source_pins(release),
         stock=_stock(release, package, python, target.family),
         kernels=units,
         source_flags=source_flags,
@@ -321,7 +325,7 @@ def kernel_recipe(
 ) -> KernelRecipe:
     """Raises ReleaseError for a release whose kernels nobody has compiled yet, CompilerError for
     flags of sources that the compiler has no use for."""
-    facts = releases.kernel_facts(release)
+    facts = releases.kernel_facts(release, compiler.architecture)
     unique = ("-fno-gnu-unique",) if compiler.family == "gcc" else ()
     defines = tuple(define.flag for define in facts.defines)
     hidden = ("-fvisibility=hidden", "-include", "tensorwright/registration.h")
@@ -338,9 +342,9 @@ def kernel_recipe(
             *(f"-l:{Path(library).name}" for library in facts.libraries),
             *flags.link_flags(compiler.family, {w for each in source_flags.values() for w in each}),
         ),
-        dispatcher_copts=dispatcher.COMPILE_FLAGS,
+        dispatcher_copts=dispatcher.compile_flags(compiler.architecture),
         dispatcher_linkopts=dispatcher.LINK_FLAGS,
-        staging=Staging(prefixes=facts.staged_prefixes, suffixes=facts.staged_suffixes),
+        staging=staging_of(facts),
         include_roots=facts.include_roots,
         libraries=facts.libraries,
         load_folder=facts.load_folder,
@@ -352,6 +356,10 @@ def kernel_recipe(
         },
         recipe_sha256=_recipe_sha256(compiler.architecture),
     )
+
+
+def staging_of(facts: KernelFacts) -> Staging:
+    return Staging(prefixes=facts.staged_prefixes, suffixes=facts.staged_suffixes)
 
 
 def native_files() -> dict[str, bytes]:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import settings, talk
 from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import read_cpu
@@ -18,35 +18,41 @@ from tfbuild.errors import CompilerError, UsageError
 from tfbuild.planning import plan as plans
 from tfbuild.planning.defaults import Wishes, read_evidence
 from tfbuild.planning.fleet import Fleet, fleet_of
+from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.selection import Selection, read_selection, recorded
+from tfbuild.settings import Places
 from tfbuild.talk import did_you_mean
-from tfbuild.upstream import kernels, releases
+from tfbuild.upstream import given, kernels, releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.kernels import HOT
 from tfbuild.upstream.releases import Release
+from tfbuild.upstream.source import SourcePin
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """Options as they were typed; an empty one means the default.
 
+    `package` is the stock package, by default the one for CPUs of the target's architecture.
+    `python` is a version, several with commas between, or `all` that the release has a wheel for.
     `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
     or several with commas between, for one wheel. `lto` and `pgo`, the path of a program whose run
     the compiler learns from, are for the full scope. `selection` are paths of measured selections,
     with commas between, at most one for each target. `flags` are words that kernels get beside the
     target's, instead of those of a selection. `without` are units that are left out of the chosen.
+    `source` is the path of sources that kernels are compiled from in place of the release's own.
 
     Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` takes emulated
     comparisons for measured ones, `evidence` are paths of comparison.json with commas between.
     """
 
     arch: str = "native"
-    release: str = "2.14.1"
+    release: str = ""
     scope: str = "kernels"
     kernels: str = HOT
     without: str = ""
-    package: str = "tensorflow-cpu"
+    package: str = ""
     python: str = ""
     compiler: str = ""
     lto: bool = False
@@ -56,6 +62,24 @@ class Request:
     bf16: bool = False
     trust_emulated: bool = False
     evidence: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """The default release is the user's own, where one is set."""
+        object.__setattr__(self, "release", self.release or settings.default_release())
+
+
+def settled(request: Request, places: Places) -> Request:
+    """The same with a version for `newest`: of kernels the newest release whose sources can be had.
+    Says which was taken, where nobody named one."""
+    if request.release != releases.NEWEST:
+        return request
+    if request.scope != Scope.KERNELS or request.source:
+        release, why = releases.find_release(request.release), ""
+    else:
+        release, why = newest(places)
+    talk.note(f"release {release.version}{f': {why}' if why else ', the newest'}")
+    return dataclasses.replace(request, release=release.version)
 
 
 def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
@@ -70,6 +94,43 @@ def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
     return fleet, made[0][1]
 
 
+def fleets_for(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
+    """Those of every Python of --python, which differ in nothing else: a list with commas between,
+    or `all` that the release has a wheel for. Raises as `plan_for`."""
+    wanted = [word.strip() for word in request.python.split(",") if word.strip()]
+    if request.python and not wanted:
+        raise UsageError("--python names no version", hint="Write it as 3.11, or 3.11,3.12, or all")
+    if wanted == ["all"]:
+        wanted = _every_python(request)
+    if len(wanted) > 1 and request.scope == Scope.FULL:
+        raise UsageError("--scope full builds for one --python", hint="Give one of them")
+    made = [fleet_for(dataclasses.replace(request, python=each)) for each in wanted or [""]]
+    distinct = {fleet.key: fleet for fleet, _ in made}
+    return tuple(distinct.values()), made[0][1]
+
+
+def _every_python(request: Request) -> list[str]:
+    """Those that the release has a wheel for, of the package and the first target's machine."""
+    release = releases.find_release(request.release)
+    arch = request.arch.strip(" ,").partition(",")[0].lower()
+    own = arch in {"native", "stock"}
+    machine = platform.machine() if own else parse_target(arch).family
+    package = _package(request, release, machine)
+    tags = (
+        each.python_tag
+        for each in release.wheels
+        if (each.package, each.platform) == (package, machine)
+    )
+    return list(dict.fromkeys(map(releases.python_of, tags)))
+
+
+def _package(request: Request, release: Release, machine: str) -> str:
+    """The stock package. A full build, which needs none, makes the plainest."""
+    if request.scope == Scope.FULL:
+        return request.package or releases.CPU_PACKAGES[0]
+    return request.package or releases.cpu_package(release, machine)
+
+
 def _need_known(request: Request, fleet: Fleet) -> None:
     """Tells what is left out of a selection. Raises UsageError for a word of --without that means
     none of the units that are chosen for any target."""
@@ -81,7 +142,7 @@ def _need_known(request: Request, fleet: Fleet) -> None:
             selection = _selection(request, release, plan.target)
             units = plans.offered(request.kernels, selection, release.version)
             names |= {unit.name for unit in units}
-            meant = kernels.meant(word, units)
+            meant = kernels.meant(word, units, release.version)
             known = known or bool(meant)
             if meant and selection:
                 talk.note(f"{word} is left out of the selection for {plan.target.spec}")
@@ -107,7 +168,7 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
     plan = plans.make_plan(
         scope=request.scope,
         release=release,
-        package=request.package,
+        package=_package(request, release, target.family),
         python=request.python or default_python(release.pythons),
         target=target,
         compiler=compiler,
@@ -119,8 +180,17 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
         lto=request.lto,
         training=_training(request.pgo),
         wishes=_wishes(request),
+        sources=_sources(request, release, target),
     )
     return plan, compiler
+
+
+def _sources(request: Request, release: Release, target: Target) -> tuple[SourcePin, ...]:
+    """What is built from in place of the release's own sources, if anything is given."""
+    if not request.source or request.scope != Scope.KERNELS:
+        return ()
+    staging = plans.staging_of(releases.kernel_facts(release, target.family))
+    return given.pins(Path(request.source), plans.source_pins(release), staging)
 
 
 def _wishes(request: Request) -> Wishes:

@@ -204,7 +204,7 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
     def work() -> Path:
         instrumented = replace(call, name="instrumented", options=(*call.options, pgo.INSTRUMENT))
         raw = compile_wheel(site, instrumented, _first(order)).wheel
-        arm = environment.create_locked(
+        arm = environment.create(
             raw,
             python=site.plan.python,
             requirements=needs,

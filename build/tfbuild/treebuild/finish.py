@@ -157,10 +157,10 @@ def try_out(
 
     `requirements` is the text of the locked dependencies, `links` a folder with their wheels. On a
     CPU that lacks what the wheel needs, it must refuse to be imported, and the answer is
-    {"refused": [features]}. Raises AgreementError, HostError, and what environment.create_locked
+    {"refused": [features]}. Raises AgreementError, HostError, and what environment.create
     does.
     """
-    arm = environment.create_locked(
+    arm = environment.create(
         wheel, python=plan.python, requirements=requirements, places=places, links=links
     )
     facts = tuned.read_tuned(wheel)

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "third_party/eigen3/unsupported/Eigen/CXX11/Tensor"
+#include "unsupported/Eigen/CXX11/Tensor"
 
 namespace tensorwright {
 

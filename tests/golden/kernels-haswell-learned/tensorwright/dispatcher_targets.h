@@ -22,7 +22,7 @@ static const struct tw_feature tw_features_0[] = {
     {"sse4_1", 0x1, 0, TW_ECX, 19, 0x0},
     {"sse4_2", 0x1, 0, TW_ECX, 20, 0x0},
     {"ssse3", 0x1, 0, TW_ECX, 9, 0x0},
-    {NULL, 0, 0, TW_EAX, 0, 0},
+    {.name = NULL},
 };
 
 static const struct tw_target tw_targets[] = {

@@ -25,7 +25,7 @@ static const struct tw_feature tw_features_0[] = {
     {"ssse3", 0x1, 0, TW_ECX, 9, 0x0},
     {"vaes", 0x7, 0, TW_ECX, 9, 0x6},
     {"vpclmulqdq", 0x7, 0, TW_ECX, 10, 0x6},
-    {NULL, 0, 0, TW_EAX, 0, 0},
+    {.name = NULL},
 };
 
 static const struct tw_target tw_targets[] = {

@@ -1,0 +1,156 @@
+"""What a build of kernels stands on: the stock wheel and its parts, TensorFlow's sources."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.cpus.cpu import Cpu, read_cpu
+from tfbuild.errors import KernelError, PythonError
+from tfbuild.packing import notices, wheel
+from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
+from tfbuild.settings import Places
+from tfbuild.talk import did_you_mean
+from tfbuild.tools import emulated, environment
+from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
+from tfbuild.tools.environment import Environment
+from tfbuild.upstream import given, locked, nearness, releases, source
+from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.kernels import FOLDER
+from tfbuild.upstream.nearness import Nearness
+from tfbuild.upstream.source import SourcePin, Staging
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground:
+    """What every target of a fleet is built on: the stock wheel and its parts, the sources, and the
+    CPU that runs kernels, which is an emulator's for another architecture than this machine's."""
+
+    stock: Path
+    headers: Path
+    staged: Path
+    source_sha256: str
+    nearness: Nearness
+    arm: Environment
+    python: str
+    cpu: Cpu
+    emulator: Emulator | None
+
+
+def ground_for(
+    plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
+) -> Ground:
+    """Fetch, unpack and install what the plan is built on.
+
+    Raises ReleaseError before anything is fetched when the dependencies are not locked.
+    """
+    recipe, wheel_pin = plan.kernel_recipe, need_stock(plan)
+    assert recipe is not None  # noqa: S101  (a kernels plan has one)
+    needs_of(plan)  # (or nothing is fetched)
+    emulator = emulator_for(plan, places)
+    with talk.step(f"TensorFlow {plan.release} sources"):
+        pin, staged = _staged(plan, recipe.staging, given_source, places)
+        given.need_release(staged, plan.release)
+        _need_sources(plan, staged)
+    with talk.step(f"stock wheel {wheel_pin.name}"):
+        stock = stock_wheel_of(plan, wheel_pin, places, given_stock)
+        headers = unpack_stock(stock, wheel_pin.sha256, recipe, places)
+        include, own = headers / recipe.include_roots[0], pin.kind != given.KIND
+        notices.lacking_licence(stock, staged)  # (hours before they are needed)
+        notices.compiled_in(stock)
+        near = nearness.compare(staged, include, own=own, commit="" if own else pin.origin)
+    if near.differing or not own:
+        talk.say(near.words)
+    with talk.step("stock environment"):
+        arm = installed(plan, stock, emulator, places)
+    return Ground(
+        stock=stock,
+        headers=headers,
+        staged=staged,
+        source_sha256=pin.file.sha256,
+        nearness=near,
+        arm=arm,
+        python=plan.python,
+        cpu=emulator.cpu if emulator else read_cpu(),
+        emulator=emulator,
+    )
+
+
+def emulator_for(plan: Plan, places: Places) -> Emulator | None:
+    """What runs the plan's kernels where this machine is of another architecture. Raises ToolError,
+    and PythonError for a Python that is not the emulator's."""
+    if plan.target.family == platform.machine():
+        return None
+    emulator = find_emulator(plan.target.family, places)
+    if plan.python != PYTHON:
+        raise PythonError(
+            f"kernels for {plan.target.family} are admitted under {emulator.name} here, in Python "
+            f"{PYTHON}",
+            hint=f"Add it: --python {PYTHON},{plan.python}",
+        )
+    return emulator
+
+
+def installed(
+    plan: Plan,
+    wheel: Path,
+    emulator: Emulator | None,
+    places: Places,
+    like: Environment | None = None,
+) -> Environment:
+    """An environment with the plan's stock wheel, or one made from it, and its dependencies."""
+    needs = needs_of(plan)
+    if emulator is not None:
+        return emulated.create(wheel, emulator, requirements=needs, places=places, like=like)
+    return environment.create(
+        wheel, python=plan.python, requirements=needs, places=places, like=like
+    )
+
+
+def stock_wheel_of(plan: Plan, pin: Pin, places: Places, given: Path | None) -> Path:
+    """The plan's stock wheel: the given one, or of a given folder the one of its name."""
+    own = given / pin.name if given is not None and given.is_dir() else given
+    return environment.fetch_wheel(f"{plan.package}=={plan.release}", pin, places, own)
+
+
+def _staged(
+    plan: Plan, staging: Staging, path: Path | None, places: Places
+) -> tuple[SourcePin, Path]:
+    """Which of the plan's sources were had, and the tree that a kernels build reads of them."""
+    pin = plan.sources[0]
+    if pin.kind == given.KIND and path is not None and path.is_dir():
+        return pin, given.stage(path, pin, staging, places)
+    archive = source.fetch_source(plan.sources, places, path)
+    sha256 = sha256_of(archive)
+    had = next(each for each in plan.sources if each.file.sha256 == sha256)
+    return had, source.stage(archive, sha256, staging, places)
+
+
+def needs_of(plan: Plan) -> str:
+    """The locked dependencies of the plan's stock wheel."""
+    release = releases.find_release(plan.release)
+    tag = releases.python_tag(plan.python)
+    stock = releases.stock_wheel(release, plan.package, tag, plan.target.family)
+    return locked.requirements_of(stock)
+
+
+def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, places: Places) -> Path:
+    """Headers and libraries of the stock wheel, in a folder named by its hash."""
+    folder = places.stock / sha256[:16]
+    if not folder.is_dir():
+        wheel.extract(stock, (f"{recipe.include_roots[0]}/", *recipe.libraries), folder)
+    return folder
+
+
+def _need_sources(plan: Plan, staged: Path) -> None:
+    for unit in plan.kernels:
+        for name in unit.sources:
+            if not (staged / name).is_file():
+                present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
+                file = name.removeprefix(f"{FOLDER}/")
+                raise KernelError(
+                    f"TensorFlow {plan.release} has no kernel source {file}",
+                    hint=did_you_mean(unit.name, present),
+                )

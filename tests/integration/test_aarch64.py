@@ -1,0 +1,117 @@
+"""A wheel for aarch64, cross-compiled: admitted, and tried whole, under QEMU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.integration.test_other_releases import NEAR, tree_of
+
+from tfbuild import front
+from tfbuild.auditing import audit
+from tfbuild.errors import AdmissionError, ToolError
+from tfbuild.kernelbuild import assemble
+from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.ground import installed
+from tfbuild.kernelbuild.pool import Built
+from tfbuild.packing import admitted, tuned
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.jobs import Jobs
+from tfbuild.planning.request import Request, fleet_for
+from tfbuild.settings import Places
+from tfbuild.tools.emulation import find_emulator
+from tfbuild.upstream.download import sha256_of
+
+pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
+
+RELEASE = "2.20.0"
+TARGETS = ("neoverse_v1", "neoverse_n1")
+
+
+@pytest.fixture(scope="module")
+def fleet_and_wheel(
+    places: Places, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Fleet, Built]:
+    source = tree_of(NEAR[RELEASE], tmp_path_factory.mktemp("tree"))
+    request = Request(
+        arch=",".join(TARGETS),
+        release=RELEASE,
+        kernels="cwise_op_tanh",
+        python="3.11",
+        source=str(source),
+    )
+    fleet, compiler = fleet_for(request)
+    built = builder.build(
+        fleet,
+        compiler=compiler,
+        jobs=front.jobs_for(fleet.first, ""),
+        places=dataclasses.replace(places, pool=tmp_path_factory.mktemp("pool")),
+        given_source=source,
+    )
+    return fleet, built
+
+
+@pytest.fixture(scope="module")
+def seen_on(
+    fleet_and_wheel: tuple[Fleet, Built], places: Places, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, Any]]:
+    """What the wheel does on a model of QEMU's."""
+    fleet, built = fleet_and_wheel
+    emulator = find_emulator("aarch64", places)
+    arm = installed(fleet.first, built.wheel, emulator, places)
+
+    def seen(model: str) -> dict[str, Any]:
+        launcher = (str(emulator.program), "-L", str(emulator.sysroot), "-cpu", model)
+        own = dataclasses.replace(arm, launcher=launcher)
+        return assemble.smoke(own, tmp_path_factory.mktemp(model.replace("-", "_")))
+
+    return seen
+
+
+def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
+    fleet_and_wheel: tuple[Fleet, Built],
+) -> None:
+    wheel = fleet_and_wheel[1].wheel
+    facts = tuned.read_tuned(wheel)
+    assert facts is not None
+    assert facts.targets == TARGETS
+    for library in facts.libraries:
+        (ran_as,) = library.ran_as
+        assert ran_as.startswith(f"{library.target} under qemu-aarch64 ")
+        assert len(library.registrations) == 12
+    found = admitted.standings_in(wheel, facts, sha256_of(wheel))
+    with pytest.raises(AdmissionError, match="under qemu-aarch64") as caught:
+        admitted.need_proven(wheel, found)
+    assert "invoke admit" in caught.value.hint
+
+
+def test_another_cross_compiler_than_clang_is_refused(places: Places) -> None:
+    fleet, compiler = fleet_for(
+        Request(arch="neoverse_v1", kernels="mini", compiler="aarch64-linux-gnu-g++")
+    )
+    with pytest.raises(ToolError, match="does not link kernels for aarch64") as caught:
+        builder.build(fleet, compiler=compiler, jobs=Jobs(count=1, limited_by=""), places=places)
+    assert "--compiler clang-16" in caught.value.hint
+
+
+def test_the_wheel_asks_for_no_later_system_than_stock(
+    fleet_and_wheel: tuple[Fleet, Built], places: Places
+) -> None:
+    found = audit.audit(fleet_and_wheel[1].wheel, places=places, stock=None)
+    assert not found.problems
+
+
+@pytest.mark.parametrize(
+    ("model", "loaded"),
+    [("cortex-a57", None), ("neoverse-n1", "neoverse.n1"), ("neoverse-v1", "neoverse.v1")],
+)
+def test_each_core_runs_what_it_can(
+    seen_on: Callable[[str], dict[str, Any]], model: str, loaded: str | None
+) -> None:
+    found = seen_on(model)
+    assert found["computes"]
+    assert found["loaded"] == loaded
+    for mode in ("eager", "function"):
+        assert bool(sum(found.get(mode, {}).values())) == (loaded is not None)

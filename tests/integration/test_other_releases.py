@@ -1,0 +1,172 @@
+"""Kernels of releases that this machine has sources of, and one build for several Pythons."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tarfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.later import later
+
+from tfbuild import front
+from tfbuild.errors import KernelError
+from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.ground import unpack_stock
+from tfbuild.kernelbuild.pool import Built
+from tfbuild.packing import tuned
+from tfbuild.packing.tuned import Tuned
+from tfbuild.packing.wheel import read_identity, read_record
+from tfbuild.planning.plan import NATIVE, need_stock
+from tfbuild.planning.request import Request, fleets_for, plan_for
+from tfbuild.records import load
+from tfbuild.run import run
+from tfbuild.settings import ROOT, Places
+from tfbuild.tools import environment, interpreters
+from tfbuild.upstream import kernels
+from tfbuild.upstream.kernels import FOLDER
+
+pytestmark = pytest.mark.toolchain
+
+TREES = Path(os.environ.get("TENSORWRIGHT_TREES") or ROOT.parent / "shared" / "trees")
+"""Where a machine may have source trees of releases that Debian has none of."""
+NEAR = {
+    "2.15.1": "tensorflow-2.15.0",
+    "2.16.2": "tensorflow-2.16-near",
+    "2.17.1": "tensorflow-2.17-near",
+    "2.20.0": "tensorflow-2.20-near",
+    "2.21.0": "tensorflow-2.20-near",
+}
+"""Release → the tree that is nearest to its sources."""
+UNFIT = {"2.21.0": ["resource_variable_ops.cc"]}
+"""Sources of those trees that do not compile against the release's headers as they are."""
+OTHER = "3.10"
+"""A Python beside that of the tests."""
+
+Build = Callable[..., tuple[Built, ...]]
+
+
+@pytest.fixture(scope="module")
+def build(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build a request for this CPU, of sources at a path, into a pool of this module."""
+    own = dataclasses.replace(places, pool=tmp_path_factory.mktemp("releases"))
+
+    def made(request: Request) -> tuple[Built, ...]:
+        fleets, compiler = fleets_for(request)
+        return builder.build_all(
+            fleets,
+            compiler=compiler,
+            jobs=front.jobs_for(fleets[0].first, ""),
+            places=own,
+            given_source=Path(request.source) if request.source else None,
+        )
+
+    return made
+
+
+def tree_of(name: str, folder: Path) -> Path:
+    """The unpacked tree of an archive in TREES; skips where there is none."""
+    path = TREES / f"{name}.tar.xz"
+    if not path.is_file():
+        pytest.skip(f"{path.name} is not in {TREES}: no sources of that release are here")
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / name
+
+
+def facts_of(built: Built) -> Tuned:
+    found = tuned.read_tuned(built.wheel)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("release", "choice", "differing"),
+    [
+        ("2.20.0", "cwise_op_tanh", 21),
+        *later(
+            ("2.15.1", "cwise_op_tanh,bias_op", 1),
+            ("2.16.2", "cwise_op_tanh,bias_op", 3),
+            ("2.17.1", "cwise_op_tanh,bias_op", 34),
+            ("2.20.0", "random_op,bias_op", 21),
+            ("2.21.0", "cwise_op_tanh,bias_op", 437),
+        ),
+    ],
+)
+def test_a_near_tree_makes_a_wheel_that_says_how_near(
+    build: Build, tmp_path: Path, release: str, choice: str, differing: int
+) -> None:
+    """Its kernels were run against the stock ones; the wheel was installed and tried."""
+    source = tree_of(NEAR[release], tmp_path)
+    (built,) = build(Request(release=release, kernels=choice, source=str(source)))
+    facts = facts_of(built)
+    assert facts.release == release
+    assert facts.kernels == frozenset(choice.split(","))
+    nearness = facts.nearness
+    assert nearness is not None
+    assert (nearness.own, nearness.exact, len(nearness.differing)) == (False, False, differing)
+    manifest = load(built.manifest, schema=3)
+    assert manifest["smoke"]["computes"]
+    assert manifest["smoke"]["loaded"] == facts.libraries[0].name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", NEAR)
+def test_every_header_of_ours_compiles_before_a_source_of_the_release(
+    release: str, places: Places, tmp_path: Path
+) -> None:
+    tree = tree_of(NEAR[release], tmp_path)
+    plan, compiler = plan_for(Request(arch="haswell", release=release, kernels="mini"))
+    recipe, pin = plan.kernel_recipe, need_stock(plan)
+    assert recipe is not None
+    stock = environment.fetch_wheel(f"{plan.package}=={release}", pin, places)
+    headers = unpack_stock(stock, pin.sha256, recipe, places)
+    (tmp_path / "tensorwright").symlink_to(NATIVE)
+    words: list[str | Path] = [compiler.path, "-fsyntax-only", f"-std={recipe.cxx_standard}"]
+    words += [*recipe.copts, *plan.flags, f"-I{tmp_path}"]
+    words += [f"-isystem{headers / root}" for root in recipe.include_roots]
+    words += [f"-isystem{tree}"]
+
+    def said(source: Path, *before: str) -> str:
+        done = run([*words, *before, source], timeout_s=1200, check=False)
+        return done.output if done.returncode else ""
+
+    def said_of_ours(source: Path, header: str) -> str:
+        return said(source, "-include", f"tensorwright/improved/{header}")
+
+    paths = sorted((tree / FOLDER).glob("*.cc"), reverse=True)
+    named = {kernels.improved(f"{FOLDER}/{path.name}"): path for path in paths}
+    ours = {path: name for name, path in named.items() if name}
+    assert {*ours.values()} >= {"elementwise.h", "random_fill.h", "strided_slice_op.h"}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        complaints = dict(zip(ours, pool.map(said_of_ours, ours, ours.values()), strict=True))
+    unfit = [path.name for path, text in complaints.items() if text and said(path)]
+    assert unfit == UNFIT.get(release, [])
+    assert {p.name: text for p, text in complaints.items() if text and p.name not in unfit} == {}
+
+
+def test_sources_of_another_release_are_refused_before_anything_is_fetched(
+    build: Build, tmp_path: Path
+) -> None:
+    source = tree_of("tensorflow-2.17-near", tmp_path)
+    with pytest.raises(KernelError, match=r"of TensorFlow 2\.17, and the wheel is of 2\.16\.2"):
+        build(Request(release="2.16.2", kernels="mini", source=str(source)))
+
+
+def test_one_build_makes_the_wheels_of_two_pythons(build: Build) -> None:
+    one, other = build(Request(release="2.14.1", kernels="mini", python=f"3.11,{OTHER}"))
+    assert [read_identity(each.wheel).python for each in (one, other)] == ["3.11", OTHER]
+    library, theirs = (facts_of(each).libraries[0] for each in (one, other))
+    assert library.sha256 == theirs.sha256
+    assert library.plan_key != theirs.plan_key
+    assert facts_of(one).stock_sha256 != facts_of(other).stock_sha256
+    listed = {line.name: line.digest for line in read_record(other.wheel)}
+    assert {line.name: line.digest for line in read_record(one.wheel)}[library.file] == (
+        listed[library.file]
+    )
+    tried = [bool(load(each.manifest, schema=3)["smoke"]) for each in (one, other)]
+    assert tried == [True, interpreters.is_here(OTHER)]
+    assert all(each.reused for each in build(Request(kernels="mini", python=f"{OTHER},3.11")))
