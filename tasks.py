@@ -25,10 +25,11 @@ ARCH = (
 )
 JSON = "answer in JSON on standard output"
 DRY = "say what would be done, and do nothing"
-RELEASE = "a TensorFlow release (invoke releases)"
+RELEASE = "a TensorFlow release (invoke releases); by default the newest whose sources can be had"
 KERNELS = "hot, mini, all, or names of kernel sources and of ops with commas between"
 PYTHON = "Python version of the wheel, such as 3.11"
-PACKAGE = "the stock package: tensorflow-cpu or tensorflow"
+PYTHONS = "Python version of the wheel; several with commas between, or all: a wheel for each"
+PACKAGE = "the stock package; by default tensorflow-cpu, on aarch64 the one that has its wheels"
 COMPILER = "clang-16, g++, … or clang@16.0.6 for one that need not be here (plan, render)"
 SCOPE = "kernels: tuned kernels in the stock wheel; full: the whole tree"
 PLAN_HELP = {
@@ -152,16 +153,18 @@ def releases(_: Context, json: bool = False) -> None:
     print(listing.releases(as_json=json), end="")
 
 
-@command(PLAN_HELP | {"json": JSON, "jobs": "compiles at once, for the estimate"})
+@command(
+    PLAN_HELP | {"python": PYTHONS, "json": JSON, "jobs": "compiles at once, for the estimate"}
+)
 def plan(
     _: Context,
     arch: str = "native",
-    release: str = "2.14.1",
+    release: str = "",
     scope: str = "kernels",
     kernels: str = "hot",
     without: str = "",
     python: str = "",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     compiler: str = "",
     lto: bool = False,
     pgo: str = "",
@@ -203,12 +206,12 @@ def plan(
 def render(
     _: Context,
     arch: str = "native",
-    release: str = "2.14.1",
+    release: str = "",
     scope: str = "kernels",
     kernels: str = "hot",
     without: str = "",
     python: str = "",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     compiler: str = "",
     lto: bool = False,
     pgo: str = "",
@@ -250,11 +253,11 @@ def render(
 def containers(
     _: Context,
     arch: str = "native",
-    release: str = "2.14.1",
+    release: str = "",
     scope: str = "kernels",
     kernels: str = "hot",
     python: str = "3.11",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     compiler: str = "",
     lto: bool = False,
     vcpus: str = "",
@@ -280,11 +283,12 @@ def containers(
     PLAN_HELP
     | TREE_HELP
     | {
+        "python": PYTHONS,
         "for": "instead of --kernels, what a program spends its time in: one of the six workloads, "
         "or your own .py with build(), .keras, .h5 or SavedModel",
         "jobs": "compiles at once; by default what CPUs and memory allow",
-        "source": "TensorFlow's source archive, fetched elsewhere",
-        "stock-wheel": "the stock wheel, fetched elsewhere",
+        "source": "TensorFlow's sources: an archive, or for kernels a checkout",
+        "stock-wheel": "the stock wheel, fetched elsewhere, or a folder that has it",
         "install": "install the compiler and Bazel from Debian's packages if they are missing",
         "keep-going": "a kernel that does not compile stays stock, the rest is built",
         "dry-run": DRY,
@@ -294,12 +298,12 @@ def containers(
 def build(
     _: Context,
     arch: str = "native",
-    release: str = "2.14.1",
+    release: str = "",
     scope: str = "kernels",
     kernels: str = "hot",
     without: str = "",
     python: str = "",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     compiler: str = "",
     lto: bool = False,
     pgo: str = "",
@@ -404,9 +408,9 @@ def build(
 def vendor(
     _: Context,
     arch: str = "native",
-    release: str = "2.14.1",
+    release: str = "",
     python: str = "",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     compiler: str = "",
     source: str = "",
     tree: str = "",
@@ -438,16 +442,16 @@ def vendor(
     | {
         "budget": "minutes of work; the next run goes on",
         "jobs": "compiles at once; by default what CPUs and memory allow",
-        "source": "TensorFlow's source archive, fetched elsewhere",
+        "source": "TensorFlow's sources: an archive, or a checkout",
         "stock-wheel": "the stock wheel, fetched elsewhere",
     }
 )
 def survey(
     _: Context,
     arch: str = "native",
-    release: str = "2.14.1",
+    release: str = "",
     python: str = "",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     compiler: str = "",
     budget: str = "60",
     jobs: str = "",
@@ -570,10 +574,10 @@ def select(
 def flags(
     _: Context,
     arch: str = "native",
-    release: str = "2.14.1",
+    release: str = "",
     kernels: str = "hot",
     python: str = "",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     compiler: str = "",
     variants: str = "",
     pgo: str = "",
@@ -1094,6 +1098,7 @@ def admit(_: Context, wheel: str, dry_run: bool = False, json: bool = False) -> 
         "wheels": "paths with commas between; by default those of wheels/ that may be published",
         "comparison": "comparison.json files or folders that speak for them; by default reports/",
         "no-gate": "publish without a verdict, or against it",
+        "near-sources": "publish also what was compiled from other sources than the release's",
         "only-tuned": "without the stock wheel and what TensorFlow depends on",
         "dependencies": "a folder that has those wheels, instead of pip fetching them",
         "rebuild": "make the index anew from the wheels in it",
@@ -1110,6 +1115,7 @@ def publish(
     wheels: str = "",
     comparison: str = "",
     no_gate: bool = False,
+    near_sources: bool = False,
     only_tuned: bool = False,
     dependencies: str = "",
     rebuild: bool = False,
@@ -1127,6 +1133,7 @@ def publish(
         wheels=wheels,
         comparison=comparison,
         gate=not no_gate,
+        near_sources=near_sources,
         only_tuned=only_tuned,
         dependencies=dependencies,
         rebuild=rebuild,
@@ -1147,7 +1154,7 @@ def serve(_: Context, at: str = "", port: str = "") -> None:
 @command(
     {
         "at": "the index: a folder, or the address that it is served at",
-        "version": "of TensorFlow; with a local part for one wheel",
+        "version": "of TensorFlow, by default the newest there; with a local part for one wheel",
         "target": "by default the one that this CPU is (archspec cpu)",
         "package": PACKAGE,
         "python": PYTHON,
@@ -1157,9 +1164,9 @@ def serve(_: Context, at: str = "", port: str = "") -> None:
 def install_snippet(
     _: Context,
     at: str = "",
-    version: str = "2.14.1",
+    version: str = "",
     target: str = "",
-    package: str = "tensorflow-cpu",
+    package: str = "",
     python: str = "3.11",
     json: bool = False,
 ) -> None:

@@ -24,7 +24,7 @@ from tfbuild.settings import Places
 from tfbuild.tools import pip
 from tfbuild.tools.environment import OTHER_BYTES, fetch_wheel
 from tfbuild.tools.requirement import Exact
-from tfbuild.upstream import releases
+from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import Pin, sha256_of
 from tfbuild.upstream.releases import Release
 
@@ -57,7 +57,7 @@ def stock_and_dependencies(
     """
     tag = releases.python_tag(python)
     wheel = releases.stock_wheel(release, package, tag, platform.machine())
-    lock = releases.dependency_lock(wheel).read_text(encoding="utf-8")
+    lock = locked.requirements_of(wheel)
     pin = Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)
     own = None if given is None else given / wheel.file
     stock = fetch_wheel(f"{package}=={release.version}", pin, places, own)

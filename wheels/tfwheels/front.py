@@ -36,6 +36,7 @@ class Wanted:
     wheels: str = ""
     comparison: str = ""
     gate: bool = True
+    near_sources: bool = False
     only_tuned: bool = False
     dependencies: str = ""
     rebuild: bool = False
@@ -54,6 +55,7 @@ def publish_wheels(wanted: Wanted, *, as_json: bool) -> str:
     rule = Rule(
         comparisons=tuple(_comparisons(wanted.comparison)),
         gated=wanted.gate,
+        near=wanted.near_sources,
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     named = tuple(_named_wheels(wanted.wheels))

@@ -28,10 +28,12 @@ from tfwheels.gate import Judgement
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
     """How wheels are judged: by `comparisons`, or by those in the reports where none are given.
-    Without `gated` they are published whatever was measured."""
+    Without `gated` they are published whatever was measured, and with `near` also those that were
+    compiled from sources near their stock wheel's, not from its own."""
 
     comparisons: tuple[Path, ...]
     gated: bool
+    near: bool = False
     now: str
 
 
@@ -64,6 +66,7 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
             f"{path.name} is not a tuned wheel",
             hint="The stock wheel and its dependencies are published with the tuned ones",
         )
+    _need_exact(path, facts, rule)
     entry, _ = read_entry(path, published=rule.now)
     standings = admitted.standings_in(path, facts, entry.sha256)
     admitted.need_proven(path, standings)
@@ -81,6 +84,16 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
         standings=standings,
         judgement=judge(path.name, entry.sha256, facts, files),
     )
+
+
+def _need_exact(path: Path, facts: Tuned, rule: Rule) -> None:
+    """Raises PublishError for a wheel of near sources where the rule does not take such."""
+    nearness = facts.nearness
+    if nearness is not None and not nearness.exact and not rule.near:
+        raise PublishError(
+            f"{path.name} was compiled from {nearness.words}",
+            hint="Build it from the release's own sources; or publish it so: --near-sources",
+        )
 
 
 def offer_named(paths: Sequence[Path], rule: Rule, places: Places) -> Offers:

@@ -9,6 +9,7 @@ and nothing else (uv's "Package indexes").
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -25,7 +26,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import PublishError, UsageError, WheelError
 from tfbuild.tools.requirement import Exact
-from tfbuild.upstream import releases
+from tfbuild.upstream import locked, releases
 from tfwheels.dependencies import Pinned, read_lock
 from tfwheels.layout import JSON, folder_key
 from tfwheels.remote import Credentials, check_url, is_here, open_index
@@ -83,23 +84,33 @@ class Snippet:
 
 
 def install_snippet(
-    at: str, *, version: str, target: str = "", package: str = "tensorflow-cpu", python: str
+    at: str, *, version: str = "", target: str = "", package: str = "", python: str
 ) -> Snippet:
-    """What installs the version from the index `at`, a folder or an address; the target is this
-    host's by default. Raises UsageError, TargetError, PublishError."""
-    name = parse_target(target).name if target else match(read_cpu()).best.name
+    """What installs the version from the index `at`, a folder or an address; by default the newest
+    that the index has, of this host's target. Raises UsageError, TargetError, PublishError."""
+    chosen = parse_target(target) if target else match(read_cpu()).best
     folder = Path(at) if "://" not in at else None
+    newest = releases.with_kernels()[-1]
     wanted = Wanted(
         base=_base(at, folder),
-        target=name,
-        package=canonicalize_name(package),
+        target=chosen.name,
+        package=canonicalize_name(package or releases.cpu_package(newest, chosen.family)),
         version=version,
         python=python,
     )
+    if not version:
+        own = _read_pages(wanted, folder, [wanted.package]).get(wanted.package, ())
+        wanted = dataclasses.replace(wanted, version=_newest(wanted, own))
     lock, needs = _locked(wanted)
-    projects = [wanted.package, *(each.exact.name for each in needs)]
-    listed = _on_disk(folder, name, projects) if folder else _on_server(wanted, projects)
+    listed = _read_pages(wanted, folder, [wanted.package, *(each.exact.name for each in needs)])
     return make_snippet(wanted, listed, needs, lock)
+
+
+def _read_pages(
+    wanted: Wanted, folder: Path | None, projects: Sequence[str]
+) -> Mapping[str, Sequence[Listed]]:
+    """What the target's pages list of the projects."""
+    return _on_disk(folder, wanted.target, projects) if folder else _on_server(wanted, projects)
 
 
 def make_snippet(
@@ -148,19 +159,35 @@ def describe(snippet: Snippet) -> str:
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
 
 
+def _newest(wanted: Wanted, listed: Iterable[Listed]) -> str:
+    """The newest public version of a wheel that fits."""
+    seen = [parse_wheel_filename(each.file)[1] for each in listed if _fits(wanted, each)]
+    if not seen:
+        raise UsageError(
+            f"{wanted.page} has no wheel of {wanted.package} for Python {wanted.python}",
+            hint="Name another --package, --python or --target",
+        )
+    return max(seen).public
+
+
+def _fits(wanted: Wanted, each: Listed) -> bool:
+    """Whether a wheel is for the Python and the target's machine."""
+    tag, family = releases.python_tag(wanted.python), parse_target(wanted.target).family
+    tags = parse_wheel_filename(each.file)[3]
+    return any(t.interpreter == tag and t.platform.endswith(f"_{family}") for t in tags)
+
+
 def _pick(wanted: Wanted, listed: Iterable[Listed]) -> Listed:
     """The wheel of the version for the Python and the target's machine."""
     try:
         version = Version(wanted.version)
     except InvalidVersion:
         raise UsageError(f"{wanted.version!r} is no version") from None
-    tag, family = releases.python_tag(wanted.python), parse_target(wanted.target).family
     found, versions = [], set()
     for each in listed:
         _, seen, _, tags = parse_wheel_filename(each.file)
-        fits = any(t.interpreter == tag and t.platform.endswith(f"_{family}") for t in tags)
         versions.add(f"{seen} ({', '.join(sorted({t.interpreter for t in tags}))})")
-        if fits and version in {seen, Version(seen.public)}:
+        if _fits(wanted, each) and version in {seen, Version(seen.public)}:
             found.append(each)
     if len(found) != 1:
         others = ", ".join(sorted(versions)) or "nothing"
@@ -231,8 +258,7 @@ def _locked(wanted: Wanted) -> tuple[str, tuple[Pinned, ...]]:
         version = Version(wanted.version).public
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
         if stock is not None:
-            path = releases.dependency_lock(stock)
-            return path.name, read_lock(path.read_text(encoding="utf-8"))
+            return f"{stock.version}.txt", read_lock(locked.requirements_of(stock))
     except (InvalidVersion, WheelError):
         pass
     return "", ()

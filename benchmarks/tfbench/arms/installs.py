@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -188,7 +189,7 @@ def _default_stock() -> Source:
     request = Request()
     release = releases.find_release(request.release)
     return Source(
-        requirement=f"{request.package}=={release.version}",
+        requirement=f"{releases.cpu_package(release, platform.machine())}=={release.version}",
         python=default_python(release.pythons),
     )
 
@@ -219,7 +220,7 @@ def _create(source: Source, places: Places) -> Environment:
     if source.path is None:
         return environment.create_required(source.requirement, python=python, places=places)
     needs = environment.needs_of(exact_of(source.path), python=python, places=places)
-    return environment.create_locked(source.path, python=python, requirements=needs, places=places)
+    return environment.create(source.path, python=python, requirements=needs, places=places)
 
 
 def _arm(choice: Choice, made: Environment) -> Arm:

@@ -186,7 +186,8 @@ def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], places: Pla
     """A wheel with these flags, in a pool of its own: all sets have the same version."""
     request = replace(asked.request, compiler=compiler, flags=" ".join(words))
     pool = places.cache / "candidates"
-    return front.build_wheel(request, keep_going=True, pool=pool).wheel.resolve()
+    (built,) = front.build_wheel(request, keep_going=True, pool=pool)
+    return built.wheel.resolve()
 
 
 def _learned(asked: _Asked, compiler: str, out: Path, places: Places) -> str:
