@@ -6,6 +6,7 @@ XLA), so what tuned kernels cover is counted, not assumed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import tempfile
@@ -26,6 +27,9 @@ _HOST = "/host:CPU"
 _PLAIN, _VERBOSE = 2, 3
 """Levels of the host tracer. The higher one makes the executor write the shapes of the inputs
 (TfOpDetailsEnabled in tsl/profiler/lib/traceme.h)."""
+_FRAMEWORK = "libtensorflow_framework.so.2"
+_LEVEL = "_ZN3tsl8profiler8internal13g_trace_levelE"
+"""The level that is in force, an exported std::atomic<int> (traceme_recorder.h beside it)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,10 +77,19 @@ def observed(
             device_tracer_level=0,
         )
         tf.profiler.experimental.start(folder, options=options)
+        if detailed:
+            _insist(Path(tf.__file__).parent / _FRAMEWORK)
         for _ in range(steps):
             float(step())
         tf.profiler.experimental.stop()
         return list(traced(Path(folder)))
+
+
+def _insist(framework: Path) -> None:
+    """Have the level that was asked for: TensorFlow 2.20 drops it ("host_tracer_level expects an i
+    value") and traces without shapes. Releases without the symbol take the option."""
+    with contextlib.suppress(ValueError):
+        ctypes.c_int.in_dll(ctypes.CDLL(str(framework)), _LEVEL).value = _VERBOSE
 
 
 def traced(folder: Path) -> Iterator[Execution]:
