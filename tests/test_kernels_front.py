@@ -105,6 +105,7 @@ def test_ops_that_matter_and_that_sources_register_are_compiled() -> None:
     seconds = {"Tanh": 0.5, "AddV2": 0.4, "_MklMatMul": 1.0, "Erf": 0.0001}
     assert front.compilable(seconds, RELEASE) == ("AddV2", "Tanh")
     assert front.compilable({"_MklMatMul": 1.0}, RELEASE) == ()
+    assert front.compilable(seconds, "2.20.0") == ("AddV2", "Tanh"), "it was not surveyed"
     assert front.compilable({"_Arg": 1.0, "Identity": 1.0, "Tanh": 1.0}, RELEASE) == ("Tanh",)
 
 

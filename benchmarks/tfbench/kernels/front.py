@@ -28,7 +28,7 @@ from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
 from tfbuild.tools import pgo
-from tfbuild.upstream.kernels import HOT, surveyed
+from tfbuild.upstream.kernels import HOT, known
 
 PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
@@ -157,12 +157,12 @@ def describe_for_program(program: str, request: Request) -> str:
 
 def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
     """Of these ops, with their seconds, those that matter, compute something and are registered by
-    a source that is a candidate, so far as the release was surveyed."""
+    a source that is a candidate, so far as is known of the release."""
     least = selecting.MATTERS * sum(op_s.values())
-    sources = (row for row in surveyed(release).values() if row.is_candidate)
-    known = {op for row in sources for op in row.ops}
-    known -= _HANDING_ON
-    return tuple(sorted(op for op, seconds in op_s.items() if seconds >= least and op in known))
+    sources = (row for row in known(release).values() if row.is_candidate)
+    registered = {op for row in sources for op in row.ops} - _HANDING_ON
+    mattering = (op for op, seconds in op_s.items() if seconds >= least)
+    return tuple(sorted(op for op in mattering if op in registered))
 
 
 def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:

@@ -274,7 +274,7 @@ def without_units(selection: Selection, units: tuple[KernelUnit, ...], release: 
     there = {source for unit in units for source in unit.sources}
     ops = {
         op
-        for row in kernels.surveyed(release).values()
+        for row in kernels.known(release).values()
         if row.unit in selection.kernels and row.unit not in {unit.name for unit in units}
         for op in row.ops
     }

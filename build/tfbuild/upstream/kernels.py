@@ -23,7 +23,7 @@ from tfbuild.talk import did_you_mean
 
 FOLDER = "tensorflow/core/kernels"
 RELEASE = "2.14.1"
-"""The release that kernels are selected for where none is named."""
+"""The release that kernels are selected for where none is named, and that was surveyed."""
 HOT = "hot"
 """The kernels that are built where none are named: those that were measured to be faster."""
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
@@ -110,6 +110,12 @@ def _surveyed(release: str) -> Mapping[str, Surveyed]:
     return {row.source: row for row in rows}
 
 
+def known(release: str = RELEASE) -> Mapping[str, Surveyed]:
+    """What is known of a release's sources. Of one that was not surveyed it is what RELEASE's
+    register: sources keep their names, and admission tells what became of them."""
+    return _surveyed(release) or _surveyed(RELEASE)
+
+
 def read_survey(text: str) -> tuple[Surveyed, ...]:
     """The rows of a table that `survey_text` wrote. Raises KeyError, ValueError,
     TypeError."""
@@ -155,11 +161,11 @@ def select(choice: str, release: str = RELEASE) -> tuple[KernelUnit, ...]:
     the units of all sources that register something for the CPU, but for those of which a survey
     has shown that they stay stock.
     """
-    rows = surveyed(release)
+    rows = known(release)
     files = _units(rows)
     names: list[str] = []
-    for word in choice.split(","):
-        names += _named(word.strip().removesuffix(".cc"), files, rows)
+    for word in (each.strip().removesuffix(".cc") for each in choice.split(",")):
+        names += _named(word, files, surveyed(release) if word == "all" else rows)
     units = {name: _unit(name, files) for name in names}
     return tuple(units[name] for name in sorted(units))
 
@@ -226,7 +232,7 @@ def meant(word: str, units: Iterable[KernelUnit], release: str = RELEASE) -> tup
     """
     every = tuple(units)
     named = tuple(unit for unit in every if unit.name == word)
-    rows = surveyed(release).values()
+    rows = known(release).values()
     files = {row.source for row in rows if word in row.ops} | {f"{word.removesuffix('.cc')}.cc"}
     paths = {f"{FOLDER}/{file}" for file in files}
     return named or tuple(unit for unit in every if paths.intersection(unit.sources))
