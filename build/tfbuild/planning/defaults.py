@@ -26,7 +26,7 @@ QUOTA = "quota"
 """The value that stands for the CPUs of the process's cgroup quota, rounded up."""
 BF16 = "bf16"
 """The lever that changes results, and its part of a wheel's local version."""
-COMPARISON_SCHEMA = 2
+COMPARISON_SCHEMA = 3
 _CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _SLOWER, _FASTER = "slower", "faster"  # verdicts of comparison.json
 # oneDNN 3.2's names of what it generates code for, src/cpu/platform.hpp, and the features of each.
