@@ -985,7 +985,7 @@ def compare(
 def selfcheck(
     _: Context, quick: bool = False, out: str = "", seed: str = "1", json: bool = False
 ) -> None:
-    """Prove the harness on itself: stock against stock, and against known slowdowns (50 min)."""
+    """Prove the harness on itself: stock against stock, and against known slowdowns (2 h)."""
     from tfbench import front
 
     check, text = front.check_harness(quick=quick, out=out, seed=seed, as_json=json)
@@ -997,6 +997,8 @@ def selfcheck(
     {
         "comparison": "comparison.json files or their folders, with commas between; by default the "
         "newest. Those of several machines of one kind become one report",
+        "samples": "instead: the folder of a recorded run (run.json; samples.jsonl, or .jsonl.xz), "
+        "computed again with the statistics of this version",
         "totals": "instead: a CSV of whole training runs, or 2017 for the article's",
         "logs": "instead: MODEL/BUILD/MACHINE=LOG.csv,… with the columns epoch and elapsed",
         "pyperf": "instead: two JSON files of pyperf, BASELINE,CANDIDATE",
@@ -1018,6 +1020,7 @@ def selfcheck(
 def report(
     _: Context,
     comparison: str = "",
+    samples: str = "",
     totals: str = "",
     logs: str = "",
     pyperf: str = "",
@@ -1040,6 +1043,7 @@ def report(
 
     wanted = reporting.Wanted(
         comparison=comparison,
+        samples=samples,
         totals=totals,
         logs=logs,
         pyperf=pyperf,

@@ -90,15 +90,19 @@ def times(name: str, step_ms: float, *, vcpus: int = 2) -> ArmTimes:
     )
 
 
+def confidence(interval: Interval) -> float:
+    """As a normal distribution has it."""
+    return math.erf(abs(math.log(interval.value)) / interval.half_width * 1.96 / math.sqrt(2))
+
+
 def speedup(name: str, interval: Interval, noise: Interval, *, fair: bool = True) -> Speedup:
     found = verdict(interval, Bar(floor=noise.reach, threshold=THRESHOLD))
     return Speedup(
         arm=name,
         interval=interval,
         verdict=found if fair else Verdict.INCONCLUSIVE,
-        ungated=about(interval.value * 1.001, interval.half_width * 1.2),
-        bootstrap=about(interval.value, interval.half_width * 0.8),
-        sign_p=0.0004,
+        confidence=confidence(interval) if fair else 0.0,
+        medians=about(interval.value * 1.001, interval.half_width * 1.2),
         run=about(interval.value, interval.half_width * 1.1),
     )
 
@@ -129,7 +133,8 @@ def cell(
             Look(launches=6, seconds=140.5, half_width=width * 2.4),
             Look(launches=10, seconds=251.0, half_width=width),
         ),
-        gates=Gates(dropped=3, reasons=(("steal", 2), ("run delay", 1))),
+        gates=Gates(dropped=3, reasons=(("throttled", 2), ("clock", 1))),
+        others=0.034,
         unsteady=0,
         arms=(
             times(baseline, pace, vcpus=vcpus),
@@ -351,8 +356,8 @@ def sample(
         idle_s=wall,
         idle_cpu_s=0.001 * wall,
         run_delay_s=0.0,
-        steal_s=lost * wall * given.vcpus,
-        throttled_s=0.0,
+        steal_s=0.0,
+        throttled_s=lost * wall,
         switches=3,
         canary_s=0.0004,
     )

@@ -99,9 +99,8 @@ def speedup(name: str, interval: Interval, run: Interval | None = None) -> Speed
         arm=name,
         interval=interval,
         verdict=Verdict.FASTER if interval.low > 1 else Verdict.INCONCLUSIVE,
-        ungated=interval,
-        bootstrap=interval,
-        sign_p=0.01,
+        confidence=0.99 if interval.low > 1 else 0.5,
+        medians=interval,
         run=run,
     )
 
@@ -126,7 +125,8 @@ def cell(
         seconds=60.0,
         stopped_by=Stop.LAUNCHES,
         looks=(),
-        gates=Gates(dropped=1, reasons=(("steal", 1),)),
+        gates=Gates(dropped=1, reasons=(("throttled", 1),)),
+        others=0.02,
         unsteady=0,
         arms=tuple(times(name, run_s) for name, run_s in runs.items()),
         agreements=tuple(

@@ -36,7 +36,7 @@ def compared(folder: Path, wheel: Path) -> Judgement:
         "interval": {"value": 1.3, "low": 1.2, "high": 1.4},
     }
     comparison = {
-        "schema": 2,
+        "schema": 3,
         "made": "2020-02-28",
         "complete": True,
         "host": {"cpu": {"name": "a CPU", "features": library.required_features}},

@@ -22,12 +22,14 @@ def spot(op: str = "Tanh", *shape: int, share: float = 0.1) -> Spot:
 
 
 def series(*launches: float) -> Series:
-    """Two equal blocks a launch, each with that ln(stock / tuned); stock is equal to itself."""
+    """Launches with that ln(stock / tuned); stock differs from itself by a thousandth."""
+    stock = tuple((-1) ** number * 5e-4 for number in range(len(launches)))
     return Series(
         stock_s=2e-5,
         tuned_s=1e-5,
-        launches=tuple((each, each) for each in launches),
-        again=tuple((sign * 1e-3,) for sign in (-1, 1, -1, 1)),
+        stock=stock,
+        again=tuple(-each for each in stock),
+        tuned=tuple(-each for each in launches),
     )
 
 

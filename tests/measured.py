@@ -186,7 +186,6 @@ def yardstick(threshold: float = 0.0, effort: Effort | None = None) -> Yardstick
         effort=effort or Effort(looks=(3, 6)),
         tolerances=dict.fromkeys((STOCK.name, TWIN, TUNED.name), TOLERANCE),
         threshold=threshold,
-        generator=np.random.default_rng(0),
     )
 
 

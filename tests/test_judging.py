@@ -11,13 +11,13 @@ from tests.kernel_places import TANH, series, spot, timed
 
 from tfbench.kernels.judging import (
     RATE,
+    Series,
     Timed,
     candidates,
     confirmed,
     control,
     discovered,
     losing,
-    one_sided,
     quiet,
     rows,
 )
@@ -40,14 +40,9 @@ def test_a_ratio_is_stock_over_tuned() -> None:
 
 
 def test_p_is_small_for_a_gain_and_large_for_a_loss() -> None:
-    assert one_sided(series(*FASTER).launches) < 0.001
-    assert one_sided(series(*SLOWER).launches) > 0.999
-    assert one_sided(series(*EVEN).launches) == pytest.approx(0.5)
-
-
-def test_equal_launches_are_certain() -> None:
-    assert one_sided([[0.1], [0.1]]) == 0
-    assert one_sided([[0.0], [0.0]]) == 1
+    assert series(*FASTER).gain.p_faster < 0.001
+    assert series(*SLOWER).gain.p_faster > 0.999
+    assert series(*EVEN).gain.p_faster == pytest.approx(0.5)
 
 
 def test_a_kernel_that_wins_and_loses_nowhere_is_worth_confirming() -> None:
@@ -137,14 +132,17 @@ def test_a_machine_that_drifts_is_seen_in_the_control(
     again: tuple[float, ...], won: int, lost: int
 ) -> None:
     cell = timed(spot(), *FASTER)
-    drifting = dataclasses.replace(cell.series, again=tuple((each,) for each in again))
+    second = zip(cell.series.stock, again, strict=True)
+    drifting = dataclasses.replace(
+        cell.series, again=tuple(stock - ratio for stock, ratio in second)
+    )
     found = control([dataclasses.replace(cell, series=drifting)], RATE)
     assert (found.won, found.lost) == (won, lost)
 
 
 def test_times_of_a_disturbed_machine_are_not_kept() -> None:
     assert quiet(series(*FASTER))
-    assert not quiet(dataclasses.replace(series(*FASTER), again=((0.5,), (-0.5,), (0.1,))))
+    assert not quiet(dataclasses.replace(series(*FASTER), again=(0.5, -0.5, 0.1, 0.0)))
 
 
 def test_no_kernel_at_all_is_no_error() -> None:
@@ -170,6 +168,12 @@ def test_nothing_wins_and_loses(cells: list[tuple[float, float]]) -> None:
 
 def test_among_kernels_without_gain_hardly_any_is_found() -> None:
     """60 selections of 40 places where nothing is gained: in about 5 % of them something is."""
-    draws = np.random.default_rng(1).normal(0, 0.02, (60, 40, 6, 1)).tolist()
-    wrong = sum(bool(discovered([one_sided(each) for each in every], RATE)) for every in draws)
+    draws = np.random.default_rng(1).normal(0, 0.02, (60, 40, 3, 6)).tolist()
+
+    def p(levels: list[list[float]]) -> float:
+        stock, again, tuned = map(tuple, levels)
+        found = Series(stock_s=1.0, tuned_s=1.0, stock=stock, again=again, tuned=tuned)
+        return found.gain.p_faster
+
+    wrong = sum(bool(discovered([p(each) for each in every], RATE)) for every in draws)
     assert wrong <= 8

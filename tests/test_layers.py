@@ -86,9 +86,9 @@ TFBENCH = {
     ),
     "arms": ("arm", "levers", "lineup", "admitting", "installs"),
     "measuring": (
-        *("host", "statistics", "schedule", "results", "journal", "samples", "gates", "agreement"),
-        *("observations", "sessions", "measurement", "summary", "comparison", "selfcheck"),
-        *("matching", "merging"),
+        *("host", "statistics", "schedule", "pace", "results", "journal", "samples", "gates"),
+        *("agreement", "observations", "sessions", "measurement", "summary", "comparison"),
+        *("recorded", "selfcheck", "matching", "merging"),
     ),
     "kernels": (
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),

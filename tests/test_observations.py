@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,18 +28,21 @@ from tests.measured import (
 
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.observations import (
-    best_ratios,
+    Measured,
+    contrast_of,
+    cost_of,
+    counting,
     failures_of,
     half_width,
     launches_of,
     log_ms,
-    ratios,
+    medians,
+    more_blocks,
     starts_of,
 )
 from tfbench.measuring.results import Failure
-from tfbench.measuring.samples import Entry, Sample
-from tfbench.measuring.schedule import FEWEST_BLOCKS
-from tfbench.measuring.statistics import estimate
+from tfbench.measuring.samples import End, Entry, Sample
+from tfbench.measuring.schedule import FEWEST_BLOCKS, Effort
 from tfbuild.errors import SampleError
 
 PER_BLOCK = 2 * len(paces())
@@ -146,8 +150,8 @@ def test_an_arm_counts_in_the_launches_in_which_it_was_timed() -> None:
     found = measured(without(entries(paces(), launches=4), TUNED.name, [1, 3]))
     assert [launch.number for launch in found.timed(TUNED.name)] == [0, 2]
     assert len(found.timed(STOCK.name)) == 4
-    assert len(ratios(found, TUNED.name, gated=False)) == 2
-    assert len(ratios(found, TWIN, gated=False)) == 4
+    assert contrast_of(found, TUNED.name).freedom == 2, "three arms in two launches"
+    assert contrast_of(found, TWIN).freedom == 3, "two arms in four"
 
 
 @pytest.mark.parametrize(
@@ -177,42 +181,104 @@ def test_a_cell_is_answered_by_the_baseline_and_its_twin(
 
 @given(speedup=st.floats(0.2, 5), pace=st.floats(1e-4, 1), launches=st.integers(2, 4))
 @at_most(25)
-def test_each_blocks_ratio_is_the_one_that_was_put_in(
+def test_each_launch_has_the_level_that_was_put_in(
     speedup: float, pace: float, launches: int
 ) -> None:
     found = measured(entries(paces(speedup, pace), launches=launches, blocks=3))
     given_in = {TUNED.name: speedup, TWIN: 1.0, STOCK.name: 1.0}
     for arm, truth in given_in.items():
-        for values in ratios(found, arm, gated=False):
-            assert values == pytest.approx([math.log(truth)] * 3, abs=1e-9)
-        milliseconds = [math.exp(v) for values in log_ms(found, arm, TRAIN) for v in values]
-        assert milliseconds == pytest.approx([1000 * pace / truth] * 3 * launches)
+        assert contrast_of(found, arm).mean == pytest.approx(math.log(truth), abs=1e-9)
+        assert medians(found, arm).value == pytest.approx(truth)
+        milliseconds = [math.exp(value) for value in log_ms(found, arm, TRAIN)]
+        assert milliseconds == pytest.approx([1000 * pace / truth] * launches)
 
 
 def test_a_phase_that_was_not_timed_has_no_times() -> None:
     found = measured(entries(paces(), launches=2, phases=(TRAIN, VALIDATE)))
     assert log_ms(found, STOCK.name, AUGMENT) == []
-    (one,) = log_ms(found, STOCK.name, VALIDATE, launches=found.launches[:1])
-    assert one == pytest.approx([math.log(1000 * 0.025 * 0.4)] * 4)
+    one = log_ms(found, STOCK.name, VALIDATE, launches=found.launches[:1])
+    assert one == pytest.approx([math.log(1000 * 0.025 * 0.4)])
+
+
+def test_the_baseline_is_the_mean_of_it_and_its_twin() -> None:
+    unlike = paces(1.25) | {TWIN: paces()[STOCK.name] * 1.21}
+    found = measured(entries(unlike, launches=3))
+    assert contrast_of(found, TUNED.name).interval.value == pytest.approx(1.25 * 1.1)
+    assert contrast_of(found, TWIN).interval.value == pytest.approx(1 / 1.21)
+    assert medians(found, TUNED.name).value == pytest.approx(1.25)
+
+
+def slower(found: Sequence[Entry], arm: str, **meters: Any) -> list[Entry]:  # noqa: ANN401
+    """The journal with every sample of the arm taking twice as long."""
+    return [
+        dataclasses.replace(each, wall_s=2 * each.wall_s, elapsed_s=2 * each.elapsed_s, **meters)
+        if isinstance(each, Sample) and each.arm == arm
+        else each
+        for each in found
+    ]
+
+
+@pytest.mark.parametrize(("vcpus", "speedup"), [(1, 1.0), (2, 0.5)])
+def test_on_one_cpu_what_others_took_of_it_is_no_time_of_the_arm(
+    vcpus: int, speedup: float
+) -> None:
+    """Each sample had 0.25 s of its CPU and another process as much; on two CPUs nobody knows."""
+    shared = entries(paces(1.0), launches=2, vcpus=vcpus)
+    found = measured(slower(shared, TUNED.name, cpu_s=0.25, busy_s=0.5))
+    assert contrast_of(found, TUNED.name).interval.value == pytest.approx(speedup)
+    assert medians(found, TUNED.name).value == pytest.approx(0.5), "wall against wall"
+
+
+def test_a_launchs_worst_blocks_do_not_move_its_level_nor_their_median() -> None:
+    journal = entries(paces(), launches=3, blocks=5)
+    wild = [
+        dataclasses.replace(each, wall_s=9 * each.wall_s, elapsed_s=9 * each.elapsed_s)
+        if isinstance(each, Sample) and each.arm == TUNED.name and each.block in (1, 4)
+        else each
+        for each in journal
+    ]
+    for arm in (TWIN, TUNED.name):
+        assert contrast_of(measured(wild), arm) == contrast_of(measured(journal), arm)
+        assert medians(measured(wild), arm) == medians(measured(journal), arm)
+
+
+# --- what counts ----------------------------------------------------------------------------------
+
+
+def counted(found: Measured) -> list[int]:
+    return [len(blocks) for blocks in counting(found)]
 
 
 def test_a_gate_drops_the_block_for_every_arm_and_only_that() -> None:
-    found = measured(disturbed(entries(paces(), launches=3, blocks=4), launch=1, block=2))
-    for arm in (TWIN, TUNED.name):
-        assert [len(values) for values in ratios(found, arm, gated=True)] == [4, 3, 4]
-        assert [len(values) for values in ratios(found, arm, gated=False)] == [4, 4, 4]
-        assert best_ratios(found, arm) == ratios(found, arm, gated=True)
+    journal = entries(paces(), launches=3, blocks=4)
+    found = measured(disturbed(journal, launch=1, block=2))
     assert found.fair
+    assert counted(found) == [4, 3, 4]
+    assert {sample.block for block in counting(found)[1] for sample in block} == {0, 1, 3}
+    assert counted(measured(journal)) == [4, 4, 4]
 
 
-def test_a_launch_of_which_all_was_dropped_does_not_count_when_gated() -> None:
+def test_what_a_gate_dropped_moves_nothing() -> None:
+    journal = entries(paces(), launches=3, blocks=2, jitter=0.01)
+    hit = disturbed(journal, launch=1, block=1)
+    wild = [
+        dataclasses.replace(each, wall_s=each.wall_s / 9) if each.throttled_s else each
+        for each in samples_of(hit)
+    ]
+    for arm in (TWIN, TUNED.name):
+        assert contrast_of(measured(wild), arm) == contrast_of(measured(hit), arm)
+        assert medians(measured(wild), arm) == medians(measured(hit), arm)
+        assert contrast_of(measured(hit), arm) != contrast_of(measured(journal), arm)
+
+
+def test_a_launch_of_which_all_was_dropped_does_not_count() -> None:
     journal = entries(paces(), launches=4, blocks=2)
     for block in range(2):
         journal = disturbed(journal, launch=3, block=block)
     found = measured(journal)
     assert found.fair
-    assert len(best_ratios(found, TUNED.name)) == 3
-    assert len(ratios(found, TUNED.name, gated=False)) == 4
+    assert counted(found) == [2, 2, 2]
+    assert contrast_of(found, TUNED.name).freedom == 4
 
 
 @pytest.mark.parametrize(("hit", "fair"), [(3, True), (4, False)])
@@ -223,8 +289,7 @@ def test_where_gates_drop_too_much_all_blocks_count(hit: int, fair: bool) -> Non
         journal = disturbed(journal, launch=block % 2, block=block)
     found = measured(journal)
     assert found.fair is fair
-    assert best_ratios(found, TUNED.name) == ratios(found, TUNED.name, gated=fair)
-    assert sum(map(len, best_ratios(found, TUNED.name))) == (10 - hit if fair else 10)
+    assert sum(counted(found)) == (10 - hit if fair else 10)
 
 
 def test_where_gates_leave_one_launch_all_blocks_count() -> None:
@@ -235,8 +300,7 @@ def test_where_gates_leave_one_launch_all_blocks_count() -> None:
         journal = disturbed(journal, launch=1, block=block)
     found = measured(journal)
     assert found.fair
-    assert [len(values) for values in ratios(found, TUNED.name, gated=True)] == [7]
-    assert [len(values) for values in best_ratios(found, TUNED.name)] == [7, 2]
+    assert counted(found) == [7, 2]
 
 
 def test_a_time_that_is_none_is_an_error_in_a_block() -> None:
@@ -249,7 +313,7 @@ def test_a_time_that_is_none_is_an_error_in_a_block() -> None:
 
 def test_the_half_width_is_that_of_the_widest_interval() -> None:
     found = measured(entries(paces(), launches=5, spread=0.02, jitter=0.002))
-    widths = [estimate(best_ratios(found, arm)).half_width for arm in (TWIN, TUNED.name)]
+    widths = [contrast_of(found, arm).interval.half_width for arm in (TWIN, TUNED.name)]
     assert half_width(found, 5) == max(widths)
     assert min(widths) < max(widths)
 
@@ -277,6 +341,72 @@ def test_an_arm_that_was_timed_once_leaves_the_width_unknown() -> None:
 def test_an_arm_that_failed_does_not_hold_up_the_others() -> None:
     journal = without(entries(paces(), launches=3), TUNED.name, [1, 2])
     assert half_width(measured([*journal, fault(TUNED.name, 1)]), 3) < math.inf
+
+
+# --- what a launch costs, and how long the next one is --------------------------------------------
+
+
+def clocked(found: Sequence[Entry], start_s: float, after_s: float = 0.0) -> list[Entry]:
+    """The journal of launches whose samples came one after the other, some time after the start and
+    some before the end; launch by launch a start takes a second longer."""
+    clocks: dict[int, float] = {}
+    journal: list[Entry] = []
+    for each in found:
+        if isinstance(each, Sample):
+            before = clocks.get(each.launch, start_s + each.launch)
+            clocks[each.launch] = before + each.elapsed_s
+            journal.append(dataclasses.replace(each, at_s=clocks[each.launch]))
+        elif isinstance(each, End):
+            journal.append(dataclasses.replace(each, seconds=clocks[each.launch] + after_s))
+        else:
+            journal.append(each)
+    return journal
+
+
+def test_a_launch_costs_its_start_and_its_end_and_a_block_the_samples_of_all_arms() -> None:
+    journal = entries(paces(1.0), launches=3, blocks=5, jitter=0.3)
+    found = measured(clocked(journal, start_s=7.0, after_s=2.0))
+    blocks = [sum(each.elapsed_s for each in one) / 5 for one in by_launch(journal)]
+    assert found.seconds == pytest.approx(27.0 + 3.0 + 5 * sum(blocks))
+    cost = cost_of(found.launches)
+    assert cost.start_s == pytest.approx(10.0)
+    assert cost.block_s == pytest.approx(sorted(blocks)[1])
+
+
+def by_launch(found: Sequence[Entry]) -> list[list[Sample]]:
+    launches = sorted({each.launch for each in found})
+    return [[each for each in samples_of(found) if each.launch == one] for one in launches]
+
+
+def test_a_launch_that_was_cut_short_costs_what_it_took() -> None:
+    journal = [each for each in entries(paces(1.0), launches=1) if not isinstance(each, End)]
+    found = measured(clocked(journal, start_s=7.0))
+    assert cost_of(found.launches).start_s == pytest.approx(7.0)
+
+
+def test_where_starts_differ_launches_are_short_and_where_blocks_do_they_are_long() -> None:
+    starts = entries(paces(), launches=6, blocks=8, spread=0.05, jitter=0.005)
+    blocks = entries(paces(), launches=6, blocks=8, spread=0.0, jitter=0.05)
+    found = [
+        more_blocks(measured(clocked(journal, start_s=2.0)), Effort())
+        for journal in (starts, blocks)
+    ]
+    assert FEWEST_BLOCKS <= found[0] < found[1]
+
+
+def test_the_next_launch_is_as_long_as_asked_until_the_budget_is_spent() -> None:
+    found = measured(clocked(entries(paces(1.0), launches=3, blocks=4), start_s=13.0))
+    spent_s = found.seconds
+    for blocks in (FEWEST_BLOCKS, 7):
+        fixed = Effort(blocks=blocks)
+        assert more_blocks(found, fixed) == blocks
+        assert more_blocks(found, dataclasses.replace(fixed, budget_s=2 * spent_s)) == blocks
+        assert more_blocks(found, dataclasses.replace(fixed, budget_s=spent_s)) == 0
+    assert more_blocks(found, Effort(budget_s=spent_s)) == 0
+    assert more_blocks(found, Effort(budget_s=2 * spent_s)) >= FEWEST_BLOCKS
+
+
+# --- who started, who failed ----------------------------------------------------------------------
 
 
 def test_starts_and_failures_are_told_from_all_else() -> None:

@@ -45,7 +45,7 @@ def test_a_comparison_loads_back_as_it_was_saved(cells: Any, tmp_path: Path) -> 
         (("cells", 0, "speedups", 0, "interval"), [1.0, 0.9, 1.1]),
         (("cells", 0, "noise"), "none"),
         (("effort", "blocks"), 2.5),
-        (("effort", "blocks"), 0),
+        (("effort", "blocks"), 1),
     ],
 )
 def test_a_foreign_comparison_is_refused(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import at_most
-from tests.measured import end, sample, start
+from tests.measured import STOCK, end, sample, start
 
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start, journal, read_journal
 from tfbuild.errors import RecordError, SampleError
@@ -30,11 +30,11 @@ json_values = st.recursive(
 facts = st.dictionaries(texts, json_values, max_size=4)
 place = {"workload": texts, "vcpus": counts, "launch": counts}
 starts = st.builds(Start, **place, arm=texts, facts=facts, losses=numbers, predictions=numbers)
-timed = dict.fromkeys(("wall_s", "elapsed_s", "canary_s"), times)
+timed = dict.fromkeys(("wall_s", "elapsed_s", "cpu_s", "canary_s"), times)
 metered = dict.fromkeys(
     (
-        *("at_s", "cpu_s", "idle_s", "idle_cpu_s"),
-        *("run_delay_s", "busy_s", "steal_s", "throttled_s"),
+        *("at_s", "idle_s", "idle_cpu_s", "run_delay_s"),
+        *("busy_s", "steal_s", "throttled_s"),
     ),
     finite,
 )
@@ -125,8 +125,42 @@ def test_a_sample_with_a_time_that_is_none_is_an_error(seconds: str, tmp_path: P
         read_journal(path)
 
 
-@pytest.mark.parametrize("name", ["wall_s", "elapsed_s", "canary_s"])
+@pytest.mark.parametrize("name", ["wall_s", "elapsed_s", "cpu_s", "canary_s"])
 @pytest.mark.parametrize("seconds", [0.0, -0.25, math.nan, math.inf, -math.inf])
 def test_a_time_that_is_no_positive_number_is_refused(name: str, seconds: float) -> None:
     with pytest.raises(SampleError, match=rf"tuned: {name} "):
         sample("tuned", **{"wall_s": 0.25, "elapsed_s": 0.25, name: seconds})
+
+
+# --- a sample's own time --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("meters", "own_s"),
+    [
+        ({"cpu_s": 0.25, "busy_s": 0.25}, 0.25),
+        ({"cpu_s": 0.20, "busy_s": 0.25}, 0.20),  # another process had the CPU
+        ({"cpu_s": 0.20, "busy_s": 0.20, "steal_s": 0.05}, 0.20),  # the hypervisor had it
+        ({"cpu_s": 0.20, "busy_s": 0.20}, 0.25),  # nobody had it: the worker waited
+        ({"cpu_s": 0.15, "busy_s": 0.20}, 0.20),  # both
+        ({"cpu_s": 0.24, "busy_s": 0.24}, 0.24),  # a tick is too little to tell
+        ({"cpu_s": 0.24, "busy_s": 0.27, "steal_s": 0.01}, 0.24),  # ticks too many
+        ({"cpu_s": 0.26, "busy_s": 0.25}, 0.25),
+    ],
+)
+def test_on_one_cpu_a_sample_takes_what_it_used_and_what_it_waited_for(
+    meters: dict[str, float], own_s: float
+) -> None:
+    found = sample(STOCK.name, vcpus=1, wall_s=0.25, **meters)
+    assert found.own_s == pytest.approx(own_s)
+
+
+@given(
+    cpu_s=st.floats(1e-3, 2), busy_s=st.floats(0, 2), steal_s=st.floats(0, 2), many=st.booleans()
+)
+def test_a_sample_took_no_longer_than_the_wall_clock_says(
+    cpu_s: float, busy_s: float, steal_s: float, many: bool
+) -> None:
+    meters = {"wall_s": 0.25, "cpu_s": cpu_s, "busy_s": busy_s, "steal_s": steal_s}
+    found = sample(STOCK.name, vcpus=2 if many else 1, **meters)
+    assert (0.25 if many else min(0.25, cpu_s)) <= found.own_s <= 0.25

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from random import Random
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from tfbench.measuring.schedule import (
     FEWEST_BLOCKS,
-    FEWEST_LAUNCHES,
     PADDING_BYTES,
     SHORTEST_S,
     TARGET_S,
@@ -28,7 +28,7 @@ from tfbench.measuring.schedule import (
 from tfbuild.errors import SampleError, UsageError
 
 ARMS = ("stock", "tuned")
-EFFORT = Effort(looks=(6, 10, 20), precision=0.015, budget_s=100.0)
+EFFORT = Effort(looks=(6, 10, 20), precision=0.015)
 WIDE, NARROW = 0.02, 0.015
 
 
@@ -117,57 +117,54 @@ def test_calibration_grows_and_does_not_leap(steps: int, pace: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launches", "spent_s", "half_width", "expected"),
+    ("launches", "half_width", "expected"),
     [
-        (6, 10.0, NARROW, Stop.PRECISION),
-        (10, 10.0, NARROW, Stop.PRECISION),
-        (6, 10.0, WIDE, None),
-        (7, 10.0, NARROW, None),  # nobody looks after seven
-        (20, 10.0, WIDE, Stop.LAUNCHES),
-        (20, 10.0, NARROW, Stop.PRECISION),
-        (21, 10.0, NARROW, Stop.LAUNCHES),
-        (4, 80.0, math.inf, None),  # a fifth launch ends with the budget
-        (4, 80.1, math.inf, Stop.BUDGET),
-        (6, 99.0, NARROW, Stop.PRECISION),  # both: the better reason
-        (2, 500.0, math.inf, None),  # fewer than three say nothing
-        (3, 500.0, math.inf, Stop.BUDGET),
-        (0, 0.0, math.inf, None),
+        (6, NARROW, Stop.PRECISION),
+        (10, NARROW, Stop.PRECISION),
+        (6, WIDE, None),
+        (7, NARROW, None),  # nobody looks after seven
+        (20, WIDE, Stop.LAUNCHES),
+        (20, NARROW, Stop.PRECISION),  # both: the better reason
+        (21, NARROW, Stop.LAUNCHES),
+        (2, math.inf, None),
+        (0, math.inf, None),
     ],
 )
-def test_a_cell_ends_at_a_look_or_with_its_budget(
-    launches: int, spent_s: float, half_width: float, expected: Stop | None
+def test_a_cell_ends_at_a_look(launches: int, half_width: float, expected: Stop | None) -> None:
+    assert stop(launches, half_width, EFFORT) is expected
+
+
+@given(launches=st.integers(0, 30), width=st.floats(0, 1), budget_s=st.floats(0, 1000))
+def test_what_time_is_left_does_not_end_a_cell_here(
+    launches: int, width: float, budget_s: float
 ) -> None:
-    assert stop(launches, spent_s, half_width, EFFORT) is expected
-
-
-def test_without_a_budget_only_looks_end_a_cell() -> None:
-    endless = Effort(looks=(3, 5), precision=0.01)
-    assert stop(4, 1e9, 0.001, endless) is None
-    assert stop(5, 1e9, math.inf, endless) is Stop.LAUNCHES
+    limited = dataclasses.replace(EFFORT, budget_s=budget_s)
+    assert stop(launches, width, limited) is stop(launches, width, EFFORT)
 
 
 @given(
-    seconds=st.lists(st.floats(0.1, 200), min_size=1, max_size=25),
-    width=st.floats(0, 1),
-    budget_s=st.floats(1, 1000),
+    widths=st.lists(st.floats(0, 0.05), min_size=21, max_size=21),
+    looks=st.sets(st.integers(1, 20), min_size=1, max_size=4).map(sorted).map(tuple),
 )
-def test_every_cell_ends_and_past_the_least_launches_within_its_budget(
-    seconds: list[float], width: float, budget_s: float
+def test_every_cell_ends_at_the_first_look_that_is_narrow_or_at_the_last(
+    widths: list[float], looks: tuple[int, ...]
 ) -> None:
-    """Launches whose lengths are equal end within the budget."""
-    effort = Effort(looks=(6, 10, 20), precision=0.01, budget_s=budget_s)
-    launches, each = 0, seconds[0]
-    while (end := stop(launches, launches * each, width, effort)) is None:
+    effort = Effort(looks=looks, precision=0.01)
+    launches = 0
+    while (end := stop(launches, widths[launches], effort)) is None:
         launches += 1
-        assert launches <= 20
-    assert launches >= FEWEST_LAUNCHES
-    assert launches == FEWEST_LAUNCHES or launches * each <= budget_s * (1 + 1e-9)
-    assert (end is Stop.PRECISION) <= (width <= 0.01 and launches in effort.looks)
+    narrow = [each for each in looks if widths[each] <= 0.01]
+    assert launches == (narrow[0] if narrow else looks[-1])
+    assert end is (Stop.PRECISION if narrow else Stop.LAUNCHES)
 
 
-@pytest.mark.parametrize("wrong", [{"blocks": FEWEST_BLOCKS - 1}, {"blocks": 0}, {"looks": ()}])
+@pytest.mark.parametrize("wrong", [{"blocks": FEWEST_BLOCKS - 1}, {"blocks": -1}, {"looks": ()}])
 def test_an_effort_that_can_give_no_answer_is_refused(wrong: dict[str, Any]) -> None:
     """Its launches would never count, and never be enough."""
     with pytest.raises(UsageError):
         Effort(**wrong)
     assert Effort(blocks=FEWEST_BLOCKS, looks=(1,)).blocks == FEWEST_BLOCKS
+
+
+def test_no_number_of_blocks_is_as_many_as_suit() -> None:
+    assert Effort().blocks == Effort(blocks=0).blocks == 0

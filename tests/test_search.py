@@ -27,9 +27,7 @@ def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
         arm=arm,
         interval=found,
         verdict=verdict(found, Bar(floor=NOISE)),
-        ungated=found,
-        bootstrap=found,
-        sign_p=0.5,
+        confidence=0.5,
     )
 
 
@@ -45,6 +43,7 @@ def cell(values: Mapping[str, float], *, half: float = 0.01, wrong: tuple[str, .
         "stopped_by": "launches",
         "looks": (),
         "gates": Gates(dropped=0, reasons=()),
+        "others": 0.0,
         "unsteady": 0,
         "arms": (),
         "noise": interval(1.0, NOISE),

@@ -53,7 +53,13 @@ def interval(low: float, high: float) -> Interval:
 def finding(low: float, high: float, *, truth: float = 1.0) -> Finding:
     found = interval(low, high)
     verdict = Verdict.FASTER if low > 1 else Verdict.INCONCLUSIVE
-    return Finding(truth=truth, interval=found, bootstrap=interval(1.5, 1.6), verdict=verdict)
+    return Finding(
+        slowdown=1 / truth - 1,
+        truth=truth,
+        interval=found,
+        medians=interval(1.5, 1.6),
+        verdict=verdict,
+    )
 
 
 def trial(number: int, *findings: Finding, part: str = "same") -> Trial:
@@ -61,15 +67,15 @@ def trial(number: int, *findings: Finding, part: str = "same") -> Trial:
         part=part,
         number=number,
         seconds=10.0 + number,
-        fair=number % 2 == 0,
-        findings=findings,
+        findings=findings if len(findings) > 1 else (*findings, finding(0.9, 1.1)),
+        measuring=0.5,
         widths=((30.0, 0.04), (60.0, 0.02 + number / 100)),
     )
 
 
 def check(*trials: Trial) -> SelfCheck:
     return SelfCheck(
-        schema=1,
+        schema=2,
         made="2026-11-21T00:00:00+00:00",
         seconds=1.0,
         host=host(2),
@@ -85,13 +91,14 @@ def test_a_row_counts_what_was_found_covered_and_undisturbed() -> None:
         trial(1, finding(1.01, 1.2)),
         trial(2, finding(0.8, 0.9)),
     ]
-    (row,) = rows(trials)
+    row, other = rows(trials)
+    assert (row.arm, other.arm) == ("stock again", "arm")
     assert (row.found.hits, row.found.trials) == (2, 3)
     assert row.said.hits == 1
     assert row.covered.hits == 1
-    assert row.covered_by_bootstrap.hits == 0
-    assert row.fair.hits == 2
-    assert row.seconds == 11.0
+    assert row.covered_by_medians.hits == 0
+    assert other.found.hits == 0
+    assert (row.seconds, row.measuring) == (11.0, 0.5)
 
 
 def test_truths_and_parts_have_rows_of_their_own() -> None:
@@ -107,7 +114,7 @@ def test_truths_and_parts_have_rows_of_their_own() -> None:
 
 
 def test_widths_are_medians_over_the_longest_trials() -> None:
-    short = Trial(part="same", number=9, seconds=1.0, fair=True, findings=(), widths=((9.0, 9.0),))
+    short = Trial(part="same", number=9, seconds=1.0, findings=(), widths=((9.0, 9.0),))
     found = widths([short, trial(0), trial(2)])
     assert found == ((3, 0.5, 0.04), (4, 1.0, 0.03))
     assert widths([short]) == ()
@@ -146,7 +153,7 @@ def test_table_and_page_show_each_row() -> None:
     assert "\x1b" not in table
     for text in (table, page):
         assert "0.0% (0-37)" in text
-        assert "4 of 8" in text
+        assert "50%" in text
         assert "1.0 min: 5.50%" in text
 
 

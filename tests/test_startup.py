@@ -130,9 +130,9 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(
 
 
 def disturbed(blocks: int, of: int = 8) -> list[Launch]:
-    """The first blocks shared the machine with another busy process."""
+    """A quota stopped the first blocks."""
     return [
-        dataclasses.replace(each, busy_s=2.4) if each.block < blocks else each
+        dataclasses.replace(each, throttled_s=0.1) if each.block < blocks else each
         for each in launches(1.0, rounds=of)
     ]
 
@@ -140,7 +140,7 @@ def disturbed(blocks: int, of: int = 8) -> list[Launch]:
 def test_a_disturbed_round_does_not_count() -> None:
     measured = sorted_out(disturbed(2), 2)
     assert measured.fair
-    assert measured.dropped == (("other processes",),) * 2
+    assert measured.dropped == (("throttled",),) * 2
     assert {block[0].block for block in measured.blocks} == set(range(2, 8))
 
 
@@ -180,7 +180,7 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
         seed=1,
         limit=LIMIT,
         rounds=8,
-        dropped=(("other processes", dropped),) if dropped else (),
+        dropped=(("throttled", dropped),) if dropped else (),
         fair=measured.fair,
         arms=tuple(
             Imported(arm=arm, label=arm, wheel_sha256="0" * 64, import_s=1.4, process_s=1.8)
@@ -211,7 +211,7 @@ def test_the_text_says_how_much_and_why() -> None:
     [
         (startup(1.1), "more than 5% slower than stock (+"),
         (startup(1.05), "is not known ("),
-        (startup(1.0, dropped=1), "Disturbed rounds do not count: other processes 1."),
+        (startup(1.0, dropped=1), "Disturbed rounds do not count: throttled 1."),
         (startup(1.0, dropped=5), "so many that all count"),
     ],
 )

@@ -14,15 +14,14 @@ from tfbench.reports.tabular import HEADER, comparison_csv, rows
 
 # What other people's programs read: names may be added at the end of a group, never changed.
 COLUMNS = """
-made cpu workload vcpus batch steps launches blocks seconds stopped_by unsteady dropped
+made cpu workload vcpus batch steps launches blocks seconds stopped_by unsteady dropped others
 arm baseline label wheel_sha256 tensorflow git_version compiler_version python numpy threading
 raised_kernels kernel_library env
 cpu_ms idle_share peak_mb import_s build_s first_steps_s losses coverage
-loss_difference prediction_difference tolerance agrees verdict sign_p failure
+loss_difference prediction_difference tolerance agrees verdict confidence failure
 train_ms train_ms_low train_ms_high validate_ms validate_ms_low validate_ms_high
 augment_ms augment_ms_low augment_ms_high run_s run_s_low run_s_high
-speedup speedup_low speedup_high speedup_ungated speedup_ungated_low speedup_ungated_high
-speedup_bootstrap speedup_bootstrap_low speedup_bootstrap_high
+speedup speedup_low speedup_high speedup_medians speedup_medians_low speedup_medians_high
 speedup_run speedup_run_low speedup_run_high noise noise_low noise_high
 """
 numbers = st.floats(1e-6, 1e6)
@@ -51,19 +50,17 @@ def test_there_is_a_row_for_every_arm_in_every_cell() -> None:
 def test_a_row_has_all_that_was_found() -> None:
     arms = (arm("stock"), arm("tuned", env=(("A", "1"), ("B", "x,y")), kernel_library="/k.so"))
     gain = dataclasses.replace(
-        speedup("tuned", spread(1.25), run=spread(1.2)),
-        ungated=spread(1.24),
-        bootstrap=spread(1.26),
+        speedup("tuned", spread(1.25), run=spread(1.2)), medians=spread(1.24)
     )
     made = cell(speedups=[gain])
     stock, tuned = parsed(comparison(made, arms=arms))
     assert (stock["speedup"], stock["verdict"], stock["agrees"]) == ("", "", "")
     assert (stock["run_s"], stock["train_ms"], stock["augment_ms"]) == ("100.0", "10.0", "")
     assert (tuned["verdict"], tuned["speedup"], tuned["speedup_run"]) == ("faster", "1.25", "1.2")
-    assert (tuned["speedup_ungated"], tuned["speedup_bootstrap"]) == ("1.24", "1.26")
+    assert (tuned["speedup_medians"], tuned["confidence"]) == ("1.24", "0.99")
     assert (tuned["env"], tuned["kernel_library"]) == ("A=1 B=x,y", "/k.so")
     assert (tuned["agrees"], tuned["loss_difference"]) == ("true", "1e-07")
-    assert (tuned["stopped_by"], tuned["dropped"]) == ("launches", "1")
+    assert (tuned["stopped_by"], tuned["dropped"], tuned["others"]) == ("launches", "1", "0.02")
     assert tuned["losses"] == "2.3 2.2 2.1 2.0 1.9"
     assert tuned["noise_high"] == repr(1.02)
     assert (tuned["cpu"], tuned["baseline"]) == ("Example CPU @ 2.00GHz", "stock")

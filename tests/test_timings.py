@@ -24,12 +24,11 @@ def line(launch: int, tuned_s: float, **fields: str) -> Line:
     )
 
 
-def test_two_samples_of_an_arm_make_a_block() -> None:
+def test_a_launch_is_one_number_for_each_arm() -> None:
     found, reasons = series([line(0, 1.0), line(1, 4.0)])
     each = found["a", 1]
-    ratios = [ratio for blocks in each.launches for ratio in blocks]
-    assert ratios == pytest.approx([math.log(2)] * 2 + [-math.log(2)] * 2)
-    assert each.again == ((0.0, 0.0), (0.0, 0.0))
+    assert each.ratios == pytest.approx([math.log(2), -math.log(2)])
+    assert each.again == each.stock == pytest.approx([math.log(2), math.log(2)])
     assert (each.stock_s, each.tuned_s) == (2.0, 2.5)
     assert reasons == {}
 

@@ -9,7 +9,14 @@ import time
 
 import pytest
 
-from tfbench.inside.worker import SLOWDOWN, kernel_library, numbers, serve, slowed, threading_of
+from tfbench.inside.worker import (
+    SLOWDOWN,
+    Trainer,
+    kernel_library,
+    numbers,
+    serve,
+    threading_of,
+)
 
 FOLDER = "/arm/lib/python3.11/site-packages/tensorflow"
 STOCK_MAPS = f"""\
@@ -68,16 +75,22 @@ def test_what_is_no_number_has_a_place_in_json() -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_a_step_is_slowed_by_its_share_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def step() -> str:
-        until = time.perf_counter() + 0.002
-        while time.perf_counter() < until:
-            pass
-        return "loss"
+def test_a_slowed_arm_takes_its_share_of_steps_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
 
-    monkeypatch.delenv(SLOWDOWN, raising=False)
-    assert slowed(step) is step
-    monkeypatch.setenv(SLOWDOWN, "4")
-    began = time.perf_counter()
-    assert slowed(step)() == "loss"
-    assert time.perf_counter() - began >= 5 * 0.002
+    def step() -> float:
+        taken.append("step")
+        return 0.5
+
+    trainer = Trainer(
+        phases={"train": step},
+        restart=step,
+        predict=list,
+        cpus=frozenset({0}),
+        resting=(time.perf_counter(), time.process_time()),
+    )
+    for share, steps in (("0", 40), ("0.05", 42), ("0.1", 44), ("0.01", 40)):
+        monkeypatch.setenv(SLOWDOWN, share)
+        taken.clear()
+        trainer.sample("train", 40)
+        assert len(taken) == steps

@@ -138,6 +138,8 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JS
         return kind(**{name: _read(hints[name], member) for name, member in value.items()})
     if issubclass(kind, enum.Enum) or (kind is float and type(value) is int):
         return kind(value)
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value

@@ -280,7 +280,7 @@ def test_the_other_arms_survive(run: Run) -> None:
 
 def test_an_arm_that_is_slowed_by_a_tenth_is_measured_so(run: Run) -> None:
     """Three launches of three blocks give a wide interval; what lies just outside is let pass."""
-    interval = run.cell.speedups[0].ungated
+    interval = run.cell.speedups[0].interval
     assert interval.low - 0.03 <= 1 / SLOWER <= interval.high + 0.03
 
 
@@ -431,6 +431,9 @@ def test_a_worker_states_its_facts_and_times_every_phase(
         for phase in (TRAIN, VALIDATE, AUGMENT):
             assert one.sample(phase, 2)["wall_s"] > 0
         assert one.peak_mb() > 100
+        threads = [int(each.name) for each in Path(f"/proc/{one.pid}/task").iterdir()]
+        assert len(threads) > 1
+        assert {tuple(os.sched_getaffinity(each)) for each in threads} == {first_cpu()}
     said = (tmp_path / "noisy.log").read_text(encoding="utf-8")
     assert "noise from Python" in said
     assert "noise from a plugin" in said

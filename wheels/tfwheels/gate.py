@@ -1,6 +1,6 @@
 """The gate: a tuned wheel is published only with a comparison that speaks for it.
 
-The interface to the benchmarks is the file `comparison.json` of schema 2, never their code.
+The interface to the benchmarks is the file `comparison.json` of schema 3, never their code.
 
 What counts as a verdict on a wheel is a finished comparison of exactly its bytes with the stock
 wheel that it was made from, with the same settings, in which its own kernels were loaded. (A full
@@ -32,7 +32,7 @@ from tfbuild.records import canonical, load
 from tfbuild.talk import vcpus
 from tfwheels.entry import Verdict
 
-SCHEMA = 2
+SCHEMA = 3
 """Of comparison.json."""
 COMPARISON = "comparison.json"
 SLOWER, INCONCLUSIVE, WITHIN_NOISE, FASTER = VERDICTS = (

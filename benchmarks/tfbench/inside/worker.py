@@ -16,6 +16,7 @@ Variables that begin with TENSORWRIGHT_ change what a step is, or name the user'
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import itertools
@@ -48,7 +49,8 @@ OPENMP = ("/libiomp5", "/libomp", "/libgomp")
 ENVIRONMENT = ("TF_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "TENSORFLOW_", "LD_PRELOAD", "MALLOC_")
 """Names with these beginnings change what is measured, so the answer to `load` repeats them."""
 SLOWDOWN = "TENSORWRIGHT_SLOWDOWN"
-"""A share of each step's time to spend in a busy loop after it: for proving the harness."""
+"""A share of a sample's steps that are taken in addition to them: for proving the harness. It is
+the same work, so that whatever disturbs the steps disturbs these."""
 TOGETHER = "TENSORWRIGHT_STEPS_PER_EXECUTION"
 """Training batches that one call of a traced function goes through, as compile() has it."""
 JIT = "TENSORWRIGHT_JIT_COMPILE"
@@ -94,7 +96,8 @@ class Trainer:
 
     def sample(self, phase: str, steps: int) -> Answer:
         """Time `steps` steps. The last result is read, so no step is still under way."""
-        runs = self._runs(phase, steps)
+        more = round(float(os.environ.get(SLOWDOWN, "0")) * steps)
+        runs = self._runs(phase, steps + more)
         canary = meters.canary_s()
         before, idle_cpu = self._meters(), time.process_time() - self.resting[1]
         cpu, wall = time.process_time(), time.perf_counter()
@@ -137,10 +140,11 @@ def numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
-    """Import TensorFlow on the asked CPUs, build the workload. No step is taken yet."""
-    os.sched_setaffinity(0, request["vcpus"])
+    """Import TensorFlow on all CPUs that there are, since workers import at the same time; build
+    the workload on the asked ones. No step is taken yet."""
     started = time.perf_counter()
     tf = importlib.import_module("tensorflow")
+    settle(request["vcpus"])
     imported = time.perf_counter()
     trainer, facts = build(tf, request["workload"], request["seed"])
     built = time.perf_counter()
@@ -148,9 +152,16 @@ def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
     return trainer, facts | environment(tf)
 
 
+def settle(cpus: Iterable[int]) -> None:
+    """Hold every thread to these CPUs. TensorFlow and its devices' threads count them later; those
+    of NumPy have their number from the environment."""
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  (numbers)
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cpus)
+
+
 def build(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     """The model at its first step, and what the arms must have in common."""
-    # NumPy sizes its thread pool when it is imported, so it comes after the affinity.
     from tfbench.inside.workloads import is_own  # noqa: PLC0415
 
     tf.keras.utils.set_random_seed(seed)
@@ -227,7 +238,7 @@ def _trainer(
         step = tf.function(step, jit_compile=True, reduce_retracing=True)
     several = int(os.environ.get(TOGETHER, "1"))
     return Trainer(
-        phases={name: slowed(each) for name, each in ((TRAIN, traced(tf, step, batches)), *others)},
+        phases={TRAIN: traced(tf, step, batches), **dict(others)},
         restart=model.reset_metrics,
         predict=predict,
         cpus=frozenset(os.sched_getaffinity(0)),
@@ -259,21 +270,6 @@ def later(make: Callable[[], Step]) -> Step:
         return made()()
 
     return step
-
-
-def slowed(step: Step) -> Step:
-    """The step as it is, or with a busy loop behind it that takes the asked share of its time."""
-    share = float(os.environ.get(SLOWDOWN, "0"))
-    return step if share == 0 else lambda: _slow(step, share)
-
-
-def _slow(step: Step, share: float) -> Any:  # noqa: ANN401
-    began = time.perf_counter()
-    result = step()
-    until = began + (1 + share) * (time.perf_counter() - began)
-    while time.perf_counter() < until:
-        pass
-    return result
 
 
 def dataset(tf: TensorFlow, examples: object) -> Any:  # noqa: ANN401  (TensorFlow has no types)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from scipy import stats
 
 from tfbench.kernels.judging import Timed, discovered
-from tfbench.measuring.statistics import locations
 from tfbuild.planning.selection import Choice
 
 
@@ -36,9 +35,8 @@ def saved(timed: Sequence[Timed], units: Mapping[Choice, str]) -> dict[str, tupl
     rows: dict[str, list[list[float]]] = defaultdict(list)
     threads = len({each.threads for each in timed})
     for each in timed:
-        found = locations(each.series.launches)
         share = each.spot.share / threads
-        rows[units[each.choice]].append([share * (1 - math.exp(-float(ln))) for ln in found])
+        rows[units[each.choice]].append([share * (1 - math.exp(-ln)) for ln in each.series.ratios])
     return {
         unit: tuple(sum(launch) for launch in zip(*own, strict=False)) for unit, own in rows.items()
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from scipy import stats
 
 from tfbench.kernels.profiles import Spot
-from tfbench.measuring.statistics import Interval, estimate, locations
+from tfbench.measuring.statistics import Contrast, Interval, contrast, level
 from tfbuild.planning.selection import Choice, Row
 from tfbuild.talk import count
 
@@ -30,13 +30,35 @@ QUIET = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """What was timed of one place with so many threads. Times are seconds per execution; `launches`
-    holds ln(stock / tuned) for each block of each launch, `again` stock against itself."""
+    """What was timed of one place with so many threads. `stock_s` and `tuned_s` are medians, in
+    seconds per execution; `stock`, `again` (stock once more) and `tuned` are the levels of each
+    launch, ln(seconds), see `statistics.level`."""
 
     stock_s: float
     tuned_s: float
-    launches: tuple[tuple[float, ...], ...]
-    again: tuple[tuple[float, ...], ...]
+    stock: tuple[float, ...]
+    again: tuple[float, ...]
+    tuned: tuple[float, ...]
+
+    @property
+    def gain(self) -> Contrast:
+        """ln(stock / tuned). Raises SampleError for fewer than two launches."""
+        return contrast(self._levels, "tuned", ("stock", "again"))
+
+    @property
+    def same(self) -> Contrast:
+        """Stock against itself. Raises SampleError for fewer than two launches."""
+        return contrast(self._levels, "again", ("stock",))
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """ln(stock / tuned) of each launch."""
+        every = zip(self.stock, self.again, self.tuned, strict=True)
+        return tuple((stock + again) / 2 - tuned for stock, again, tuned in every)
+
+    @property
+    def _levels(self) -> dict[str, tuple[float, ...]]:
+        return {"stock": self.stock, "again": self.again, "tuned": self.tuned}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,18 +83,9 @@ class Control:
     reach: float
 
 
-def one_sided(launches: Sequence[Sequence[float]]) -> float:
-    """The probability of launches so much faster where there is no gain: Student's t over the
-    launches' medians. Raises SampleError."""
-    found = locations(launches)
-    if float(found.var()) == 0:
-        return 1.0 if found[0] <= 0 else 0.0
-    return float(stats.ttest_1samp(found, 0.0, alternative="greater").pvalue)
-
-
 def quiet(series: Series) -> bool:
     """Whether a later selection may rely on it: another process did not get in the way of much."""
-    return estimate(series.again).reach <= QUIET
+    return series.same.interval.reach <= QUIET
 
 
 def rows(timed: Sequence[Timed]) -> tuple[Row, ...]:
@@ -81,7 +94,7 @@ def rows(timed: Sequence[Timed]) -> tuple[Row, ...]:
 
 
 def _row(timed: Timed) -> Row:
-    found, place = estimate(timed.series.launches), timed.spot.place
+    gain, place = timed.series.gain, timed.spot.place
     return Row(
         op=place.op,
         types=timed.choice.types,
@@ -91,10 +104,10 @@ def _row(timed: Timed) -> Row:
         share=timed.spot.share,
         stock_s=timed.series.stock_s,
         tuned_s=timed.series.tuned_s,
-        ratio=found.value,
-        low=found.low,
-        high=found.high,
-        p=one_sided(timed.series.launches),
+        ratio=gain.interval.value,
+        low=gain.interval.low,
+        high=gain.interval.high,
+        p=gain.p_faster,
     )
 
 
@@ -105,7 +118,7 @@ def winning(found: Sequence[Row], rate: float) -> frozenset[int]:
 
 def losing(probabilities: Sequence[float], ratios: Sequence[float], rate: float) -> frozenset[int]:
     """The numbers of those that are slower at that rate, and by LEAST_LOSS or more. The
-    probabilities are those of so much gain, as `one_sided` gives them."""
+    probabilities are those of so much gain, see `Contrast.p_faster`."""
     slower = discovered([1 - each for each in probabilities], rate)
     return frozenset(number for number in slower if ratios[number] <= 1 - LEAST_LOSS)
 
@@ -146,11 +159,11 @@ def confirmed(
     intervals say what the first ones said.
     """
     reasons, winners = candidates(found, rate, untimed)
-    fresh = {number: estimate(series.launches) for number, series in again.items()}
+    fresh = {number: series.gain.interval for number, series in again.items()}
     still = frozenset(number for number in winners & fresh.keys() if fresh[number].low > 1)
     timed = sorted(fresh)
     slower = losing(
-        [one_sided(again[number].launches) for number in timed],
+        [again[number].gain.p_faster for number in timed],
         [fresh[number].value for number in timed],
         rate,
     )
@@ -178,29 +191,33 @@ def confirmed(
 
 def control(timed: Sequence[Timed], rate: float) -> Control:
     """The rules applied to stock against stock. Raises SampleError."""
-    found = [estimate(each.series.again) for each in timed]
-    reaches = sorted(each.reach for each in found)
+    found = [each.series.same for each in timed]
+    reaches = sorted(each.interval.reach for each in found)
     within = reaches[math.ceil(0.95 * len(reaches)) - 1] if reaches else 0.0
-    probabilities = [one_sided(each.series.again) for each in timed]
+    probabilities = [each.p_faster for each in found]
     return Control(
         cells=len(timed),
         won=len(discovered(probabilities, rate)),
-        lost=len(losing(probabilities, [each.value for each in found], rate)),
+        lost=len(losing(probabilities, [each.interval.value for each in found], rate)),
         reach=math.expm1(within),
     )
 
 
-def series_of(
-    blocks: Sequence[tuple[Sequence[float], Sequence[float]]],
-    stock_s: Sequence[float],
-    tuned_s: Sequence[float],
-) -> Series:
-    """One from each launch's logarithms, tuned's and the twin's, and all times per execution."""
+def series_of(launches: Sequence[Mapping[str, Sequence[float]]]) -> Series:
+    """From the seconds per execution of each launch's samples of stock, again and tuned."""
+
+    def levels(arm: str) -> tuple[float, ...]:
+        return tuple(level(launch[arm]) for launch in launches)
+
+    def middle(arm: str) -> float:
+        return statistics.median(each for launch in launches for each in launch[arm])
+
     return Series(
-        stock_s=statistics.median(stock_s),
-        tuned_s=statistics.median(tuned_s),
-        launches=tuple(tuple(ours) for ours, _ in blocks),
-        again=tuple(tuple(theirs) for _, theirs in blocks),
+        stock_s=middle("stock"),
+        tuned_s=middle("tuned"),
+        stock=levels("stock"),
+        again=levels("again"),
+        tuned=levels("tuned"),
     )
 
 

@@ -11,7 +11,7 @@ from tfbench.kernels.judging import Series
 from tfbuild.errors import RecordError
 from tfbuild.records import key_of, load, read, save
 
-SCHEMA = 3
+SCHEMA = 4
 """Of the timings, too: what is timed in another way than before is timed anew."""
 
 

@@ -171,7 +171,7 @@ def searched(
         for threads in setting.threads:
             cell = (each.spot.key, threads)
             known = memory.recall(recipes[each.spot.key], each.spot.place, threads)
-            if known is None or len(known.launches) < setting.launches or cell in begun:
+            if known is None or len(known.stock) < setting.launches or cell in begun:
                 wanted[threads].append(each.spot)
             else:
                 found[cell] = known
@@ -220,7 +220,7 @@ def _stage(
         talk.counting("timings", total * setting.launches) as count,
     ):
         found, reasons = series(time_places(bench, stage, wanted, count.advance))
-    whole = {cell: each for cell, each in found.items() if len(each.launches) >= FEWEST_LAUNCHES}
+    whole = {cell: each for cell, each in found.items() if len(each.stock) >= FEWEST_LAUNCHES}
     return whole, reasons
 
 

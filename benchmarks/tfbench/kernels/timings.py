@@ -22,7 +22,6 @@ from tfbench.kernels.profiles import Spot
 from tfbench.measuring.journal import appending, read_lines
 from tfbench.measuring.schedule import FEWEST_LAUNCHES, block_order, chance_of
 from tfbench.measuring.sessions import Session
-from tfbench.measuring.statistics import log_ratio
 from tfbuild.errors import WorkerError
 from tfbuild.records import read
 
@@ -138,18 +137,8 @@ def series(lines: Sequence[Line]) -> tuple[dict[tuple[str, int], Series], dict[s
 
 def _series(lines: Sequence[Line]) -> Series:
     return series_of(
-        [
-            (tuple(_ratios(line.stock, line.tuned)), tuple(_ratios(line.stock, line.again)))
-            for line in lines
-        ],
-        [seconds for line in lines for seconds in line.stock],
-        [seconds for line in lines for seconds in line.tuned],
+        [{"stock": line.stock, "again": line.again, "tuned": line.tuned} for line in lines]
     )
-
-
-def _ratios(baseline: Sequence[float], candidate: Sequence[float]) -> Iterator[float]:
-    for first in range(0, len(baseline), 2):
-        yield log_ratio(baseline[first : first + 2], candidate[first : first + 2])
 
 
 def _too_long(spent_s: float, launches: int, budget_s: float | None) -> bool:

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tfbench.arms.arm import Arm, check_arms, twin_of
 from tfbench.inside.workloads import NAMES, is_own
 from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.measurement import Question, measure_cell
 from tfbench.measuring.observations import Measured
+from tfbench.measuring.pace import FAVOURED
 from tfbench.measuring.results import SCHEMA, Cell, Comparison, load, save
 from tfbench.measuring.samples import Entry, journal, read_journal
 from tfbench.measuring.schedule import Effort
@@ -34,7 +33,7 @@ from tfbuild.errors import (
 )
 
 QUICK = Effort(precision=0.015, budget_s=120.0)
-THOROUGH = Effort(looks=(10, 20, 40), blocks=3, phase_blocks=2, precision=0.005, budget_s=300.0)
+THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)
 """More launches, not longer ones: they are what narrows an interval."""
 SETTING, SAMPLES, COMPARISON = "run.json", "samples.jsonl", "comparison.json"
 
@@ -272,7 +271,7 @@ class Run:
                     listen=functools.partial(self._say, question, done),
                 )
                 done.append(measured)
-                save(self.out / COMPARISON, self._comparison(done))
+                save(self.out / COMPARISON, summarised(self.setting, done, made=self.made))
 
     def _say(self, question: Question, done: Sequence[Measured], now: Measured) -> None:
         finished = sum(len(each.launches) for each in done)
@@ -286,31 +285,33 @@ class Run:
     def _expected(self, now: Measured) -> int:
         """Launches of a cell, as far as its first ones tell."""
         effort = self.setting.effort
-        if effort.budget_s is None or not now.launches:
+        if not now.launches:
+            return effort.looks[0] if effort.budget_s is None else FAVOURED
+        if effort.budget_s is None:
             return effort.looks[0]
         each = now.seconds / len(now.launches)
         return min(effort.looks[-1], round(effort.budget_s / each))
 
-    def _comparison(self, done: Sequence[Measured]) -> Comparison:
-        setting = self.setting
-        by = Yardstick(
-            effort=setting.effort,
-            tolerances=setting.questions[0].tolerances,
-            threshold=setting.threshold,
-            generator=np.random.default_rng(setting.seed),
-        )
-        return Comparison(
-            schema=SCHEMA,
-            made=self.made,
-            seconds=sum(each.seconds for each in done),
-            seed=setting.seed,
-            effort=setting.effort,
-            margin=MARGIN,
-            threshold=setting.threshold,
-            level=LEVEL,
-            host=setting.host,
-            arms=arm_facts(setting.arms, done),
-            cells=tuple(cell(each, by) for each in done),
-            overall=overall(done, by),
-            complete=len(done) == len(setting.questions),
-        )
+
+def summarised(setting: Setting, done: Sequence[Measured], *, made: str) -> Comparison:
+    """What the cells that are done say. Raises SampleError."""
+    by = Yardstick(
+        effort=setting.effort,
+        tolerances=setting.questions[0].tolerances,
+        threshold=setting.threshold,
+    )
+    return Comparison(
+        schema=SCHEMA,
+        made=made,
+        seconds=sum(each.seconds for each in done),
+        seed=setting.seed,
+        effort=setting.effort,
+        margin=MARGIN,
+        threshold=setting.threshold,
+        level=LEVEL,
+        host=setting.host,
+        arms=arm_facts(setting.arms, done),
+        cells=tuple(cell(each, by) for each in done),
+        overall=overall(done, by),
+        complete=len(done) == len(setting.questions),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import lzma
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,15 +50,21 @@ def _cut_half_line(path: Path) -> None:
         write_atomic(path, content[: content.rfind(b"\n") + 1])
 
 
+def _bytes(path: Path) -> bytes:
+    """Of a file that may be packed."""
+    content = path.read_bytes()
+    return lzma.decompress(content) if path.suffix == ".xz" else content
+
+
 def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[Entry, ...]:
     """All whole lines as `parse` reads their JSON; `what` it makes is named in errors.
 
     A last line without its end is what a full disk leaves, and is dropped. Raises RecordError.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        lines = _bytes(path).decode("utf-8").split("\n")
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or "it is not text"
         raise RecordError(f"cannot read {path}: {reason}") from error
     entries = []
     for number, line in enumerate(lines[:-1], start=1):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,20 @@ from random import Random
 from tfbench.arms.arm import Arm, environment
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import course_of
+from tfbench.measuring import pace
 from tfbench.measuring.agreement import agreements
-from tfbench.measuring.observations import Measured, failures_of, half_width, launches_of, starts_of
+from tfbench.measuring.observations import (
+    Measured,
+    failures_of,
+    half_width,
+    launches_of,
+    more_blocks,
+    starts_of,
+)
+from tfbench.measuring.pace import Cost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.schedule import (
+    FEWEST_LAUNCHES,
     SHORTEST_S,
     Effort,
     block_order,
@@ -32,6 +43,7 @@ from tfbench.measuring.schedule import (
 )
 from tfbench.measuring.sessions import Session, session
 from tfbench.measuring.statistics import has_trend
+from tfbuild import talk
 from tfbuild.errors import DiskError, WorkerError
 
 CHECKED_STEPS = 5
@@ -71,10 +83,10 @@ class Question:
 
 
 def phases_of(workload: str, effort: Effort) -> dict[str, int]:
-    """How many blocks of what. A training run's other phases are timed where blocks are asked."""
-    if not effort.phase_blocks:
-        return {TRAIN: effort.blocks}
-    return dict.fromkeys(course_of(workload).phases, effort.phase_blocks) | {TRAIN: effort.blocks}
+    """How many blocks of what; of training the launch decides, so it has 0. A training run's other
+    phases are timed where blocks are asked."""
+    others = course_of(workload).phases if effort.phase_blocks else ()
+    return dict.fromkeys(others, effort.phase_blocks) | {TRAIN: 0}
 
 
 def measure_cell(
@@ -98,11 +110,12 @@ def measure_cell(
         entries.append(entry)
 
     while True:
-        measured = _measured(question, entries)
+        measured = measured_of(question, entries)
         listen(measured)
         out = frozenset(each.arm for each in measured.failures)
         out |= _disagreeing(question, measured.starts)
-        if _ended(question, measured, out, effort):
+        blocks = more_blocks(measured, effort) if measured.launches else None
+        if blocks == 0 or _ended(question, measured, out, effort):
             return measured
         number = 1 + max((entry.launch for entry in entries), default=-1)
         steps = {p: launch.steps(p) for launch in measured.launches[:1] for p in launch.blocks}
@@ -112,6 +125,7 @@ def measure_cell(
                 number,
                 steps,
                 effort,
+                blocks=blocks,
                 profile=not measured.profiled,
                 logs=logs,
                 keep=remember,
@@ -128,7 +142,8 @@ def measure_cell(
             )
 
 
-def _measured(question: Question, entries: Sequence[Entry]) -> Measured:
+def measured_of(question: Question, entries: Sequence[Entry]) -> Measured:
+    """What a cell's own entries amount to. Raises SampleError."""
     baseline, twin, *others = (arm.name for arm in question.arms)
     failures = failures_of(entries)
     failed = {each.arm for each in failures}
@@ -155,7 +170,7 @@ def _ended(question: Question, measured: Measured, out: frozenset[str], effort: 
         return True
     count = len(measured.launches)
     width = half_width(measured, count) if count in effort.looks else math.inf
-    return stop(count, measured.seconds, width, effort) is not None
+    return stop(count, width, effort) is not None
 
 
 def measure_launch(
@@ -164,13 +179,15 @@ def measure_launch(
     steps: Mapping[str, int],
     effort: Effort,
     *,
+    blocks: int | None,
     profile: bool,
     logs: Path,
     keep: Keep,
 ) -> None:
     """Start every arm's worker, check what they compute, then time the blocks of each phase.
 
-    `steps` are those per sample, by phase; a phase that has none yet is calibrated. `keep` gets
+    `steps` are those per sample, by phase; a phase that has none yet is calibrated. `blocks` are
+    those of training; None lets the launch tell from what its own start cost. `keep` gets
     everything as it comes, but nothing of arms that did not start from equal data. Arms that
     disagree with the baseline are not timed. Raises WorkerError.
     """
@@ -187,12 +204,15 @@ def measure_launch(
         for start in starts:
             keep(start)
         launch = _Launch(question=question, number=number, began=began, chance=chance, keep=keep)
-        rounds, steady = 0, True
-        for phase, blocks in phases_of(question.workload, effort).items():
+        warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
+        for phase, others in phases_of(question.workload, effort).items():
             count = steps.get(phase) or _calibrated(timed, phase)
             if phase == TRAIN:
-                rounds, steady = _warm_up(timed, count)
-            launch.blocks(timed, phase, blocks, count)
+                warm = _warm_up(timed, count)
+                cost = Cost(start_s=time.monotonic() - began, block_s=warm.block_s)
+                launch.blocks(timed, phase, blocks or _first_blocks(question, effort, cost), count)
+            else:
+                launch.blocks(timed, phase, others, count)
         profiles = _profiles(timed, starts) if profile else {}
         peak_mb = {name: each.peak_mb() for name, each in opened.items()}
     keep(
@@ -201,8 +221,8 @@ def measure_launch(
             vcpus=len(question.vcpus),
             launch=number,
             seconds=time.monotonic() - began,
-            warm_up=rounds,
-            steady=steady,
+            warm_up=warm.rounds,
+            steady=warm.steady,
             peak_mb=peak_mb,
             profiles=profiles,
         )
@@ -308,16 +328,40 @@ def _calibrated(timed: Mapping[str, Session], phase: str) -> int:
         steps = longer(steps, max(walls))
 
 
-def _warm_up(timed: Mapping[str, Session], steps: int) -> tuple[int, bool]:
-    """Short samples until no arm's last ones have a trend: how many rounds, and whether so."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _WarmUp:
+    """How many rounds of short samples there were, whether the last had no trend, and how long a
+    block will take."""
+
+    rounds: int
+    steady: bool
+    block_s: float
+
+
+def _warm_up(timed: Mapping[str, Session], steps: int) -> _WarmUp:
+    """Short samples until no arm's last ones have a trend."""
     few = max(1, steps // WARM_UP_SHARE)
     walls: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
-    for number in range(1, MOST_ROUNDS + 1):
+    rounds, steady = 0, False
+    while not steady and rounds < MOST_ROUNDS:
         for name, each in timed.items():
             walls[name].append(math.log(float(each.sample(TRAIN, few)["wall_s"])))
-        if number >= TREND_ROUNDS and not any(has_trend(tuple(each)) for each in walls.values()):
-            return number, True
-    return MOST_ROUNDS, False
+        rounds += 1
+        steady = rounds >= TREND_ROUNDS and not any(map(has_trend, map(tuple, walls.values())))
+    round_s = math.fsum(math.exp(statistics.median(each)) for each in walls.values())
+    return _WarmUp(rounds=rounds, steady=steady, block_s=2 * round_s * steps / few)
+
+
+def _first_blocks(question: Question, effort: Effort, cost: Cost) -> int:
+    """Of a cell's first launch. Says so when the budget is too short for any answer."""
+    least_s = pace.shortest_s(cost)
+    if effort.budget_s is not None and least_s > (1 + pace.OVER) * effort.budget_s:
+        talk.note(
+            f"{question.workload} on {talk.vcpus(len(question.vcpus))} takes about "
+            f"{talk.duration(least_s)}, more than its budget of {talk.duration(effort.budget_s)}: "
+            f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"
+        )
+    return pace.blocks(effort, cost, pace.USUAL, past=(), spent_s=0.0)
 
 
 def _profiles(

@@ -6,14 +6,25 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+import numpy as np
+
 from tfbench.inside.phases import TRAIN
-from tfbench.measuring import gates
+from tfbench.measuring import gates, pace
 from tfbench.measuring.results import Failure
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
-from tfbench.measuring.schedule import FEWEST_BLOCKS
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate, log_ratio, total
+from tfbench.measuring.schedule import FEWEST_BLOCKS, Effort
+from tfbench.measuring.statistics import (
+    FEWEST_LAUNCHES,
+    Contrast,
+    Interval,
+    contrast,
+    estimate,
+    level,
+    log_ratio,
+)
 from tfbuild.errors import SampleError
 
 _PER_BLOCK = 2
@@ -128,30 +139,46 @@ def failures_of(entries: Iterable[Entry]) -> tuple[Failure, ...]:
     return tuple(Failure(arm=fault.arm, reason=fault.reason) for fault in faults)
 
 
-def ratios(measured: Measured, arm: str, *, gated: bool) -> list[list[float]]:
-    """ln(baseline time / arm's time) of training, per launch and block. Raises SampleError."""
-    found = []
-    for launch in measured.timed(arm):
-        blocks = launch.blocks[TRAIN]
-        counting = [each for each in blocks if not (gated and gates.reasons(each))]
-        if counting:
-            found.append([_ratio(block, measured.baseline, arm) for block in counting])
-    return found
+def contrast_of(measured: Measured, arm: str) -> Contrast:
+    """ln(baseline time / arm's time) of training, over the launches in which the arm was timed.
+
+    The baseline is it and its twin; for the twin itself it is the baseline alone. Raises
+    SampleError.
+    """
+    names = [measured.baseline, measured.twin]
+    launches = [blocks for blocks in counting(measured) if _timed(blocks, {*names, arm})]
+    arms = (*names, *measured.arms[1:])
+    timed = [name for name in arms if all(_timed(blocks, {name}) for blocks in launches)]
+    levels = {name: [level(_seconds(blocks, name)) for blocks in launches] for name in timed}
+    return contrast(levels, arm, names[:1] if arm == measured.twin else names)
 
 
-def best_ratios(measured: Measured, arm: str) -> list[list[float]]:
-    """The gated ratios where enough blocks passed, else all."""
-    gated = ratios(measured, arm, gated=True) if measured.fair else []
-    enough = len(gated) >= FEWEST_LAUNCHES
-    return gated if enough else ratios(measured, arm, gated=False)
+def counting(measured: Measured) -> tuple[tuple[Block, ...], ...]:
+    """Of each launch the training blocks that gates leave; all of them where that is too little."""
+    whole = [launch.blocks[TRAIN] for launch in measured.launches]
+    left = [tuple(each for each in blocks if not gates.reasons(each)) for blocks in whole]
+    kept = tuple(blocks for blocks in left if blocks)
+    return kept if measured.fair and len(kept) >= FEWEST_LAUNCHES else tuple(whole)
+
+
+def medians(measured: Measured, arm: str) -> Interval:
+    """A second opinion: the median of each launch's blocks, wall time against wall time, and
+    Student's t over launches. Raises SampleError."""
+    return estimate(
+        [
+            [_ratio(block, measured.baseline, arm) for block in blocks]
+            for blocks in counting(measured)
+            if _timed(blocks, {measured.baseline, arm})
+        ]
+    )
 
 
 def log_ms(
     measured: Measured, arm: str, phase: str, launches: Sequence[Launch] | None = None
-) -> list[list[float]]:
-    """ln(milliseconds per step) per launch and block; empty where the phase was not timed."""
+) -> list[float]:
+    """ln(milliseconds per step), the level of each launch; none where the phase was not timed."""
     return [
-        [math.log(1000 * total(_walls(block, arm)) / _steps(block, arm)) for block in blocks]
+        math.log(1000) + level(_seconds(blocks, arm))
         for launch in (measured.timed(arm) if launches is None else launches)
         if (blocks := launch.blocks.get(phase, ()))
     ]
@@ -162,9 +189,47 @@ def half_width(measured: Measured, launches: int) -> float:
     first = dataclasses.replace(measured, launches=measured.launches[:launches])
     names = (measured.twin, *(arm for arm in measured.arms[1:] if first.timed(arm)))
     try:
-        return max(estimate(best_ratios(first, name)).half_width for name in names)
+        return max(contrast_of(first, name).interval.half_width for name in names)
     except SampleError:
         return math.inf
+
+
+def more_blocks(measured: Measured, effort: Effort) -> int:
+    """Of the next launch, from what those before cost and how they differ; 0 when the budget is
+    spent. There has to be a launch before it."""
+    arms = (measured.twin, *measured.arms[1:])
+    return pace.blocks(
+        effort,
+        cost_of(measured.launches),
+        pace.mean_of([_spread(measured, arm) for arm in arms if measured.timed(arm)]),
+        past=[len(launch.blocks[TRAIN]) for launch in measured.launches],
+        spent_s=measured.seconds,
+    )
+
+
+def cost_of(launches: Sequence[Launch]) -> pace.Cost:
+    """The medians of what launches and blocks of training took."""
+    costs = [_cost(one) for one in launches]
+    return pace.Cost(
+        start_s=float(np.median([each.start_s for each in costs])),
+        block_s=float(np.median([each.block_s for each in costs])),
+    )
+
+
+def _cost(launch: Launch) -> pace.Cost:
+    blocks = launch.blocks[TRAIN]
+    first, last = blocks[0][0], blocks[-1][-1]
+    timed_s = last.at_s - (first.at_s - first.elapsed_s)
+    return pace.Cost(start_s=max(0.0, launch.seconds - timed_s), block_s=timed_s / len(blocks))
+
+
+def _spread(measured: Measured, arm: str) -> pace.Spread:
+    return pace.spread_of(
+        [
+            [_ratio(block, measured.baseline, arm) for block in launch.blocks[TRAIN]]
+            for launch in measured.timed(arm)
+        ]
+    )
 
 
 def _launch(number: int, entries: Sequence[Entry]) -> Launch:
@@ -190,13 +255,19 @@ def _whole(samples: Sequence[Sample]) -> tuple[Block, ...]:
     return tuple(tuple(each) for each in blocks.values() if len(each) == _PER_BLOCK * len(arms))
 
 
+def _timed(blocks: Sequence[Block], arms: AbstractSet[str]) -> bool:
+    """Whether a launch's blocks have all of these arms."""
+    return arms <= {sample.arm for sample in blocks[0]}
+
+
+def _seconds(blocks: Iterable[Block], arm: str) -> list[float]:
+    """Per step, of each of an arm's samples."""
+    return [each.own_s / each.steps for block in blocks for each in block if each.arm == arm]
+
+
 def _ratio(block: Block, baseline: str, arm: str) -> float:
     return log_ratio(_walls(block, baseline), _walls(block, arm))
 
 
 def _walls(block: Block, arm: str) -> list[float]:
     return [sample.wall_s for sample in block if sample.arm == arm]
-
-
-def _steps(block: Block, arm: str) -> int:
-    return sum(sample.steps for sample in block if sample.arm == arm)

@@ -14,7 +14,7 @@ from tfbuild.records import load as load_fields
 from tfbuild.records import read
 from tfbuild.records import save as save_record
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,14 +111,13 @@ class Speedup:
 
     arm: str
     interval: Interval
-    """Student's t over launches, without the blocks that a gate dropped."""
+    """Of the launches' levels, see `statistics.contrast`."""
     verdict: Verdict
-    ungated: Interval
-    """The same with all blocks."""
-    bootstrap: Interval
-    """A second opinion on `interval`: the percentile bootstrap over launches and blocks."""
-    sign_p: float
-    """The sign test over all blocks (two-sided)."""
+    confidence: float
+    """The largest level at which the interval leaves out 1: 0.95 and more for a verdict, 0 where
+    gates left no fair picture."""
+    medians: Interval | None = None
+    """A second opinion on a cell: medians of blocks, each arm by its own spread."""
     run: Interval | None = None
     """The ratio of the composed training runs, where both were composed."""
 
@@ -180,6 +179,8 @@ class Cell:
     """One of schedule.Stop; empty when nothing was timed."""
     looks: tuple[Look, ...]
     gates: Gates
+    others: float
+    """The share of the CPU time that other processes and the hypervisor took."""
     unsteady: int
     """Launches whose warm-up still had a trend when its time was up."""
     arms: tuple[ArmTimes, ...]

@@ -17,6 +17,9 @@ from tfbench.measuring.journal import appending, read_lines
 from tfbuild.errors import SampleError
 from tfbuild.records import plain
 
+_GRAIN_S = 0.02
+"""Two of the ticks that `busy_s` and `steal_s` are counted in."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
@@ -70,8 +73,20 @@ class Sample:
     canary_s: float
     """A fixed piece of Python, right before and after: it does not depend on the arm."""
 
+    @property
+    def own_s(self) -> float:
+        """Seconds that the sample would have taken with its CPU to itself.
+
+        On one CPU: its CPU time, and what that CPU was idle for (beyond what ticks can tell). On
+        several CPUs nothing says whether it waited for what others took: there it is the wall time.
+        """
+        if self.vcpus > 1:
+            return self.wall_s
+        idle_s = self.wall_s - self.busy_s - self.steal_s
+        return min(self.wall_s, self.cpu_s + (idle_s if idle_s > _GRAIN_S else 0.0))
+
     def __post_init__(self) -> None:
-        for name in ("wall_s", "elapsed_s", "canary_s"):
+        for name in ("wall_s", "elapsed_s", "cpu_s", "canary_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise SampleError(f"{self.arm}: {name} of a sample is {value}, which is not a time")

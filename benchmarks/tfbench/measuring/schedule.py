@@ -38,9 +38,10 @@ class Stop(StrEnum):
 class Effort:
     """How much is measured in a cell.
 
-    Launches of `blocks` each, as many as the first look at which all intervals are as narrow as
-    `precision` (half a width, 0.015 is 1.5 %), the last of `looks`, or the end of `budget_s`. The
-    budget holds the start of the workers, too. `phase_blocks` are those of each phase but training.
+    Launches of `blocks` each (0: as many as suit what a start costs, see `pace`), as many as the
+    first look at which all intervals are as narrow as `precision` (half a width, 0.015 is 1.5 %),
+    the last of `looks`, or the end of `budget_s`. The budget holds the start of the workers, too.
+    `phase_blocks` are those of each phase but training.
 
     Looks are few and fixed beforehand: whoever looks after each launch and stops at a lucky one
     has intervals that are too narrow (simulated: 8 % misses with five looks, 6 % with these three).
@@ -48,13 +49,13 @@ class Effort:
     """
 
     looks: tuple[int, ...] = (6, 10, 20)
-    blocks: int = 2
+    blocks: int = 0
     phase_blocks: int = 0
     precision: float = 0.0
     budget_s: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.looks or self.blocks < FEWEST_BLOCKS:
+        if not self.looks or (self.blocks and self.blocks < FEWEST_BLOCKS):
             raise UsageError(
                 f"launches of {self.blocks} blocks, looked at after {list(self.looks)} of them, "
                 "give no answer",
@@ -62,16 +63,11 @@ class Effort:
             )
 
 
-def stop(launches: int, spent_s: float, half_width: float, effort: Effort) -> Stop | None:
-    """Whether a cell with so many launches is done; None to go on."""
+def stop(launches: int, half_width: float, effort: Effort) -> Stop | None:
+    """Whether a cell with so many launches is done, whatever time is left; None to go on."""
     if launches in effort.looks and half_width <= effort.precision:
         return Stop.PRECISION
-    if launches >= effort.looks[-1]:
-        return Stop.LAUNCHES
-    if launches < FEWEST_LAUNCHES or effort.budget_s is None:
-        return None
-    one_more = spent_s * (launches + 1) / launches
-    return Stop.BUDGET if one_more > effort.budget_s else None
+    return Stop.LAUNCHES if launches >= effort.looks[-1] else None
 
 
 def chance_of(seed: int, workload: str, vcpus: int, launch: int) -> Random:

@@ -1,8 +1,8 @@
 """The harness proved on itself: what it says when the truth is known.
 
-Trials of stock against stock must find nothing (false positives), trials against an arm that a busy
-loop slows down by a known share must find it (power) and name it (coverage). Each trial is a small
-comparison by the very code that `compare` runs; only its launches and blocks are fewer.
+Trials of stock against stock must find nothing (false positives), trials against an arm that takes
+some steps more in each sample must find it (power) and name it (coverage). Each trial is a cell of
+a comparison by the very code that `compare` runs, of one pair on one vCPU, in a minute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
@@ -25,21 +25,26 @@ import numpy as np
 from scipy import stats
 
 from tfbench.arms.arm import Arm, twin_of
+from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.measuring.host import Host
 from tfbench.measuring.journal import appending, read_lines
 from tfbench.measuring.measurement import Question, measure_cell
-from tfbench.measuring.observations import Measured, best_ratios, half_width
+from tfbench.measuring.observations import Measured, contrast_of, half_width, medians
 from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort
-from tfbench.measuring.statistics import LEVEL, Bar, Interval, Verdict, bootstrap, estimate, verdict
+from tfbench.measuring.statistics import LEVEL, Bar, Interval, Verdict, floor, verdict
 from tfbuild import records
 from tfbuild.errors import UsageError, WorkerError
 
-SCHEMA = 1
+SCHEMA = 2
 WORKLOAD = "mnist_mlp"
+TWIN, ARM = NAMES = ("stock again", "arm")
+"""What a trial tells of: stock's second worker, and the arm that may be slower."""
+UNDISTURBED = ("5 % slower", "same")
+"""Parts whose trials take a minute and have no process beside them."""
 SETTING, TRIALS, RESULT = "run.json", "trials.jsonl", "selfcheck.json"
-TRIAL = Effort(looks=(FEWEST_LAUNCHES,), blocks=2)
-LONG = Effort(looks=(12,), blocks=2)
+TRIAL = Effort(budget_s=60.0)
+LONG = Effort(budget_s=180.0)
 MOST_FALSE = 0.08
 """The observed share of false positives that is let pass, at a nominal 5 %."""
 # Looks at its input now and then, so that it ends with whoever started it, however that ends.
@@ -54,37 +59,40 @@ while not select.select([0], [], [], 0)[0]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """Trials of one kind. `slowdowns` are shares of a step's time, one arm each; `loaded` ones have
-    a busy process on their CPU.
+    """Trials of one kind. `slowdown` is the share of its steps that the arm takes in addition, 0
+    for stock itself; `loaded` ones have a busy process on their CPU.
     """
 
     name: str
     trials: int
-    slowdowns: tuple[float, ...] = ()
+    slowdown: float = 0.0
     loaded: bool = False
     effort: Effort = TRIAL
 
 
 FULL = (
-    Part(name="slowed", trials=12, slowdowns=(0.03, 0.10)),
-    Part(name="long", trials=2, effort=LONG),
-    Part(name="same", trials=200),
-    Part(name="same, loaded", trials=12, loaded=True),
+    Part(name="5 % slower", trials=100, slowdown=0.05),
+    Part(name="same", trials=100),
+    Part(name="10 % slower, loaded", trials=40, slowdown=0.10, loaded=True),
+    Part(name="5 % slower, long", trials=2, slowdown=0.05, effort=LONG),
 )
+"""Each trial also holds stock against its twin."""
 QUICK = (
-    Part(name="slowed", trials=2, slowdowns=(0.03, 0.10)),
-    Part(name="same", trials=8),
-    Part(name="same, loaded", trials=2, loaded=True),
+    Part(name="5 % slower", trials=4, slowdown=0.05),
+    Part(name="same", trials=2),
+    Part(name="10 % slower, loaded", trials=2, slowdown=0.10, loaded=True),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What one trial said of one arm. `truth` is its real speedup over the baseline."""
+    """What one trial said of one arm. `slowdown` is what was asked for, `truth` its real speedup
+    over the baseline: whole steps only can be added. `medians` is the second opinion."""
 
+    slowdown: float
     truth: float
     interval: Interval
-    bootstrap: Interval
+    medians: Interval
     verdict: Verdict
 
     @property
@@ -95,14 +103,15 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """`findings` are those of the twin, whose truth is 1, and of each slowed arm. `widths` are the
-    half-widths after each launch from the third on, with the seconds spent."""
+    """`findings` are those of the twin, whose truth is 1, and of the arm. `widths` are the
+    half-widths after each launch from the third on, with the seconds spent. `measuring` is the
+    share of these seconds in which samples were taken."""
 
     part: str
     number: int
     seconds: float
-    fair: bool
     findings: tuple[Finding, ...]
+    measuring: float = 0.0
     widths: tuple[tuple[float, float], ...] = ()
 
 
@@ -117,28 +126,27 @@ class Rate:
 
     @property
     def value(self) -> float:
-        return self.hits / self.trials
+        return self.hits / self.trials if self.trials else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """All trials of one part and one truth."""
+    """All trials of one part: their twins, or their arms. `truth` and `seconds` of one trial, the
+    share of them that was `measuring` and the half-width are medians."""
 
     part: str
+    arm: str
     truth: float
     seconds: float
-    """Of one trial, the median."""
+    measuring: float
     half_width: float
-    """The median."""
     found: Rate
     """The interval leaves out 1: a false positive where the truth is 1, else the power."""
     said: Rate
     """The verdict was faster or slower: beyond the noise floor, too."""
     covered: Rate
     """The interval holds the truth."""
-    covered_by_bootstrap: Rate
-    fair: Rate
-    """Trials in which gates dropped few blocks."""
+    covered_by_medians: Rate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,10 +161,16 @@ class SelfCheck:
     """Launches, minutes and the median half-width of the long trials."""
 
     @property
+    def same(self) -> Rate:
+        """False positives: stock against its twin, in all trials of a minute that no process was
+        put beside."""
+        rows = [row for row in self.rows if row.arm == TWIN and row.part in UNDISTURBED]
+        return of(sum(row.found.hits for row in rows), sum(row.found.trials for row in rows))
+
+    @property
     def passed(self) -> bool:
         """No more false positives than allowed; quick checks have too few trials to fail."""
-        quiet = [row for row in self.rows if row.part == "same"]
-        return all(row.found.value <= MOST_FALSE or row.found.low <= 1 - LEVEL for row in quiet)
+        return self.same.value <= MOST_FALSE or self.same.low <= 1 - LEVEL
 
 
 Progress = Callable[[int, int, str], None]
@@ -284,15 +298,10 @@ def competing(cpu: int) -> Iterator[int]:
 
 def _trial(task: Task, cpu: int) -> Trial:
     part, seed = task.part, task.seed + task.number
-    slowed = [
-        dataclasses.replace(task.arm, name=f"slowed-{share:g}", env=((SLOWDOWN, str(share)),))
-        for share in part.slowdowns
-    ]
+    share = part.slowdown
+    arm = dataclasses.replace(task.arm, name=ARM, env=((SLOWDOWN, str(share)),) if share else ())
     question = Question(
-        workload=WORKLOAD,
-        vcpus=(cpu,),
-        arms=(task.arm, twin_of(task.arm), *slowed),
-        seed=seed,
+        workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, twin_of(task.arm), arm), seed=seed
     )
     logs = task.logs / f"cpu{cpu}"
     measured = measure_cell(
@@ -300,31 +309,36 @@ def _trial(task: Task, cpu: int) -> Trial:
     )
     if measured.failures:
         raise WorkerError(measured.failures[0].reason, arm=measured.failures[0].arm)
-    truths = (1.0, *(1 / (1 + share) for share in part.slowdowns))
     return Trial(
         part=part.name,
         number=task.number,
         seconds=measured.seconds,
-        fair=measured.fair,
-        findings=tuple(_findings(measured, truths, seed)),
+        findings=tuple(_findings(measured, share)),
+        measuring=_measuring(measured),
         widths=tuple(_widths(measured)),
     )
 
 
-def _findings(measured: Measured, truths: Sequence[float], seed: int) -> Iterator[Finding]:
-    generator = np.random.default_rng(seed)
-    floor = estimate(best_ratios(measured, measured.twin)).reach
-    for truth, name in zip(truths, (measured.twin, *measured.arms[1:]), strict=True):
-        launches = best_ratios(measured, name)
-        interval = estimate(launches)
+def _findings(measured: Measured, slowdown: float) -> Iterator[Finding]:
+    least = floor(contrast_of(measured, measured.twin).interval)
+    steps = measured.launches[0].steps(TRAIN)
+    truth = steps / (steps + round(slowdown * steps))
+    for name, share, true in ((measured.twin, 0.0, 1.0), (ARM, slowdown, truth)):
+        interval = contrast_of(measured, name).interval
         # The twin is the floor itself, so it is judged without one.
-        bar = Bar(floor=0.0 if name == measured.twin else floor)
+        bar = Bar(floor=0.0 if name == measured.twin else least)
         yield Finding(
-            truth=truth,
+            slowdown=share,
+            truth=true,
             interval=interval,
-            bootstrap=bootstrap([launches], generator),
+            medians=medians(measured, name),
             verdict=verdict(interval, bar) if measured.fair else Verdict.INCONCLUSIVE,
         )
+
+
+def _measuring(measured: Measured) -> float:
+    samples = (sample for block in measured.blocks for sample in block)
+    return math.fsum(sample.elapsed_s for sample in samples) / measured.seconds
 
 
 def _widths(measured: Measured) -> Iterator[tuple[float, float]]:
@@ -348,30 +362,42 @@ def summarise(trials: Sequence[Trial], arm: Arm, host: Host, made: str) -> SelfC
 
 
 def rows(trials: Sequence[Trial]) -> tuple[Row, ...]:
-    """One per part and truth, in their order."""
-    keys = dict.fromkeys((t.part, f.truth) for t in trials for f in t.findings)
-    return tuple(_row(part, truth, trials) for part, truth in keys)
+    """Two per part: its twins and its arms."""
+    parts = dict.fromkeys(trial.part for trial in trials if trial.findings)
+    return tuple(_row(part, place, trials) for part in parts for place in range(len(NAMES)))
 
 
-def _row(part: str, truth: float, trials: Sequence[Trial]) -> Row:
-    these = [trial for trial in trials if trial.part == part]
-    findings = [each for trial in these for each in trial.findings if each.truth == truth]
+def _row(part: str, place: int, trials: Sequence[Trial]) -> Row:
+    these = [trial for trial in trials if trial.part == part and trial.findings]
+    found = [trial.findings[place] for trial in these]
+
+    def middle(values: Iterable[float]) -> float:
+        return float(np.median([*values]))
+
     return Row(
         part=part,
-        truth=truth,
-        seconds=float(np.median([trial.seconds for trial in these])),
-        half_width=float(np.median([each.interval.half_width for each in findings])),
-        found=rate([each.found for each in findings]),
-        said=rate([each.verdict in {Verdict.FASTER, Verdict.SLOWER} for each in findings]),
-        covered=rate([_holds(each.interval, truth) for each in findings]),
-        covered_by_bootstrap=rate([_holds(each.bootstrap, truth) for each in findings]),
-        fair=rate([trial.fair for trial in these]),
+        arm=NAMES[place],
+        truth=middle(each.truth for each in found),
+        seconds=middle(trial.seconds for trial in these),
+        measuring=middle(trial.measuring for trial in these),
+        half_width=middle(each.interval.half_width for each in found),
+        found=rate([each.found for each in found]),
+        said=rate([each.verdict in {Verdict.FASTER, Verdict.SLOWER} for each in found]),
+        covered=rate([_holds(each.interval, each.truth) for each in found]),
+        covered_by_medians=rate([_holds(each.medians, each.truth) for each in found]),
     )
 
 
 def rate(hits: Sequence[bool]) -> Rate:
-    found = stats.binomtest(sum(hits), len(hits)).proportion_ci(LEVEL, method="exact")
-    return Rate(hits=sum(hits), trials=len(hits), low=float(found.low), high=float(found.high))
+    return of(sum(hits), len(hits))
+
+
+def of(hits: int, trials: int) -> Rate:
+    """Of none nothing is known: from 0 to 1."""
+    if not trials:
+        return Rate(hits=0, trials=0, low=0.0, high=1.0)
+    found = stats.binomtest(hits, trials).proportion_ci(LEVEL, method="exact")
+    return Rate(hits=hits, trials=trials, low=float(found.low), high=float(found.high))
 
 
 def widths(trials: Sequence[Trial]) -> tuple[tuple[int, float, float], ...]:

@@ -1,4 +1,4 @@
-"""From launches to a cell, from cells to the overall figures. Pure: an injected generator."""
+"""From launches to a cell, from cells to the overall figures. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import batch_of, course_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
-from tfbench.measuring.observations import Launch, Measured, best_ratios, half_width, log_ms, ratios
+from tfbench.measuring.observations import (
+    Launch,
+    Measured,
+    contrast_of,
+    half_width,
+    log_ms,
+    medians,
+    more_blocks,
+)
 from tfbench.measuring.results import (
     ArmFacts,
     ArmTimes,
@@ -29,16 +37,14 @@ from tfbench.measuring.results import (
     Speedup,
 )
 from tfbench.measuring.samples import Sample, Start
-from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort, stop
+from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort, Stop, stop
 from tfbench.measuring.statistics import (
     Bar,
     Interval,
     Verdict,
-    bootstrap,
     combined,
-    estimate,
-    geometric_mean,
-    sign_test,
+    floor,
+    mean_of,
     verdict,
 )
 from tfbuild.errors import SampleError
@@ -51,14 +57,13 @@ class Yardstick:
     effort: Effort
     tolerances: Mapping[str, float]
     threshold: float
-    generator: np.random.Generator
 
 
 def cell(measured: Measured, by: Yardstick) -> Cell:
     """Raises SampleError when the samples allow no answer."""
     answered = measured.answered
     found = [gates.reasons(block) for block in measured.blocks]
-    noise = estimate(best_ratios(measured, measured.twin)) if answered else None
+    noise = contrast_of(measured, measured.twin).interval if answered else None
     return Cell(
         workload=measured.workload,
         vcpus=measured.vcpus,
@@ -70,6 +75,7 @@ def cell(measured: Measured, by: Yardstick) -> Cell:
         stopped_by=_stopped_by(measured, by.effort),
         looks=_looks(measured),
         gates=Gates(dropped=sum(map(bool, found)), reasons=gates.counted(found)),
+        others=gates.others([sample for block in measured.blocks for sample in block]),
         unsteady=sum(not launch.steady for launch in measured.launches),
         arms=tuple(_arm_times(measured, name) for name in _seen(measured)),
         agreements=tuple(
@@ -88,7 +94,7 @@ def overall(cells: Sequence[Measured], by: Yardstick) -> tuple[Overall, ...]:
         row = [each for each in cells if each.vcpus == vcpus]
         for arm in _candidates(row):
             timed = [each for each in row if each.compared(arm)]
-            noise = geometric_mean([best_ratios(each, each.twin) for each in timed])
+            noise = mean_of([contrast_of(each, each.twin) for each in timed]).interval
             speedup = _speedup(timed, arm, noise, by)
             found.append(Overall(vcpus=vcpus, workloads=len(timed), speedup=speedup, noise=noise))
     return tuple(found)
@@ -145,26 +151,27 @@ def _seen(measured: Measured) -> Iterator[str]:
 
 def _speedup(cells: Sequence[Measured], arm: str, noise: Interval | None, by: Yardstick) -> Speedup:
     """An arm's, over one cell or several."""
-    best = [best_ratios(each, arm) for each in cells]
-    every = [ratios(each, arm, gated=False) for each in cells]
-    interval = geometric_mean(best)
-    bar = Bar(floor=noise.reach if noise else math.inf, threshold=by.threshold)
+    found = mean_of([contrast_of(each, arm) for each in cells])
+    bar = Bar(floor=floor(noise) if noise else math.inf, threshold=by.threshold)
     fair = all(each.fair for each in cells)
+    single = cells[0] if len(cells) == 1 else None
     return Speedup(
         arm=arm,
-        interval=interval,
-        verdict=verdict(interval, bar) if fair else Verdict.INCONCLUSIVE,
-        ungated=geometric_mean(every),
-        bootstrap=bootstrap(best, by.generator),
-        sign_p=sign_test([blocks for each in every for blocks in each]),
-        run=_run_ratio(cells[0], arm) if len(cells) == 1 else None,
+        interval=found.interval,
+        verdict=verdict(found.interval, bar) if fair else Verdict.INCONCLUSIVE,
+        confidence=found.confidence if fair else 0.0,
+        medians=medians(single, arm) if single else None,
+        run=_run_ratio(single, arm) if single else None,
     )
 
 
 def _stopped_by(measured: Measured, effort: Effort) -> str:
     count = len(measured.launches)
     width = half_width(measured, count) if count in effort.looks else math.inf
-    return (stop(count, measured.seconds, width, effort) or "") if measured.answered else ""
+    if not measured.answered:
+        return ""
+    spent = effort.budget_s is not None and not more_blocks(measured, effort)
+    return stop(count, width, effort) or (Stop.BUDGET if spent else "")
 
 
 def _looks(measured: Measured) -> tuple[Look, ...]:
@@ -206,7 +213,7 @@ def _phases(measured: Measured, arm: str) -> Iterator[PhaseTime]:
     for phase in (TRAIN, VALIDATE, AUGMENT):
         times = log_ms(measured, arm, phase)
         if len(times) > 1:
-            yield PhaseTime(phase=phase, step_ms=estimate(times))
+            yield PhaseTime(phase=phase, step_ms=combined([np.array(times)]))
 
 
 def _cpu_ms(samples: Sequence[Sample]) -> float | None:
@@ -243,10 +250,10 @@ def _log_run(measured: Measured, launch: Launch, arm: str) -> float | None:
     course = course_of(measured.workload)
     seconds = 0.0
     for phase, count in course.phases.items():
-        blocks = log_ms(measured, arm, phase, launches=(launch,))
-        if not blocks:
+        times = log_ms(measured, arm, phase, launches=(launch,))
+        if not times:
             return None
-        seconds += count * math.exp(float(np.median(blocks[0]))) / 1000
+        seconds += count * math.exp(times[0]) / 1000
     return math.log(course.epochs * seconds)
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from tfbench.measuring import gates
 from tfbench.measuring.results import ArmFacts, Cell, Comparison, Coverage, Overall, Speedup
 from tfbench.measuring.schedule import Stop
-from tfbench.measuring.statistics import Interval, Verdict
+from tfbench.measuring.statistics import LIKELY, Interval, Verdict, floor
 from tfbench.reports import wording
 from tfbuild import talk
 
 FAILED = "failed"
 DIFFERENT = "computes something else"
 NOT_TIMED = "not timed"
-FEW_LAUNCHES = 5
+FEW_LAUNCHES = 4
 IDLE = 0.01
 """Share of the others' time in which an arm that has nothing to do may compute."""
 SHOWN = 0.001
@@ -92,7 +92,26 @@ def _answered(comparison: Comparison, cell: Cell, arm: str) -> Row:
     speedup = next((each for each in cell.speedups if each.arm == arm), None)
     if speedup is None:
         return _row(comparison, cell, arm, NOT_TIMED, "the cell has no answer without its baseline")
-    return _row(comparison, cell, arm, speedup.verdict, reason(comparison, cell, speedup), speedup)
+    verdict = said(comparison, speedup, cell.noise)
+    return _row(comparison, cell, arm, verdict, reason(comparison, cell, speedup), speedup)
+
+
+def said(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
+    """The verdict, or where there is none yet what is likely."""
+    leaning = likely(comparison, speedup, noise)
+    return f"likely {leaning}" if leaning else str(speedup.verdict)
+
+
+def likely(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
+    """`faster` or `slower` where a difference beyond the noise floor and the threshold is likely
+    and not yet sure; empty else."""
+    if speedup.verdict is not Verdict.INCONCLUSIVE or noise is None:
+        return ""
+    least = max(floor(noise), math.log1p(comparison.threshold))
+    beyond = abs(math.log(speedup.interval.value)) > least
+    if not beyond or speedup.confidence < LIKELY:
+        return ""
+    return str(Verdict.FASTER if speedup.interval.value > 1 else Verdict.SLOWER)
 
 
 def _row(
@@ -133,6 +152,8 @@ def reason(comparison: Comparison, cell: Cell, speedup: Speedup) -> str:
             return f"the whole interval lies within {comparison.margin:.0%} of 1"
         case _ if outside:
             return f"the interval leaves out 1, but by less than {bar}, which is too high to tell"
+        case _ if likely(comparison, speedup, cell.noise):
+            return f"an interval of {wording.level(speedup.confidence)} would leave out 1"
     return f"the interval holds 1 and reaches beyond {comparison.margin:.0%} of it"
 
 
@@ -147,8 +168,8 @@ def _bar(comparison: Comparison, cell: Cell) -> str:
 
 
 def floor_of(noise: Interval) -> float:
-    """The largest distance of an A/A interval from 1, 0.01 is 1 %."""
-    return math.expm1(noise.reach)
+    """What a difference must pass, 0.01 is 1 %."""
+    return math.expm1(floor(noise))
 
 
 def over_gated(cell: Cell) -> bool:
@@ -201,7 +222,7 @@ def headline(comparison: Comparison, each: Overall) -> str:
         case Verdict.WITHIN_NOISE:
             return f"No gain: {arm} takes as long as {base}, within the noise: {known} ({span})."
         case Verdict.INCONCLUSIVE:
-            return f"No gain of {arm} shown: {known} ({span}). Measure longer for an answer."
+            return f"{_undecided(comparison, each)}: {known} ({span}). Measure longer: --budget."
         case _:
             return (
                 f"{arm} does not compute what {base} computes. Do not use it. Where it agrees its "
@@ -209,27 +230,35 @@ def headline(comparison: Comparison, each: Overall) -> str:
             )
 
 
-def reached(comparison: Comparison) -> Iterator[str]:
-    """How each cell came to its verdicts and to its end."""
-    every = list(rows(comparison))
-    for cell in comparison.cells:
-        alike: dict[str, list[str]] = {}
-        for row in every:
-            if (row.workload, row.vcpus) == (cell.workload, str(cell.vcpus)):
-                alike.setdefault(f"{row.verdict} ({row.why})", []).append(row.arm)
-        verdicts = "; ".join(f"{wording.listed(arms)} {why}" for why, arms in alike.items())
-        ended = f"; {ended_by(cell)}" if cell.stopped_by else ""
-        yield f"{wording.place(cell.workload, cell.vcpus)}: {verdicts}{ended}"
+def _undecided(comparison: Comparison, each: Overall) -> str:
+    """What is known where there is no verdict."""
+    speedup, base = each.speedup, comparison.baseline
+    leaning = likely(comparison, speedup, each.noise)
+    if leaning:
+        sure = f"sure to {wording.level(speedup.confidence)}, a verdict asks for"
+        return f"{speedup.arm} is likely {leaning} than {base}, {sure} {comparison.level:.0%}"
+    interval = speedup.interval
+    if interval.low > 1 or interval.high < 1:
+        return (
+            f"No answer about {speedup.arm}: it differs from {base} by no more than {base} does "
+            "from itself"
+        )
+    ends = f"{_distance(interval.low)} and {_distance(interval.high)}"
+    return f"No answer about {speedup.arm} yet, which is between {ends}"
 
 
-def ended_by(cell: Cell) -> str:
-    """What was measured, what of it counts, and what ended it."""
-    launches = talk.count(cell.launches, "launch", "launches")
-    width = f", half-width {cell.looks[-1].half_width:.1%}" if cell.looks else ""
-    return (
-        f"{launches}, {_dropped(cell)}{width}; after {talk.duration(cell.seconds)} "
-        f"{STOPS[Stop(cell.stopped_by)]}"
-    )
+def _distance(ratio: float) -> str:
+    return f"{abs(ratio - 1):.1%} {'faster' if ratio >= 1 else 'slower'}"
+
+
+def failed(comparison: Comparison) -> Iterator[str]:
+    """Why arms have no figures, each reason once."""
+    places: dict[str, list[str]] = {}
+    for row in rows(comparison):
+        if row.verdict in {FAILED, DIFFERENT, NOT_TIMED}:
+            where = wording.place(row.workload, int(row.vcpus))
+            places.setdefault(f"{row.arm} {row.verdict} ({row.why})", []).append(where)
+    yield from (f"{wording.listed(where)}: {what}" for what, where in places.items())
 
 
 def covered(comparison: Comparison) -> Iterator[str]:

@@ -34,9 +34,9 @@ def verdicts(comparison: Comparison) -> Section:
                 ),
             ),
             (
-                "The interval that decides has no blocks that a gate dropped. Beside it: all "
-                "blocks, the bootstrap, and the probability that signs as lopsided as these come "
-                "by chance."
+                "The interval that decides is that of the launches' levels. Beside it: the largest "
+                "level at which it leaves out 1, and the interval of the medians of blocks, each "
+                "arm by its own spread."
             ),
             _opinions(comparison),
             _looks(comparison),
@@ -48,8 +48,7 @@ def _opinions(comparison: Comparison) -> Table:
     return Table(
         caption="Intervals by several methods",
         columns=columns(
-            *("workload", "#vCPUs", "arm", "#gated, t", "#all blocks, t", "#bootstrap"),
-            "#sign test p",
+            *("workload", "#vCPUs", "arm", "#levels", "#leaves out 1 at", "#medians of blocks"),
         ),
         rows=tuple(
             (
@@ -57,9 +56,8 @@ def _opinions(comparison: Comparison) -> Table:
                 str(cell.vcpus),
                 each.arm,
                 wording.factor_span(each.interval),
-                wording.factor_span(each.ungated),
-                wording.factor_span(each.bootstrap),
-                f"{each.sign_p:.2g}",
+                wording.level(each.confidence),
+                wording.factor_span(each.medians) if each.medians else "",
             )
             for cell in comparison.cells
             for each in cell.speedups
@@ -93,13 +91,16 @@ def samples(comparison: Comparison) -> Section:
         blocks=(
             (
                 "The HTML report shows every sample, and a cross for each block that a gate "
-                "dropped. What took much longer than all the rest stands at the upper edge."
+                "dropped. What took much longer than all the rest stands at the upper edge. Under "
+                "`others` is the share of the CPU time that other processes and the hypervisor "
+                "took."
             ),
             Table(
                 caption="Samples per cell",
                 columns=columns(
                     *("workload", "#vCPUs", "#batch", "#steps per sample", "#launches"),
-                    *("#blocks", "#dropped", "reasons", "#unsteady launches", "#time", "ended as"),
+                    *("#blocks", "#dropped", "reasons", "#others", "#unsteady launches", "#time"),
+                    "ended as",
                 ),
                 rows=tuple(_sampled(cell) for cell in comparison.cells),
             ),
@@ -112,8 +113,8 @@ def _sampled(cell: Cell) -> tuple[str, ...]:
     reasons = ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
-        *(cell.workload, str(cell.vcpus), *map(str, numbers), reasons, str(cell.unsteady)),
-        *(duration(cell.seconds), ended),
+        *(cell.workload, str(cell.vcpus), *map(str, numbers), reasons, wording.share(cell.others)),
+        *(str(cell.unsteady), duration(cell.seconds), ended),
     )
 
 

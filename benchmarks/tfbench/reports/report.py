@@ -23,6 +23,8 @@ from tfbuild import talk
 
 TEMPLATE = "report.md.j2"
 WIDTH = 120
+NOTES = 3
+"""Lines of warnings on a terminal."""
 _SHORT = 12  # characters of a name in a heading: a longer one leaves no room for the rows
 STYLES = {
     Verdict.FASTER: "green",
@@ -45,17 +47,20 @@ def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
     table = grid.table(findings.title(comparison), headings, left=("workload", "arm", "verdict"))
     for row in findings.rows(comparison):
         cells = (row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup)
-        marked = Text(row.verdict, style=STYLES.get(row.verdict, ""))
+        marked = Text(row.verdict, style=STYLES.get(row.verdict, "yellow"))
         table.add_row(*map(Text, (*cells, row.interval, row.noise)), marked)
     return grid.printed(table, _below(comparison), colour=colour, width=width)
 
 
 def _below(comparison: Comparison) -> Iterator[str]:
-    """What stands under the table; the answer comes last, where a terminal shows it."""
-    yield from findings.reached(comparison)
-    yield from findings.covered(comparison)
-    yield from (f"warning: {each}" for each in findings.warnings(comparison))
-    yield ""
+    """What stands under the table; the answer comes last, where a terminal shows it. What does not
+    fit in a few lines, and how every cell was measured, is in the report."""
+    doubts = [f"warning: {each}" for each in findings.warnings(comparison)]
+    if len(doubts) > NOTES:
+        doubts[NOTES - 1 :] = [f"warning: {len(doubts) - NOTES + 1} more in the report"]
+    notes = [*findings.failed(comparison), *doubts]
+    yield from notes
+    yield from [""] if notes else ()
     yield from findings.headlines(comparison)
 
 

@@ -14,6 +14,7 @@ from tfbench.costs.prices import PriceBook, merge
 from tfbench.costs.runs import Run
 from tfbench.measuring import merging
 from tfbench.measuring.comparison import COMPARISON, SAMPLES
+from tfbench.measuring.recorded import recorded
 from tfbench.measuring.results import Comparison, load, save
 from tfbench.measuring.samples import Sample, read_journal
 from tfbench.reports import page, pyperf, report, tabular
@@ -36,6 +37,7 @@ class Wanted:
     """The options of `invoke report` as they were typed; an empty one means the default."""
 
     comparison: str = ""
+    samples: str = ""
     totals: str = ""
     logs: str = ""
     pyperf: str = ""
@@ -59,11 +61,20 @@ def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
     """
     places = settings.places()
     sources = [
-        each for each in (wanted.comparison, wanted.totals, wanted.logs, wanted.pyperf) if each
+        each
+        for each in (
+            wanted.comparison,
+            wanted.samples,
+            wanted.totals,
+            wanted.logs,
+            wanted.pyperf,
+        )
+        if each
     ]
     if len(sources) > 1:
         raise UsageError(
-            "a report is of one thing", hint="Give --comparison, --totals, --logs or --pyperf"
+            "a report is of one thing",
+            hint="Give --comparison, --samples, --totals, --logs or --pyperf",
         )
     _check_together(wanted)
     if wanted.pyperf:
@@ -132,6 +143,11 @@ def read_samples(folder: Path) -> tuple[Sample, ...]:
 
 def _measured(wanted: Wanted, places: Places) -> tuple[Comparison, Path, tuple[Sample, ...]]:
     """The comparison, where its reports go, and its samples. Several become one."""
+    if wanted.samples:
+        found, taken = recorded(Path(wanted.samples).expanduser())
+        folder = Path(wanted.out) if wanted.out else places.new_report("again")
+        save(folder / COMPARISON, found)
+        return found, folder, taken
     paths = [_file(text.strip()) for text in wanted.comparison.split(",") if text.strip()]
     paths = paths or [newest(places)]
     parts = [(str(path.parent), load(path)) for path in paths]

@@ -26,18 +26,19 @@ _TIMES = ("cpu_ms", "idle_share", "peak_mb", "import_s", "build_s", "first_steps
 _PHASES = {TRAIN: "train_ms", VALIDATE: "validate_ms", AUGMENT: "augment_ms"}
 _INTERVALS = (
     *_PHASES.values(),
-    *("run_s", "speedup", "speedup_ungated", "speedup_bootstrap", "speedup_run", "noise"),
+    *("run_s", "speedup", "speedup_medians", "speedup_run", "noise"),
 )
 _ENDS = ("", "_low", "_high")
 
 HEADER = (
-    *("made", "cpu", *_CELL, "dropped", "arm", "baseline", *_FACTS, "env", *_TIMES, "losses"),
-    *("coverage", "loss_difference", "prediction_difference", "tolerance", "agrees"),
-    *("verdict", "sign_p", "failure"),
+    *("made", "cpu", *_CELL, "dropped", "others", "arm", "baseline", *_FACTS, "env", *_TIMES),
+    *("losses", "coverage", "loss_difference", "prediction_difference", "tolerance", "agrees"),
+    *("verdict", "confidence", "failure"),
     *(f"{name}{end}" for name in _INTERVALS for end in _ENDS),
 )
 """The same for every comparison. `*_ms` are per step, `run_s` is a composed training run, `env`
-holds the arm's own settings; `noise` is the cell's A/A interval, `dropped` counts its blocks."""
+holds the arm's own settings; `noise` is the cell's A/A interval, `dropped` counts its blocks,
+`others` is the share of the CPU time that others took."""
 
 
 class _OfArm(Protocol):
@@ -66,6 +67,7 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
                 "cpu": comparison.host.cpu.name,
                 **_taken(_CELL, cell),
                 "dropped": cell.gates.dropped,
+                "others": cell.others,
                 "arm": arm.name,
                 "baseline": comparison.baseline,
                 **_taken(_FACTS, arm),
@@ -85,7 +87,7 @@ def _figures(cell: Cell, arm: str) -> dict[str, Value]:
         "prediction_difference": agreement.predictions if agreement else None,
         "tolerance": agreement.tolerance if agreement else None,
         "agrees": str(agreement.agrees).lower() if agreement else None,
-        **_taken(("verdict", "sign_p"), speedup),
+        **_taken(("verdict", "confidence"), speedup),
         "failure": failure.reason if failure else None,
         **{
             f"{name}{end}": value
@@ -103,8 +105,7 @@ def _intervals(
         **{column: phases.get(phase) for phase, column in _PHASES.items()},
         "run_s": times.run_s if times else None,
         "speedup": speedup.interval if speedup else None,
-        "speedup_ungated": speedup.ungated if speedup else None,
-        "speedup_bootstrap": speedup.bootstrap if speedup else None,
+        "speedup_medians": speedup.medians if speedup else None,
         "speedup_run": speedup.run if speedup else None,
         "noise": cell.noise,
     }

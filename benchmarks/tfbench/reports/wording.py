@@ -31,6 +31,11 @@ def share(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}%}"
 
 
+def level(confidence: float) -> str:
+    """Of an interval. It is not rounded up, and never all."""
+    return f"{min(math.floor(1000 * confidence), 999) / 10:g}%"
+
+
 def milliseconds(interval: Interval | None) -> str:
     return f"{interval.value:.2f}" if interval else ""
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from tfbench.measuring import gates
 from tfbench.measuring.host import Host
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, Interval, estimate, log_ratio
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, Interval, contrast, level
 from tfbench.startup.launches import Launch
 from tfbench.startup.library import Library
 
@@ -94,7 +94,7 @@ class Measured:
 
 
 def sorted_out(launches: Iterable[Launch], vcpus: int) -> Measured:
-    """The blocks that nothing disturbed where enough are left, else all of them."""
+    """The blocks that are not broken where enough are left, else all of them."""
     grouped: dict[int, list[Launch]] = defaultdict(list)
     for launch in launches:
         grouped[launch.block].append(launch)
@@ -138,13 +138,11 @@ def judged(ratio: Interval, floor: float, limit: float) -> Verdict:
 def _ratio(
     blocks: Sequence[Block], baseline: str, arm: str, seconds: Callable[[Launch], float]
 ) -> Interval:
-    """The arm's time over the baseline's."""
-    return estimate(
-        [
-            [log_ratio(_times(block, arm, seconds), _times(block, baseline, seconds))]
-            for block in blocks
-        ]
-    )
+    """The arm's time over the baseline's, each round's level of every arm as one number."""
+    arms = dict.fromkeys(launch.arm for launch in blocks[0])
+    levels = {name: [level(_times(block, name, seconds)) for block in blocks] for name in arms}
+    found = contrast(levels, arm, [baseline]).interval
+    return Interval(value=1 / found.value, low=1 / found.high, high=1 / found.low)
 
 
 def _times(block: Block, arm: str, seconds: Callable[[Launch], float]) -> list[float]:

@@ -1,0 +1,56 @@
+"""A run that was recorded, computed again with the statistics of today."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tfbench.measuring.comparison import SAMPLES, SETTING, Setting, summarised
+from tfbench.measuring.measurement import measured_of
+from tfbench.measuring.results import SCHEMA, Comparison
+from tfbench.measuring.samples import Sample, read_journal
+from tfbuild.errors import RecordError, SampleError, UsageError
+from tfbuild.records import load, read
+
+SCHEMAS = (2, SCHEMA)
+"""Of runs whose samples say what they say today."""
+PACKED = ".xz"
+
+
+def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
+    """The comparison that the run's samples make, and the samples.
+
+    `folder` holds run.json and samples.jsonl, which may be packed (samples.jsonl.xz). Raises
+    RecordError for a folder that does not, and for a damaged or foreign file.
+    """
+    setting, path = _setting(folder / SETTING), _samples(folder)
+    entries = read_journal(path)
+    try:
+        every = [measured_of(each, each.of(entries)) for each in setting.questions]
+        done = [each for each in every if each.starts]
+        comparison = summarised(setting, done, made=_made(folder / SETTING))
+    except (SampleError, UsageError, KeyError, IndexError, ValueError) as error:
+        raise RecordError(f"{path} holds no comparison ({error})") from error
+    return comparison, tuple(each for each in entries if isinstance(each, Sample))
+
+
+def _setting(path: Path) -> Setting:
+    fields: dict[str, object] = {}
+    for schema in SCHEMAS:
+        with contextlib.suppress(RecordError):
+            fields = load(path, schema=schema)
+    fields = fields or load(path, schema=SCHEMA)  # (says what is wrong)
+    try:
+        return read(Setting, fields)
+    except (TypeError, ValueError, KeyError, UsageError) as error:
+        raise RecordError(f"{path} is no question of a comparison ({error})") from error
+
+
+def _samples(folder: Path) -> Path:
+    packed = folder / f"{SAMPLES}{PACKED}"
+    return packed if packed.is_file() else folder / SAMPLES
+
+
+def _made(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,87 @@
+"""Estimators compared on made-up machines: `python -m tests.estimators`, a minute.
+
+For each: how often stock against stock is called a difference, how often 5 % are seen, how often
+the interval holds the truth, and its half-width; four launches of five blocks, as in a minute.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from tests.noise import MACHINES, Level, Machine, launches, table
+
+from tfbench.measuring.samples import Sample
+from tfbench.measuring.statistics import contrast, level
+
+ARMS = ("stock", "stock again", "arm")
+TRUTH = 1 / 1.05
+
+
+def middle(seconds: Sequence[float]) -> float:
+    return math.log(statistics.median(seconds))
+
+
+def mean(seconds: Sequence[float]) -> float:
+    return math.log(statistics.fmean(seconds))
+
+
+def least(seconds: Sequence[float]) -> float:
+    return math.log(min(seconds))
+
+
+def quarter(seconds: Sequence[float]) -> float:
+    faster = sorted(seconds)[: (len(seconds) + 3) // 4]
+    return math.log(statistics.fmean(faster))
+
+
+def own(each: Sample) -> float:
+    return each.own_s
+
+
+def wall(each: Sample) -> float:
+    return each.wall_s
+
+
+LEVELS: Mapping[str, Level] = {
+    "faster half": level,
+    "median": middle,
+    "mean": mean,
+    "minimum": least,
+    "fastest quarter": quarter,
+}
+TIMES: Mapping[str, Callable[[Sample], float]] = {"own": own, "wall": wall}
+
+
+def judged(
+    machine: Machine, seconds: Callable[[Sample], float], level: Level, trials: int
+) -> tuple[float, float, float, float]:
+    """False positives, 5 % seen, coverage as shares, and the median half-width."""
+    false, seen, held, widths = 0, 0, 0, []
+    for seed in range(trials):
+        speeds = dict(zip(ARMS, (1.0, 1.0, TRUTH), strict=True))
+        found = launches(machine, speeds, count=4, blocks=5, seed=seed)
+        levels = table(found, ARMS, seconds, level)
+        same = contrast(levels, ARMS[1], ARMS[:1]).interval
+        arm = contrast(levels, ARMS[2], ARMS[:2]).interval
+        false += same.low > 1 or same.high < 1
+        seen += arm.high < 1
+        held += arm.low <= TRUTH <= arm.high
+        widths.append(arm.half_width)
+    return false / trials, seen / trials, held / trials, statistics.median(widths)
+
+
+def main(trials: int) -> None:
+    print(f"{'machine':16}{'time':6}{'level':17}  false  5% seen   held  half-width")
+    for machine in MACHINES:
+        for time, seconds in TIMES.items():
+            for name, each in LEVELS.items():
+                false, seen, held, width = judged(machine, seconds, each, trials)
+                shares = f"{false:7.1%}{seen:9.1%}{held:7.1%}"
+                print(f"{machine.name:16}{time:6}{name:17}{shares}{width:11.2%}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

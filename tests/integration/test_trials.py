@@ -1,0 +1,43 @@
+"""Trials of a self-check with real workers: what was put in is found, beside a busy process too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.later import later
+
+from tfbench.arms.arm import Arm
+from tfbench.measuring.schedule import Effort
+from tfbench.measuring.selfcheck import ARM, TWIN, Part, Task, rows, trial_of
+
+pytestmark = pytest.mark.toolchain
+SLOWER = 0.5
+
+
+@pytest.fixture
+def one_cpu() -> Iterator[None]:
+    """A trial takes the CPU of its process."""
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(every)})
+    yield
+    os.sched_setaffinity(0, every)
+
+
+@pytest.mark.usefixtures("one_cpu")
+@pytest.mark.parametrize("loaded", [False, later(True)])
+def test_a_slower_arm_is_found_and_named(stock_python: Path, tmp_path: Path, loaded: bool) -> None:
+    """Half as many steps again, in three launches of two blocks: far beyond any machine's noise."""
+    effort = Effort(looks=(3,), blocks=2)
+    part = Part(name="slower", trials=1, slowdown=SLOWER, loaded=loaded, effort=effort)
+    arm = Arm(name="stock", python=stock_python, label="stock.whl")
+    found = trial_of(Task(arm=arm, part=part, number=0, seed=3, logs=tmp_path))
+    twin, slower = found.findings
+    assert slower.truth == pytest.approx(1 / (1 + SLOWER), abs=0.02)
+    assert slower.interval.value == pytest.approx(slower.truth, rel=0.15)
+    assert slower.interval.high < 1
+    assert twin.interval.value == pytest.approx(1, rel=0.15)
+    assert 0 < found.measuring < 1
+    assert [row.arm for row in rows([found])] == [TWIN, ARM]

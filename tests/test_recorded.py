@@ -1,0 +1,177 @@
+"""Recorded runs, computed again: made-up ones, and two of a noisy machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import lzma
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.measured import HOST, STOCK, TUNED, entries, measured, paces
+
+from tfbench.measuring.comparison import SAMPLES, SETTING, Setting, summarised
+from tfbench.measuring.recorded import PACKED, SCHEMAS, recorded
+from tfbench.measuring.results import SCHEMA, Comparison
+from tfbench.measuring.samples import Entry, Sample, journal
+from tfbench.measuring.schedule import Effort
+from tfbench.measuring.statistics import Verdict
+from tfbuild import records
+from tfbuild.errors import RecordError
+from tfbuild.settings import ROOT
+
+RECORDINGS = Path(
+    os.environ.get("TENSORWRIGHT_RECORDINGS") or ROOT.parent / "shared" / "recordings"
+)
+SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"
+ASKED = Setting(
+    host=HOST,
+    arms=(STOCK, TUNED),
+    workloads=("mnist_mlp", "lstm_text"),
+    vcpus=(2,),
+    effort=Effort(looks=(3, 6)),
+    threshold=0.0,
+    seed=1,
+)
+CELLS = [
+    entries(paces(speedup), workload=name, spread=0.004, jitter=0.004)
+    for name, speedup in (("mnist_mlp", 1.25), ("lstm_text", 1.1))
+]
+EVERY = [entry for cell in CELLS for entry in cell]
+
+
+def run(
+    folder: Path,
+    found: Sequence[Entry] = EVERY,
+    **changed: Any,  # noqa: ANN401
+) -> Path:
+    """A folder as a run leaves it."""
+    (folder / SETTING).write_text(json.dumps(records.plain(ASKED) | changed), encoding="utf-8")
+    with journal(folder / SAMPLES) as keep:
+        for entry in found:
+            keep(entry)
+    return folder
+
+
+def packed(folder: Path) -> Path:
+    plain = folder / SAMPLES
+    (folder / f"{SAMPLES}{PACKED}").write_bytes(lzma.compress(plain.read_bytes()))
+    plain.unlink()
+    return folder
+
+
+def undated(comparison: Comparison) -> Comparison:
+    return dataclasses.replace(comparison, made="")
+
+
+def expected(*cells: Sequence[Entry]) -> Comparison:
+    return summarised(ASKED, [measured(cell) for cell in cells], made="")
+
+
+# --- made-up runs ---------------------------------------------------------------------------------
+
+
+def test_a_recorded_run_gives_the_comparison_of_its_samples(tmp_path: Path) -> None:
+    found, samples = recorded(run(tmp_path))
+    assert undated(found) == expected(*CELLS)
+    assert samples == tuple(entry for entry in EVERY if isinstance(entry, Sample))
+    assert found.complete
+    assert [each.speedups[0].verdict for each in found.cells] == [Verdict.FASTER] * 2
+
+
+def test_a_packed_run_gives_the_same(tmp_path: Path) -> None:
+    plain = recorded(run(tmp_path))
+    assert recorded(packed(tmp_path)) == plain
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_runs_of_older_schemas_are_read(schema: int, tmp_path: Path) -> None:
+    found, _ = recorded(run(tmp_path, schema=schema))
+    assert undated(found) == expected(*CELLS)
+    assert found.schema == SCHEMA
+
+
+def test_a_cell_that_was_not_begun_is_left_out(tmp_path: Path) -> None:
+    found, _ = recorded(run(tmp_path, CELLS[0]))
+    assert undated(found) == expected(CELLS[0])
+    assert not found.complete
+
+
+def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> None:
+    whole = recorded(run(tmp_path))
+    with (tmp_path / SAMPLES).open("a", encoding="utf-8") as sink:
+        sink.write('{"is": "sample", "wall')
+    assert recorded(tmp_path) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (SETTING, None),
+        (SETTING, b""),
+        (SETTING, b'{"schema": 3, "host": {'),
+        (SETTING, b"[]"),
+        (SETTING, b'{"schema": 3}'),
+        (SETTING, b'{"schema": 3, "colour": "blue"}'),
+        (SETTING, json.dumps(records.plain(ASKED) | {"schema": 1}).encode()),
+        (SETTING, json.dumps(records.plain(ASKED) | {"schema": SCHEMA + 1}).encode()),
+        (SAMPLES, None),
+        (SAMPLES, b"epoch,loss\n"),
+        (SAMPLES, b'{"is": "end"}\n'),
+        (SAMPLES, b"\xff\xfe\n"),
+        (f"{SAMPLES}{PACKED}", b""),
+        (f"{SAMPLES}{PACKED}", b"not packed"),
+        (f"{SAMPLES}{PACKED}", lzma.compress(b'{"is": "end"}\n' * 99)[:-20]),
+        (f"{SAMPLES}{PACKED}", lzma.compress(b"\xff\xfe\n")),
+    ],
+)
+def test_a_folder_that_holds_no_run_is_an_error(
+    name: str, content: bytes | None, tmp_path: Path
+) -> None:
+    run(tmp_path)
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(RecordError, match=name):
+        recorded(tmp_path)
+
+
+def test_samples_that_make_no_comparison_are_an_error(tmp_path: Path) -> None:
+    steps = [
+        dataclasses.replace(entry, steps=1 + entry.position) if isinstance(entry, Sample) else entry
+        for entry in EVERY
+    ]
+    with pytest.raises(RecordError, match=r"no comparison .*steps"):
+        recorded(run(tmp_path, steps))
+
+
+# --- real ones ------------------------------------------------------------------------------------
+
+
+@functools.cache
+def real(name: str) -> Comparison:
+    if not (RECORDINGS / name).is_dir():
+        pytest.skip(f"no recording {name} in {RECORDINGS}")
+    return recorded(RECORDINGS / name)[0]
+
+
+def test_on_a_noisy_machine_most_gains_of_six_models_are_found() -> None:
+    found = real(SIX)
+    tuned = [each for cell in found.cells for each in cell.speedups if each.arm == "tunedon"]
+    assert len(tuned) == 12
+    assert sum(each.verdict is Verdict.FASTER for each in tuned) >= 8
+    means = [each.speedup for each in found.overall if each.speedup.arm == "tunedon"]
+    assert [each.verdict for each in means] == [Verdict.FASTER] * 2
+
+
+def test_on_a_noisy_machine_stock_is_nowhere_called_different_from_stock() -> None:
+    cells = [cell for name in (SIX, QUICKSTART) for cell in real(name).cells]
+    assert len(cells) == 14
+    for cell in cells:
+        assert cell.noise is not None
+        assert cell.noise.low <= 1 <= cell.noise.high, f"{cell.workload} on {cell.vcpus}"
