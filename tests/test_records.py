@@ -3,6 +3,7 @@ from __future__ import annotations
 import enum
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from tfbuild.records import (
     load,
     plain,
     pretty,
+    read,
     save,
     write_atomic,
 )
@@ -73,7 +75,22 @@ def test_canonical_text_reads_back_as_the_same_values(record: Outer) -> None:
     text = canonical(record)
     assert json.loads(text) == plain(record)
     assert text.isascii()
+    assert read(Outer, json.loads(text)) == record
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"inner": {"where": 5}}, "inner.where: 5 is not a Path"),
+        ({"inner": {"where": "/a", "kinds": ["small", "vast"]}}, "inner.kinds: 'vast' is not"),
+        ({"schema": "3"}, "schema: '3' is not a int"),
+        ({"inner": 3}, "inner: 3 is not a Inner"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_place(fields: dict[str, object], place: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(place)):
+        read(Outer, fields)
 
 
 @given(outers)

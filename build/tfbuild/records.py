@@ -135,7 +135,7 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JS
         if not isinstance(value, dict):
             raise TypeError(f"{value!r} is not a {kind.__name__}")
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _read(hints[name], member) for name, member in value.items()})
+        return kind(**{name: _member(name, hints[name], each) for name, each in value.items()})
     if issubclass(kind, enum.Enum) or (kind is float and type(value) is int):
         return kind(value)
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -143,6 +143,23 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JS
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value
+
+
+class _MisfitError(TypeError):
+    """A value that is not of its kind, and where in the record it stands: host.cpu.model."""
+
+    def __init__(self, place: str, what: str) -> None:
+        super().__init__(f"{place}: {what}")
+        self.place, self.what = place, what
+
+
+def _member(name: str, kind: Any, value: Any) -> Any:  # noqa: ANN401  (JSON)
+    try:
+        return _read(kind, value)
+    except _MisfitError as error:
+        raise _MisfitError(f"{name}.{error.place}", error.what) from None
+    except (TypeError, ValueError) as error:
+        raise _MisfitError(name, str(error)) from error
 
 
 def _read_members(origin: type, members: tuple[Any, ...], value: Any) -> object:  # noqa: ANN401
