@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,14 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tfbench.arms.arm import Arm, environment
+from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
 from tfbench.cells.limits import limited
 from tfbench.measuring.journal import appending, read_lines
-from tfbench.measuring.schedule import padding
-from tfbench.measuring.sessions import Session, session
+from tfbench.measuring.sessions import Session, session, worker_environment
 from tfbuild import talk
-from tfbuild.errors import DiskError, WorkerError
+from tfbuild.errors import WorkerError
 from tfbuild.records import plain, read
 
 JOURNAL = "cells.jsonl"
@@ -94,16 +92,9 @@ def ordered(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
 def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float = LIMIT_S) -> Told:
     """One launch of a cell. Whatever its process does becomes an outcome. Raises DiskError."""
     logs = out / "logs"
-    home = logs / "home"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskError(f"cannot write {home}: {error.strerror}") from error
     log = logs / f"{cell.key[:12]}.log"
     chance = Random(cell.key)  # noqa: S311  (bytes of padding, not a secret)
-    env = environment(
-        arm, vcpus=len(cell.vcpus), home=home, padding=padding(chance), inherited=os.environ
-    )
+    env = worker_environment(arm, len(cell.vcpus), logs, chance)
     began = time.monotonic()
     with ExitStack() as stack:
         limits: dict[str, object] = {}

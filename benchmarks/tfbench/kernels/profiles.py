@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfbench.arms.arm import Arm, environment
+from tfbench.arms.arm import Arm
 from tfbench.inside import places as program
 from tfbench.inside import timing
 from tfbench.inside.places import Input, Place
 from tfbench.inside.workloads import PROGRAM
-from tfbench.measuring.sessions import ROOT
+from tfbench.measuring.sessions import ROOT, worker_environment
 from tfbench.options import subject
 from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
 from tfbuild.records import key_of, load, read, save
@@ -178,10 +177,9 @@ def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, log
     """
     name, file = subject(workload)
     label = name.replace(":", "-").replace("/", "-")
-    request, answer, home = logs / f"{label}.request", logs / f"{label}.answer", logs / "home"
-    home.mkdir(parents=True, exist_ok=True)
+    request, answer = logs / f"{label}.request", logs / f"{label}.answer"
     save(request, {"workload": name, "seed": 1, "vcpus": vcpus, "steps": steps})
-    env = environment(arm, vcpus=len(vcpus), home=home, padding=0, inherited=os.environ)
+    env = worker_environment(arm, len(vcpus), logs)
     env |= {"PYTHONPATH": str(ROOT)} | ({} if file is None else {PROGRAM: str(file)})
     try:
         run(

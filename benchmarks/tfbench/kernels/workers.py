@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from tfbench.arms.arm import Arm, environment
+from tfbench.arms.arm import Arm
 from tfbench.inside import timing
 from tfbench.inside.places import Place
-from tfbench.measuring.schedule import launch_order, padding
-from tfbench.measuring.sessions import Session, session
-from tfbuild.errors import DiskError, WorkerError
+from tfbench.measuring.schedule import launch_order
+from tfbench.measuring.sessions import Session, session, worker_environment
+from tfbuild.errors import WorkerError
 from tfbuild.records import plain
 
 LIMIT_S = 120.0
@@ -28,7 +27,6 @@ def opened(
 
     Raises WorkerError when one does not come up or is not the arm's own TensorFlow, DiskError.
     """
-    home = _home(logs)
     with contextlib.ExitStack() as stack:
         names = launch_order([arm.name for arm in arms], chance)
         by_name = {arm.name: arm for arm in arms}
@@ -36,7 +34,7 @@ def opened(
             name: stack.enter_context(
                 session(
                     by_name[name],
-                    _environment(by_name[name], vcpus, home, chance),
+                    _environment(by_name[name], vcpus, logs, chance),
                     logs / f"{name.replace(' ', '-')}-{len(vcpus)}.log",
                     module=timing.__name__,
                     mode="a",
@@ -70,19 +68,7 @@ def sample(session: Session, calls: int, *, alone: bool) -> float:
     return seconds
 
 
-def _home(logs: Path) -> Path:
-    """An empty folder for the workers. Raises DiskError."""
-    home = logs / "home"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskError(f"cannot make {home}: {error.strerror}") from error
-    return home
-
-
-def _environment(arm: Arm, vcpus: tuple[int, ...], home: Path, chance: Random) -> Mapping[str, str]:
+def _environment(arm: Arm, vcpus: tuple[int, ...], logs: Path, chance: Random) -> Mapping[str, str]:
     """Without oneDNN's rewriting, which would put its own ops in the place of those timed."""
-    given = environment(
-        arm, vcpus=len(vcpus), home=home, padding=padding(chance), inherited=os.environ
-    )
+    given = worker_environment(arm, len(vcpus), logs, chance)
     return given | {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}

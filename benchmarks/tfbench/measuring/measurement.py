@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 import statistics
 import time
 from collections import deque
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tfbench.arms.arm import Arm, environment
+from tfbench.arms.arm import Arm
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import course_of
 from tfbench.measuring import pace
@@ -37,14 +36,13 @@ from tfbench.measuring.schedule import (
     chance_of,
     launch_order,
     longer,
-    padding,
     steps_per_sample,
     stop,
 )
-from tfbench.measuring.sessions import Session, session
+from tfbench.measuring.sessions import Session, session, worker_environment
 from tfbench.measuring.statistics import has_trend
 from tfbuild import talk
-from tfbuild.errors import DiskError, WorkerError
+from tfbuild.errors import WorkerError
 
 CHECKED_STEPS = 5
 PROFILED_STEPS = 5
@@ -265,18 +263,7 @@ def _opened(
     question: Question, name: str, number: int, chance: Random, logs: Path
 ) -> Iterator[Session]:
     arm = next(arm for arm in question.arms if arm.name == name)
-    home = logs / "home"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskError(f"cannot write {home}: {error.strerror}") from error
-    env = environment(
-        arm,
-        vcpus=len(question.vcpus),
-        home=home,
-        padding=padding(chance),
-        inherited=os.environ,
-    )
+    env = worker_environment(arm, len(question.vcpus), logs, chance)
     place = f"{question.workload}-{len(question.vcpus)}-{number}"
     with session(arm, env, logs / f"{place}-{name.replace(' ', '-')}.log") as opened:
         yield opened

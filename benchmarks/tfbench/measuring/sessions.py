@@ -13,9 +13,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
-from tfbench.arms.arm import Arm
+from tfbench.arms.arm import Arm, environment
+from tfbench.measuring.schedule import padding
 from tfbuild.errors import DiskError, WorkerError
 from tfbuild.run import end_group
 
@@ -154,6 +156,20 @@ class Session:
             hint=hint,
             arm=self.arm.name,
         )
+
+
+def worker_environment(
+    arm: Arm, vcpus: int, folder: Path, chance: Random | None = None
+) -> dict[str, str]:
+    """That of an arm's worker, whose home is an empty folder in `folder`; by `chance` it has a
+    random size. Raises DiskError."""
+    home = folder / "home"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"cannot make {home}: {error.strerror}") from error
+    size = padding(chance) if chance else 0
+    return environment(arm, vcpus=vcpus, home=home, padding=size, inherited=os.environ)
 
 
 @contextlib.contextmanager

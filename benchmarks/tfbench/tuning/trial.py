@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-from tfbench.arms.arm import Arm, environment, twin_of
+from tfbench.arms.arm import Arm, twin_of
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.agreement import relative
-from tfbench.measuring.sessions import LOAD_LIMIT_S, session
+from tfbench.measuring.sessions import LOAD_LIMIT_S, session, worker_environment
 from tfbench.tuning.results import Trial
 from tfbuild.errors import UsageError
 
@@ -42,9 +41,7 @@ def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Pa
 def _tried(
     arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path
 ) -> dict[str, Any]:
-    home = logs / "home"
-    home.mkdir(parents=True, exist_ok=True)
-    env = environment(arm, vcpus=len(vcpus), home=home, padding=0, inherited=os.environ)
+    env = worker_environment(arm, len(vcpus), logs)
     with session(arm, env, logs / f"{arm.name}.log") as opened:
         answer = opened.request("try", LOAD_LIMIT_S, workload=workload, seed=seed, vcpus=vcpus)
     if answer["problem"]:
