@@ -27,7 +27,7 @@ def one_cpu() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_cpu")
-@pytest.mark.parametrize("loaded", [False, later(True)])
+@pytest.mark.parametrize("loaded", [False, *later(True)])
 def test_a_slower_arm_is_found_and_named(stock_python: Path, tmp_path: Path, loaded: bool) -> None:
     """Half as many steps again, in three launches of two blocks: far beyond any machine's noise."""
     effort = Effort(looks=(3,), blocks=2)
@@ -35,7 +35,7 @@ def test_a_slower_arm_is_found_and_named(stock_python: Path, tmp_path: Path, loa
     arm = Arm(name="stock", python=stock_python, label="stock.whl")
     found = trial_of(Task(arm=arm, part=part, number=0, seed=3, logs=tmp_path))
     twin, slower = found.findings
-    assert slower.truth == pytest.approx(1 / (1 + SLOWER), abs=0.02)
+    assert slower.truth == pytest.approx(1 / (1 + SLOWER), abs=0.06), "whole steps only"
     assert slower.interval.value == pytest.approx(slower.truth, rel=0.15)
     assert slower.interval.high < 1
     assert twin.interval.value == pytest.approx(1, rel=0.15)
