@@ -193,6 +193,7 @@ def run_trials(
     done = read_trials(out / TRIALS)
     have = {(trial.part, trial.number) for trial in done}
     wanted = [(part, number) for part in parts for number in range(part.trials)]
+    wanted.sort(key=lambda each: each[1] / each[0].trials)  # (one that is stopped has some of each)
     tasks = [
         Task(arm=arm, part=part, number=number, seed=seed, logs=out / "logs")
         for part, number in wanted
