@@ -1,4 +1,4 @@
-"""Estimators compared on made-up machines: `python -m tests.estimators`, a minute.
+"""Estimators compared on made-up machines: `python -m tests.estimators`, half a minute.
 
 For each: how often stock against stock is called a difference, how often 5 % are seen, how often
 the interval holds the truth, and its half-width; four launches of five blocks, as in a minute.

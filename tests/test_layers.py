@@ -86,7 +86,7 @@ TFBENCH = {
     ),
     "arms": ("arm", "levers", "lineup", "admitting", "installs"),
     "measuring": (
-        *("host", "statistics", "schedule", "pace", "results", "journal", "samples", "gates"),
+        *("host", "statistics", "schedule", "repetition", "results", "journal", "samples", "gates"),
         *("agreement", "observations", "sessions", "measurement", "summary", "comparison"),
         *("recorded", "selfcheck", "matching", "merging"),
     ),

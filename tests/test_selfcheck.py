@@ -54,7 +54,6 @@ def finding(low: float, high: float, *, truth: float = 1.0) -> Finding:
     found = interval(low, high)
     verdict = Verdict.FASTER if low > 1 else Verdict.INCONCLUSIVE
     return Finding(
-        slowdown=1 / truth - 1,
         truth=truth,
         interval=found,
         medians=interval(1.5, 1.6),

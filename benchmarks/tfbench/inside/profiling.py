@@ -88,7 +88,7 @@ def observed(
 def _insist(framework: Path) -> None:
     """Have the level that was asked for: TensorFlow 2.20 drops it ("host_tracer_level expects an i
     value") and traces without shapes. Releases without the symbol take the option."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(OSError, ValueError):
         ctypes.c_int.in_dll(ctypes.CDLL(str(framework)), _LEVEL).value = _VERBOSE
 
 

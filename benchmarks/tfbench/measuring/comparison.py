@@ -15,7 +15,7 @@ from tfbench.inside.workloads import NAMES, is_own
 from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.measurement import Question, measure_cell
 from tfbench.measuring.observations import Measured
-from tfbench.measuring.pace import FAVOURED
+from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.results import SCHEMA, Cell, Comparison, load, save
 from tfbench.measuring.samples import Entry, journal, read_journal
 from tfbench.measuring.schedule import Effort

@@ -16,7 +16,7 @@ from random import Random
 from tfbench.arms.arm import Arm
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import course_of
-from tfbench.measuring import pace
+from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.observations import (
     Measured,
@@ -26,7 +26,7 @@ from tfbench.measuring.observations import (
     more_blocks,
     starts_of,
 )
-from tfbench.measuring.pace import Cost
+from tfbench.measuring.repetition import Cost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.schedule import (
     FEWEST_LAUNCHES,
@@ -80,11 +80,10 @@ class Question:
         )
 
 
-def phases_of(workload: str, effort: Effort) -> dict[str, int]:
-    """How many blocks of what; of training the launch decides, so it has 0. A training run's other
-    phases are timed where blocks are asked."""
+def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
+    """What is timed. A training run's other phases are where blocks of them are asked."""
     others = course_of(workload).phases if effort.phase_blocks else ()
-    return dict.fromkeys(others, effort.phase_blocks) | {TRAIN: 0}
+    return tuple(dict.fromkeys((*others, TRAIN)))
 
 
 def measure_cell(
@@ -203,14 +202,14 @@ def measure_launch(
             keep(start)
         launch = _Launch(question=question, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
-        for phase, others in phases_of(question.workload, effort).items():
+        for phase in phases_of(question.workload, effort):
             count = steps.get(phase) or _calibrated(timed, phase)
             if phase == TRAIN:
                 warm = _warm_up(timed, count)
                 cost = Cost(start_s=time.monotonic() - began, block_s=warm.block_s)
                 launch.blocks(timed, phase, blocks or _first_blocks(question, effort, cost), count)
             else:
-                launch.blocks(timed, phase, others, count)
+                launch.blocks(timed, phase, effort.phase_blocks, count)
         profiles = _profiles(timed, starts) if profile else {}
         peak_mb = {name: each.peak_mb() for name, each in opened.items()}
     keep(
@@ -341,14 +340,14 @@ def _warm_up(timed: Mapping[str, Session], steps: int) -> _WarmUp:
 
 def _first_blocks(question: Question, effort: Effort, cost: Cost) -> int:
     """Of a cell's first launch. Says so when the budget is too short for any answer."""
-    least_s = pace.shortest_s(cost)
-    if effort.budget_s is not None and least_s > (1 + pace.OVER) * effort.budget_s:
+    least_s = repetition.shortest_s(cost)
+    if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
         talk.note(
             f"{question.workload} on {talk.vcpus(len(question.vcpus))} takes about "
             f"{talk.duration(least_s)}, more than its budget of {talk.duration(effort.budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"
         )
-    return pace.blocks(effort, cost, pace.USUAL, past=(), spent_s=0.0)
+    return repetition.blocks(effort, cost, repetition.USUAL, past=(), spent_s=0.0)
 
 
 def _profiles(

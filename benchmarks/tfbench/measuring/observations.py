@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfbench.inside.phases import TRAIN
-from tfbench.measuring import gates, pace
+from tfbench.measuring import gates, repetition
 from tfbench.measuring.results import Failure
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.schedule import FEWEST_BLOCKS, Effort
@@ -198,33 +198,35 @@ def more_blocks(measured: Measured, effort: Effort) -> int:
     """Of the next launch, from what those before cost and how they differ; 0 when the budget is
     spent. There has to be a launch before it."""
     arms = (measured.twin, *measured.arms[1:])
-    return pace.blocks(
+    return repetition.blocks(
         effort,
         cost_of(measured.launches),
-        pace.mean_of([_spread(measured, arm) for arm in arms if measured.timed(arm)]),
+        repetition.mean_of([_spread(measured, arm) for arm in arms if measured.timed(arm)]),
         past=[len(launch.blocks[TRAIN]) for launch in measured.launches],
         spent_s=measured.seconds,
     )
 
 
-def cost_of(launches: Sequence[Launch]) -> pace.Cost:
+def cost_of(launches: Sequence[Launch]) -> repetition.Cost:
     """The medians of what launches and blocks of training took."""
     costs = [_cost(one) for one in launches]
-    return pace.Cost(
+    return repetition.Cost(
         start_s=float(np.median([each.start_s for each in costs])),
         block_s=float(np.median([each.block_s for each in costs])),
     )
 
 
-def _cost(launch: Launch) -> pace.Cost:
+def _cost(launch: Launch) -> repetition.Cost:
     blocks = launch.blocks[TRAIN]
     first, last = blocks[0][0], blocks[-1][-1]
     timed_s = last.at_s - (first.at_s - first.elapsed_s)
-    return pace.Cost(start_s=max(0.0, launch.seconds - timed_s), block_s=timed_s / len(blocks))
+    return repetition.Cost(
+        start_s=max(0.0, launch.seconds - timed_s), block_s=timed_s / len(blocks)
+    )
 
 
-def _spread(measured: Measured, arm: str) -> pace.Spread:
-    return pace.spread_of(
+def _spread(measured: Measured, arm: str) -> repetition.Spread:
+    return repetition.spread_of(
         [
             [_ratio(block, measured.baseline, arm) for block in launch.blocks[TRAIN]]
             for launch in measured.timed(arm)

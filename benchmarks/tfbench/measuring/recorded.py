@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from tfbench.measuring.samples import Sample, read_journal
 from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.records import load, read
 
-SCHEMAS = (2, SCHEMA)
-"""Of runs whose samples say what they say today."""
+OLDER = 2
+"""The schema of runs whose samples say what they say today, and that cannot go on."""
 PACKED = ".xz"
 
 
@@ -36,11 +35,10 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
 
 
 def _setting(path: Path) -> Setting:
-    fields: dict[str, object] = {}
-    for schema in SCHEMAS:
-        with contextlib.suppress(RecordError):
-            fields = load(path, schema=schema)
-    fields = fields or load(path, schema=SCHEMA)  # (says what is wrong)
+    try:
+        fields = load(path, schema=OLDER)
+    except RecordError:  # (of this version, or no run at all)
+        fields = load(path, schema=SCHEMA)
     try:
         return read(Setting, fields)
     except (TypeError, ValueError, KeyError, UsageError) as error:

@@ -38,10 +38,10 @@ class Stop(StrEnum):
 class Effort:
     """How much is measured in a cell.
 
-    Launches of `blocks` each (0: as many as suit what a start costs, see `pace`), as many as the
-    first look at which all intervals are as narrow as `precision` (half a width, 0.015 is 1.5 %),
-    the last of `looks`, or the end of `budget_s`. The budget holds the start of the workers, too.
-    `phase_blocks` are those of each phase but training.
+    Launches of `blocks` each (0: as many as suit what a start costs, see `repetition`), as many as
+    the first look at which all intervals are as narrow as `precision` (half a width, 0.015 is
+    1.5 %), the last of `looks`, or the end of `budget_s`. The budget holds the start of the
+    workers, too. `phase_blocks` are those of each phase but training.
 
     Looks are few and fixed beforehand: whoever looks after each launch and stops at a lucky one
     has intervals that are too narrow (simulated: 8 % misses with five looks, 6 % with these three).

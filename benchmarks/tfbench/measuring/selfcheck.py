@@ -40,8 +40,6 @@ SCHEMA = 2
 WORKLOAD = "mnist_mlp"
 TWIN, ARM = NAMES = ("stock again", "arm")
 """What a trial tells of: stock's second worker, and the arm that may be slower."""
-UNDISTURBED = ("5 % slower", "same")
-"""Parts whose trials take a minute and have no process beside them."""
 SETTING, TRIALS, RESULT = "run.json", "trials.jsonl", "selfcheck.json"
 TRIAL = Effort(budget_s=60.0)
 LONG = Effort(budget_s=180.0)
@@ -77,6 +75,7 @@ FULL = (
     Part(name="5 % slower, long", trials=2, slowdown=0.05, effort=LONG),
 )
 """Each trial also holds stock against its twin."""
+UNDISTURBED = tuple(part.name for part in FULL if part.effort is TRIAL and not part.loaded)
 QUICK = (
     Part(name="5 % slower", trials=4, slowdown=0.05),
     Part(name="same", trials=2),
@@ -86,10 +85,9 @@ QUICK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What one trial said of one arm. `slowdown` is what was asked for, `truth` its real speedup
-    over the baseline: whole steps only can be added. `medians` is the second opinion."""
+    """What one trial said of one arm. `truth` is its real speedup over the baseline: whole steps
+    only can be added to a sample. `medians` is the second opinion."""
 
-    slowdown: float
     truth: float
     interval: Interval
     medians: Interval
@@ -324,12 +322,11 @@ def _findings(measured: Measured, slowdown: float) -> Iterator[Finding]:
     least = floor(contrast_of(measured, measured.twin).interval)
     steps = measured.launches[0].steps(TRAIN)
     truth = steps / (steps + round(slowdown * steps))
-    for name, share, true in ((measured.twin, 0.0, 1.0), (ARM, slowdown, truth)):
+    for name, true in ((measured.twin, 1.0), (ARM, truth)):
         interval = contrast_of(measured, name).interval
         # The twin is the floor itself, so it is judged without one.
         bar = Bar(floor=0.0 if name == measured.twin else least)
         yield Finding(
-            slowdown=share,
             truth=true,
             interval=interval,
             medians=medians(measured, name),

@@ -5,8 +5,8 @@ program differ (Mytkowicz et al., ASPLOS 2009; Kalibera and Jones, ISMM 2013), a
 launch share what its start brought. So a launch counts as one number for each arm, its *level*.
 
 What disturbs a sample makes it longer, hardly ever shorter: the level is the mean of the faster
-half of an arm's samples, which agrees better from launch to launch than mean, median or minimum do
-(`python -m tests.estimators` shows that on noise of several kinds and on recorded machines).
+half of an arm's samples. Mean, median and minimum are each better on some machine and much worse on
+another (`python -m tests.estimators`, machines made up).
 
 The arms of a launch are the treatments of a block of a randomised complete block design. A contrast
 between arms has the larger of two variances: its own over the launches, and the residual variance
@@ -29,7 +29,7 @@ from scipy import stats
 from tfbuild.errors import SampleError
 
 Launches: TypeAlias = Sequence[Sequence[float]]
-Draws: TypeAlias = NDArray[np.float64]
+Values: TypeAlias = NDArray[np.float64]
 Levels: TypeAlias = Mapping[str, Sequence[float]]
 """By arm, ln(seconds) of each launch; every arm has all launches."""
 
@@ -104,7 +104,7 @@ def total(seconds: Sequence[float]) -> float:
     return math.fsum(seconds)
 
 
-def locations(launches: Launches) -> Draws:
+def locations(launches: Launches) -> Values:
     """The median of each launch's blocks. Raises SampleError."""
     _check(launches)
     return np.array([np.median(blocks) for blocks in launches])
@@ -129,7 +129,7 @@ def mean(values: Sequence[float]) -> Interval:
     return Interval(value=middle, low=middle - half, high=middle + half)
 
 
-def combined(cells: Sequence[Draws]) -> Interval:
+def combined(cells: Sequence[Values]) -> Interval:
     """The mean of the cells' means, each cell one number per launch. Raises SampleError."""
     found = []
     for cell in cells:
@@ -244,7 +244,7 @@ def verdict(speedup: Interval, bar: Bar) -> Verdict:
     return Verdict.WITHIN_NOISE if inside or small else Verdict.INCONCLUSIVE
 
 
-def _table(levels: Levels) -> Draws:
+def _table(levels: Levels) -> Values:
     """One row per launch, one column per arm."""
     columns = list(levels.values())
     if len(columns) < 2 or len({len(each) for each in columns}) > 1:  # noqa: PLR2004  (a pair)

@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tfbench.measuring import gates
 from tfbench.measuring.results import Comparison
+from tfbench.measuring.statistics import LIKELY
 from tfbench.reports import wording
 from tfbench.reports.document import Points, Section, paragraphs
 from tfbuild.talk import duration
@@ -40,6 +41,7 @@ def method(comparison: Comparison, templates: Path) -> Section:
     text = environment.get_template(TEMPLATE).render(
         baseline=comparison.baseline,
         level=f"{comparison.level:.0%}",
+        likely=f"{LIKELY:.0%}",
         margin=f"{comparison.margin:.0%}",
         threshold=wording.share(comparison.threshold),
         small=wording.share(max(comparison.margin, comparison.threshold)),

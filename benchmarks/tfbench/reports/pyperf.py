@@ -24,7 +24,7 @@ from tfbench.inside.phases import TRAIN
 from tfbench.measuring.matching import Difference
 from tfbench.measuring.results import ArmFacts, Comparison
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, Draws, combined
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, Values, combined
 from tfbuild.errors import HostError, SampleError, UsageError
 
 VERSION = "1.0"
@@ -53,7 +53,7 @@ class Timing:
     metadata: Metadata
 
     @property
-    def logs(self) -> Draws:
+    def logs(self) -> Values:
         """The logarithm of each run's mean."""
         return np.log([np.mean(run) for run in self.runs])
 

@@ -42,7 +42,7 @@ ASKED, TRIAL, RESULT = "asked.json", "trial.json", "tune.json"
 SHARES = {Stage.SCREEN: 0.35, Stage.AGAIN: 0.15, Stage.COMBINE: 0.15, Stage.CONFIRM: 0.35}
 """Of the budget. The fewest launches that give an interval are measured in any case."""
 _SEARCH = Effort(looks=(3, 6, 10), precision=0.015)
-_CONFIRM = Effort(looks=(6, 10, 20), blocks=3, precision=0.007)
+_CONFIRM = Effort(precision=0.007)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
