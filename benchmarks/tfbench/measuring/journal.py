@@ -64,7 +64,13 @@ def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[En
     try:
         lines = _bytes(path).decode("utf-8").split("\n")
     except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "") or "it is not text"
+        match error:
+            case OSError():
+                reason = error.strerror
+            case UnicodeDecodeError():
+                reason = "it is not text"
+            case _:
+                reason = "it is torn"
         raise RecordError(f"cannot read {path}: {reason}") from error
     entries = []
     for number, line in enumerate(lines[:-1], start=1):

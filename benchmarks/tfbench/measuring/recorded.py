@@ -23,7 +23,14 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
     `folder` holds run.json and samples.jsonl, which may be packed (samples.jsonl.xz). Raises
     RecordError for a folder that does not, and for a damaged or foreign file.
     """
-    setting, path = _setting(folder / SETTING), _samples(folder)
+    path = _samples(folder)
+    for each in (folder / SETTING, path):
+        if not each.is_file():
+            raise RecordError(
+                f"{folder} holds no recorded run: {each.name} is not there",
+                hint=f"A comparison leaves {SETTING} and {SAMPLES} in its folder below reports/",
+            )
+    setting = _setting(folder / SETTING)
     entries = read_journal(path)
     try:
         every = [measured_of(each, each.of(entries)) for each in setting.questions]
