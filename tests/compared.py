@@ -13,6 +13,7 @@ from tfbench.costs import article, catalog
 from tfbench.costs.bill import Bill, Build, bill, bill_of_totals
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbench.inside.phases import TRAIN
+from tfbench.measuring.effort import Effort, Stop
 from tfbench.measuring.results import (
     SCHEMA,
     Agreement,
@@ -30,7 +31,6 @@ from tfbench.measuring.results import (
     Speedup,
 )
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.schedule import Effort, Stop
 from tfbench.measuring.statistics import Bar, Interval, Verdict, verdict
 
 THRESHOLD = 0.01

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfbench.measuring.effort import Effort, Stop
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import (
     SCHEMA,
@@ -20,7 +21,6 @@ from tfbench.measuring.results import (
     Speedup,
 )
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.schedule import Effort, Stop
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbuild.cpus.cpu import Cpu, Vcpus
 

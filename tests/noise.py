@@ -14,8 +14,9 @@ from random import Random
 import numpy as np
 from tests.measured import sample
 
+from tfbench.engine.schedule import block_order
+from tfbench.measuring.effort import TARGET_S
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.schedule import TARGET_S, block_order
 
 STARTS = 0.008
 """Standard deviation of what a start brings to an arm, as ln: seen were 0.7 to 1 %."""

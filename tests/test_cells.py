@@ -14,9 +14,8 @@ import pytest
 from tfbench.arms.arm import Arm
 from tfbench.cells import limits, running
 from tfbench.cells.cell import Cell, Outcome, Told, gathered
-from tfbench.cells.experiment import QUESTION, begin, find_folder, result_file
+from tfbench.engine.journal import JOURNAL
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.settings import Places
 
 Make = Callable[..., Path]
 ARMS = {"here": Arm(name="here", python=Path(sys.executable), label="this Python")}
@@ -54,7 +53,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         folder = tmp_path / "workers"
         folder.mkdir(exist_ok=True)
         (folder / "stand_in.py").write_text(WORKER.format(then=then, file=file), "utf-8")
-        monkeypatch.setattr("tfbench.measuring.sessions.ROOT", folder)
+        monkeypatch.setattr("tfbench.engine.workers.ROOT", folder)
         return folder / "asked"
 
     return make
@@ -97,7 +96,7 @@ def test_half_a_line_of_a_killed_run_is_asked_again(tmp_path: Path, worker: Make
     log = worker()
     cells = [cell(value, log=str(log)) for value in range(2)]
     measured(cells, tmp_path)
-    journal = tmp_path / running.JOURNAL
+    journal = tmp_path / JOURNAL
     journal.write_bytes(journal.read_bytes()[:-9])
     assert outcomes(cells, measured(cells, tmp_path)) == [Outcome.OK] * 2
     assert len(asked(log)) == 3
@@ -165,41 +164,15 @@ def test_what_failed_is_tried_again_and_what_was_refused_is_not(
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / running.JOURNAL).write_text('{"is": "sample"}\n', "utf-8")
+    (tmp_path / JOURNAL).write_text('{"is": "sample"}\n', "utf-8")
     with pytest.raises(RecordError, match="line 1 "):
-        running.known_cells(tmp_path)
+        measured([], tmp_path)
 
 
 def test_the_same_question_has_the_same_key() -> None:
     assert cell(1).key == cell(1).key
     others = [cell(2), cell(1, launch=1), dataclasses.replace(cell(1), memory_mb=500.0)]
     assert len({cell(1).key, *(each.key for each in others)}) == 4
-
-
-# --- folders --------------------------------------------------------------------------------------
-
-
-def places(root: Path) -> Places:
-    return Places(root=root, cache=root / "cache", pool=root / "wheels")
-
-
-def test_a_stopped_run_of_the_same_question_goes_on(tmp_path: Path) -> None:
-    here = places(tmp_path)
-    stopped = here.reports / "sizing-20260101-000000"
-    begin("sizing", {"asked": 1}, stopped)
-    assert find_folder("sizing", {"asked": 1}, "", here) == stopped
-    assert find_folder("sizing", {"asked": 2}, "", here) != stopped
-    assert find_folder("throughput", {"asked": 1}, "", here) != stopped
-    (stopped / result_file("sizing")).write_text("{}", "utf-8")
-    assert find_folder("sizing", {"asked": 1}, "", here) != stopped
-
-
-def test_a_folder_with_another_question_is_refused_and_left_alone(tmp_path: Path) -> None:
-    begin("sizing", {"asked": 1}, tmp_path)
-    before = (tmp_path / QUESTION).read_bytes()
-    with pytest.raises(UsageError, match="sizing"):
-        begin("sizing", {"asked": 2}, tmp_path)
-    assert (tmp_path / QUESTION).read_bytes() == before
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,24 +24,22 @@ from tests.measured import (
 )
 
 from tfbench.arms.arm import Arm
+from tfbench.engine.journal import entries as read_entries
+from tfbench.engine.journal import opened
 from tfbench.measuring.comparison import (
-    COMPARISON,
+    KIND,
     QUICK,
-    SAMPLES,
-    SETTING,
     THOROUGH,
     Setting,
     check_cells,
     compare,
     judge,
     make_setting,
-    resumed,
-    unfinished,
 )
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import read_host
-from tfbench.measuring.results import SCHEMA, Comparison, load, save
-from tfbench.measuring.samples import Entry, Fault, journal, read_journal
-from tfbench.measuring.schedule import Effort
+from tfbench.measuring.results import Comparison, load
+from tfbench.measuring.samples import KINDS, Entry, Fault
 from tfbench.measuring.statistics import Verdict
 from tfbuild import records
 from tfbuild.errors import (
@@ -75,8 +72,8 @@ def setting(**changed: Any) -> Setting:  # noqa: ANN401
 
 def stopped(out: Path, asked: Setting, found: Sequence[Entry] = ()) -> Path:
     """A folder as a run leaves it that was killed after these entries."""
-    records.save(out / SETTING, asked)
-    with journal(out / SAMPLES) as keep:
+    records.save(out / KIND.spec, asked)
+    with opened(out / KIND.journal, KINDS) as (_, keep):
         for entry in found:
             keep(entry)
     return out
@@ -159,20 +156,6 @@ def test_more_vcpus_than_the_machine_has_are_refused() -> None:
 # --- going on -------------------------------------------------------------------------------------
 
 
-def test_a_new_folder_has_nothing_to_go_on_from(tmp_path: Path) -> None:
-    assert resumed(setting(), tmp_path / "new") == ()
-    records.save(tmp_path / SETTING, setting())
-    assert resumed(setting(), tmp_path) == ()
-
-
-def test_a_run_goes_on_from_all_that_its_journal_has(tmp_path: Path) -> None:
-    found = entries(paces(), launches=2)[:-5]
-    stopped(tmp_path, setting(), found)
-    assert resumed(setting(), tmp_path) == tuple(found)
-    save(tmp_path / COMPARISON, dataclasses.replace(comparison(), complete=False))
-    assert resumed(setting(), tmp_path) == tuple(found)
-
-
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -185,7 +168,6 @@ def test_a_run_goes_on_from_all_that_its_journal_has(tmp_path: Path) -> None:
         ({"arms": (STOCK, dataclasses.replace(TUNED, env=(("A", "b"),)))}, "arms"),
         ({"arms": (STOCK, dataclasses.replace(TUNED, wheel_sha256="cd" * 32))}, "arms"),
         ({"arms": (STOCK, dataclasses.replace(TUNED, tolerance=0.5))}, "arms"),
-        ({"schema": SCHEMA + 1}, "schema"),
     ],
 )
 def test_a_run_that_asked_something_else_is_refused_by_name(
@@ -193,7 +175,7 @@ def test_a_run_that_asked_something_else_is_refused_by_name(
 ) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
     with pytest.raises(UsageError, match=rf"differs in {named}") as caught:
-        resumed(setting(**changed), tmp_path)
+        compare(setting(**changed), tmp_path)
     assert "--out" in caught.value.hint
 
 
@@ -209,74 +191,40 @@ def test_a_run_of_another_machine_is_refused_as_such(
     stopped(tmp_path, setting(), entries(paces(), launches=1))
     other = dataclasses.replace(HOST, **{field: value})
     with pytest.raises(HostError, match=rf"host\.{field}"):
-        resumed(setting(host=other), tmp_path)
+        compare(setting(host=other), tmp_path)
     with pytest.raises(UsageError, match=rf"host\.{field}.*; seed"):
-        resumed(setting(host=other, seed=2), tmp_path)
+        compare(setting(host=other, seed=2), tmp_path)
 
 
 def test_a_difference_deep_in_the_host_is_named(tmp_path: Path) -> None:
     stopped(tmp_path, setting())
     cpu = dataclasses.replace(HOST.cpu, microcode="0x2")
     with pytest.raises(HostError, match=r'host\.cpu\.microcode \("0x1", now "0x2"\)'):
-        resumed(setting(host=dataclasses.replace(HOST, cpu=cpu)), tmp_path)
+        compare(setting(host=dataclasses.replace(HOST, cpu=cpu)), tmp_path)
 
 
 def test_a_finished_run_is_not_measured_again(tmp_path: Path) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=3))
     compare(setting(), tmp_path)
-    for again in (resumed, compare):
-        with pytest.raises(UsageError, match="finished"):
-            again(setting(), tmp_path)
+    with pytest.raises(UsageError, match="finished"):
+        compare(setting(), tmp_path)
 
 
 def test_samples_of_nobody_knows_what_are_left_alone(tmp_path: Path) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
-    (tmp_path / SETTING).unlink()
-    before = (tmp_path / SAMPLES).read_bytes()
+    (tmp_path / KIND.spec).unlink()
+    before = (tmp_path / KIND.journal).read_bytes()
     with pytest.raises(UsageError, match="unknown run"):
         compare(setting(), tmp_path)
-    assert (tmp_path / SAMPLES).read_bytes() == before
+    assert (tmp_path / KIND.journal).read_bytes() == before
 
 
-@pytest.mark.parametrize("file", [SETTING, SAMPLES, COMPARISON])
+@pytest.mark.parametrize("file", [KIND.spec, KIND.journal, KIND.result])
 def test_a_damaged_folder_is_an_error(file: str, tmp_path: Path) -> None:
     stopped(tmp_path, setting(), entries(paces(), launches=1))
     (tmp_path / file).write_text('{"schema": 2, "cells": tru\n', encoding="utf-8")
     with pytest.raises(RecordError, match=file):
-        resumed(setting(), tmp_path)
-
-
-# --- finding what to go on with -------------------------------------------------------------------
-
-
-def aged(folder: Path, seconds: int) -> Path:
-    os.utime(folder / SETTING, (1_000_000 - seconds,) * 2)
-    return folder
-
-
-def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> None:
-    older = aged(stopped(tmp_path / "a", setting()), 30)
-    newer = aged(stopped(tmp_path / "b", setting()), 20)
-    other = aged(stopped(tmp_path / "c", setting(seed=2)), 10)
-    done = stopped(tmp_path / "d", setting(), entries(paces(), launches=3))
-    compare(setting(), done)
-    aged(done, 0)
-    empty = tmp_path / "e"
-    empty.mkdir()
-    folders = [older, empty, done, newer, other, tmp_path / "none"]
-    assert unfinished(setting(), folders) == newer
-    assert unfinished(setting(seed=2), folders) == other
-    assert unfinished(setting(seed=3), folders) is None
-    assert unfinished(setting(), []) is None
-
-
-@pytest.mark.parametrize("file", [SETTING, COMPARISON])
-def test_a_damaged_folder_does_not_keep_others_from_going_on(file: str, tmp_path: Path) -> None:
-    wanted = aged(stopped(tmp_path / "a", setting()), 30)
-    damaged = stopped(tmp_path / "b", setting())
-    (damaged / file).write_text('{"schema": 1}', encoding="utf-8")
-    assert unfinished(setting(), [damaged, wanted]) == wanted
-    assert unfinished(setting(), [damaged]) is None
+        compare(setting(), tmp_path)
 
 
 # --- a run from its journal alone -----------------------------------------------------------------
@@ -287,8 +235,8 @@ def test_a_run_that_was_killed_after_its_last_launch_only_sums_up(tmp_path: Path
     found = entries(paces(1.25), launches=3)
     stopped(tmp_path, setting(), found)
     result = compare(setting(), tmp_path)
-    assert read_journal(tmp_path / SAMPLES) == tuple(found)
-    assert load(tmp_path / COMPARISON) == result
+    assert read_entries(tmp_path / KIND.journal, KINDS) == tuple(found)
+    assert load(tmp_path / KIND.result) == result
     assert (result.complete, result.seed, result.host) == (True, 1, HOST)
     (cell,) = result.cells
     assert cell.speedups[0].interval.value == pytest.approx(1.25)
@@ -305,7 +253,7 @@ def test_an_arm_that_had_failed_before_the_run_was_stopped_stays_out(tmp_path: P
     (cell,) = compare(asked, tmp_path).cells
     assert [each.arm for each in cell.failures] == [TUNED.name]
     assert [each.arm for each in cell.speedups] == ["other"]
-    assert read_journal(tmp_path / SAMPLES)[0] == fault(TUNED.name, 0)
+    assert read_entries(tmp_path / KIND.journal, KINDS)[0] == fault(TUNED.name, 0)
 
 
 def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_path: Path) -> None:
@@ -318,8 +266,8 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
 
     def listen(done: int, total: int, detail: str) -> None:
         said.append((done, total, detail))
-        if (tmp_path / COMPARISON).exists():
-            between.append(load(tmp_path / COMPARISON))
+        if (tmp_path / KIND.result).exists():
+            between.append(load(tmp_path / KIND.result))
 
     result = compare(asked, tmp_path, listen)
     first, second, third = result.cells
@@ -335,7 +283,9 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
     assert len(between[-1].cells) == 2, "what is finished is on disk before the next begins"
     assert all(0 <= done <= total for done, total, _ in said)
     assert said[0][2] == "mnist_mlp on 2 vCPUs, launch 4"
-    faults = [each for each in read_journal(tmp_path / SAMPLES) if isinstance(each, Fault)]
+    faults = [
+        each for each in read_entries(tmp_path / KIND.journal, KINDS) if isinstance(each, Fault)
+    ]
     assert [(each.workload, each.arm) for each in faults] == [("mnist_cnn", failure.arm)]
     with pytest.raises(WorkerError, match=r"1 arm .*mnist_cnn on 2 vCPUs"):
         judge(result, gate=False)
@@ -351,7 +301,12 @@ def test_a_run_in_which_nothing_starts_ends_with_marked_cells(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("blocked", "error"),
-    [(".", DiskError), (COMPARISON, DiskError), (SETTING, RecordError), (SAMPLES, UsageError)],
+    [
+        (".", DiskError),
+        (KIND.result, RecordError),
+        (KIND.spec, RecordError),
+        (KIND.journal, UsageError),
+    ],
 )
 def test_a_folder_that_cannot_be_used_is_an_error(
     blocked: str, error: type[TensorwrightError], tmp_path: Path
@@ -459,7 +414,7 @@ def test_a_wrong_wheel_is_told_before_all_else() -> None:
 def test_run_json_says_what_was_asked(tmp_path: Path) -> None:
     """A person may read it, so paths and numbers stand there plainly."""
     stopped(tmp_path, setting(), FASTER)
-    said = json.loads((tmp_path / SETTING).read_text(encoding="utf-8"))
+    said = json.loads((tmp_path / KIND.spec).read_text(encoding="utf-8"))
     assert said["arms"][1]["python"] == str(TUNED.python)
     assert said["workloads"] == ["mnist_mlp"]
     assert said["effort"]["looks"] == [3]

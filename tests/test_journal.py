@@ -8,15 +8,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import at_most
 
-from tfbench.measuring.journal import appending, read_lines
-from tfbuild import records
+from tfbench.engine.journal import Kinds, entries, opened
 from tfbuild.errors import DiskError, RecordError
 
 
@@ -26,21 +24,18 @@ class Note:
     number: int = 0
 
 
+KINDS: Kinds[Note] = {"note": Note}
 notes = st.builds(Note, text=st.text(max_size=8), number=st.integers())
 
 
 def write(path: Path, found: Sequence[Note]) -> None:
-    with appending(path) as append:
+    with opened(path, KINDS) as (_, keep):
         for each in found:
-            append(each)
+            keep(each)
 
 
 def read(path: Path) -> tuple[Note, ...]:
-    return read_lines(path, parsed, "a note")
-
-
-def parsed(fields: dict[str, Any]) -> Note:
-    return records.read(Note, fields)
+    return entries(path, KINDS)
 
 
 @contextlib.contextmanager
@@ -77,9 +72,9 @@ def test_a_journal_that_was_cut_anywhere_loses_one_line_at_most(
 
 def test_each_line_is_on_disk_before_the_next_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
-    with appending(path) as append:
+    with opened(path, KINDS) as (_, keep):
         for count in range(1, 9):
-            append(Note(text="a", number=count))
+            keep(Note(text="a", number=count))
             assert len(read(path)) == count
             assert path.read_bytes().endswith(b"}\n")
 
@@ -92,12 +87,27 @@ def test_an_empty_journal_has_no_lines(tmp_path: Path) -> None:
 # --- what cannot be read --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("foreign", ["", "a,b", "5", "null", "[]", "{}", '{"text": 1}', '{"text"'])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "",
+        "a,b",
+        "5",
+        "null",
+        "[]",
+        "{}",
+        '{"text": "c"}',
+        '{"is": "note", "text": 1}',
+        '{"is": "word", "text": "c"}',
+        '{"is": ["note"], "text": "c"}',
+        '{"is": "note", "text"',
+    ],
+)
 def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     write(path, [Note(text="a"), Note(text="b")])
     with path.open("a", encoding="utf-8") as sink:
-        sink.write(f'{foreign}\n{{"text": "d"}}\n')
+        sink.write(f'{foreign}\n{{"is": "note", "text": "d"}}\n')
     with pytest.raises(RecordError, match=r"notes\.jsonl, line 3") as caught:
         read(path)
     assert "--out" in caught.value.hint
@@ -120,10 +130,10 @@ def test_a_missing_journal_is_an_error(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_an_error() -> None:
     with (
-        appending(Path("/dev/full")) as append,
+        opened(Path("/dev/full"), KINDS) as (_, keep),
         pytest.raises(DiskError, match="/dev/full: No space left"),
     ):
-        append(Note(text="a"))
+        keep(Note(text="a"))
 
 
 def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path) -> None:
@@ -133,19 +143,19 @@ def test_a_disk_that_fills_up_within_a_line_leaves_the_whole_ones(tmp_path: Path
     write(path, whole)
     room = path.stat().st_size + 9
     with (
-        appending(path) as append,
+        opened(path, KINDS) as (_, keep),
         limited(room),
         pytest.raises(DiskError, match=r"9 of \d+ bytes"),
     ):
-        append(Note(text="c"))
+        keep(Note(text="c"))
     assert path.stat().st_size == room
     assert read(path) == tuple(whole)
     with (
         limited(path.stat().st_size),
         pytest.raises(DiskError, match=path.name),
-        appending(path) as append,
+        opened(path, KINDS) as (_, keep),
     ):
-        append(Note(text="c"))
+        keep(Note(text="c"))
     write(path, [Note(text="d")])
     assert read(path) == (*whole, Note(text="d"))
 
@@ -154,6 +164,6 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with (
         pytest.raises(DiskError, match="notes"),
-        appending(tmp_path / "file" / "notes.jsonl"),
+        opened(tmp_path / "file" / "notes.jsonl", KINDS),
     ):
         pass

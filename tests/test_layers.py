@@ -85,9 +85,10 @@ TFBENCH = {
         *("training",),
     ),
     "arms": ("arm", "levers", "lineup", "admitting", "installs"),
+    "engine": ("journal", "folder", "schedule", "workers", "engine"),
     "measuring": (
-        *("host", "statistics", "schedule", "repetition", "results", "journal", "samples", "gates"),
-        *("agreement", "observations", "sessions", "measurement", "summary", "comparison"),
+        *("host", "statistics", "effort", "repetition", "results", "samples", "gates"),
+        *("agreement", "observations", "measurement", "summary", "comparison"),
         *("recorded", "selfcheck", "matching", "merging"),
     ),
     "kernels": (
@@ -118,7 +119,7 @@ TFBENCH = {
     "sizing": ("sources", "results", "text", "command"),
     "kit": ("archive", "phases", "command"),
     "overhead": ("terms", "results", "text", "command"),
-    "startup": ("launches", "library", "overhead", "text", "command"),
+    "startup": ("launches", "imports", "library", "overhead", "text", "command"),
     "strategies": (
         *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "command"),
     ),

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, host
 
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.merging import Part, merge
 from tfbench.measuring.results import Comparison
-from tfbench.measuring.schedule import Effort
 from tfbuild.errors import HostError, UsageError
 from tfbuild.records import canonical
 

@@ -27,6 +27,7 @@ from tests.measured import (
 )
 
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
+from tfbench.measuring.effort import FEWEST_BLOCKS, Effort
 from tfbench.measuring.observations import (
     Measured,
     contrast_of,
@@ -42,7 +43,6 @@ from tfbench.measuring.observations import (
 )
 from tfbench.measuring.results import Failure
 from tfbench.measuring.samples import End, Entry, Sample
-from tfbench.measuring.schedule import FEWEST_BLOCKS, Effort
 from tfbuild.errors import SampleError
 
 PER_BLOCK = 2 * len(paces())

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from tests.measured import HOST, STOCK, TUNED, entries, measured, paces
 
-from tfbench.measuring.comparison import SAMPLES, SETTING, Setting, summarised
-from tfbench.measuring.recorded import OLDER, PACKED, recorded
+from tfbench.engine.journal import PACKED, opened
+from tfbench.measuring.comparison import KIND, Setting, summarised
+from tfbench.measuring.effort import Effort
+from tfbench.measuring.recorded import OLDER, recorded
 from tfbench.measuring.results import SCHEMA, Comparison
-from tfbench.measuring.samples import Entry, Sample, journal
-from tfbench.measuring.schedule import Effort
+from tfbench.measuring.samples import KINDS, Entry, Sample
 from tfbench.measuring.statistics import Verdict
 from tfbuild import records
 from tfbuild.errors import RecordError
@@ -50,16 +51,16 @@ def run(
     **changed: Any,  # noqa: ANN401
 ) -> Path:
     """A folder as a run leaves it."""
-    (folder / SETTING).write_text(json.dumps(records.plain(ASKED) | changed), encoding="utf-8")
-    with journal(folder / SAMPLES) as keep:
+    (folder / KIND.spec).write_text(json.dumps(records.plain(ASKED) | changed), encoding="utf-8")
+    with opened(folder / KIND.journal, KINDS) as (_, keep):
         for entry in found:
             keep(entry)
     return folder
 
 
 def packed(folder: Path) -> Path:
-    plain = folder / SAMPLES
-    (folder / f"{SAMPLES}{PACKED}").write_bytes(lzma.compress(plain.read_bytes()))
+    plain = folder / KIND.journal
+    (folder / f"{KIND.journal}{PACKED}").write_bytes(lzma.compress(plain.read_bytes()))
     plain.unlink()
     return folder
 
@@ -103,7 +104,7 @@ def test_a_cell_that_was_not_begun_is_left_out(tmp_path: Path) -> None:
 
 def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> None:
     whole = recorded(run(tmp_path))
-    with (tmp_path / SAMPLES).open("a", encoding="utf-8") as sink:
+    with (tmp_path / KIND.journal).open("a", encoding="utf-8") as sink:
         sink.write('{"is": "sample", "wall')
     assert recorded(tmp_path) == whole
 
@@ -111,22 +112,22 @@ def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        (SETTING, None),
-        (SETTING, b""),
-        (SETTING, b'{"schema": 3, "host": {'),
-        (SETTING, b"[]"),
-        (SETTING, b'{"schema": 3}'),
-        (SETTING, b'{"schema": 3, "colour": "blue"}'),
-        (SETTING, json.dumps(records.plain(ASKED) | {"schema": 1}).encode()),
-        (SETTING, json.dumps(records.plain(ASKED) | {"schema": SCHEMA + 1}).encode()),
-        (SAMPLES, None),
-        (SAMPLES, b"epoch,loss\n"),
-        (SAMPLES, b'{"is": "end"}\n'),
-        (SAMPLES, b"\xff\xfe\n"),
-        (f"{SAMPLES}{PACKED}", b""),
-        (f"{SAMPLES}{PACKED}", b"not packed"),
-        (f"{SAMPLES}{PACKED}", lzma.compress(b'{"is": "end"}\n' * 99)[:-20]),
-        (f"{SAMPLES}{PACKED}", lzma.compress(b"\xff\xfe\n")),
+        (KIND.spec, None),
+        (KIND.spec, b""),
+        (KIND.spec, b'{"schema": 3, "host": {'),
+        (KIND.spec, b"[]"),
+        (KIND.spec, b'{"schema": 3}'),
+        (KIND.spec, b'{"schema": 3, "colour": "blue"}'),
+        (KIND.spec, json.dumps(records.plain(ASKED) | {"schema": 1}).encode()),
+        (KIND.spec, json.dumps(records.plain(ASKED) | {"schema": SCHEMA + 1}).encode()),
+        (KIND.journal, None),
+        (KIND.journal, b"epoch,loss\n"),
+        (KIND.journal, b'{"is": "end"}\n'),
+        (KIND.journal, b"\xff\xfe\n"),
+        (f"{KIND.journal}{PACKED}", b""),
+        (f"{KIND.journal}{PACKED}", b"not packed"),
+        (f"{KIND.journal}{PACKED}", lzma.compress(b'{"is": "end"}\n' * 99)[:-20]),
+        (f"{KIND.journal}{PACKED}", lzma.compress(b"\xff\xfe\n")),
     ],
 )
 def test_a_folder_that_holds_no_run_is_an_error(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfbench.measuring.effort import FEWEST_BLOCKS, FEWEST_LAUNCHES, Effort
 from tfbench.measuring.repetition import (
     FAVOURED,
     MOST_BLOCKS,
@@ -24,7 +25,6 @@ from tfbench.measuring.repetition import (
     shortest_s,
     spread_of,
 )
-from tfbench.measuring.schedule import FEWEST_BLOCKS, FEWEST_LAUNCHES, Effort
 
 costs = st.builds(Cost, start_s=st.floats(0.1, 60), block_s=st.floats(0.2, 20))
 spreads = st.builds(Spread, between=st.floats(1e-6, 1e-2), within=st.floats(1e-6, 1e-2))

@@ -10,18 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.measuring.schedule import (
+from tfbench.engine.schedule import PADDING_BYTES, block_order, chance_of, launch_order, padding
+from tfbench.measuring.effort import (
     FEWEST_BLOCKS,
-    PADDING_BYTES,
     SHORTEST_S,
     TARGET_S,
     Effort,
     Stop,
-    block_order,
-    chance_of,
-    launch_order,
     longer,
-    padding,
     steps_per_sample,
     stop,
 )

@@ -1,4 +1,4 @@
-"""Which run goes on where; whole selections are made in tests/integration."""
+"""What is timed and what is known; whole selections are made in tests/integration."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from tests.kernel_places import TANH, series, spot
 from tests.measured import STOCK, TUNED
 from tests.published import tuned_for
 
+from tfbench.engine import folder as folders
+from tfbench.engine.journal import opened
 from tfbench.kernels.known import Memory
 from tfbench.kernels.offer import Offer
 from tfbench.kernels.selecting import (
-    RESULT,
-    SETTING,
+    KIND,
     Selected,
     Served,
     Setting,
-    begin,
     select,
-    unfinished,
 )
-from tfbench.kernels.timings import Bench, Line
-from tfbench.measuring.journal import appending
+from tfbench.kernels.timings import KINDS, Bench, Line
 from tfbuild.errors import SampleError, UsageError, WorkerError
-from tfbuild.records import save
 
 ASKED = Setting(
     cpu="a CPU",
@@ -39,32 +36,11 @@ ASKED = Setting(
 )
 
 
-def test_a_stopped_run_of_the_same_goes_on(tmp_path: Path) -> None:
-    save(tmp_path / "other" / SETTING, dataclasses.replace(ASKED, seed=2))
-    save(tmp_path / "same" / SETTING, ASKED)
-    assert unfinished(ASKED, tuple(tmp_path.iterdir())) == tmp_path / "same"
-
-
-def test_a_finished_or_damaged_run_does_not(tmp_path: Path) -> None:
-    save(tmp_path / "whole" / SETTING, ASKED)
-    save(tmp_path / "whole" / RESULT, {})
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / SETTING).write_text('{"schema": 2', encoding="utf-8")
-    (tmp_path / "empty").mkdir()
-    assert unfinished(ASKED, tuple(tmp_path.iterdir())) is None
-
-
 def test_a_folder_of_another_selection_is_refused(tmp_path: Path) -> None:
-    begin(ASKED, tmp_path)
-    begin(ASKED, tmp_path)
-    with pytest.raises(UsageError, match=r"launches \(6, now 8\)"):
-        begin(dataclasses.replace(ASKED, launches=8), tmp_path)
-
-
-def test_a_journal_without_its_setting_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "timings.jsonl").write_text("", encoding="utf-8")
-    with pytest.raises(UsageError, match="unknown run"):
-        begin(ASKED, tmp_path)
+    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    selected(tmp_path)
+    with pytest.raises(UsageError, match=r"launches \(4, now 3\)"):
+        selected(tmp_path, launches=3)
 
 
 # --- what is timed, and what is known: no worker starts here ------------------------------------
@@ -96,9 +72,9 @@ def memory(folder: Path) -> Memory:
 
 def journal(folder: Path, *lines: Line) -> None:
     (folder / "out").mkdir(exist_ok=True)
-    with appending(folder / "out" / "timings.jsonl") as append:
+    with opened(folder / "out" / KIND.journal, KINDS) as (_, keep):
         for each in lines:
-            append(each)
+            keep(each)
 
 
 def line(launch: int, key: str = PLACE.key, *, reason: str = "") -> Line:
@@ -119,7 +95,7 @@ def test_what_is_known_is_not_timed_again(tmp_path: Path) -> None:
     memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
     found = selected(tmp_path)
     assert (found.recalled, found.selection.kept, found.untimed) == (1, (), ())
-    assert (tmp_path / "out" / RESULT).is_file()
+    assert (tmp_path / "out" / KIND.result).is_file()
 
 
 def test_what_is_known_from_fewer_launches_is_timed_again(tmp_path: Path) -> None:
@@ -129,7 +105,7 @@ def test_what_is_known_from_fewer_launches_is_timed_again(tmp_path: Path) -> Non
 
 
 def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) -> None:
-    begin(dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, *map(line, range(4)))
     assert selected(tmp_path).recalled == 0
     memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
@@ -138,7 +114,7 @@ def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) 
 
 def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path) -> None:
     memory(tmp_path).keep("recipe", PLACE.place, 1, series(0.2, 0.21, 0.19, 0.2))
-    begin(dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, OTHER.key, reason="it aborts"))
     found = selected(tmp_path, served=tuple(Served(spot=s, choice=TANH) for s in (PLACE, OTHER)))
     assert [(each.place, each.reason) for each in found.untimed] == [("float[5]", "it aborts")]
@@ -147,7 +123,7 @@ def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path)
 
 
 def test_where_nothing_can_be_timed_it_is_said_why(tmp_path: Path) -> None:
-    begin(dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, reason="it aborts"))
     with pytest.raises(SampleError) as caught:
         selected(tmp_path)

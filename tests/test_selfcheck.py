@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import multiprocessing
 import os
@@ -22,27 +23,36 @@ from scipy import stats
 from tests.invented import host
 
 from tfbench.arms.arm import Arm
+from tfbench.engine.journal import opened
 from tfbench.measuring import selfcheck
 from tfbench.measuring.host import read_host
-from tfbench.measuring.journal import appending
 from tfbench.measuring.selfcheck import (
-    TRIALS,
+    KIND,
+    KINDS,
     Finding,
     Part,
     Progress,
     SelfCheck,
+    Setting,
     Task,
     Trial,
     competing,
     rate,
-    read_trials,
     rows,
     run_trials,
     widths,
 )
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.reports import evidence
-from tfbuild.errors import RecordError, UsageError, WorkerError
+from tfbuild import records
+from tfbuild.errors import (
+    HostError,
+    RecordError,
+    SampleError,
+    TensorwrightError,
+    UsageError,
+    WorkerError,
+)
 from tfbuild.settings import ROOT
 
 
@@ -160,30 +170,23 @@ def test_table_and_page_show_each_row() -> None:
 
 
 def write(path: Path, *trials: Trial) -> None:
-    with appending(path) as append:
+    with opened(path, KINDS) as (_, keep):
         for each in trials:
-            append(each)
+            keep(each)
 
 
-def test_trials_are_read_back_but_not_half_of_one(tmp_path: Path) -> None:
-    path = tmp_path / "out" / "trials.jsonl"
-    made = [trial(0, finding(0.9, 1.1)), trial(1, finding(0.8, 0.9, truth=0.97))]
-    write(path, *made)
-    assert read_trials(path) == made
-    path.write_bytes(path.read_bytes()[:-9])
-    assert read_trials(path) == made[:1]
-    write(path, made[1])
-    assert read_trials(path) == made
-    assert read_trials(tmp_path / "none") == []
-
-
-@pytest.mark.parametrize("text", ["{", "{}", '{"part": 3}', "[]"])
+@pytest.mark.parametrize("text", ["{", "{}", '{"is": "trial", "part": 3}', "[]"])
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "trials.jsonl"
-    path.write_text(text + "\n", encoding="utf-8")
+    (tmp_path / KIND.journal).write_text(text + "\n", encoding="utf-8")
+    records.save(tmp_path / KIND.spec, Setting(host=host(2), arm=fake_arm(), seed=1))
     with pytest.raises(RecordError, match="line 1 ") as caught:
-        read_trials(path)
+        ran(tmp_path)
     assert "--out" in caught.value.hint
+
+
+def test_a_trial_without_a_time_is_refused() -> None:
+    with pytest.raises(SampleError, match="not a time"):
+        dataclasses.replace(trial(0, finding(0.9, 1.1)), seconds=math.inf)
 
 
 # --- going on -------------------------------------------------------------------------------------
@@ -200,25 +203,26 @@ def ran(
 
 
 @pytest.mark.parametrize(
-    ("size", "seed", "named"),
+    ("size", "seed", "error", "named"),
     [
-        (2, 2, r"seed \(1, now 2\)"),
-        (4, 1, r"host\.vcpus\.machine \(2, now 4"),
+        (2, 2, UsageError, r"seed \(1, now 2\)"),
+        (4, 1, HostError, r"host\.vcpus\.machine \(2, now 4"),
     ],
 )
 def test_trials_of_another_machine_or_seed_are_not_mixed(
-    size: int, seed: int, named: str, tmp_path: Path
+    size: int, seed: int, error: type[TensorwrightError], named: str, tmp_path: Path
 ) -> None:
-    write(tmp_path / TRIALS, trial(0, finding(0.9, 1.1)))
     assert ran(tmp_path) == ()
+    write(tmp_path / KIND.journal, trial(0, finding(0.9, 1.1)))
     assert ran(tmp_path) == ()
-    with pytest.raises(UsageError, match=named):
+    with pytest.raises(error, match=named):
         ran(tmp_path, size=size, seed=seed)
 
 
 def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
     there = [trial(number, finding(0.9, 1.1)) for number in range(3)]
-    write(tmp_path / TRIALS, *there, trial(0, finding(0.9, 1.1), part="slowed"))
+    assert ran(tmp_path) == ()
+    write(tmp_path / KIND.journal, *there, trial(0, finding(0.9, 1.1), part="slowed"))
     assert list(ran(tmp_path, Part(name="same", trials=2))) == there
 
 
@@ -231,7 +235,8 @@ def test_only_trials_that_were_asked_for_are_counted(
         yield from (trial(task.number, finding(0.9, 1.1)) for task in tasks)
 
     monkeypatch.setattr(selfcheck, "_all", made)
-    write(tmp_path / TRIALS, *(trial(number, finding(0.9, 1.1)) for number in (0, 5, 6)))
+    assert ran(tmp_path) == ()
+    write(tmp_path / KIND.journal, *(trial(number, finding(0.9, 1.1)) for number in (0, 5, 6)))
     said: list[tuple[int, int]] = []
     found = ran(
         tmp_path,

@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.measuring.sessions import Session, session
+from tfbench.engine.workers import Session, session
 from tfbuild.errors import WorkerError
 
 

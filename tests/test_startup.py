@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from tests.measured import HOST
 
 from tfbench.arms.arm import Arm
-from tfbench.measuring.schedule import block_order
+from tfbench.engine.schedule import block_order
+from tfbench.measuring.host import read_host
 from tfbench.measuring.statistics import Interval
 from tfbench.startup.command import measure, measure_startup
+from tfbench.startup.imports import Spec
 from tfbench.startup.launches import Launch, Launcher
 from tfbench.startup.library import Library, read_library
 from tfbench.startup.overhead import (
@@ -298,7 +300,7 @@ def waits(seconds: float) -> str:
 def launcher_of_this_test(tmp_path: Path) -> Launcher:
     home = tmp_path / "home"
     home.mkdir()
-    return Launcher(home=home, chance=Random(1))  # noqa: S311  (no secret)
+    return Launcher(home=home)
 
 
 def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
@@ -306,7 +308,8 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
         arm_with(tmp_path, "stock", waits(0.02)),
         arm_with(tmp_path, "tuned", waits(0.2)),
     )
-    found = measure(arms, 3, seed=1, made="2026-11-21T12:00:00+00:00")
+    asked = Spec(host=read_host(), arms=arms, rounds=3, seed=1)
+    found = measure(asked, tmp_path)
     assert [each.arm for each in found.arms] == [STOCK, TWIN, TUNED]
     assert len(found.launches) == 3 * 2 * 3
     orders = [[each.arm for each in found.launches if each.block == block] for block in range(3)]
@@ -317,6 +320,8 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
     assert overhead_of_tuned.process.value > 1
     assert found.loadings == ()
     assert "tuned" in describe(found, colour=False)
+    again = measure(asked, tmp_path)  # (as a run does that was stopped before it wrote its result)
+    assert again.launches == found.launches
 
 
 def test_a_process_that_fails_is_named(tmp_path: Path, launcher: Launcher) -> None:

@@ -30,10 +30,10 @@ from tests.measured import (
 from tfbench.arms.arm import TOLERANCE, KernelTable
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring.effort import Effort, Stop
 from tfbench.measuring.observations import Measured
 from tfbench.measuring.results import ArmTimes, Cell, Coverage, OpShare
 from tfbench.measuring.samples import End, Entry, Sample, Start
-from tfbench.measuring.schedule import Effort, Stop
 from tfbench.measuring.statistics import Verdict
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, coverage, overall
 from tfbuild.errors import SampleError

@@ -17,7 +17,7 @@ from tfbench.measuring.statistics import Verdict
 from tfbench.tuning import command, hunt, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
 from tfbench.tuning.command import Wanted, digest
-from tfbench.tuning.hunt import ASKED, RESULT, Asked, candidates, need_same, unfinished
+from tfbench.tuning.hunt import KIND, Asked, candidates
 from tfbench.tuning.hunt import TRIAL as TRIAL_FILE
 from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
 from tfbuild import records
@@ -123,17 +123,13 @@ def test_only_the_levers_that_were_asked_for_are_tried() -> None:
     assert [str(each) for (each,) in found] == ["intra=1", HINT]
 
 
-def test_a_run_goes_on_only_in_an_equal_one(tmp_path: Path) -> None:
-    first, other = tmp_path / "tune-1", tmp_path / "tune-2"
-    for folder, one in ((first, asked()), (other, asked(program_sha256="changed"))):
-        records.save(folder / ASKED, one)
-    assert unfinished(asked(), [first, other, tmp_path / "tune-3"]) == first
+def test_a_run_goes_on_only_in_an_equal_one_that_is_not_finished(tmp_path: Path) -> None:
+    records.save(tmp_path / KIND.spec, asked())
     with pytest.raises(UsageError, match="program_sha256"):
-        need_same(asked(), other)
-    records.save(first / RESULT, tuning())
-    assert unfinished(asked(), [first, other]) is None
+        hunt.tune(asked(program_sha256="changed"), tmp_path)
+    records.save(tmp_path / KIND.result, tuning())
     with pytest.raises(UsageError, match="finished"):
-        need_same(asked(), first)
+        hunt.tune(asked(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +235,8 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = tuning(*WON, variables=(("TF_NUM_INTRAOP_THREADS", "1"),))
-    records.save(tmp_path / RESULT, found)
-    assert records.read(Tuning, records.load(tmp_path / RESULT, schema=SCHEMA)) == found
+    records.save(tmp_path / KIND.result, found)
+    assert records.read(Tuning, records.load(tmp_path / KIND.result, schema=SCHEMA)) == found
 
 
 def test_the_gain_is_that_of_the_confirmation() -> None:

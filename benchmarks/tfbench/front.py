@@ -13,19 +13,19 @@ from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
+from tfbench.engine import folder
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
+    KIND,
     QUICK,
     THOROUGH,
-    Setting,
     compare,
     make_setting,
-    unfinished,
 )
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import read_host
 from tfbench.measuring.results import Comparison
-from tfbench.measuring.schedule import Effort
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
@@ -93,7 +93,7 @@ def compare_wheels(
             threshold=asked.threshold,
             seed=asked.seed,
         )
-        out = _folder(wanted.out, setting, places)
+        out = folder.find(KIND, setting, wanted.out, places)
         talk.note(f"samples and results: {out}")
         with (
             talk.step(f"compare {', '.join(asked.workloads)}"),
@@ -164,38 +164,27 @@ def _effort(wanted: Wanted) -> Effort:
     return effort
 
 
-def _folder(text: str, setting: Setting, places: Places) -> Path:
-    """The asked one, or that of the last run that asked the same and was stopped, or a new one."""
-    if text:
-        return Path(text)
-    stopped = unfinished(setting, tuple(places.reports.glob("*")))
-    if stopped is not None:
-        talk.say(f"going on with the run that was stopped: {stopped}")
-        return stopped
-    return places.new_report()
-
-
 # --- the harness checked on itself ----------------------------------------------------------------
 
 
 def check_harness(*, quick: bool, out: str, seed: str, as_json: bool) -> tuple[SelfCheck, str]:
     """The check and what to print of it."""
     places = settings.places()
-    folder = Path(out) if out else places.new_report("selfcheck")
+    there = Path(out) if out else places.new_report(selfcheck.KIND.prefix)
     parts = selfcheck.QUICK if quick else selfcheck.FULL
     number = options.whole(seed, "--seed", least=0)
     host = read_host()
     with settings.exclusive(places.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", places), places)
-        talk.note(f"trials: {folder}")
+        talk.note(f"trials: {there}")
         with talk.step("self-check"), talk.counting("trials", 1) as count:
             trials = selfcheck.run_trials(
-                arm, host, parts, seed=number, out=folder, on_progress=count.advance
+                arm, host, parts, seed=number, out=there, on_progress=count.advance
             )
     check = selfcheck.summarise(trials, arm, host, datetime.now(UTC).isoformat(timespec="seconds"))
-    save(folder / selfcheck.RESULT, check)
-    write_atomic(folder / "selfcheck.md", evidence.markdown(check))
+    save(there / selfcheck.KIND.result, check)
+    write_atomic(there / "selfcheck.md", evidence.markdown(check))
     text = pretty(check) if as_json else evidence.table(check, colour=sys.stdout.isatty())
     return check, text
 

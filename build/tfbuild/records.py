@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import os
@@ -83,15 +84,16 @@ def save(path: Path, value: object) -> None:
     write_atomic(path, pretty(value))
 
 
-def load(path: Path, *, schema: int) -> dict[str, Any]:
-    """The record's fields. Raises RecordError for a missing, torn or foreign file."""
+def load(path: Path, *, schema: int | None) -> dict[str, Any]:
+    """The record's fields, of any schema for None. Raises RecordError for a missing, torn or
+    foreign file."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} is not whole JSON ({error})") from error
-    if not isinstance(fields, dict) or fields.get("schema") != schema:
+    if not isinstance(fields, dict) or schema not in (None, fields.get("schema")):
         seen = fields.get("schema") if isinstance(fields, dict) else None
         raise RecordError(f"{path} has schema {seen}, this version reads {schema}")
     return fields
@@ -126,6 +128,8 @@ def read(kind: type[Record], fields: Mapping[str, Any]) -> Record:
 
 def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JSON and records)
     """A value of the annotated `kind` from JSON. Raises TypeError, ValueError, KeyError."""
+    if kind is Any:
+        return value
     origin, members = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return None if value is None else _read(members[0], value)
@@ -134,7 +138,7 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JS
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):
             raise TypeError(f"{value!r} is not a {kind.__name__}")
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         return kind(**{name: _member(name, hints[name], each) for name, each in value.items()})
     if issubclass(kind, enum.Enum) or (kind is float and type(value) is int):
         return kind(value)
@@ -143,6 +147,11 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JS
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value
+
+
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 class _MisfitError(TypeError):

@@ -19,7 +19,8 @@ from tfbench.accuracy.command import Wanted
 from tfbench.accuracy.results import Accuracy
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Outcome
-from tfbench.cells.running import JOURNAL, known_cells
+from tfbench.cells.running import KINDS
+from tfbench.engine.journal import JOURNAL, entries
 from tfbuild.records import load, read
 from tfbuild.settings import Places
 
@@ -112,13 +113,12 @@ def test_a_run_that_was_killed_takes_no_finished_seed_again(
     finally:
         os.killpg(stopped.pid, signal.SIGKILL)
         stopped.wait()
-    first = known_cells(tmp_path)
-    assert len(first) == 1
+    (first,) = entries(journal, KINDS)
     assert not (tmp_path / "accuracy.json").exists()
     found = asked(stock_python, tmp_path, places, **options)
-    both = known_cells(tmp_path)
-    assert len(both) == 2
-    assert {key: both[key] for key in first} == first
+    before, after = entries(journal, KINDS)
+    assert before == first
+    assert after.key != first.key
     assert found.summaries[0].reached == 2
 
 

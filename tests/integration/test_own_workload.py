@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tfbench.arms.arm import Arm, environment
+from tfbench.engine.workers import Session, session
 from tfbench.inside.worker import JIT, TOGETHER
 from tfbench.inside.workloads import PROGRAM, own_name
-from tfbench.measuring.sessions import Session, session
 from tfbench.tuning.trial import try_out
 from tfbuild.errors import UsageError
 from tfbuild.run import run

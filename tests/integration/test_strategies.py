@@ -15,6 +15,7 @@ from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
 from tfbench.cells.experiment import Run
 from tfbench.cells.running import measure
+from tfbench.engine.journal import JOURNAL
 from tfbench.inside.groups import (
     CENTRAL,
     HIERARCHICAL,
@@ -194,11 +195,11 @@ def test_a_run_goes_on_from_what_is_known(
     arm: Arm, out: Path, told: Mapping[tuple[str, int], Told]
 ) -> None:
     """The first launches are those of `told`; only second ones start."""
-    before = len((out / "cells.jsonl").read_text().splitlines())
+    before = len((out / JOURNAL).read_text().splitlines())
     assert before == len(told)
     run = Run(kind=command.KIND, arms={arm.name: arm}, host=read_host(), out=out)
     found = command.answer(matrix(RING, NCCL, launches=2), run)
-    assert len((out / "cells.jsonl").read_text().splitlines()) == before + 2
+    assert len((out / JOURNAL).read_text().splitlines()) == before + 2
     alone, ring, nccl = found.rows
     assert (alone.strategy, alone.devices) == (INDEPENDENT, 1)
     assert ring.figures

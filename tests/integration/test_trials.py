@@ -10,7 +10,7 @@ import pytest
 from tests.later import later
 
 from tfbench.arms.arm import Arm
-from tfbench.measuring.schedule import Effort
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.selfcheck import ARM, TWIN, Part, Task, rows, trial_of
 
 pytestmark = pytest.mark.toolchain

@@ -21,17 +21,18 @@ import pytest
 from tests.altered import altered
 
 from tfbench.arms.arm import Arm, environment
+from tfbench.engine.journal import entries as read_entries
+from tfbench.engine.workers import Session, session
 from tfbench.inside import training
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
-from tfbench.measuring.comparison import COMPARISON, SAMPLES, Setting, compare, judge, make_setting
+from tfbench.measuring.comparison import KIND, Setting, compare, judge, make_setting
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import read_host
 from tfbench.measuring.measurement import CHECKED_STEPS
 from tfbench.measuring.results import Agreement, Cell, Comparison, load
-from tfbench.measuring.samples import End, Entry, Fault, Sample, Start, read_journal
-from tfbench.measuring.schedule import Effort
-from tfbench.measuring.sessions import Session, session
+from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
 from tfbuild.errors import AgreementError, WorkerError
 
 pytestmark = pytest.mark.toolchain
@@ -131,7 +132,7 @@ class Run:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        return read_journal(self.out / SAMPLES)
+        return read_entries(self.out / KIND.journal, KINDS)
 
     @property
     def samples(self) -> list[Sample]:
@@ -163,7 +164,7 @@ def run(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         arm("nan", altered(stock_python, folder / "nan", WRONG.format(factor="float('nan')"))),
     )
     with harness(setting, folder, out) as process:
-        watch = Watch(journal=out / SAMPLES, process=process)
+        watch = Watch(journal=out / KIND.journal, process=process)
         os.kill(watch.worker("killed", launch=0, samples=2 * 10), signal.SIGKILL)
         os.kill(watch.worker("hung", launch=1, samples=2 * 8), signal.SIGSTOP)
         watch.worker("slowed", launch=2, samples=1)
@@ -171,12 +172,12 @@ def run(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         process.kill()
         process.wait()
     left = left_running(workers)
-    killed = (out / SAMPLES).read_bytes()
+    killed = (out / KIND.journal).read_bytes()
     result = compare(setting, out)
     return Run(
         out=out,
         killed=killed,
-        whole=(out / SAMPLES).read_bytes(),
+        whole=(out / KIND.journal).read_bytes(),
         workers=tuple(workers),
         left_running=left,
         result=result,
@@ -218,7 +219,7 @@ class Watch:
 
     def _all(self, kind: type[Any], launch: int) -> list[Any]:
         assert self.process.poll() is None, "the harness ended by itself"
-        entries = read_journal(self.journal) if self.journal.exists() else ()
+        entries = read_entries(self.journal, KINDS) if self.journal.exists() else ()
         return [each for each in entries if isinstance(each, kind) and each.launch == launch]
 
 
@@ -275,7 +276,7 @@ def test_the_other_arms_survive(run: Run) -> None:
     assert run.agreement("slowed").agrees
     assert run.cell.noise is not None
     assert run.result.complete
-    assert load(run.out / COMPARISON) == run.result
+    assert load(run.out / KIND.result) == run.result
 
 
 def test_an_arm_that_is_slowed_by_a_tenth_is_measured_so(run: Run) -> None:
@@ -388,7 +389,7 @@ def test_an_arm_that_starts_from_other_numbers_is_marked(
     assert failure.arm == "other"
     assert "equal data" in failure.reason
     assert (cell.launches, cell.speedups) == (0, ())
-    assert [type(each) for each in read_journal(tmp_path / "out" / SAMPLES)] == [Fault]
+    assert [type(each) for each in read_entries(tmp_path / "out" / KIND.journal, KINDS)] == [Fault]
 
 
 def test_a_python_without_tensorflow_is_an_error_with_its_last_words(tmp_path: Path) -> None:
@@ -477,7 +478,7 @@ def test_a_worker_ends_when_whoever_started_it_does(ending: signal.Signals, tmp_
         sys.path += {ROOTS!r}
         from pathlib import Path
         from tfbench.arms.arm import Arm
-        from tfbench.measuring.sessions import session
+        from tfbench.engine.workers import session
         arm = Arm(name="one", python=Path(sys.executable), label="")
         with session(arm, {{}}, Path({str(tmp_path / "log")!r})) as one:
             assert one.peak_mb() > 1

@@ -207,7 +207,7 @@ def read_in_curve(wanted: Wanted, places: Places) -> Imported:
     if wanted.out:
         folder, drawn = Path(wanted.out), {figures.KEY: figures.curve(result)}
         experiment.write_report(folder, elsewhere.document(result), places.templates, drawn)
-        save(folder / experiment.result_file(CURVE), result)
+        save(folder / experiment.kind_of(CURVE).result, result)
     return result
 
 

@@ -17,7 +17,8 @@ from tfbench.articles.text import Part
 from tfbench.cells.experiment import choose_arms
 from tfbench.costs import article as cloud
 from tfbench.costs import bill, catalog
-from tfbench.measuring.comparison import COMPARISON
+from tfbench.engine import folder
+from tfbench.measuring.comparison import KIND
 from tfbench.measuring.results import load
 from tfbench.overhead import command as overheads
 from tfbench.overhead import text as overhead_text
@@ -82,11 +83,11 @@ def cloud_cpus(bench: Bench) -> Part:
 
 
 def _newest_comparison(places: Places) -> Iterator[str]:
-    every = sorted(places.reports.glob(f"*/{COMPARISON}"), key=lambda path: path.stat().st_mtime)
-    if not every:
+    path = folder.newest(KIND, places)
+    if path is None:
         yield "No comparison of wheels was made here yet: invoke quickstart, or invoke compare."
         return
-    comparison = load(every[-1])
+    comparison = load(path)
     yield f"The newest comparison here, {moment(comparison.made)}, {comparison.host.cpu.name}:"
     yield from findings.headlines(comparison)
 

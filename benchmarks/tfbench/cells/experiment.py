@@ -10,16 +10,19 @@ from pathlib import Path
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
+from tfbench.engine import folder
+from tfbench.engine.folder import Kind
 from tfbench.measuring.host import Host, read_host
 from tfbench.reports import page, report
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document
 from tfbuild import talk
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty, save, write_atomic
+from tfbuild.records import save, write_atomic
 from tfbuild.settings import Places
 
-QUESTION = "question.json"
+SCHEMA = 1
+"""Of run.json."""
 MARKDOWN, HTML = "report.md", "report.html"
 Figures = Mapping[str, Iterable[Drawing]]
 """By the key of the section that they stand in."""
@@ -85,57 +88,41 @@ def install_arms(choices: Sequence[Choice], places: Places) -> dict[str, Arm]:
     return {arm.name: arm for arm in installs.install(choices, places)}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spec:
+    """What is asked, of which wheels, on which machine."""
+
+    schema: int = SCHEMA
+    kind: str
+    question: object
+    host: Host
+    wheels: tuple[Wheel, ...]
+
+
 def start(
     kind: str, question: object, arms: Mapping[str, Arm], wanted_out: str, places: Places
 ) -> Run:
     """Go on with the run that asked the same of the same wheels on this machine and was stopped,
-    or begin one. Raises UsageError for a folder of something else, CpuError, DiskError."""
-    host = read_host()
-    asked = (question, host, wheels(arms))
-    out = find_folder(kind, asked, wanted_out, places).resolve()
-    begin(kind, asked, out)
+    or begin one.
+
+    Raises UsageError for a folder of something else, HostError, RecordError, CpuError, DiskError.
+    """
+    host, named = read_host(), kind_of(kind)
+    spec = Spec(kind=kind, question=question, host=host, wheels=wheels(arms))
+    out = folder.find(named, spec, wanted_out, places).resolve()
+    folder.begin(named, spec, out)
+    talk.note(f"cells and results: {out}")
     return Run(kind=kind, arms=arms, host=host, out=out)
+
+
+def kind_of(name: str) -> Kind:
+    return Kind(name=name, prefix=name, result=f"{name}.json")
 
 
 def finish(run: Run, result: object, document: Document, figures: Figures, templates: Path) -> None:
     """Write the report, and the result last: with it a run is whole. Raises DiskError."""
     write_report(run.out, document, templates, figures)
-    save(run.out / result_file(run.kind), result)
-
-
-def result_file(kind: str) -> str:
-    return f"{kind}.json"
-
-
-def find_folder(kind: str, question: object, wanted: str, places: Places) -> Path:
-    """The wanted one, or that of the last run that asked the same and was stopped, or a new one."""
-    if wanted:
-        return Path(wanted)
-    for folder in sorted(places.reports.glob(f"{kind}-*"), reverse=True):
-        stopped = not (folder / result_file(kind)).exists()
-        if stopped and _asks(folder / QUESTION, question):
-            talk.say(f"going on with the run that was stopped: {folder}")
-            return folder
-    return places.new_report(kind)
-
-
-def _asks(path: Path, question: object) -> bool:
-    try:
-        return path.read_text(encoding="utf-8") == pretty(question)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def begin(kind: str, question: object, out: Path) -> None:
-    """Write down what is asked. Raises UsageError for a folder in which something else was."""
-    path = out / QUESTION
-    if path.exists() and not _asks(path, question):
-        raise UsageError(
-            f"{out} holds another {kind}",
-            hint="Give another --out, or none: a run that was stopped is found by itself",
-        )
-    save(path, question)
-    talk.note(f"cells and results: {out}")
+    save(run.out / kind_of(run.kind).result, result)
 
 
 def write_report(

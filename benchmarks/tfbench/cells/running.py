@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
 from tfbench.cells.limits import limited
-from tfbench.measuring.journal import appending, read_lines
-from tfbench.measuring.sessions import Session, session, worker_environment
+from tfbench.engine import engine
+from tfbench.engine.engine import Spent
+from tfbench.engine.journal import JOURNAL, Keep, Kinds, opened
+from tfbench.engine.workers import Session, session, worker_environment
 from tfbuild import talk
 from tfbuild.errors import WorkerError
-from tfbuild.records import plain, read
 
-JOURNAL = "cells.jsonl"
+KINDS: Kinds[Told] = MappingProxyType({"cell": Told})
+Progress = Callable[[int, int, str], None]
 LIMIT_S = 600.0
 _NO_MEMORY = re.compile(
     r"MemoryError|bad_alloc|Cannot allocate memory|ResourceExhausted|ended by SIGKILL|OOM when",
@@ -31,6 +35,47 @@ _AGAIN = (Outcome.FAILED, Outcome.LATE)
 _MANY = 160  # characters of a reason
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cells:
+    """Cells as the engine runs them, by their arms' names; `out` gets the logs.
+
+    Launch by launch, the cells of each in an order of chance: so what a machine does for a while
+    does not fall on one cell. A place that a launch has marked gets no further one.
+    """
+
+    cells: Sequence[Cell]
+    arms: Mapping[str, Arm]
+    out: Path
+    seed: int
+    limit_s: float
+    listen: Progress
+
+    def counts(self, told: Told) -> bool:
+        """What failed or took too long may end well the next time."""
+        return told.outcome not in _AGAIN
+
+    def following(self, entries: Sequence[Told], spent: Spent) -> Cell | None:
+        known = {told.key: told.outcome for told in entries}
+        marked = {
+            cell.place for cell in self.cells if known.get(cell.key, Outcome.OK) is not Outcome.OK
+        }
+        waiting = [
+            cell
+            for cell in ordered(self.cells, self.seed)
+            if cell.key not in known and cell.place not in marked
+        ]
+        if not waiting:
+            return None
+        self.listen(spent.launches, spent.launches + len(waiting), waiting[0].name)
+        return waiting[0]
+
+    def launch(self, cell: Cell, keep: Keep[Told]) -> None:
+        told = run(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
+        keep(told)
+        if told.outcome is not Outcome.OK:
+            talk.note(f"{cell.name}: {told.outcome.value}: {told.reason}")
+
+
 def measure(
     cells: Sequence[Cell],
     arms: Mapping[str, Arm],
@@ -39,46 +84,18 @@ def measure(
     seed: int,
     limit_s: float = LIMIT_S,
 ) -> dict[str, Told]:
-    """By key, what came of every cell; those that `out` knows already are not run again, but for
-    what failed or took too long, which may end well the next time.
+    """By key, what came of every cell; those that `out` knows already are not run again.
 
-    Launch by launch, the cells of each in an order of chance: so what a machine does for a while
-    does not fall on one cell. A place that a launch has marked gets no further one. Raises
-    DiskError, RecordError.
+    Raises DiskError, RecordError.
     """
-    known = {key: told for key, told in known_cells(out).items() if told.outcome not in _AGAIN}
-    marked = {cell.place for cell in cells if cell.key in known and _is_marked(known[cell.key])}
-    waiting = [cell for cell in ordered(cells, seed) if cell.key not in known]
-    with appending(out / JOURNAL) as append, talk.counting("cells", len(waiting)) as count:
-        for number, cell in enumerate(waiting):
-            count.advance(number, detail=cell.name)
-            if cell.place in marked:
-                continue
-            told = run(cell, arms[cell.arm], out, limit_s=limit_s)
-            append(plain(told))
-            known[told.key] = told
-            if _is_marked(told):
-                marked.add(cell.place)
-                talk.note(f"{cell.name}: {told.outcome.value}: {told.reason}")
-    return known
-
-
-def known_cells(out: Path) -> dict[str, Told]:
-    """What an earlier run has written there. Raises RecordError."""
-    path = out / JOURNAL
-    if not path.is_file():
-        return {}
-    return {told.key: told for told in read_lines(path, _told, "a cell")}
-
-
-def _told(fields: Any) -> Told:  # noqa: ANN401  (JSON)
-    whole = dict(fields)
-    answer = whole.pop("answer")
-    return Told(**{**whole, "outcome": read(Outcome, whole["outcome"])}, answer=answer)
-
-
-def _is_marked(told: Told) -> bool:
-    return told.outcome is not Outcome.OK
+    with (
+        opened(out / JOURNAL, KINDS) as (known, keep),
+        talk.counting("cells", len(cells)) as count,
+    ):
+        every = Cells(
+            cells=cells, arms=arms, out=out, seed=seed, limit_s=limit_s, listen=count.advance
+        )
+        return {told.key: told for told in engine.run(every, known, keep)}
 
 
 def ordered(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
@@ -89,7 +106,7 @@ def ordered(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
         yield from chance.sample(own, len(own))
 
 
-def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float = LIMIT_S) -> Told:
+def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> Told:
     """One launch of a cell. Whatever its process does becomes an outcome. Raises DiskError."""
     logs = out / "logs"
     log = logs / f"{cell.key[:12]}.log"
@@ -100,11 +117,11 @@ def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float = LIMIT_S) -> Told:
         limits: dict[str, object] = {}
         if cell.memory_mb is not None:
             limits = stack.enter_context(limited(cell.memory_mb)).request
-        opened = stack.enter_context(
+        worker = stack.enter_context(
             session(arm, {**env, **dict(cell.env)}, log, module=cell.module)
         )
         try:
-            answer = _answer(opened, cell, limits, limit_s)
+            answer = _answer(worker, cell, limits, limit_s)
             outcome, reason = Outcome(answer.pop("outcome")), str(answer.pop("reason"))
         except WorkerError as error:
             outcome, reason = _marked(error, log, limited=bool(limits))

@@ -11,10 +11,10 @@ from typing import Any
 from tfbench.costs.cost import Amount
 from tfbench.costs.prices import Price
 from tfbench.costs.runs import Run
+from tfbench.engine.journal import read_lines
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.steps import OK
 from tfbench.inside.workloads import UnknownWorkloadError, find
-from tfbench.measuring.journal import read_lines
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
 from tfbuild.errors import RecordError, UsageError
 

@@ -16,7 +16,7 @@ from tfbench.kernels.flagsets import FlagSet
 from tfbench.kernels.front import ToSelect, check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.offer import Offer
-from tfbench.kernels.selecting import RESULT
+from tfbench.kernels.selecting import KIND
 from tfbench.measuring.host import read_host
 from tfbuild import front, settings, talk
 from tfbuild.cpus import flags
@@ -115,12 +115,12 @@ def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
         talk.note(f"of the compilers {winner.compiler} is taken: build with --compiler")
     chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
     selection = _selection(offer, chosen, kept)
-    save(out / RESULT, selection)
-    talk.note(f"selection: {out / RESULT}")
+    save(out / KIND.result, selection)
+    talk.note(f"selection: {out / KIND.result}")
     if as_json:
         return selection, pretty(selection)
     colour = sys.stdout.isatty()
-    return selection, described(tried, chosen, out / RESULT, winner.compiler, colour=colour)
+    return selection, described(tried, chosen, out / KIND.result, winner.compiler, colour=colour)
 
 
 def _winner(tried: Sequence[FlagSet]) -> FlagSet:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.arms import installs, lineup
+from tfbench.engine import folder
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, Timed
 from tfbench.kernels.known import Memory
@@ -17,8 +18,8 @@ from tfbench.kernels.offer import Offer, read_offer
 from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
 from tfbench.kernels.selecting import Selected, Served, Setting
 from tfbench.kernels.timings import Bench
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.host import read_host
-from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbuild import settings, talk
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
@@ -191,7 +192,7 @@ def timed(wanted: ToSelect) -> tuple[Offer, tuple[Timed, ...]]:
     asked = _ask(wanted, places)
     with settings.exclusive(places.cache, "timings"):
         setting, bench, memory = _set_up(asked, wanted.out, places)
-        selecting.begin(setting, bench.out)
+        folder.begin(selecting.KIND, setting, bench.out)
         _, found, reasons = selecting.searched(setting, asked.served, asked.offer, memory, bench)
     rows = selecting.timed_of(asked.served, asked.options.threads, found)
     if not rows:
@@ -213,8 +214,8 @@ def _set_up(asked: _Asked, out: str, places: Places) -> tuple[Setting, Bench, Me
         seed=asked.options.seed,
         budget_s=asked.options.budget_s,
     )
-    folder = _folder(out, setting, places)
-    bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=folder)
+    there = folder.find(selecting.KIND, setting, out, places)
+    bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=there)
     return setting, bench, Memory(folder=places.cache / "timings", cpu=host.cpu.kind)
 
 
@@ -284,17 +285,6 @@ def _ask(wanted: ToSelect, places: Places) -> _Asked:
             hint="Profile what it is for: invoke profile --for PATH",
         )
     return _Asked(options=asked, choices=choices, offer=offer, served=served)
-
-
-def _folder(text: str, setting: Setting, places: Places) -> Path:
-    """The asked one, or that of the last run that asked the same and was stopped, or a new one."""
-    if text:
-        return Path(text)
-    stopped = selecting.unfinished(setting, tuple(places.reports.glob("select-*")))
-    if stopped is not None:
-        talk.say(f"going on with the run that was stopped: {stopped}")
-        return stopped
-    return places.new_report("select")
 
 
 def _programs(wanted: ToProfile) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfbench.arms.arm import Arm
+from tfbench.engine.workers import ROOT, worker_environment
 from tfbench.inside import places as program
 from tfbench.inside import timing
 from tfbench.inside.places import Input, Place
 from tfbench.inside.workloads import PROGRAM
-from tfbench.measuring.sessions import ROOT, worker_environment
 from tfbench.options import subject
 from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
 from tfbuild.records import key_of, load, read, save

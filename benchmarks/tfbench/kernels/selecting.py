@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tfbench.arms.arm import Arm
+from tfbench.engine import folder
+from tfbench.engine.folder import Kind
 from tfbench.kernels import judging
 from tfbench.kernels.judging import Control, Series, Timed
 from tfbench.kernels.known import Memory
 from tfbench.kernels.offer import Offer
 from tfbench.kernels.profiles import Spot
 from tfbench.kernels.serving import serving
-from tfbench.kernels.timings import JOURNAL, Bench, Stage, known_lines, series, time_places
-from tfbench.measuring.schedule import FEWEST_LAUNCHES
+from tfbench.kernels.timings import Bench, Stage, known_lines, series, time_places
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild import talk
-from tfbuild.errors import RecordError, SampleError, UsageError
+from tfbuild.errors import SampleError
 from tfbuild.planning.selection import Choice, Row, Selection
-from tfbuild.records import differences, load, save
+from tfbuild.records import save
 
 SCHEMA = 2
-SETTING, RESULT, EVIDENCE = "select.json", "selection.json", "evidence.json"
+KIND = Kind(name="selection", prefix="select", result="selection.json")
+EVIDENCE = "evidence.json"
 MATTERS = 0.001
 """A place with less of the op time of every program is not looked at: nothing is won there, and
 nothing to speak of lost."""
@@ -105,7 +106,7 @@ def select(
     Raises UsageError for a folder with another run in it, WorkerError, DiskError, SampleError when
     nothing could be timed.
     """
-    begin(setting, bench.out)
+    folder.begin(KIND, setting, bench.out)
     recalled, found, reasons = searched(setting, served, offer, memory, bench)
     timed = timed_of(served, setting.threads, found)
     untimed = _untimed(setting, served, found, reasons)
@@ -125,37 +126,8 @@ def select(
         untimed=untimed,
     )
     save(bench.out / EVIDENCE, chosen)
-    save(bench.out / RESULT, selection)  # (last: with it a run is whole)
+    save(bench.out / KIND.result, selection)  # (last: with it a run is whole)
     return chosen
-
-
-def unfinished(setting: Setting, folders: Sequence[Path]) -> Path | None:
-    """The newest of the folders whose run asked the same and was stopped."""
-    there = (each for each in folders if (each / SETTING).is_file())
-    for folder in sorted(there, key=lambda each: (each / SETTING).stat().st_mtime, reverse=True):
-        with contextlib.suppress(RecordError):  # a damaged or an older run is another one
-            if not (folder / RESULT).exists() and not _differing(setting, folder):
-                return folder
-    return None
-
-
-def begin(setting: Setting, out: Path) -> None:
-    """Raises UsageError for a folder with another run in it."""
-    if not (out / SETTING).exists():
-        if (out / JOURNAL).exists():
-            raise UsageError(f"{out} holds timings of an unknown run", hint="Give another --out")
-    else:
-        differing = _differing(setting, out)
-        if differing:
-            raise UsageError(
-                f"{out} holds another selection, which differs in {'; '.join(differing[:3])}",
-                hint="Give another --out",
-            )
-    save(out / SETTING, setting)
-
-
-def _differing(setting: Setting, folder: Path) -> list[str]:
-    return differences(load(folder / SETTING, schema=SCHEMA), setting)
 
 
 def searched(

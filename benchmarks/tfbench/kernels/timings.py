@@ -8,24 +8,25 @@ in every block, so each place has its own A/A control.
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 
 from tfbench.arms.arm import Arm, twin_of
+from tfbench.engine import engine
+from tfbench.engine.engine import Spent
+from tfbench.engine.journal import JOURNAL, Kinds, entries, opened
+from tfbench.engine.schedule import block_order, chance_of
+from tfbench.engine.workers import Session
 from tfbench.kernels import workers
 from tfbench.kernels.judging import Series, series_of
 from tfbench.kernels.profiles import Spot
-from tfbench.measuring.journal import appending, read_lines
-from tfbench.measuring.schedule import FEWEST_LAUNCHES, block_order, chance_of
-from tfbench.measuring.sessions import Session
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild.errors import WorkerError
-from tfbuild.records import read
 
-JOURNAL = "timings.jsonl"
 SAMPLE_S = 0.0025
 """Aim for samples so long, of the slowest arm."""
 CALL_S = 0.001
@@ -51,6 +52,9 @@ class Line:
     again: tuple[float, ...] = ()
     tuned: tuple[float, ...] = ()
     reason: str = ""
+
+
+KINDS: Kinds[Line] = MappingProxyType({"timing": Line})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,46 +87,134 @@ class Bench:
 
 def known_lines(bench: Bench) -> list[Line]:
     """What an earlier run of the same has left. Raises RecordError."""
-    if not bench.journal.is_file():
-        return []
-    return list(read_lines(bench.journal, lambda fields: read(Line, fields), "a timing"))
+    return [*entries(bench.journal, KINDS)] if bench.journal.is_file() else []
 
 
 def time_places(
     bench: Bench, stage: Stage, wanted: Mapping[int, Sequence[Spot]], listen: Progress
-) -> list[Line]:
+) -> tuple[Line, ...]:
     """Lines of every wanted place, by number of threads, in as many launches as the stage asks for
     or its budget has time for (never fewer than three).
 
     Goes on from the journal. Raises WorkerError when workers do not even start, DiskError.
     """
-    lines = [each for each in known_lines(bench) if each.stage == stage.name]
-    total = stage.launches * sum(map(len, wanted.values()))
-    began, fresh = time.monotonic(), 0
-    with appending(bench.journal) as append:
-        for number in range(stage.launches):
-            spent = time.monotonic() - began
-            if number >= FEWEST_LAUNCHES and _too_long(spent, fresh, stage.budget_s):
-                break
-            before = len(lines)
-            for threads, every in wanted.items():
+    timings = Timings(bench=bench, stage=stage, wanted=wanted, listen=listen)
+    with opened(bench.journal, KINDS) as (known, keep):
+        return engine.run(timings, known, keep)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """Fresh workers with so many threads, and the places that they time."""
+
+    number: int
+    threads: int
+    spots: tuple[Spot, ...]
+    before: int
+    """Lines that the stage had."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timings:
+    """A stage as the engine runs it: all places with each number of threads, again and again."""
+
+    bench: Bench
+    stage: Stage
+    wanted: Mapping[int, Sequence[Spot]]
+    listen: Progress
+
+    def counts(self, line: Line) -> bool:
+        return line.stage == self.stage.name
+
+    def following(self, lines: Sequence[Line], spent: Spent) -> Launch | None:
+        for number in range(self.stage.launches):
+            begun = any(line.launch == number for line in lines)
+            if not begun and number >= FEWEST_LAUNCHES and self._too_long(spent):
+                return None
+            for threads, every in self.wanted.items():
                 left = _left(every, lines, threads, number)
-                for line in _launch(bench, (stage, threads, number), left):
-                    append(line)
-                    lines.append(line)
-                    listen(len(lines), total)
-            fresh += len(lines) > before
-    return lines
+                if left:
+                    return Launch(number=number, threads=threads, spots=left, before=len(lines))
+        return None
+
+    def _too_long(self, spent: Spent) -> bool:
+        """Whether one launch more with every number of threads would end after the budget."""
+        rounds = spent.launches / len(self.wanted)
+        every_s = spent.seconds / rounds if rounds else 0.0
+        return self.stage.budget_s is not None and spent.seconds + every_s > self.stage.budget_s
+
+    def launch(self, asked: Launch, keep: Callable[[Line], None]) -> None:
+        """Every place once. One that ends its worker is left out, with new workers for the others.
+        Raises WorkerError, DiskError."""
+        threads, cpus = asked.threads, self.bench.cpus[: asked.threads]
+        chance = chance_of(self.stage.seed, self.stage.name, threads, asked.number)
+        left, faults = chance.sample(asked.spots, len(asked.spots)), 0
+        total = self.stage.launches * sum(map(len, self.wanted.values()))
+
+        def remember(line: Line) -> None:
+            keep(line)
+            left.pop(0)
+            self.listen(asked.before + len(asked.spots) - len(left), total)
+
+        while left:
+            with workers.opened(self.bench.arms, cpus, chance, self.bench.out) as sessions:
+                try:
+                    while left:
+                        remember(self._line(asked, left[0], sessions, chance))
+                except WorkerError as error:
+                    faults += 1
+                    if faults > MOST_FAULTS:
+                        raise
+                    reason = f"a worker failed: {error.message.splitlines()[0]}"
+                    remember(self._without(asked, left[0], reason))
+
+    def _line(
+        self, asked: Launch, spot: Spot, sessions: Mapping[str, Session], chance: Random
+    ) -> Line:
+        count = copies(spot.call_s)
+        calls_s = []
+        for each in sessions.values():
+            reason, call_s = workers.prepare(each, spot.place, count)
+            if reason:
+                return self._without(asked, spot, reason)
+            calls_s.append(call_s)
+        calls = max(1, math.ceil(SAMPLE_S / max(calls_s)))
+        taken: dict[str, list[float]] = {name: [] for name in sessions}
+        for _ in range(BLOCKS):
+            for name in block_order(sorted(sessions), chance):
+                seconds = workers.sample(sessions[name], calls, alone=asked.threads == 1)
+                taken[name].append(seconds / calls / count)
+        stock, again, tuned = (tuple(taken[name]) for name in sessions)
+        return Line(
+            stage=self.stage.name,
+            threads=asked.threads,
+            launch=asked.number,
+            key=spot.key,
+            stock=stock,
+            again=again,
+            tuned=tuned,
+        )
+
+    def _without(self, asked: Launch, spot: Spot, reason: str) -> Line:
+        return Line(
+            stage=self.stage.name,
+            threads=asked.threads,
+            launch=asked.number,
+            key=spot.key,
+            reason=reason,
+        )
 
 
-def _left(every: Sequence[Spot], lines: Sequence[Line], threads: int, launch: int) -> list[Spot]:
+def _left(
+    every: Sequence[Spot], lines: Sequence[Line], threads: int, launch: int
+) -> tuple[Spot, ...]:
     """The places that a launch has not timed yet and that can be timed at all."""
     out = {
         each.key
         for each in lines
         if each.reason or (each.threads, each.launch) == (threads, launch)
     }
-    return [spot for spot in every if spot.key not in out]
+    return tuple(spot for spot in every if spot.key not in out)
 
 
 def series(lines: Sequence[Line]) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
@@ -141,66 +233,6 @@ def _series(lines: Sequence[Line]) -> Series:
     )
 
 
-def _too_long(spent_s: float, launches: int, budget_s: float | None) -> bool:
-    """Whether one launch more, as long as those before, would end after the budget."""
-    return budget_s is not None and spent_s * (launches + 1) / max(launches, 1) > budget_s
-
-
-def _launch(bench: Bench, cell: tuple[Stage, int, int], spots: list[Spot]) -> Iterator[Line]:
-    """Every place once in fresh workers. One that ends its worker is left out, with new workers for
-    the others."""
-    stage, threads, number = cell
-    chance = chance_of(stage.seed, stage.name, threads, number)
-    left, faults, cpus = chance.sample(spots, len(spots)), 0, bench.cpus[:threads]
-    while left:
-        with workers.opened(bench.arms, cpus, chance, bench.out) as sessions:
-            try:
-                while left:
-                    yield _line(cell, left[0], sessions, chance)
-                    left.pop(0)
-            except WorkerError as error:
-                faults += 1
-                if faults > MOST_FAULTS:
-                    raise
-                reason = f"a worker failed: {error.message.splitlines()[0]}"
-                yield _without(cell, left.pop(0), reason)
-
-
-def _line(
-    cell: tuple[Stage, int, int], spot: Spot, sessions: Mapping[str, Session], chance: Random
-) -> Line:
-    _, threads, _ = cell
-    count = copies(spot.call_s)
-    calls_s = []
-    for each in sessions.values():
-        reason, call_s = workers.prepare(each, spot.place, count)
-        if reason:
-            return _without(cell, spot, reason)
-        calls_s.append(call_s)
-    calls = max(1, math.ceil(SAMPLE_S / max(calls_s)))
-    taken: dict[str, list[float]] = {name: [] for name in sessions}
-    for _ in range(BLOCKS):
-        for name in block_order(sorted(sessions), chance):
-            seconds = workers.sample(sessions[name], calls, alone=threads == 1)
-            taken[name].append(seconds / calls / count)
-    stock, again, tuned = (tuple(taken[name]) for name in sessions)
-    stage, _, number = cell
-    return Line(
-        stage=stage.name,
-        threads=threads,
-        launch=number,
-        key=spot.key,
-        stock=stock,
-        again=again,
-        tuned=tuned,
-    )
-
-
 def copies(call_s: float) -> int:
     """How many executions a call holds, of an op that takes so long in the profile."""
     return max(1, min(MOST_COPIES, math.ceil(CALL_S / max(call_s, 1e-7))))
-
-
-def _without(cell: tuple[Stage, int, int], spot: Spot, reason: str) -> Line:
-    stage, threads, number = cell
-    return Line(stage=stage.name, threads=threads, launch=number, key=spot.key, reason=reason)

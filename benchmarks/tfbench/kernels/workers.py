@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 
 from tfbench.arms.arm import Arm
+from tfbench.engine.schedule import launch_order
+from tfbench.engine.workers import Session, session, worker_environment
 from tfbench.inside import timing
 from tfbench.inside.places import Place
-from tfbench.measuring.schedule import launch_order
-from tfbench.measuring.sessions import Session, session, worker_environment
 from tfbuild.errors import WorkerError
 from tfbuild.records import plain
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from tfbench.arms.arm import Arm, check_arms, twin_of
+from tfbench.engine import engine, folder
+from tfbench.engine.folder import Kind
+from tfbench.engine.journal import opened
 from tfbench.inside.workloads import NAMES, is_own
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import Host, read_host
-from tfbench.measuring.measurement import Question, measure_cell
+from tfbench.measuring.measurement import MeasuredCell, Question
 from tfbench.measuring.observations import Measured
 from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.results import SCHEMA, Cell, Comparison, load, save
-from tfbench.measuring.samples import Entry, journal, read_journal
-from tfbench.measuring.schedule import Effort
+from tfbench.measuring.samples import KINDS
 from tfbench.measuring.statistics import LEVEL, MARGIN, Verdict
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
-from tfbuild import records, talk
+from tfbuild import talk
 from tfbuild.errors import (
     AgreementError,
-    HostError,
     InconclusiveError,
-    RecordError,
     RegressionError,
     UsageError,
     WorkerError,
@@ -35,7 +34,7 @@ from tfbuild.errors import (
 QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)
 """More launches, not longer ones: they are what narrows an interval."""
-SETTING, SAMPLES, COMPARISON = "run.json", "samples.jsonl", "comparison.json"
+KIND = Kind(name="comparison", prefix="", result="comparison.json", journal="samples.jsonl")
 
 Progress = Callable[[int, int, str], None]
 """Told how many launches are done, of how many, and what is running."""
@@ -78,16 +77,19 @@ def compare(setting: Setting, out: Path, on_progress: Progress | None = None) ->
     measured. Raises UsageError for an `out` with another run in it, HostError for one of another
     machine, RecordError for a damaged one, and DiskError.
     """
-    known = resumed(setting, out)
-    run = Run(
-        setting=setting,
-        out=out,
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
-        on_progress=on_progress or _silent,
-    )
-    records.save(out / SETTING, setting)
-    run.measure(known)
-    return load(out / COMPARISON)
+    folder.begin(KIND, setting, out)
+    folder.need_unfinished(KIND, out)
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    done: list[Measured] = []
+    with opened(out / KIND.journal, KINDS) as (known, keep):
+        for question in setting.questions:
+            listen = functools.partial(_say, on_progress or _silent, setting, question, done)
+            cell = MeasuredCell(
+                question=question, effort=setting.effort, logs=out / "logs", listen=listen
+            )
+            done.append(cell.measured(engine.run(cell, known, keep)))
+            save(out / KIND.result, summarised(setting, done, made=made))
+    return load(out / KIND.result)
 
 
 def make_setting(
@@ -129,35 +131,6 @@ def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> 
             f"{talk.vcpus(wrong[0])} cannot be measured here, {usable} are usable",
             hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
         )
-
-
-def unfinished(setting: Setting, folders: Sequence[Path]) -> Path | None:
-    """The newest of the folders whose run asked the same and was stopped."""
-    there = (each for each in folders if (each / SETTING).is_file())
-    asked = records.plain(setting)
-    for folder in sorted(there, key=lambda each: (each / SETTING).stat().st_mtime, reverse=True):
-        with contextlib.suppress(RecordError):  # a damaged or an older run is another one
-            if _saved(folder) == asked and not _complete(folder):
-                return folder
-    return None
-
-
-def resumed(setting: Setting, out: Path) -> tuple[Entry, ...]:
-    """What the journal of an unfinished run in `out` has; nothing where there is no run."""
-    if not (out / SETTING).exists():
-        if (out / SAMPLES).exists():
-            raise UsageError(f"{out} holds samples of an unknown run", hint="Give another --out")
-        return ()
-    differing = records.differences(_saved(out), setting)
-    if differing:
-        host = all(each.startswith("host.") for each in differing)
-        raise (HostError if host else UsageError)(
-            f"{out} holds another run, which differs in {'; '.join(differing[:3])}",
-            hint="Give another --out",
-        )
-    if _complete(out):
-        raise UsageError(f"{out} holds a finished comparison", hint="Give another --out")
-    return read_journal(out / SAMPLES) if (out / SAMPLES).exists() else ()
 
 
 def judge(comparison: Comparison, *, gate: bool) -> None:
@@ -236,61 +209,32 @@ def _number(value: float | None) -> str:
     return "something that is no number" if value is None else f"{value:.2g}"
 
 
-def _saved(out: Path) -> Any:  # noqa: ANN401  (JSON)
-    return records.load(out / SETTING, schema=SCHEMA)
-
-
-def _complete(out: Path) -> bool:
-    return (out / COMPARISON).exists() and load(out / COMPARISON).complete
-
-
 def _silent(done: int, total: int, detail: str) -> None:
     """Nobody listens."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A comparison under way: everything that does not change while it is measured."""
+def _say(
+    progress: Progress,
+    setting: Setting,
+    question: Question,
+    done: Sequence[Measured],
+    now: Measured,
+) -> None:
+    """How many launches there were, and how many there will be as far as is known."""
+    finished = sum(len(each.launches) for each in done)
+    launches = len(now.launches)
+    expected = max(launches, _expected(setting.effort, now))
+    rest = (len(setting.questions) - len(done) - 1) * expected
+    where = f"{question.workload} on {talk.vcpus(len(question.vcpus))}"
+    progress(finished + launches, finished + expected + rest, f"{where}, launch {launches + 1}")
 
-    setting: Setting
-    out: Path
-    made: str
-    on_progress: Progress
 
-    def measure(self, known: Sequence[Entry]) -> None:
-        """Write all cells; what is finished is on disk before the next begins."""
-        done: list[Measured] = []
-        with journal(self.out / SAMPLES) as keep:
-            for question in self.setting.questions:
-                measured = measure_cell(
-                    question,
-                    self.setting.effort,
-                    known,
-                    logs=self.out / "logs",
-                    keep=keep,
-                    listen=functools.partial(self._say, question, done),
-                )
-                done.append(measured)
-                save(self.out / COMPARISON, summarised(self.setting, done, made=self.made))
-
-    def _say(self, question: Question, done: Sequence[Measured], now: Measured) -> None:
-        finished = sum(len(each.launches) for each in done)
-        launches = len(now.launches)
-        expected = max(launches, self._expected(now))
-        rest = (len(self.setting.questions) - len(done) - 1) * expected
-        where = f"{question.workload} on {talk.vcpus(len(question.vcpus))}"
-        total = finished + expected + rest
-        self.on_progress(finished + launches, total, f"{where}, launch {launches + 1}")
-
-    def _expected(self, now: Measured) -> int:
-        """Launches of a cell, as far as its first ones tell."""
-        effort = self.setting.effort
-        if not now.launches:
-            return effort.looks[0] if effort.budget_s is None else FAVOURED
-        if effort.budget_s is None:
-            return effort.looks[0]
-        each = now.seconds / len(now.launches)
-        return min(effort.looks[-1], round(effort.budget_s / each))
+def _expected(effort: Effort, now: Measured) -> int:
+    """Launches of a cell, as far as its first ones tell."""
+    if effort.budget_s is None or not now.launches:
+        return effort.looks[0] if effort.budget_s is None else FAVOURED
+    each = now.seconds / len(now.launches)
+    return min(effort.looks[-1], round(effort.budget_s / each))
 
 
 def summarised(setting: Setting, done: Sequence[Measured], *, made: str) -> Comparison:

@@ -14,10 +14,21 @@ from pathlib import Path
 from random import Random
 
 from tfbench.arms.arm import Arm
+from tfbench.engine.engine import Spent
+from tfbench.engine.schedule import block_order, chance_of, launch_order
+from tfbench.engine.workers import Session, session, worker_environment
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import course_of
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
+from tfbench.measuring.effort import (
+    FEWEST_LAUNCHES,
+    SHORTEST_S,
+    Effort,
+    longer,
+    steps_per_sample,
+    stop,
+)
 from tfbench.measuring.observations import (
     Measured,
     failures_of,
@@ -28,18 +39,6 @@ from tfbench.measuring.observations import (
 )
 from tfbench.measuring.repetition import Cost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
-from tfbench.measuring.schedule import (
-    FEWEST_LAUNCHES,
-    SHORTEST_S,
-    Effort,
-    block_order,
-    chance_of,
-    launch_order,
-    longer,
-    steps_per_sample,
-    stop,
-)
-from tfbench.measuring.sessions import Session, session, worker_environment
 from tfbench.measuring.statistics import has_trend
 from tfbuild import talk
 from tfbuild.errors import WorkerError
@@ -69,10 +68,14 @@ class Question:
     def tolerances(self) -> dict[str, float]:
         return {arm.name: arm.tolerance for arm in self.arms}
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """What its entries have in common."""
+        return self.workload, len(self.vcpus)
+
     def of(self, entries: Sequence[Entry]) -> list[Entry]:
         """The cell's own."""
-        place = (self.workload, len(self.vcpus))
-        return [entry for entry in entries if (entry.workload, entry.vcpus) == place]
+        return [entry for entry in entries if (entry.workload, entry.vcpus) == self.place]
 
     def without(self, names: frozenset[str]) -> Question:
         return dataclasses.replace(
@@ -86,53 +89,64 @@ def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*others, TRAIN)))
 
 
-def measure_cell(
-    question: Question,
-    effort: Effort,
-    known: Sequence[Entry],
-    *,
-    logs: Path,
-    keep: Keep,
-    listen: Listen,
-) -> Measured:
-    """Launch until the effort is spent, going on from what the journal already has.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """A launch to be measured. `steps` are those per sample, by phase; a phase that has none yet is
+    calibrated. `blocks` are those of training; None lets the launch tell from what its own start
+    cost. With `profiled` the tuned arms are profiled at its end."""
+
+    question: Question
+    number: int
+    steps: Mapping[str, int]
+    blocks: int | None
+    profiled: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredCell:
+    """One cell as the engine runs it. `listen` is told what is known before each launch.
 
     An arm whose worker fails, or that computes something else, is left out of further launches.
-    When the baseline or its twin does, the cell ends with that. Raises DiskError as `keep` does.
+    When the baseline or its twin does, the cell ends with that.
     """
-    entries = question.of(known)
 
-    def remember(entry: Entry) -> None:
-        keep(entry)
-        entries.append(entry)
+    question: Question
+    effort: Effort
+    logs: Path
+    listen: Listen
 
-    while True:
-        measured = measured_of(question, entries)
-        listen(measured)
+    def measured(self, entries: Sequence[Entry]) -> Measured:
+        return measured_of(self.question, entries)
+
+    def counts(self, entry: Entry) -> bool:
+        return (entry.workload, entry.vcpus) == self.question.place
+
+    def following(self, entries: Sequence[Entry], _: Spent) -> Launch | None:
+        measured = self.measured(entries)
+        self.listen(measured)
         out = frozenset(each.arm for each in measured.failures)
-        out |= _disagreeing(question, measured.starts)
-        blocks = more_blocks(measured, effort) if measured.launches else None
-        if blocks == 0 or _ended(question, measured, out, effort):
-            return measured
-        number = 1 + max((entry.launch for entry in entries), default=-1)
-        steps = {p: launch.steps(p) for launch in measured.launches[:1] for p in launch.blocks}
+        out |= _disagreeing(self.question, measured.starts)
+        blocks = more_blocks(measured, self.effort) if measured.launches else None
+        if blocks == 0 or _ended(self.question, measured, out, self.effort):
+            return None
+        return Launch(
+            question=self.question.without(out),
+            number=1 + max((entry.launch for entry in entries), default=-1),
+            steps={p: each.steps(p) for each in measured.launches[:1] for p in each.blocks},
+            blocks=blocks,
+            profiled=not measured.profiled,
+        )
+
+    def launch(self, asked: Launch, keep: Keep) -> None:
+        """Raises DiskError as `keep` does."""
         try:
-            measure_launch(
-                question.without(out),
-                number,
-                steps,
-                effort,
-                blocks=blocks,
-                profile=not measured.profiled,
-                logs=logs,
-                keep=remember,
-            )
+            measure_launch(asked, self.effort, logs=self.logs, keep=keep)
         except WorkerError as error:
-            remember(
+            keep(
                 Fault(
-                    workload=question.workload,
-                    vcpus=len(question.vcpus),
-                    launch=number,
+                    workload=self.question.workload,
+                    vcpus=len(self.question.vcpus),
+                    launch=asked.number,
                     arm=error.arm,
                     reason=str(error),
                 )
@@ -170,25 +184,13 @@ def _ended(question: Question, measured: Measured, out: frozenset[str], effort: 
     return stop(count, width, effort) is not None
 
 
-def measure_launch(
-    question: Question,
-    number: int,
-    steps: Mapping[str, int],
-    effort: Effort,
-    *,
-    blocks: int | None,
-    profile: bool,
-    logs: Path,
-    keep: Keep,
-) -> None:
+def measure_launch(asked: Launch, effort: Effort, *, logs: Path, keep: Keep) -> None:
     """Start every arm's worker, check what they compute, then time the blocks of each phase.
 
-    `steps` are those per sample, by phase; a phase that has none yet is calibrated. `blocks` are
-    those of training; None lets the launch tell from what its own start cost. `keep` gets
-    everything as it comes, but nothing of arms that did not start from equal data. Arms that
-    disagree with the baseline are not timed. Raises WorkerError.
+    `keep` gets everything as it comes, but nothing of arms that did not start from equal data. Arms
+    that disagree with the baseline are not timed. Raises WorkerError.
     """
-    began = time.monotonic()
+    began, question, number = time.monotonic(), asked.question, asked.number
     chance = chance_of(question.seed, question.workload, len(question.vcpus), number)
     with contextlib.ExitStack() as stack:
         names = launch_order([arm.name for arm in question.arms], chance)
@@ -200,17 +202,17 @@ def measure_launch(
         timed = _timed(question, opened, starts)
         for start in starts:
             keep(start)
-        launch = _Launch(question=question, number=number, began=began, chance=chance, keep=keep)
+        blocks = _Blocks(question=question, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
         for phase in phases_of(question.workload, effort):
-            count = steps.get(phase) or _calibrated(timed, phase)
+            steps = asked.steps.get(phase) or _calibrated(timed, phase)
+            count = effort.phase_blocks
             if phase == TRAIN:
-                warm = _warm_up(timed, count)
+                warm = _warm_up(timed, steps)
                 cost = Cost(start_s=time.monotonic() - began, block_s=warm.block_s)
-                launch.blocks(timed, phase, blocks or _first_blocks(question, effort, cost), count)
-            else:
-                launch.blocks(timed, phase, effort.phase_blocks, count)
-        profiles = _profiles(timed, starts) if profile else {}
+                count = asked.blocks or _first_blocks(question, effort, cost)
+            blocks.measure(timed, phase, count, steps)
+        profiles = _profiles(timed, starts) if asked.profiled else {}
         peak_mb = {name: each.peak_mb() for name, each in opened.items()}
     keep(
         End(
@@ -227,7 +229,7 @@ def measure_launch(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Launch:
+class _Blocks:
     """What all blocks of one launch have in common."""
 
     question: Question
@@ -236,8 +238,8 @@ class _Launch:
     chance: Random
     keep: Keep
 
-    def blocks(self, timed: Mapping[str, Session], phase: str, blocks: int, steps: int) -> None:
-        for block in range(blocks):
+    def measure(self, timed: Mapping[str, Session], phase: str, count: int, steps: int) -> None:
+        for block in range(count):
             for position, name in enumerate(block_order(sorted(timed), self.chance)):
                 self.keep(self._sample(timed[name], phase, steps, (block, position)))
 

@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import Host
 from tfbench.measuring.matching import arm_differences, differences
 from tfbench.measuring.results import Comparison
-from tfbench.measuring.schedule import Effort
 from tfbuild import talk
 from tfbuild.errors import HostError, UsageError
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from tfbench.inside.phases import TRAIN
 from tfbench.measuring import gates, repetition
+from tfbench.measuring.effort import FEWEST_BLOCKS, Effort
 from tfbench.measuring.results import Failure
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
-from tfbench.measuring.schedule import FEWEST_BLOCKS, Effort
 from tfbench.measuring.statistics import (
     FEWEST_LAUNCHES,
     Contrast,

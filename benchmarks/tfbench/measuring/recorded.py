@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfbench.measuring.comparison import SAMPLES, SETTING, Setting, summarised
+from tfbench.engine.journal import PACKED, entries
+from tfbench.measuring.comparison import KIND, Setting, summarised
 from tfbench.measuring.measurement import measured_of
 from tfbench.measuring.results import SCHEMA, Comparison
-from tfbench.measuring.samples import Sample, read_journal
+from tfbench.measuring.samples import KINDS, Sample
 from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.records import load, read
 
 OLDER = 2
 """The schema of runs whose samples say what they say today, and that cannot go on."""
-PACKED = ".xz"
 
 
 def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
@@ -24,21 +24,21 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
     RecordError for a folder that does not, and for a damaged or foreign file.
     """
     path = _samples(folder)
-    for each in (folder / SETTING, path):
+    for each in (folder / KIND.spec, path):
         if not each.is_file():
             raise RecordError(
                 f"{folder} holds no recorded run: {each.name} is not there",
-                hint=f"A comparison leaves {SETTING} and {SAMPLES} in its folder below reports/",
+                hint=f"A comparison leaves {KIND.spec} and {KIND.journal} in its folder",
             )
-    setting = _setting(folder / SETTING)
-    entries = read_journal(path)
+    setting = _setting(folder / KIND.spec)
+    found = entries(path, KINDS)
     try:
-        every = [measured_of(each, each.of(entries)) for each in setting.questions]
+        every = [measured_of(each, each.of(found)) for each in setting.questions]
         done = [each for each in every if each.starts]
-        comparison = summarised(setting, done, made=_made(folder / SETTING))
+        comparison = summarised(setting, done, made=_made(folder / KIND.spec))
     except (SampleError, UsageError, KeyError, IndexError, ValueError) as error:
         raise RecordError(f"{path} holds no comparison ({error})") from error
-    return comparison, tuple(each for each in entries if isinstance(each, Sample))
+    return comparison, tuple(each for each in found if isinstance(each, Sample))
 
 
 def _setting(path: Path) -> Setting:
@@ -53,8 +53,8 @@ def _setting(path: Path) -> Setting:
 
 
 def _samples(folder: Path) -> Path:
-    packed = folder / f"{SAMPLES}{PACKED}"
-    return packed if packed.is_file() else folder / SAMPLES
+    packed = folder / f"{KIND.journal}{PACKED}"
+    return packed if packed.is_file() else folder / KIND.journal
 
 
 def _made(path: Path) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from tfbench.measuring.schedule import FEWEST_BLOCKS, FEWEST_LAUNCHES, Effort
+from tfbench.measuring.effort import FEWEST_BLOCKS, FEWEST_LAUNCHES, Effort
 from tfbench.measuring.statistics import LEVEL
 
 MOST_BLOCKS = 40

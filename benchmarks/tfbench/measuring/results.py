@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.arms.arm import KernelTable
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import Host
-from tfbench.measuring.schedule import Effort
 from tfbench.measuring.statistics import Interval, Verdict
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.records import load as load_fields
@@ -176,7 +176,7 @@ class Cell:
     blocks: int
     seconds: float
     stopped_by: str
-    """One of schedule.Stop; empty when nothing was timed."""
+    """One of effort.Stop; empty when nothing was timed."""
     looks: tuple[Look, ...]
     gates: Gates
     others: float

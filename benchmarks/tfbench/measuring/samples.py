@@ -1,21 +1,18 @@
-"""The journal of a measurement: a run that is killed loses nothing, and goes on from it.
+"""The entries of a comparison's journal.
 
-One file, one JSON object a line, written as things happen: how each arm of a launch started, each
-sample, and the end of the launch, or whose worker ended it.
+They are how each arm of a launch started, each sample, and the end of the launch, or whose worker
+ended it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from tfbench.measuring.journal import appending, read_lines
 from tfbuild.errors import SampleError
-from tfbuild.records import plain
 
 _GRAIN_S = 0.02
 """Two of the ticks that `busy_s` and `steal_s` are counted in."""
@@ -121,30 +118,7 @@ class Fault:
 
 
 Entry: TypeAlias = Start | Sample | End | Fault
-_KINDS: Mapping[str, type[Start | Sample | End | Fault]] = {
-    "start": Start,
-    "sample": Sample,
-    "end": End,
-    "fault": Fault,
-}
-_NAMES = {kind: name for name, kind in _KINDS.items()}
-
-
-@contextlib.contextmanager
-def journal(path: Path) -> Iterator[Callable[[Entry], None]]:
-    """Open the file at its end and give a function that appends one entry. Raises DiskError."""
-    with appending(path) as append:
-        yield lambda entry: append({"is": _NAMES[type(entry)], **plain(entry)})
-
-
-def read_journal(path: Path) -> tuple[Entry, ...]:
-    """All whole lines; half a line at the end is dropped. Raises RecordError."""
-    return read_lines(path, _entry, "an entry")
-
-
-def _entry(fields: dict[str, Any]) -> Entry:
-    return _KINDS[fields.pop("is")](**_tuples(fields))
-
-
-def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+KINDS: Mapping[str, type[Entry]] = MappingProxyType(
+    {"start": Start, "sample": Sample, "end": End, "fault": Fault}
+)
+"""What a journal calls them."""

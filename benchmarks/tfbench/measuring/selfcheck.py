@@ -20,27 +20,29 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from scipy import stats
 
 from tfbench.arms.arm import Arm, twin_of
+from tfbench.engine import engine, folder
+from tfbench.engine.folder import Kind
+from tfbench.engine.journal import Kinds, opened
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
+from tfbench.measuring.effort import FEWEST_LAUNCHES, Effort
 from tfbench.measuring.host import Host
-from tfbench.measuring.journal import appending, read_lines
-from tfbench.measuring.measurement import Question, measure_cell
+from tfbench.measuring.measurement import MeasuredCell, Question
 from tfbench.measuring.observations import Measured, contrast_of, half_width, medians
-from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort
 from tfbench.measuring.statistics import LEVEL, Bar, Interval, Verdict, floor, verdict
-from tfbuild import records
-from tfbuild.errors import UsageError, WorkerError
+from tfbuild.errors import SampleError, WorkerError
 
 SCHEMA = 2
 WORKLOAD = "mnist_mlp"
 TWIN, ARM = NAMES = ("stock again", "arm")
 """What a trial tells of: stock's second worker, and the arm that may be slower."""
-SETTING, TRIALS, RESULT = "run.json", "trials.jsonl", "selfcheck.json"
+KIND = Kind(name="self-check", prefix="selfcheck", result="selfcheck.json")
 TRIAL = Effort(budget_s=60.0)
 LONG = Effort(budget_s=180.0)
 MOST_FALSE = 0.08
@@ -111,6 +113,13 @@ class Trial:
     findings: tuple[Finding, ...]
     measuring: float = 0.0
     widths: tuple[tuple[float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.seconds):
+            raise SampleError(f"a trial took {self.seconds} s, which is not a time")
+
+
+KINDS: Kinds[Trial] = MappingProxyType({"trial": Trial})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,23 +196,23 @@ def run_trials(
 
     Raises UsageError for an `out` with another check in it, WorkerError, DiskError, RecordError.
     """
-    _keep_setting(out / SETTING, Setting(host=host, arm=arm, seed=seed))
-    done = read_trials(out / TRIALS)
-    have = {(trial.part, trial.number) for trial in done}
+    folder.begin(KIND, Setting(host=host, arm=arm, seed=seed), out)
     wanted = [(part, number) for part in parts for number in range(part.trials)]
     wanted.sort(key=lambda each: each[1] / each[0].trials)  # (one that is stopped has some of each)
-    tasks = [
-        Task(arm=arm, part=part, number=number, seed=seed, logs=out / "logs")
-        for part, number in wanted
-        if (part.name, number) not in have
-    ]
-    there = len(wanted) - len(tasks)
-    made = _all(tasks, host.affinity[: host.vcpus.usable])
-    with appending(out / TRIALS) as append, contextlib.closing(made):
-        for count, trial in enumerate(made, start=there + 1):
-            append(trial)
-            done.append(trial)
-            on_progress(count, len(wanted), f"{trial.part} {trial.number + 1}")
+    with opened(out / KIND.journal, KINDS) as (known, keep):
+        done = [*known]
+        have = {(trial.part, trial.number) for trial in done}
+        tasks = [
+            Task(arm=arm, part=part, number=number, seed=seed, logs=out / "logs")
+            for part, number in wanted
+            if (part.name, number) not in have
+        ]
+        made = _all(tasks, host.affinity[: host.vcpus.usable])
+        with contextlib.closing(made):
+            for count, trial in enumerate(made, start=len(wanted) - len(tasks) + 1):
+                keep(trial)
+                done.append(trial)
+                on_progress(count, len(wanted), f"{trial.part} {trial.number + 1}")
     names = {part.name for part in parts}
     return tuple(trial for trial in done if trial.part in names)
 
@@ -216,18 +225,6 @@ class Setting:
     host: Host
     arm: Arm
     seed: int
-
-
-def _keep_setting(path: Path, setting: Setting) -> None:
-    there = path.exists()
-    differing = records.differences(records.load(path, schema=SCHEMA), setting) if there else []
-    if differing:
-        raise UsageError(
-            f"{path.parent} holds trials of another check, which differs in "
-            f"{'; '.join(differing[:3])}",
-            hint="Give another --out",
-        )
-    records.save(path, setting)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -303,9 +300,8 @@ def _trial(task: Task, cpu: int) -> Trial:
         workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, twin_of(task.arm), arm), seed=seed
     )
     logs = task.logs / f"cpu{cpu}"
-    measured = measure_cell(
-        question, part.effort, (), logs=logs, keep=lambda _: None, listen=lambda _: None
-    )
+    cell = MeasuredCell(question=question, effort=part.effort, logs=logs, listen=lambda _: None)
+    measured = cell.measured(engine.run(cell, (), keep=lambda _: None))
     if measured.failures:
         raise WorkerError(measured.failures[0].reason, arm=measured.failures[0].arm)
     return Trial(
@@ -414,15 +410,3 @@ def widths(trials: Sequence[Trial]) -> tuple[tuple[int, float, float], ...]:
 
 def _holds(interval: Interval, truth: float) -> bool:
     return interval.low <= truth <= interval.high
-
-
-def read_trials(path: Path) -> list[Trial]:
-    """Those of a check that was stopped; none where there is no file. Raises RecordError."""
-    return [*read_lines(path, _read, "a trial")] if path.exists() else []
-
-
-def _read(fields: dict[str, object]) -> Trial:
-    trial = records.read(Trial, fields)
-    if not math.isfinite(trial.seconds):
-        raise ValueError("a trial took no time")
-    return trial

@@ -15,6 +15,7 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import batch_of, course_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
+from tfbench.measuring.effort import FEWEST_LAUNCHES, Effort, Stop, stop
 from tfbench.measuring.observations import (
     Launch,
     Measured,
@@ -37,7 +38,6 @@ from tfbench.measuring.results import (
     Speedup,
 )
 from tfbench.measuring.samples import Sample, Start
-from tfbench.measuring.schedule import FEWEST_LAUNCHES, Effort, Stop, stop
 from tfbench.measuring.statistics import (
     Bar,
     Interval,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.measuring import gates
+from tfbench.measuring.effort import Stop
 from tfbench.measuring.results import ArmFacts, Cell, Comparison, Coverage, Overall, Speedup
-from tfbench.measuring.schedule import Stop
 from tfbench.measuring.statistics import LIKELY, Interval, Verdict, floor
 from tfbench.reports import wording
 from tfbuild import talk

@@ -8,9 +8,9 @@ from tfbench.arms.arm import KernelTable
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
+from tfbench.measuring.effort import Stop
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import Agreement, ArmTimes, Cell, Comparison
-from tfbench.measuring.schedule import Stop
 from tfbench.measuring.statistics import Interval
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns

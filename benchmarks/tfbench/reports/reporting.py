@@ -12,11 +12,13 @@ from tfbench.costs.bill import Bill, Build
 from tfbench.costs.machines import find_machines, parse_machines, parse_mode
 from tfbench.costs.prices import PriceBook, merge
 from tfbench.costs.runs import Run
+from tfbench.engine import folder as folders
+from tfbench.engine.journal import entries
 from tfbench.measuring import merging
-from tfbench.measuring.comparison import COMPARISON, SAMPLES
+from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recorded
 from tfbench.measuring.results import Comparison, load, save
-from tfbench.measuring.samples import Sample, read_journal
+from tfbench.measuring.samples import KINDS, Sample
 from tfbench.reports import page, pyperf, report, tabular
 from tfbuild import settings, talk
 from tfbuild.errors import RecordError, UsageError
@@ -135,10 +137,10 @@ def write_reports(
 def read_samples(folder: Path) -> tuple[Sample, ...]:
     """Those of the journal; none where it is not at hand, as with a comparison that was sent."""
     try:
-        entries = read_journal(folder / SAMPLES)
+        every = entries(folder / KIND.journal, KINDS)
     except RecordError:
         return ()
-    return tuple(entry for entry in entries if isinstance(entry, Sample))
+    return tuple(entry for entry in every if isinstance(entry, Sample))
 
 
 def _measured(wanted: Wanted, places: Places) -> tuple[Comparison, Path, tuple[Sample, ...]]:
@@ -146,30 +148,30 @@ def _measured(wanted: Wanted, places: Places) -> tuple[Comparison, Path, tuple[S
     if wanted.samples:
         found, taken = recorded(Path(wanted.samples).expanduser())
         folder = Path(wanted.out) if wanted.out else places.new_report("again")
-        save(folder / COMPARISON, found)
+        save(folder / KIND.result, found)
         return found, folder, taken
     paths = [_file(text.strip()) for text in wanted.comparison.split(",") if text.strip()]
-    paths = paths or [newest(places)]
+    paths = paths or [_newest(places)]
     parts = [(str(path.parent), load(path)) for path in paths]
     samples = tuple(sample for path in paths for sample in read_samples(path.parent))
     if len(parts) == 1:
         return parts[0][1], Path(wanted.out or paths[0].parent), samples
     merged = merging.merge(parts)
     folder = Path(wanted.out) if wanted.out else places.new_report("merged")
-    save(folder / COMPARISON, merged)
+    save(folder / KIND.result, merged)
     return merged, folder, samples
 
 
 def _file(text: str) -> Path:
     path = Path(text).expanduser()
-    return path / COMPARISON if path.is_dir() else path
+    return path / KIND.result if path.is_dir() else path
 
 
-def newest(places: Places) -> Path:
-    every = sorted(places.reports.glob(f"*/{COMPARISON}"), key=lambda path: path.stat().st_mtime)
-    if not every:
+def _newest(places: Places) -> Path:
+    path = folders.newest(KIND, places)
+    if path is None:
         raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
-    return every[-1]
+    return path
 
 
 # --- prices ---------------------------------------------------------------------------------------

@@ -12,17 +12,20 @@ from pathlib import Path
 from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm, twin_of
+from tfbench.engine import engine, folder
+from tfbench.engine.folder import Kind
+from tfbench.engine.journal import opened
 from tfbench.measuring import gates
 from tfbench.measuring.host import read_host
-from tfbench.measuring.schedule import block_order, chance_of
-from tfbench.startup.launches import IMPORT, Launch, Launcher
+from tfbench.startup.imports import KINDS, Imports, Spec
+from tfbench.startup.launches import Launch, Launcher
 from tfbench.startup.library import read_library
 from tfbench.startup.overhead import LIMIT, Imported, Loading, Startup, overhead, sorted_out
 from tfbench.startup.text import describe
 from tfbuild import settings, talk
 from tfbuild.records import pretty, save
 
-RESULT = "startup.json"
+KIND = Kind(name="startup", prefix="startup", result="startup.json")
 ROUNDS = 20
 _FEWEST = 2  # for an interval
 _TRIES = 5
@@ -35,42 +38,41 @@ def measure_startup(*, candidate: str, rounds: str, out: str, as_json: bool) -> 
     places = settings.places()
     number = options.whole(rounds, "--rounds", least=_FEWEST) if rounds else ROUNDS
     choices = installs.choose(lineup.read_lineup(), candidate, places)
-    made = datetime.now(UTC).isoformat(timespec="seconds")
-    folder = Path(out) if out else places.new_report("startup")
     with settings.exclusive(places.cache, "a measurement"):
-        arms = installs.install(choices, places)
+        spec = Spec(host=read_host(), arms=installs.install(choices, places), rounds=number, seed=1)
+        there = folder.find(KIND, spec, out, places)
+        folder.begin(KIND, spec, there)
+        folder.need_unfinished(KIND, there)
         with talk.step(f"import TensorFlow, {number} rounds"):
-            startup = measure(arms, number, seed=1, made=made)
-    save(folder / RESULT, startup)
-    talk.note(f"every launch: {folder / RESULT}")
+            startup = measure(spec, there)
+    save(there / KIND.result, startup)
+    talk.note(f"every launch: {there / KIND.result}")
     text = pretty(startup) if as_json else describe(startup, colour=sys.stdout.isatty())
     return startup, text
 
 
-def measure(arms: Sequence[Arm], rounds: int, *, seed: int, made: str) -> Startup:
+def measure(spec: Spec, out: Path) -> Startup:
     """The first arm is the baseline and stands beside itself. Raises WorkerError, SampleError."""
-    baseline, *others = arms
-    twin = twin_of(baseline)
-    host = read_host()
-    vcpus = len(host.affinity)
+    baseline, *others = spec.arms
     with tempfile.TemporaryDirectory(prefix="tensorwright-") as home:
-        launcher = Launcher(home=Path(home), chance=chance_of(seed, IMPORT, vcpus, 0))
-        libraries = {arm.name: launcher.library(arm) for arm in arms}
-        launches = _launches(launcher, (baseline, twin, *others), rounds)
+        launcher = Launcher(home=Path(home))
+        libraries = {arm.name: launcher.library(arm) for arm in spec.arms}
+        launches = _launches(spec, launcher, out)
         loadings = [
             _loading(launcher, arm, found) for arm in others if (found := libraries[arm.name])
         ]
-    measured = sorted_out(launches, vcpus)
+    measured = sorted_out(launches, len(spec.host.affinity))
+    twin = twin_of(baseline)
     same = overhead(measured, baseline.name, twin.name, floor=0.0)
     return Startup(
-        made=made,
-        host=host,
-        seed=seed,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=spec.host,
+        seed=spec.seed,
         limit=LIMIT,
-        rounds=rounds,
+        rounds=spec.rounds,
         dropped=gates.counted(measured.dropped),
         fair=measured.fair,
-        arms=tuple(_imported(arm, launches) for arm in (baseline, twin, *others)),
+        arms=tuple(_imported(arm, launches) for arm in spec.lineup),
         twin=same,
         overheads=tuple(
             overhead(measured, baseline.name, arm.name, floor=same.imported.reach) for arm in others
@@ -80,16 +82,12 @@ def measure(arms: Sequence[Arm], rounds: int, *, seed: int, made: str) -> Startu
     )
 
 
-def _launches(launcher: Launcher, arms: Sequence[Arm], rounds: int) -> tuple[Launch, ...]:
-    """Every arm twice in each round, mirrored."""
-    by_name = {arm.name: arm for arm in arms}
-    done: list[Launch] = []
-    with talk.counting("imports", rounds * 2 * len(arms)) as count:
-        for block in range(rounds):
-            for position, name in enumerate(block_order(list(by_name), launcher.chance)):
-                count.advance(len(done), detail=name)
-                done.append(launcher.launch(by_name[name], block=block, position=position))
-    return tuple(done)
+def _launches(spec: Spec, launcher: Launcher, out: Path) -> tuple[Launch, ...]:
+    with (
+        opened(out / KIND.journal, KINDS) as (known, keep),
+        talk.counting("imports", len(spec.turns)) as count,
+    ):
+        return engine.run(Imports(spec=spec, launcher=launcher, listen=count.advance), known, keep)
 
 
 def _loading(launcher: Launcher, arm: Arm, library: Path) -> Loading:

@@ -8,14 +8,12 @@ import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from tfbench.arms.arm import Arm, environment
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import kernel_library
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.schedule import padding
 from tfbuild.errors import CommandError, WorkerError
 from tfbuild.run import run
 
@@ -72,12 +70,11 @@ class Launcher:
     """Starts processes on the CPUs that this one may use. `home` is an empty folder for them."""
 
     home: Path
-    chance: Random
 
-    def launch(self, arm: Arm, *, block: int, position: int) -> Launch:
-        """Import once. Raises WorkerError."""
+    def launch(self, arm: Arm, *, block: int, position: int, bytes_more: int = 0) -> Launch:
+        """Import once, with so many bytes more in the environment. Raises WorkerError."""
         canary_s, before = meters.canary_s(), _meters()
-        answer, process_s = self._ask(arm)
+        answer, process_s = self._ask(arm, bytes_more=bytes_more)
         after = _meters()
         taken = {name: max(0, after[name] - before[name]) for name in before}
         return Launch(
@@ -103,13 +100,13 @@ class Launcher:
         answer, _ = self._ask(arm, library)
         return float(answer["load_s"])
 
-    def _ask(self, arm: Arm, *library: Path) -> tuple[dict[str, Any], float]:
+    def _ask(self, arm: Arm, *library: Path, bytes_more: int = 0) -> tuple[dict[str, Any], float]:
         """What the process says, and the seconds from its start to its exit."""
         env = environment(
             arm,
             vcpus=len(os.sched_getaffinity(0)),
             home=self.home,
-            padding=padding(self.chance),
+            padding=bytes_more,
             inherited=os.environ,
         )
         if library:

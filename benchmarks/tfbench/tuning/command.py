@@ -12,8 +12,9 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.arms.levers import suggestion
+from tfbench.engine import folder
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.host import read_host
-from tfbench.measuring.schedule import FEWEST_LAUNCHES
 from tfbench.tuning import hunt, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.hunt import Asked
@@ -25,7 +26,6 @@ from tfbuild.records import key_of, pretty, save, write_atomic
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
 
-KIND = "tune"
 ENV, PAGE = "tune.env", "tune.md"
 _LONGEST_MIN = 7 * 24 * 60
 
@@ -86,12 +86,12 @@ def tune(wanted: Wanted, *, as_json: bool = False) -> tuple[Tuning, str]:
     question = read(wanted, places)
     with settings.exclusive(places.cache, "a tuning"):
         asked = question.asked(installs.install(question.choices, places))
-        out = _folder(wanted.out, asked, places)
+        out = folder.find(hunt.KIND, asked, wanted.out, places)
         talk.note(f"samples and results: {out}")
         found = hunt.tune(asked, out)
     write_atomic(out / ENV, text.env_file(found))
     write_atomic(out / PAGE, text.markdown(found))
-    save(out / hunt.RESULT, found)  # (last: with it a run is whole)
+    save(out / hunt.KIND.result, found)  # (last: with it a run is whole)
     talk.note(f"settings to source: {out / ENV}")
     return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
 
@@ -111,7 +111,7 @@ def describe(wanted: Wanted) -> str:
         f"vCPUs      {asked.vcpus}\n"
         f"budget     {talk.duration(asked.budget_s)}, but {FEWEST_LAUNCHES} launches or more in "
         f"each of {talk.count(len(groups) + 2, 'comparison')} and up\n"
-        f"out        {wanted.out or places.new_report(KIND)}\n"
+        f"out        {wanted.out or places.new_report(hunt.KIND.prefix)}\n"
     )
 
 
@@ -177,14 +177,3 @@ def _levers(wanted: Wanted) -> tuple[str, ...]:
     if BF16 in words and not wanted.allow_bf16:
         raise UsageError(f"{BF16} changes results", hint="Allow it: --allow-bf16")
     return tuple(each for each in KINDS if each in words or (each == BF16 and wanted.allow_bf16))
-
-
-def _folder(words: str, asked: Asked, places: Places) -> Path:
-    """The asked one, or that of the last run that asked the same and was stopped, or a new one."""
-    if words:
-        return Path(words)
-    stopped = hunt.unfinished(asked, tuple(places.reports.glob(f"{KIND}-*")))
-    if stopped is not None:
-        talk.say(f"going on with the run that was stopped: {stopped}")
-        return stopped
-    return places.new_report(KIND)

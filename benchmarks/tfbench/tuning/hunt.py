@@ -6,7 +6,6 @@ stopped goes on in the stage where it was.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,13 +14,15 @@ from pathlib import Path
 
 from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs
+from tfbench.engine import folder
+from tfbench.engine.folder import Kind
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring import comparison as comparisons
-from tfbench.measuring.comparison import COMPARISON, make_setting
+from tfbench.measuring.comparison import make_setting
+from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import Host
 from tfbench.measuring.results import Cell, Comparison
 from tfbench.measuring.results import load as load_comparison
-from tfbench.measuring.schedule import Effort
 from tfbench.tuning import search
 from tfbench.tuning.changes import (
     KINDS,
@@ -38,7 +39,8 @@ from tfbench.tuning.trial import try_out
 from tfbuild import records, talk
 from tfbuild.errors import RecordError, UsageError, WorkerError
 
-ASKED, TRIAL, RESULT = "asked.json", "trial.json", "tune.json"
+KIND = Kind(name="tuning", prefix="tune", result="tune.json")
+TRIAL = "trial.json"
 SHARES = {Stage.SCREEN: 0.35, Stage.AGAIN: 0.15, Stage.COMBINE: 0.15, Stage.CONFIRM: 0.35}
 """Of the budget. The fewest launches that give an interval are measured in any case."""
 _SEARCH = Effort(looks=(3, 6, 10), precision=0.015)
@@ -81,40 +83,16 @@ class Asked:
 
 def tune(asked: Asked, out: Path) -> Tuning:
     """Measure until the budget is spent, in `out`. The caller writes the result there, last of all:
-    with RESULT a run is whole.
+    with it a run is finished.
 
     Raises UsageError for a file that cannot be trained, nothing to try, and an `out` with another
     run, RecordError for a damaged file in it, WorkerError when the baseline fails.
     """
-    need_same(asked, out)
-    records.save(out / ASKED, asked)
+    folder.begin(KIND, asked, out)
+    folder.need_unfinished(KIND, out)
     hunt = Hunt(asked=asked, out=out, trial=_trial(asked, out))
     best = hunt.search()
     return hunt.result(best)
-
-
-def need_same(asked: Asked, out: Path) -> None:
-    """Raises UsageError when `out` holds another run, or what was asked already has its answer."""
-    if not (out / ASKED).exists():
-        return
-    differing = records.differences(records.load(out / ASKED, schema=SCHEMA), asked)
-    if differing:
-        raise UsageError(
-            f"{out} holds another run, which differs in {'; '.join(differing[:3])}",
-            hint="Give another --out",
-        )
-    if (out / RESULT).exists():
-        raise UsageError(f"{out} holds a finished tuning", hint="Give another --out")
-
-
-def unfinished(asked: Asked, folders: Sequence[Path]) -> Path | None:
-    """The last by name of the folders whose run asked the same and was stopped."""
-    for folder in sorted(folders, reverse=True):
-        with contextlib.suppress(RecordError, UsageError):
-            if (folder / ASKED).exists():
-                need_same(asked, folder)
-                return folder
-    return None
 
 
 def candidates(asked: Asked, trial: Trial | None) -> tuple[Setup, ...]:
@@ -255,14 +233,12 @@ def _within(effort: Effort, budget_s: float) -> Effort:
     return dataclasses.replace(effort, budget_s=budget_s)
 
 
-def _once(setting: comparisons.Setting, folder: Path) -> Comparison:
+def _once(setting: comparisons.Setting, out: Path) -> Comparison:
     """The finished comparison that a stopped run left there, or a new one."""
-    if (folder / COMPARISON).exists():
-        found = load_comparison(folder / COMPARISON)
-        if found.complete:
-            return found
+    if folder.is_finished(comparisons.KIND, out):
+        return load_comparison(out / comparisons.KIND.result)
     with talk.counting("launches", 1) as count:
-        return comparisons.compare(setting, folder, count.advance)
+        return comparisons.compare(setting, out, count.advance)
 
 
 def _need_baseline(cell: Cell, baseline: str) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.arms.arm import Arm, twin_of
+from tfbench.engine.workers import LOAD_LIMIT_S, session, worker_environment
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.agreement import relative
-from tfbench.measuring.sessions import LOAD_LIMIT_S, session, worker_environment
 from tfbench.tuning.results import Trial
 from tfbuild.errors import UsageError
 

@@ -1,9 +1,4 @@
-"""Which arm runs when, and for how many steps. Pure: chance comes in as an argument.
-
-A machine's speed wanders, so arms are compared within a block that is short against the wandering.
-Each arm stands in a block twice, mirrored (ABBA), so that a steady drift cancels; the first half's
-order is random, so that nothing periodic can favour one arm.
-"""
+"""How much is measured: launches, blocks, steps of a sample, and when it is enough. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from random import Random
 
 from tfbuild.errors import SampleError, UsageError
 
@@ -19,7 +13,6 @@ TARGET_S = 0.25
 """Aim for the slower arm's sample; whole steps may make it a third longer or shorter."""
 SHORTEST_S = 0.2
 """Less is too short to calibrate with."""
-PADDING_BYTES = 4096
 FEWEST_LAUNCHES = 3
 """Measured even past the budget: fewer give an interval that says nothing."""
 FEWEST_BLOCKS = 2
@@ -68,26 +61,6 @@ def stop(launches: int, half_width: float, effort: Effort) -> Stop | None:
     if launches in effort.looks and half_width <= effort.precision:
         return Stop.PRECISION
     return Stop.LAUNCHES if launches >= effort.looks[-1] else None
-
-
-def chance_of(seed: int, workload: str, vcpus: int, launch: int) -> Random:
-    """The chance of one launch: the same whether the run was stopped before it or not."""
-    return Random(f"{seed} {workload} {vcpus} {launch}")  # noqa: S311  (a schedule, not a secret)
-
-
-def launch_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
-    return tuple(chance.sample(arms, len(arms)))
-
-
-def block_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
-    """ABBA or BAAB for two arms; for more, any order and its mirror image."""
-    half = launch_order(arms, chance)
-    return half + half[::-1]
-
-
-def padding(chance: Random) -> int:
-    """Bytes to add to a worker's environment."""
-    return chance.randrange(PADDING_BYTES)
 
 
 def steps_per_sample(seconds_per_step: Sequence[float]) -> int:

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Literal
 
 from tfbench.arms.arm import Arm, environment
-from tfbench.measuring.schedule import padding
+from tfbench.engine.schedule import padding
 from tfbuild.errors import DiskError, WorkerError
 from tfbuild.run import end_group
 

@@ -1,0 +1,109 @@
+"""The folder of a run: what was asked, and whether a run may go on there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tfbench.engine.journal import JOURNAL
+from tfbuild import records, talk
+from tfbuild.errors import HostError, RecordError, UsageError
+from tfbuild.settings import Places
+
+_ANOTHER = "Give another --out"
+_SHOWN = 3
+"""Differences in a message."""
+
+
+class Spec(Protocol):
+    """What decides a run's entries, a frozen record: a run goes on only in an equal one."""
+
+    @property
+    def schema(self) -> int:
+        """Of the record's JSON form."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """What the runs of one experiment are called, and the files in their folders.
+
+    `prefix` begins the folder's name. A run is finished when its result is there, unless that says
+    it is not complete.
+    """
+
+    name: str
+    prefix: str
+    result: str
+    spec: str = "run.json"
+    journal: str = JOURNAL
+
+
+def find(kind: Kind, spec: Spec, wanted: str, places: Places) -> Path:
+    """The wanted folder, or that of the newest run that asked the same and was stopped, or a new
+    one, which is not made here."""
+    if wanted:
+        return Path(wanted)
+    stopped = unfinished(kind, spec, places.reports.glob("*"))
+    if stopped is None:
+        return places.new_report(kind.prefix)
+    talk.say(f"going on with the run that was stopped: {stopped}")
+    return stopped
+
+
+def unfinished(kind: Kind, spec: Spec, folders: Iterable[Path]) -> Path | None:
+    """The newest of the folders whose run asked the same and was stopped."""
+    there = [each for each in folders if (each / kind.spec).is_file()]
+    for folder in sorted(there, key=lambda each: (each / kind.spec).stat().st_mtime, reverse=True):
+        with contextlib.suppress(RecordError):  # a damaged or an older run is another one
+            if not _differing(kind, spec, folder) and not is_finished(kind, folder):
+                return folder
+    return None
+
+
+def begin(kind: Kind, spec: Spec, out: Path) -> None:
+    """Write down what is asked, or find it written.
+
+    Raises UsageError for a folder with another run, HostError for a run of another machine,
+    RecordError for a damaged folder, DiskError.
+    """
+    if (out / kind.spec).exists():
+        _need_same(kind, spec, out)
+    elif (out / kind.journal).exists():
+        raise UsageError(f"{out} holds the journal of an unknown run", hint=_ANOTHER)
+    else:
+        records.save(out / kind.spec, spec)
+
+
+def need_unfinished(kind: Kind, out: Path) -> None:
+    """Raises UsageError for a folder with a finished run, RecordError for a damaged result."""
+    if is_finished(kind, out):
+        raise UsageError(f"{out} holds a finished {kind.name}", hint=_ANOTHER)
+
+
+def is_finished(kind: Kind, out: Path) -> bool:
+    """Raises RecordError for a result that is no JSON object."""
+    path = out / kind.result
+    return path.exists() and records.load(path, schema=None).get("complete", True) is True
+
+
+def newest(kind: Kind, places: Places) -> Path | None:
+    """The newest result of that kind, of a finished run or not."""
+    every = places.reports.glob(f"*/{kind.result}")
+    return max(every, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _need_same(kind: Kind, spec: Spec, out: Path) -> None:
+    differing = _differing(kind, spec, out)
+    if differing:
+        host = all(each.startswith("host.") for each in differing)
+        raise (HostError if host else UsageError)(
+            f"{out} holds another {kind.name}, which differs in {'; '.join(differing[:_SHOWN])}",
+            hint=_ANOTHER,
+        )
+
+
+def _differing(kind: Kind, spec: Spec, out: Path) -> list[str]:
+    return records.differences(records.load(out / kind.spec, schema=spec.schema), spec)

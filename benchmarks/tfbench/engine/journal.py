@@ -1,0 +1,101 @@
+"""A run's journal: what a killed run has written is kept, and gone on from.
+
+A file of JSON objects, one a line, written as things happen; `is` says which record a line is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import lzma
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tfbuild.errors import DiskError, RecordError, SampleError
+from tfbuild.records import canonical, plain, read, write_atomic
+
+Entry = TypeVar("Entry")
+Kinds = Mapping[str, type[Entry]]
+"""Records by what lines call them."""
+Keep = Callable[[Entry], None]
+JOURNAL = "journal.jsonl"
+PACKED = ".xz"
+_TAG = "is"
+
+
+@contextlib.contextmanager
+def opened(path: Path, kinds: Kinds[Entry]) -> Iterator[tuple[tuple[Entry, ...], Keep[Entry]]]:
+    """What an earlier run has left there, and what appends an entry.
+
+    A line is one write, so whoever reads, or kills the run, meets whole lines. Half a line that an
+    earlier run left is cut off. Raises RecordError, DiskError.
+    """
+    known = entries(path, kinds) if path.is_file() else ()
+    tags = {kind: tag for tag, kind in kinds.items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_half_line(path)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise DiskError(f"cannot write {path}: {error.strerror}") from error
+
+    def keep(entry: Entry) -> None:
+        line = (canonical({_TAG: tags[type(entry)], **plain(entry)}) + "\n").encode()
+        try:
+            written = os.write(handle, line)
+        except OSError as error:
+            raise DiskError(f"cannot write {path}: {error.strerror}") from error
+        if written < len(line):
+            raise DiskError(f"cannot write {path}: the disk took {written} of {len(line)} bytes")
+
+    try:
+        yield known, keep
+    finally:
+        os.close(handle)
+
+
+def entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
+    """All whole lines of a journal, which may be packed (.xz).
+
+    A last line without its end is what a full disk leaves, and is dropped. Raises RecordError.
+    """
+
+    def entry(fields: dict[str, Any]) -> Entry:
+        return read(kinds[fields.pop(_TAG)], fields)
+
+    return read_lines(path, entry, "an entry")
+
+
+def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[Entry, ...]:
+    """The same of any file of lines, as `parse` reads their JSON; `what` it makes is named in
+    errors. Raises RecordError."""
+    found = []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            found.append(parse(json.loads(line)))
+        except (ValueError, TypeError, KeyError, AttributeError, SampleError) as error:
+            raise RecordError(
+                f"{path}, line {number} is not {what} ({error})",
+                hint="Remove the file, or give another --out",
+            ) from error
+    return tuple(found)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        content = path.read_bytes()
+        content = lzma.decompress(content) if path.suffix == PACKED else content
+        return content.decode("utf-8").split("\n")[:-1]
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"cannot read {path}: it is not text") from error
+    except (EOFError, lzma.LZMAError) as error:
+        raise RecordError(f"cannot read {path}: it is torn") from error
+
+
+def _cut_half_line(path: Path) -> None:
+    if path.is_file() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+        write_atomic(path, content[: content.rfind(b"\n") + 1])

@@ -1,0 +1,33 @@
+"""Which arm runs when. Pure: chance comes in as an argument.
+
+A machine's speed wanders, so arms are compared within a block that is short against the wandering.
+Each arm stands in a block twice, mirrored (ABBA), so that a steady drift cancels; the first half's
+order is random, so that nothing periodic can favour one arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+PADDING_BYTES = 4096
+
+
+def chance_of(seed: int, subject: str, vcpus: int, launch: int) -> Random:
+    """The chance of one launch: the same whether the run was stopped before it or not."""
+    return Random(f"{seed} {subject} {vcpus} {launch}")  # noqa: S311  (a schedule, not a secret)
+
+
+def launch_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
+    return tuple(chance.sample(arms, len(arms)))
+
+
+def block_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
+    """ABBA or BAAB for two arms; for more, any order and its mirror image."""
+    half = launch_order(arms, chance)
+    return half + half[::-1]
+
+
+def padding(chance: Random) -> int:
+    """Bytes to add to a worker's environment."""
+    return chance.randrange(PADDING_BYTES)

@@ -1,0 +1,88 @@
+"""The imports of a run in their order, as the engine runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tfbench.arms.arm import Arm, twin_of
+from tfbench.engine.engine import Spent
+from tfbench.engine.journal import Keep, Kinds
+from tfbench.engine.schedule import block_order, chance_of, padding
+from tfbench.measuring.host import Host
+from tfbench.startup.launches import IMPORT, Launch, Launcher
+
+SCHEMA = 1
+KINDS: Kinds[Launch] = MappingProxyType({"import": Launch})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """One process: whose, where it stands in which round, and the bytes that its environment is
+    larger by."""
+
+    arm: str
+    block: int
+    position: int
+    padding: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spec:
+    """What is asked. The first arm is the baseline."""
+
+    schema: int = SCHEMA
+    host: Host
+    arms: tuple[Arm, ...]
+    rounds: int
+    seed: int
+
+    @property
+    def lineup(self) -> tuple[Arm, ...]:
+        """The baseline is followed by its twin."""
+        baseline, *others = self.arms
+        return baseline, twin_of(baseline), *others
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Every arm twice in each round, mirrored."""
+        names = [arm.name for arm in self.lineup]
+        turns: list[Turn] = []
+        for block in range(self.rounds):
+            chance = chance_of(self.seed, IMPORT, len(self.host.affinity), block)
+            turns += (
+                Turn(arm=name, block=block, position=place, padding=padding(chance))
+                for place, name in enumerate(block_order(names, chance))
+            )
+        return tuple(turns)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imports:
+    """Turn after turn; an import that fails ends the run."""
+
+    spec: Spec
+    launcher: Launcher
+    listen: Callable[[int, int, str], None]
+
+    def counts(self, _: Launch) -> bool:
+        return True
+
+    def following(self, launches: Sequence[Launch], _: Spent) -> Turn | None:
+        done = {(each.block, each.position) for each in launches}
+        turns = self.spec.turns
+        left = [turn for turn in turns if (turn.block, turn.position) not in done]
+        if not left:
+            return None
+        self.listen(len(turns) - len(left), len(turns), left[0].arm)
+        return left[0]
+
+    def launch(self, turn: Turn, keep: Keep[Launch]) -> None:
+        """Raises WorkerError, DiskError."""
+        arm = next(arm for arm in self.spec.lineup if arm.name == turn.arm)
+        keep(
+            self.launcher.launch(
+                arm, block=turn.block, position=turn.position, bytes_more=turn.padding
+            )
+        )
