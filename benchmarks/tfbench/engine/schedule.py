@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import TypeVar
 
 PADDING_BYTES = 4096
+Each = TypeVar("Each")
 
 
 def chance_of(seed: int, subject: str, vcpus: int, launch: int) -> Random:
@@ -18,7 +20,7 @@ def chance_of(seed: int, subject: str, vcpus: int, launch: int) -> Random:
     return Random(f"{seed} {subject} {vcpus} {launch}")  # noqa: S311  (a schedule, not a secret)
 
 
-def launch_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
+def launch_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
     return tuple(chance.sample(arms, len(arms)))
 
 

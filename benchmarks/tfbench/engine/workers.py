@@ -11,13 +11,13 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 from tfbench.arms.arm import Arm, environment
-from tfbench.engine.schedule import padding
+from tfbench.engine.schedule import launch_order, padding
 from tfbuild.errors import DiskError, WorkerError
 from tfbuild.run import end_group
 
@@ -216,3 +216,29 @@ def session(
             with contextlib.suppress(BrokenPipeError):
                 if pipe is not None:
                     pipe.close()
+
+
+@contextlib.contextmanager
+def opened(
+    arms: Sequence[Arm],
+    vcpus: Sequence[int],
+    chance: Random,
+    log: Path,
+    *,
+    module: str = WORKER,
+    env: Mapping[str, str] | None = None,
+    mode: Literal["w", "a"] = "w",
+) -> Iterator[dict[str, Session]]:
+    """The arms' workers by name, side by side, started in an order of chance; each has a log of its
+    own, which is `log` with the arm's name behind it. Nothing was asked of them yet.
+
+    Raises WorkerError when one does not start, DiskError.
+    """
+    sessions: dict[str, Session] = {}
+    with contextlib.ExitStack() as stack:
+        for arm in launch_order(arms, chance):
+            given = worker_environment(arm, len(vcpus), log.parent, chance) | dict(env or {})
+            path = log.with_name(f"{log.name}-{arm.name.replace(' ', '-')}.log")
+            worker = session(arm, given, path, module=module, mode=mode)
+            sessions[arm.name] = stack.enter_context(worker)
+        yield {arm.name: sessions[arm.name] for arm in arms}

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from tfbench.arms.arm import Arm
-from tfbench.engine.schedule import launch_order
-from tfbench.engine.workers import Session, session, worker_environment
+from tfbench.engine import workers
+from tfbench.engine.workers import Session
 from tfbench.inside import timing
 from tfbench.inside.places import Place
 from tfbuild.errors import WorkerError
 from tfbuild.records import plain
 
 LIMIT_S = 120.0
+_ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}
+"""Without oneDNN's rewriting, which would put its own ops in the place of those timed."""
 
 
 @contextlib.contextmanager
@@ -27,26 +29,15 @@ def opened(
 
     Raises WorkerError when one does not come up or is not the arm's own TensorFlow, DiskError.
     """
-    with contextlib.ExitStack() as stack:
-        names = launch_order([arm.name for arm in arms], chance)
-        by_name = {arm.name: arm for arm in arms}
-        sessions = {
-            name: stack.enter_context(
-                session(
-                    by_name[name],
-                    _environment(by_name[name], vcpus, logs, chance),
-                    logs / f"{name.replace(' ', '-')}-{len(vcpus)}.log",
-                    module=timing.__name__,
-                    mode="a",
-                )
-            )
-            for name in names
-        }
+    beside = workers.opened(
+        arms, vcpus, chance, logs / str(len(vcpus)), module=timing.__name__, env=_ENV, mode="a"
+    )
+    with beside as sessions:
         for each in sessions.values():
             each.ask("load", vcpus=vcpus)
         for each in sessions.values():
             each.loaded(vcpus)
-        yield {arm.name: sessions[arm.name] for arm in arms}
+        yield sessions
 
 
 def prepare(session: Session, place: Place, copies: int) -> tuple[str, float]:
@@ -66,9 +57,3 @@ def sample(session: Session, calls: int, *, alone: bool) -> float:
             arm=session.arm.name,
         )
     return seconds
-
-
-def _environment(arm: Arm, vcpus: tuple[int, ...], logs: Path, chance: Random) -> Mapping[str, str]:
-    """Without oneDNN's rewriting, which would put its own ops in the place of those timed."""
-    given = worker_environment(arm, len(vcpus), logs, chance)
-    return given | {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from tfbench.arms.arm import Arm
+from tfbench.engine import workers
 from tfbench.engine.engine import Spent
-from tfbench.engine.schedule import block_order, chance_of, launch_order
-from tfbench.engine.workers import Session, session, worker_environment
+from tfbench.engine.schedule import block_order, chance_of
+from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import course_of
 from tfbench.measuring import repetition
@@ -192,12 +192,8 @@ def measure_launch(asked: Launch, effort: Effort, *, logs: Path, keep: Keep) -> 
     """
     began, question, number = time.monotonic(), asked.question, asked.number
     chance = chance_of(question.seed, question.workload, len(question.vcpus), number)
-    with contextlib.ExitStack() as stack:
-        names = launch_order([arm.name for arm in question.arms], chance)
-        opened = {
-            name: stack.enter_context(_opened(question, name, number, chance, logs))
-            for name in names
-        }
+    log = logs / f"{question.workload}-{len(question.vcpus)}-{number}"
+    with workers.opened(question.arms, question.vcpus, chance, log) as opened:
         starts = _starts(question, number, opened)
         timed = _timed(question, opened, starts)
         for start in starts:
@@ -257,17 +253,6 @@ class _Blocks:
             at_s=time.monotonic() - self.began,
             **taken,
         )
-
-
-@contextlib.contextmanager
-def _opened(
-    question: Question, name: str, number: int, chance: Random, logs: Path
-) -> Iterator[Session]:
-    arm = next(arm for arm in question.arms if arm.name == name)
-    env = worker_environment(arm, len(question.vcpus), logs, chance)
-    place = f"{question.workload}-{len(question.vcpus)}-{number}"
-    with session(arm, env, logs / f"{place}-{name.replace(' ', '-')}.log") as opened:
-        yield opened
 
 
 def _starts(question: Question, number: int, opened: Mapping[str, Session]) -> tuple[Start, ...]:
