@@ -683,7 +683,7 @@ def throughput(
     if dry_run:
         print(throughputs.describe(wanted), end="")
         return
-    print(throughputs.measure_throughput(wanted, as_json=json)[1], end="")
+    print(throughputs.THROUGHPUT.answer(wanted, as_json=json)[1], end="")
 
 
 @command(
@@ -808,8 +808,7 @@ def strategies(
     if dry_run:
         print(placing.describe(wanted), end="")
         return
-    _record, text = placing.measure_strategies(wanted, as_json=json)
-    print(text, end="")
+    print(placing.STRATEGIES.answer(wanted, as_json=json)[1], end="")
 
 
 @command(
@@ -855,7 +854,7 @@ def overhead(
     if dry_run:
         print(dispatching.describe(wanted), end="")
         return
-    print(dispatching.measure_overhead(wanted, as_json=json)[1], end="")
+    print(dispatching.OVERHEAD.answer(wanted, as_json=json)[1], end="")
 
 
 @command(

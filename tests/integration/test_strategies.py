@@ -198,7 +198,7 @@ def test_a_run_goes_on_from_what_is_known(
     before = len((out / JOURNAL).read_text().splitlines())
     assert before == len(told)
     run = Run(kind=command.KIND, arms={arm.name: arm}, host=read_host(), out=out)
-    found = command.answer(matrix(RING, NCCL, launches=2), run)
+    found = command.STRATEGIES.found(matrix(RING, NCCL, launches=2), run)
     assert len((out / JOURNAL).read_text().splitlines()) == before + 2
     alone, ring, nccl = found.rows
     assert (alone.strategy, alone.devices) == (INDEPENDENT, 1)

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tfbench.accuracy import command as accuracies
 from tfbench.accuracy import elsewhere
 from tfbench.accuracy import text as accuracy_text
 from tfbench.accuracy.article import read_article
-from tfbench.arms.installs import Choice
 from tfbench.articles.sizes import Sizes
 from tfbench.articles.text import Part
-from tfbench.cells.experiment import choose_arms
+from tfbench.cells.experiment import Experiment, Question, Summary, Wanted, choose_arms
 from tfbench.costs import article as cloud
 from tfbench.costs import bill, catalog
 from tfbench.engine import folder
 from tfbench.measuring.comparison import KIND
 from tfbench.measuring.results import load
 from tfbench.overhead import command as overheads
-from tfbench.overhead import text as overhead_text
 from tfbench.reports import findings
-from tfbench.reports.canvas import Drawing
-from tfbench.reports.document import Points, Section, Table, columns
+from tfbench.reports.document import Points, Table, columns
 from tfbench.reports.wording import factor_span, moment
 from tfbench.sizing import command as sizings
-from tfbench.sizing import text as sizing_text
 from tfbench.strategies import command as placements
-from tfbench.strategies import text as strategies_text
 from tfbench.throughput import command as throughputs
-from tfbench.throughput import text as throughput_text
 from tfbuild.settings import Places
 
 
@@ -43,28 +37,9 @@ class Bench:
     places: Places
 
 
-class _Wanted(Protocol):
-    @property
-    def arms(self) -> str: ...
-
-    @property
-    def out(self) -> str: ...
-
-
-_W = TypeVar("_W", bound=_Wanted)
-_Q = TypeVar("_Q")
+_W = TypeVar("_W", bound=Wanted)
+_Q = TypeVar("_Q", bound=Question)
 _R = TypeVar("_R")
-_R_contra = TypeVar("_R_contra", contravariant=True)
-
-
-class _Text(Protocol[_R_contra]):
-    """What says an experiment's result."""
-
-    def section(self, found: _R_contra, /) -> Section: ...
-
-    def figures(self, found: _R_contra, /) -> Iterable[Drawing]: ...
-
-    def lines(self, found: _R_contra, /) -> Iterable[str]: ...
 
 
 def cloud_cpus(bench: Bench) -> Part:
@@ -95,8 +70,11 @@ def _newest_comparison(places: Places) -> Iterator[str]:
 def tpu_gpu(bench: Bench) -> Part:
     """Throughput by batch size, time to an accuracy, and the article's dollars again."""
     wanted, places = bench.sizes, bench.places
-    speed = _part(wanted.throughput, throughputs.read, throughputs.measure, throughput_text, places)
-    reached = _part(wanted.accuracy, accuracies.read, accuracies.measure, accuracy_text, places)
+    speed = _part(throughputs.THROUGHPUT, wanted.throughput, places)
+    choices = choose_arms(wanted.accuracy.arms, places)
+    question = accuracies.read(wanted.accuracy)
+    found = accuracies.measure(question, choices, wanted.accuracy.out, places)
+    reached = _shown(found, accuracy_text)
     return Part(
         blocks=(elsewhere.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
         figures=(*speed.figures, *reached.figures),
@@ -105,29 +83,25 @@ def tpu_gpu(bench: Bench) -> Part:
 
 
 def sizing(bench: Bench) -> Part:
-    return _part(bench.sizes.sizing, sizings.read, sizings.measure, sizing_text, bench.places)
+    return _part(sizings.sizing(), bench.sizes.sizing, bench.places)
 
 
 def strategies(bench: Bench) -> Part:
-    wanted, places = bench.sizes.strategies, bench.places
-    return _part(wanted, placements.read, placements.measure, strategies_text, places)
+    return _part(placements.STRATEGIES, bench.sizes.strategies, bench.places)
 
 
 def dispatch(bench: Bench) -> Part:
-    wanted, places = bench.sizes.overhead, bench.places
-    return _part(wanted, overheads.read, overheads.measure, overhead_text, places)
+    return _part(overheads.OVERHEAD, bench.sizes.overhead, bench.places)
 
 
-def _part(
-    wanted: _W,
-    read: Callable[[_W], _Q],
-    measure: Callable[[_Q, tuple[Choice, ...], str, Places], _R],
-    text: _Text[_R],
-    places: Places,
-) -> Part:
+def _part(experiment: Experiment[_W, _Q, _R], wanted: _W, places: Places) -> Part:
     """An experiment's answer to what is wanted."""
     choices = choose_arms(wanted.arms, places)
-    found = measure(read(wanted), choices, wanted.out, places)
+    found = experiment.measure(experiment.read(wanted), choices, wanted.out, places)
+    return _shown(found, experiment.text)
+
+
+def _shown(found: _R, text: Summary[_R]) -> Part:
     return Part(
         blocks=text.section(found).blocks,
         figures=tuple(text.figures(found)),

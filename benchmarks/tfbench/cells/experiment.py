@@ -1,29 +1,37 @@
-"""What the experiments have in common: which wheels, which folder, what is written at the end."""
+"""An experiment of cells: from options to a result with a report, in a folder of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
+from tfbench.cells import running
+from tfbench.cells.cell import Cell, Seen, gathered
 from tfbench.engine import folder
 from tfbench.engine.folder import Kind
 from tfbench.measuring.host import Host, read_host
 from tfbench.reports import page, report
 from tfbench.reports.canvas import Drawing
-from tfbench.reports.document import Document
-from tfbuild import talk
+from tfbench.reports.document import Document, Section
+from tfbuild import settings, talk
 from tfbuild.errors import UsageError
-from tfbuild.records import save, write_atomic
+from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
 
 SCHEMA = 1
 """Of run.json."""
 MARKDOWN, HTML = "report.md", "report.html"
+_W = TypeVar("_W", bound="Wanted")
+_Q = TypeVar("_Q", bound="Question")
+_R = TypeVar("_R")
+_R_contra = TypeVar("_R_contra", contravariant=True)
 Figures = Mapping[str, Iterable[Drawing]]
 """By the key of the section that they stand in."""
 
@@ -56,6 +64,87 @@ class Run:
     @property
     def wheels(self) -> tuple[Wheel, ...]:
         return wheels(self.arms)
+
+
+class Wanted(Protocol):
+    """Options as they were typed."""
+
+    @property
+    def arms(self) -> str: ...
+
+    @property
+    def out(self) -> str: ...
+
+
+class Question(Protocol):
+    """The same, read and checked."""
+
+    @property
+    def seed(self) -> int: ...
+
+
+class Summary(Protocol[_R_contra]):
+    """How a result is shown on a page beside others: a module of functions."""
+
+    def section(self, found: _R_contra, /) -> Section: ...
+
+    def figures(self, found: _R_contra, /) -> Iterable[Drawing]: ...
+
+    def lines(self, found: _R_contra, /) -> Iterable[str]: ...
+
+
+class Text(Summary[_R_contra], Protocol[_R_contra]):
+    """How it is shown by itself. `KEY` is the section of the document that has the figures."""
+
+    KEY: str
+
+    def table(self, found: _R_contra, /, *, colour: bool) -> str: ...
+
+    def document(self, found: _R_contra, /) -> Document: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment(Generic[_W, _Q, _R]):
+    """What tells one experiment from another; `kind` names its folders and its result."""
+
+    kind: str
+    read: Callable[[_W], _Q]
+    """Raises UsageError."""
+    cells: Callable[[_Q, Run], Sequence[Cell]]
+    result: Callable[[_Q, Run, Sequence[Seen]], _R]
+    text: Text[_R]
+
+    def answer(self, wanted: _W, *, as_json: bool) -> tuple[_R, str]:
+        """Measure, write the result and its reports; the record and what to print of it.
+
+        Raises UsageError, WheelError, WorkerError, DiskError.
+        """
+        places = settings.places()
+        choices = choose_arms(wanted.arms, places)
+        question = self.read(wanted)
+        with settings.exclusive(places.cache, "a measurement"):
+            found = self.measure(question, choices, wanted.out, places)
+        shown = pretty(found) if as_json else self.text.table(found, colour=sys.stdout.isatty())
+        return found, shown
+
+    def measure(
+        self, question: _Q, choices: tuple[Choice, ...], wanted_out: str, places: Places
+    ) -> _R:
+        """The result, written with its report. The caller holds the cache."""
+        arms = install_arms(choices, places)
+        run = start(self.kind, question, arms, wanted_out, places)
+        found = self.found(question, run)
+        drawn = {self.text.KEY: self.text.figures(found)}
+        finish(run, found, self.text.document(found), drawn, places.templates)
+        return found
+
+    def found(self, question: _Q, run: Run) -> _R:
+        """What the run's folder knows already is not measured again. Raises DiskError,
+        RecordError."""
+        cells = self.cells(question, run)
+        with talk.step(f"{self.kind}, {talk.count(len(cells), 'process', 'processes')}"):
+            told = running.measure(cells, run.arms, run.out, seed=question.seed)
+        return self.result(question, run, gathered(cells, told))
 
 
 def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:

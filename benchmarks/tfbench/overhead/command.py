@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfbench import options
-from tfbench.arms.installs import Choice
-from tfbench.cells import experiment, running
-from tfbench.cells.cell import Cell, Outcome, Seen, gathered
+from tfbench.cells import experiment
+from tfbench.cells.cell import Cell, Outcome, Seen
+from tfbench.cells.experiment import Experiment, Run
 from tfbench.inside import fitting
 from tfbench.inside.fitting import Form
 from tfbench.inside.workload import BATCHES
@@ -18,11 +17,10 @@ from tfbench.measuring.host import Host
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.overhead import results, terms, text
 from tfbench.overhead.results import Overhead
-from tfbuild import settings, talk
+from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import WorkerError
-from tfbuild.records import plain, pretty
-from tfbuild.settings import Places
+from tfbuild.records import plain
 
 KIND = "overhead"
 WORKLOAD = "iris_mlp"
@@ -85,48 +83,6 @@ class Question:
         return (*own, *seen)
 
 
-def measure_overhead(wanted: Wanted, *, as_json: bool = False) -> tuple[Overhead, str]:
-    """Time the fits, write the result and its reports; the record and what to print of it.
-
-    Raises UsageError, WheelError, WorkerError, DiskError.
-    """
-    places = settings.places()
-    choices = experiment.choose_arms(wanted.arms, places)
-    question = read(wanted)
-    with settings.exclusive(places.cache, "a measurement"):
-        found = measure(question, choices, wanted.out, places)
-    return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
-
-
-def measure(
-    question: Question, choices: tuple[Choice, ...], wanted_out: str, places: Places
-) -> Overhead:
-    """The result, written with its report. The caller holds the cache."""
-    arms = experiment.install_arms(choices, places)
-    run = experiment.start(KIND, question, arms, wanted_out, places)
-    cells = question.cells(run.names, run.host)
-    with talk.step(f"fit {question.workload} in {talk.count(len(question.forms), 'form')}"):
-        told = running.measure(cells, arms, run.out, seed=question.seed)
-    seen = gathered(cells, told)
-    found = Overhead(
-        made=experiment.now(),
-        host=run.host,
-        workload=question.workload,
-        vcpus=question.vcpus,
-        seed=question.seed,
-        wheels=run.wheels,
-        answers=tuple(
-            results.answered(each, question.forms) for each in seen if each.outcome is Outcome.OK
-        ),
-        marks=tuple(_mark(each) for each in seen if each.outcome is not Outcome.OK),
-    )
-    if not found.answers:
-        raise WorkerError(f"no fit could be timed: {found.marks[0][1]}")
-    drawn = {text.KEY: text.figures(found)}
-    experiment.finish(run, found, text.document(found), drawn, places.templates)
-    return found
-
-
 def describe(wanted: Wanted) -> str:
     """What would be timed. Nothing is installed."""
     places = settings.places()
@@ -162,3 +118,29 @@ def read(wanted: Wanted) -> Question:
 
 def _mark(seen: Seen) -> tuple[str, str]:
     return str(seen.place["arm"]), f"{seen.outcome.value}: {seen.reason}"
+
+
+def _cells(question: Question, run: Run) -> tuple[Cell, ...]:
+    return question.cells(run.names, run.host)
+
+
+def _result(question: Question, run: Run, seen: Sequence[Seen]) -> Overhead:
+    """Raises WorkerError when no fit could be timed."""
+    found = Overhead(
+        made=experiment.now(),
+        host=run.host,
+        workload=question.workload,
+        vcpus=question.vcpus,
+        seed=question.seed,
+        wheels=run.wheels,
+        answers=tuple(
+            results.answered(each, question.forms) for each in seen if each.outcome is Outcome.OK
+        ),
+        marks=tuple(_mark(each) for each in seen if each.outcome is not Outcome.OK),
+    )
+    if not found.answers:
+        raise WorkerError(f"no fit could be timed: {found.marks[0][1]}")
+    return found
+
+
+OVERHEAD = Experiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)

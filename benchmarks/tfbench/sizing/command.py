@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench import options
-from tfbench.arms.installs import Choice
-from tfbench.cells import experiment, limits, running
-from tfbench.cells.cell import Cell, gathered
+from tfbench.cells import experiment, limits
+from tfbench.cells.cell import Cell, Seen
+from tfbench.cells.experiment import Experiment, Run
 from tfbench.costs import catalog
 from tfbench.costs.prices import PriceBook
 from tfbench.inside import steps
@@ -23,8 +23,6 @@ from tfbench.sizing.sources import Input
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty
-from tfbuild.settings import Places
 
 KIND = "sizing"
 WORKLOADS = "alexnet:batch=32,ptb_lstm_small"
@@ -122,47 +120,9 @@ class Question:
 
 
 def measure_sizing(wanted: Wanted, *, as_json: bool = False) -> tuple[Sizing, str]:
-    """Measure, write the result and its reports; the record and what to print of it.
-
-    Raises UsageError, WheelError, DiskError.
-    """
-    places = settings.places()
-    choices = experiment.choose_arms(wanted.arms, places)
-    question = read(wanted)
+    """Raises what the experiment raises, and UsageError for prices that there are not."""
     book = catalog.find(wanted.prices) if wanted.prices else None
-    with settings.exclusive(places.cache, "a measurement"):
-        found = measure(question, choices, wanted.out, places, book)
-    return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
-
-
-def measure(
-    question: Question,
-    choices: tuple[Choice, ...],
-    wanted_out: str,
-    places: Places,
-    book: PriceBook | None = None,
-) -> Sizing:
-    """The result, written with its report. The caller holds the cache."""
-    arms = experiment.install_arms(choices, places)
-    run = experiment.start(KIND, question, arms, wanted_out, places)
-    cells = question.cells(run.names, run.host, run.out / "inputs")
-    with talk.step(f"sizes of {', '.join(question.workloads)}"):
-        told = running.measure(cells, arms, run.out, seed=question.seed)
-    rows = results.rows(gathered(cells, told))
-    found = Sizing(
-        made=experiment.now(),
-        host=run.host,
-        seed=question.seed,
-        within=question.within,
-        means=limits.means() if any(question.memory) else "",
-        wheels=run.wheels,
-        rows=rows,
-        knees=results.knees(rows, question.within, book),
-        book=book.name if book else "",
-    )
-    drawn = {text.KEY: text.figures(found)}
-    experiment.finish(run, found, text.document(found), drawn, places.templates)
-    return found
+    return sizing(book).answer(wanted, as_json=as_json)
 
 
 def describe(wanted: Wanted) -> str:
@@ -256,3 +216,28 @@ def _memory(words: str) -> tuple[float, ...]:
         if each:
             limits.check(each)
     return found or (0.0,)
+
+
+def _cells(question: Question, run: Run) -> tuple[Cell, ...]:
+    return question.cells(run.names, run.host, run.out / "inputs")
+
+
+def _result(book: PriceBook | None, question: Question, run: Run, seen: Sequence[Seen]) -> Sizing:
+    rows = results.rows(seen)
+    return Sizing(
+        made=experiment.now(),
+        host=run.host,
+        seed=question.seed,
+        within=question.within,
+        means=limits.means() if any(question.memory) else "",
+        wheels=run.wheels,
+        rows=rows,
+        knees=results.knees(rows, question.within, book),
+        book=book.name if book else "",
+    )
+
+
+def sizing(book: PriceBook | None = None) -> Experiment[Wanted, Question, Sizing]:
+    """The experiment; with a book the machines that hold what was measured are named."""
+    result = functools.partial(_result, book)
+    return Experiment(kind=KIND, read=read, cells=_cells, result=result, text=text)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfbench import options
 from tfbench.arms import installs
 from tfbench.arms.arm import TOLERANCE
-from tfbench.arms.installs import Choice
-from tfbench.cells import experiment, running
-from tfbench.cells.cell import Cell, gathered
-from tfbench.cells.experiment import Run
+from tfbench.cells import experiment
+from tfbench.cells.cell import Cell, Seen
+from tfbench.cells.experiment import Experiment, Run
 from tfbench.inside.replicas import AUTO, KINDS
 from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
@@ -22,8 +20,6 @@ from tfbench.strategies.matrix import Matrix, cells
 from tfbench.strategies.results import Result, rows
 from tfbuild import settings, talk
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty
-from tfbuild.settings import Places
 
 KIND = "strategies"
 NETS = ("alexnet:image=64:batch=16", "resnet50:image=64:batch=8")
@@ -59,46 +55,6 @@ QUICK = Wanted(
 )
 """What `invoke articles --quick` asks: 40 processes. Most of their time is TensorFlow's start and
 the nets' tracing."""
-
-
-def measure_strategies(wanted: Wanted, *, as_json: bool = False) -> tuple[Result, str]:
-    """Measure, and write strategies.json and a report; the result and what to print of it.
-
-    Raises UsageError, WheelError, HostError, DiskError, RecordError.
-    """
-    places = settings.places()
-    choices = experiment.choose_arms(wanted.arms, places)
-    matrix = read(wanted)
-    with settings.exclusive(places.cache, "a measurement of strategies"):
-        result = measure(matrix, choices, wanted.out, places)
-    shown = pretty(result) if as_json else text.table(result, colour=sys.stdout.isatty())
-    return result, shown
-
-
-def measure(matrix: Matrix, choices: tuple[Choice, ...], wanted_out: str, places: Places) -> Result:
-    """The result, written with its report. The caller holds the cache."""
-    arms = experiment.install_arms(choices, places)
-    run = experiment.start(KIND, matrix, arms, wanted_out, places)
-    result = answer(matrix, run)
-    drawn = {text.KEY: text.figures(result)}
-    experiment.finish(run, result, text.document(result), drawn, places.templates)
-    return result
-
-
-def answer(matrix: Matrix, run: Run) -> Result:
-    """What the run's folder knows already is not measured again. Raises DiskError, RecordError."""
-    asked = _cells(matrix, run.names, run.host)
-    with talk.step(f"strategies, {talk.count(len(asked), 'process', 'processes')}"):
-        told = running.measure(asked, run.arms, run.out, seed=matrix.seed)
-    return Result(
-        made=experiment.now(),
-        host=run.host,
-        vcpus=run.host.usable,
-        arms=run.wheels,
-        matrix=matrix,
-        tolerance=TOLERANCE,
-        rows=rows(gathered(asked, told)),
-    )
 
 
 def _cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
@@ -151,3 +107,24 @@ def _devices(words: str) -> tuple[int, ...]:
                 hint=f"Ask for 1 to {MOST_DEVICES}",
             )
     return found
+
+
+def _result(matrix: Matrix, run: Run, seen: Sequence[Seen]) -> Result:
+    return Result(
+        made=experiment.now(),
+        host=run.host,
+        vcpus=run.host.usable,
+        arms=run.wheels,
+        matrix=matrix,
+        tolerance=TOLERANCE,
+        rows=rows(seen),
+    )
+
+
+STRATEGIES = Experiment(
+    kind=KIND,
+    read=read,
+    cells=lambda matrix, run: _cells(matrix, run.names, run.host),
+    result=_result,
+    text=text,
+)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfbench import options
-from tfbench.arms.installs import Choice
-from tfbench.cells import experiment, running
-from tfbench.cells.cell import Cell, Outcome, gathered
+from tfbench.cells import experiment
+from tfbench.cells.cell import Cell, Outcome, Seen
+from tfbench.cells.experiment import Experiment, Run
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside import steps
@@ -18,11 +17,9 @@ from tfbench.inside.workloads import NAMES, PROGRAM, find, sized
 from tfbench.measuring.host import Host, read_host
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
-from tfbuild import settings, talk
+from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty
-from tfbuild.settings import Places
 
 KIND = "throughput"
 WORKLOAD = "resnet50"
@@ -104,46 +101,6 @@ class Question:
             vcpus=cpus,
             env=((PROGRAM, self.program),) if self.program else (),
         )
-
-
-def measure_throughput(wanted: Wanted, *, as_json: bool = False) -> tuple[Throughput, str]:
-    """Measure, write the result and its reports; the record and what to print of it.
-
-    Raises UsageError, WheelError, DiskError.
-    """
-    places = settings.places()
-    choices = experiment.choose_arms(wanted.arms, places)
-    question = read(wanted)
-    with settings.exclusive(places.cache, "a measurement"):
-        found = measure(question, choices, wanted.out, places)
-    return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
-
-
-def measure(
-    question: Question, choices: tuple[Choice, ...], wanted_out: str, places: Places
-) -> Throughput:
-    """The result, written with its report. The caller holds the cache."""
-    arms = experiment.install_arms(choices, places)
-    run = experiment.start(KIND, question, arms, wanted_out, places)
-    cells = question.cells(run.names, run.host)
-    with talk.step(f"train {', '.join(question.workloads)}"):
-        told = running.measure(cells, arms, run.out, seed=question.seed)
-    seen = gathered(cells, told)
-    answers = [answer for each in seen if each.outcome is Outcome.OK for answer in each.answers]
-    found = Throughput(
-        made=experiment.now(),
-        host=run.host,
-        device=answers[0]["device"] if answers else "CPU",
-        vcpus=question.vcpus,
-        seed=question.seed,
-        steps=question.steps,
-        wheels=run.wheels,
-        rows=results.rows(seen),
-        price=question.price,
-    )
-    drawn = {text.KEY: text.figures(found)}
-    experiment.finish(run, found, text.document(found), drawn, places.templates)
-    return found
 
 
 def describe(wanted: Wanted) -> str:
@@ -228,3 +185,25 @@ def _need_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None
         if any(augmentation) and find(name).image is None:
             nets = ", ".join(each for each in NAMES if find(each).image is not None)
             raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
+
+
+def _cells(question: Question, run: Run) -> tuple[Cell, ...]:
+    return question.cells(run.names, run.host)
+
+
+def _result(question: Question, run: Run, seen: Sequence[Seen]) -> Throughput:
+    answers = [answer for each in seen if each.outcome is Outcome.OK for answer in each.answers]
+    return Throughput(
+        made=experiment.now(),
+        host=run.host,
+        device=answers[0]["device"] if answers else "CPU",
+        vcpus=question.vcpus,
+        seed=question.seed,
+        steps=question.steps,
+        wheels=run.wheels,
+        rows=results.rows(seen),
+        price=question.price,
+    )
+
+
+THROUGHPUT = Experiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)
