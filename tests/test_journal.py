@@ -52,7 +52,7 @@ def limited(most_bytes: int) -> Iterator[None]:
 # --- there and back -------------------------------------------------------------------------------
 
 
-@given(found=st.lists(notes, min_size=1, max_size=5), data=st.data())
+@given(found=st.lists(notes, min_size=1, max_size=5, unique=True), data=st.data())
 @at_most(60)
 def test_a_journal_that_was_cut_anywhere_loses_one_line_at_most(
     found: list[Note], data: st.DataObject
@@ -82,6 +82,14 @@ def test_each_line_is_on_disk_before_the_next_is_taken(tmp_path: Path) -> None:
 def test_an_empty_journal_has_no_lines(tmp_path: Path) -> None:
     write(tmp_path / "notes.jsonl", [])
     assert read(tmp_path / "notes.jsonl") == ()
+
+
+def test_a_line_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    write(path, [Note(text="a"), Note(text="b")])
+    path.write_bytes(path.read_bytes() * 2)
+    write(path, [Note(text="c")])
+    assert [each.text for each in read(path)] == ["a", "b", "c"]
 
 
 # --- what cannot be read --------------------------------------------------------------------------

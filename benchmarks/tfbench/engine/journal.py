@@ -59,7 +59,8 @@ def opened(path: Path, kinds: Kinds[Entry]) -> Iterator[tuple[tuple[Entry, ...],
 def entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
     """All whole lines of a journal, which may be packed (.xz).
 
-    A last line without its end is what a full disk leaves, and is dropped. Raises RecordError.
+    A last line without its end is what a full disk leaves, and is dropped. A line that is there
+    twice, as files that were put together have it, counts once. Raises RecordError.
     """
 
     def entry(fields: dict[str, Any]) -> Entry:
@@ -71,8 +72,11 @@ def entries(path: Path, kinds: Kinds[Entry]) -> tuple[Entry, ...]:
 def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[Entry, ...]:
     """The same of any file of lines, as `parse` reads their JSON; `what` it makes is named in
     errors. Raises RecordError."""
-    found = []
+    found, seen = [], set[str]()
     for number, line in enumerate(_lines(path), start=1):
+        if line in seen:
+            continue
+        seen.add(line)
         try:
             found.append(parse(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError, SampleError) as error:
