@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.arms.lineup import path_of
-from tfbench.inside.workloads import NAMES, WORKLOADS, UnknownWorkloadError, find, own_name
+from tfbench.inside.workloads import (
+    NAMES,
+    SETS,
+    UnknownWorkloadError,
+    expanded,
+    find,
+    own_name,
+)
 from tfbuild import talk
 from tfbuild.errors import UsageError
 from tfbuild.talk import did_you_mean
@@ -13,6 +20,7 @@ from tfbuild.talk import did_you_mean
 ALL = "all"
 KNOWN = f"There are {', '.join(NAMES)}"
 MODELS = f"{KNOWN}, and paths of models"
+ANY = f"{KNOWN}, and the sets {' and '.join(SETS)}"
 _SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
 _SAVED_MODEL = "saved_model.pb"
 _MOST = 2**31
@@ -24,23 +32,31 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def workloads(text: str) -> tuple[str, ...]:
-    """`all` of the six of 2017, or names of workloads, sizes behind them, with commas between."""
-    if text == ALL:
-        return tuple(WORKLOADS)
+    """Names of workloads, sizes behind them, and of sets, with commas between; each workload once.
+    `all` are the six of 2017."""
     names = words(text)
     if not names:
-        raise UsageError("--workloads names none", hint=KNOWN)
-    return tuple(map(workload, names))
+        raise UsageError("--workloads names none", hint=ANY)
+    return tuple(map(workload, expanded("six" if name == ALL else name for name in names)))
 
 
 def workload(text: str) -> str:
     """The name of one workload, with sizes behind it as in `resnet50:image=64:batch=8`."""
+    _refuse_set(text)
     try:
         return find(text).name
     except UnknownWorkloadError as error:
         name = text.partition(":")[0]
-        hint = "" if name in NAMES else did_you_mean(name, NAMES) or KNOWN
+        hint = "" if name in NAMES else did_you_mean(name, (*NAMES, *SETS)) or ANY
         raise UsageError(str(error), hint=hint) from error
+
+
+def _refuse_set(text: str) -> None:
+    name, _, sizes = text.partition(":")
+    if name in SETS:
+        members = ", ".join(SETS[name])
+        why = "which has no sizes" if sizes else "and one workload is asked for"
+        raise UsageError(f"{name} is a set, {why}", hint=f"Take one of {members}")
 
 
 def own_file(text: str) -> tuple[str, Path]:
@@ -61,6 +77,7 @@ def subject(text: str) -> tuple[str, Path | None]:
         return workload(text), None
     path = path_of(text)
     if not path.exists():
+        _refuse_set(text)
         if path.suffix in _SUFFIXES or len(path.parts) > 1:
             raise UsageError(f"there is no file {text}")
         hint = did_you_mean(text, NAMES) or MODELS

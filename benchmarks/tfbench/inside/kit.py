@@ -47,7 +47,7 @@ def _options(given: Sequence[str]) -> argparse.Namespace:
         prog="tensorwright-kit", description="Time Keras workloads on this machine."
     )
     add = parser.add_argument
-    add("--workloads", default="six", help="names with commas between, or six: those of 2017")
+    add("--workloads", default="six", help="names and sets (six, modern) with commas between")
     add("--phases", default="run", help="train,infer,…, or run: those of the 2017 training runs")
     add("--launches", type=int, default=LAUNCHES, help="processes per workload and phase")
     add("--seconds", type=float, default=SECONDS, help="timed steps of each, in seconds")
@@ -76,11 +76,10 @@ def _measure(options: argparse.Namespace) -> None:
 
 def planned(workloads: str, phases: str, launches: int) -> Iterator[dict[str, Any]]:
     """What is asked, launch by launch. Exits with a line for what there is not."""
-    from tfbench.inside.workloads import WORKLOADS, UnknownWorkloadError, find  # noqa: PLC0415
+    from tfbench.inside.workloads import UnknownWorkloadError, expanded, find  # noqa: PLC0415
 
-    names = tuple(WORKLOADS) if workloads == "six" else tuple(workloads.split(","))
     try:
-        found = [find(name) for name in names]
+        found = [find(name) for name in expanded(workloads.split(","))]
     except UnknownWorkloadError as error:
         raise SystemExit(f"error: {error}") from None
     named = () if phases == "run" else tuple(phases.split(","))

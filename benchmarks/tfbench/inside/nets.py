@@ -1,5 +1,5 @@
-"""Image classifiers: those of keras.applications without weights, AlexNet and GoogLeNet from their
-papers.
+"""Image classifiers: those of keras.applications without weights, AlexNet, GoogLeNet and ResNet-18
+from their papers.
 
 This file runs inside each arm's own environment: it imports the standard library and NumPy only,
 and Keras comes in as an argument.
@@ -11,6 +11,8 @@ rate is one that all of them bear from random weights; momentum is the papers'.
                Neural Networks", NIPS 2012; its two groups of channels are two convolutions here
     GoogLeNet  Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, table 1, without the
                two classifiers that only help its training
+    ResNet-18  He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR 2016,
+               table 1, in the paper's batches; a step of 2 is padded as Keras pads "same"
 """
 
 from __future__ import annotations
@@ -163,6 +165,34 @@ def _inception(keras: Keras, x: Tensor, *widths: int) -> Tensor:
     )
 
 
+def _resnet18(keras: Keras, image: int, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+    new = keras.layers
+    inputs = keras.Input((image, image, 3))
+    x = new.Activation("relu")(_unbiased(keras, inputs, 64, 7, 2))
+    x = new.MaxPooling2D(3, 2, padding="same")(x)
+    for stage, filters in enumerate((64, 128, 256, 512)):
+        x = _residual(keras, x, filters, 2 if stage else 1)
+        x = _residual(keras, x, filters, 1)
+    x = new.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, new.Dense(CLASSES, activation="softmax")(x))
+
+
+def _residual(keras: Keras, x: Tensor, filters: int, strides: int) -> Tensor:
+    """Two convolutions and what goes past them: projected where they halve the map (option B)."""
+    new = keras.layers
+    on = new.Activation("relu")(_unbiased(keras, x, filters, 3, strides))
+    on = _unbiased(keras, on, filters, 3, 1)
+    past = _unbiased(keras, x, filters, 1, strides) if strides > 1 else x
+    return new.Activation("relu")(new.Add()([on, past]))
+
+
+def _unbiased(keras: Keras, x: Tensor, filters: int, size: int, strides: int) -> Tensor:
+    """A convolution whose bias is batch normalisation's."""
+    new = keras.layers
+    x = new.Conv2D(filters, size, strides=strides, padding="same", use_bias=False)(x)
+    return new.BatchNormalization()(x)
+
+
 def _normalised(keras: Keras, x: Tensor) -> Tensor:
     return _response_normalisation(keras)()(x)
 
@@ -203,4 +233,5 @@ FAMILIES = (
     _family("vgg16", functools.partial(_application, "VGG16"), 64, 224, 32, 138_357_544),
     _family("alexnet", _alexnet, 512, 227, 32, 60_965_224),
     _family("googlenet", _googlenet, 32, 224, 32, 6_998_552),
+    _family("resnet18", _resnet18, 256, 224, 32, 11_699_112),
 )

@@ -26,6 +26,8 @@ BIGRAMS = 1_200_000
 NIETZSCHE_CHARS = 57
 """Distinct characters of nietzsche.txt in lower case."""
 START, FIRST_WORD = 1, 4
+BEGIN, PART, FIRST_PIECE = 101, 102, 1000
+"""BERT's [CLS] and [SEP] in its vocabulary, and a number from which on there are words, about."""
 _TILE = 16
 """Pixels of a side over which the pattern of a picture's class is one colour."""
 
@@ -124,6 +126,64 @@ def _bigrams(words: Array) -> Array:
     first, second = words[:-1].astype(np.int64), words[1:].astype(np.int64)
     numbers: Array = WORDS + 1 + (first * 1_000_003 + second * 7919) % BIGRAMS
     return numbers
+
+
+def pairs(pieces: int, length: int) -> Draw:
+    """Pairs of sentences as BERT takes them: the pieces and, below them, the number of the sentence
+    that each is of. All are of the full length, so that nothing is masked.
+
+    A fifth of the pieces is even or odd as the label is.
+    """
+
+    def draw(generator: np.random.Generator, count: int) -> Examples:
+        odds = np.cumsum(1.0 / np.arange(3.7, pieces - FIRST_PIECE + 3.7))
+        ranks = np.searchsorted(odds, generator.random((count, length)) * odds[-1])
+        rows = np.minimum(FIRST_PIECE + ranks, pieces - 2)
+        labels = generator.integers(0, 2, count)
+        telling = generator.random(rows.shape) < 0.2  # noqa: PLR2004  (the docstring's fifth)
+        rows += telling * (labels[:, None] - rows % 2)
+        half = length // 2
+        rows[:, 0], rows[:, half - 1], rows[:, -1] = BEGIN, PART, PART
+        sentences = np.broadcast_to(np.arange(length) // half, rows.shape)
+        return np.stack([rows, sentences], axis=1), labels
+
+    return draw
+
+
+def signals(shape: tuple[int, int], classes: int, told: float) -> Draw:
+    """Series of some channels, standardised, with the number of their class: a smooth curve of the
+    class makes up the share `told` of their variance, the rest is chance."""
+    steps, channels = shape
+
+    def draw(generator: np.random.Generator, count: int) -> Examples:
+        rates = generator.integers(1, 9, (classes, 1, channels))
+        starts = generator.random((classes, 1, channels))
+        turns = rates * np.arange(steps)[:, None] / steps + starts
+        curves = (math.sqrt(2 * told) * np.sin(2 * math.pi * turns)).astype(np.float32)
+        labels = generator.integers(0, classes, count)
+        values = generator.standard_normal((count, *shape), dtype=np.float32)
+        values *= np.float32(math.sqrt(1 - told))
+        return values + curves[labels], labels
+
+    return draw
+
+
+def ratings(users: int, items: int, negatives: int) -> Draw:
+    """Who rated what, and for each such pair some that are drawn from all items and count as none.
+
+    Common items have low numbers; users of even and odd numbers rate items of their own kind.
+    """
+
+    def draw(generator: np.random.Generator, count: int) -> Examples:
+        rated = generator.random(count) < 1 / (1 + negatives)
+        whom = generator.integers(0, users, count)
+        odds = np.cumsum(1.0 / np.arange(10.0, items + 10.0))
+        common = np.searchsorted(odds, generator.random(count) * odds[-1])
+        kind = common - common % 2 + whom % 2
+        chosen = np.minimum(np.where(rated, kind, generator.integers(0, items, count)), items - 1)
+        return np.stack([whom, chosen], axis=1), rated.astype(np.int64)
+
+    return draw
 
 
 def text(generator: np.random.Generator, count: int) -> Examples:

@@ -1,4 +1,5 @@
-"""All workloads by name: the six of 2017, the nets of the other articles, and a user's own.
+"""All workloads by name: the six of 2017, the modern five, the nets of the other articles, and a
+user's own.
 
 This file runs inside each arm's own environment: the standard library and NumPy only.
 
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from tfbench.inside import iris
@@ -18,11 +20,19 @@ from tfbench.inside.classics import SIX
 from tfbench.inside.digits import DIGITS
 from tfbench.inside.language import BATCH as SENTENCES
 from tfbench.inside.language import SIZES, Size
+from tfbench.inside.modern import MODERN
 from tfbench.inside.nets import FAMILIES, Family
 from tfbench.inside.workload import Course, Workload
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in SIX})
 """Those of 2017, which `compare` trains unless others are asked for."""
+SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "six": tuple(WORKLOADS),
+        "modern": (*(each.name for each in MODERN), "resnet18:image=64:batch=8"),
+    }
+)
+"""Names that stand for several workloads."""
 IMAGE, BATCH = "image", "batch"
 _LARGEST = {IMAGE: 4096, BATCH: 1_000_000}
 
@@ -75,7 +85,7 @@ def _iris(name: str, sizes: Mapping[str, int]) -> Workload:
 
 _MAKERS: Mapping[str, Make] = MappingProxyType(
     {
-        **{each.name: functools.partial(_classic, each) for each in SIX},
+        **{each.name: functools.partial(_classic, each) for each in (*SIX, *MODERN)},
         **{each.name: functools.partial(_net, each) for each in FAMILIES},
         **{size.name: functools.partial(_language, size) for size in SIZES},
         "iris_mlp": _iris,
@@ -103,6 +113,12 @@ def find(text: str) -> Workload:
             raise UnknownWorkloadError(f"{text}: {what} is a number from 1 to {_LARGEST[what]}")
         sizes[what] = int(value)
     return _MAKERS[name](text, sizes)
+
+
+def expanded(names: Iterable[str]) -> tuple[str, ...]:
+    """The workloads that names and sets stand for, each once."""
+    members = (SETS.get(name, (name,)) for name in names)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(members)))
 
 
 def sized(name: str, **sizes: int | None) -> str:

@@ -1,0 +1,208 @@
+"""Four models of the kinds that the six of 2017 lack; the fifth of the set is `resnet18`.
+
+This file runs inside each arm's own environment: it imports the standard library and NumPy only,
+and Keras comes in as an argument.
+
+Shapes are the papers', batches those of them that two CPUs bear; the data are synthetic.
+
+    bert_tiny       Turc, Chang, Lee and Toutanova, "Well-Read Students Learn Better" (2019,
+                    arXiv:1908.08962): 2 layers, 128 units, 2 heads; the rest is BERT's (Devlin et
+                    al. 2018, arXiv:1810.04805). Fine-tuned on pairs of sentences of 128 tokens
+    crnn_keywords   Arik et al., "Convolutional Recurrent Neural Networks for Small-Footprint
+                    Keyword Spotting" (Interspeech 2017, arXiv:1703.05390): the model of 230 000
+                    parameters, one convolution and two layers of bidirectional GRU
+    fcn_series      Wang, Yan and Oates, "Time Series Classification from Scratch with Deep Neural
+                    Networks" (2016, arXiv:1611.06455): the FCN, on series as UCR's Two_Patterns
+    neumf           He et al., "Neural Collaborative Filtering" (WWW 2017, arXiv:1708.05031): NeuMF
+                    with 64 factors and three hidden layers, on the sizes of MovieLens 1M
+
+The learning rates are among those that the papers try, and none of them falls on the way.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, TypeAlias
+
+from tfbench.inside.twins import pairs, ratings, signals
+from tfbench.inside.workload import Course, Keras, Model, Workload, is_keras_3
+
+Tensor: TypeAlias = Any
+
+PIECES, PLACES = 30_522, 512
+"""BERT's vocabulary of word pieces, and the longest text that it takes."""
+TOKENS, UNITS, HEADS, LAYERS = 128, 128, 2, 2
+_BERT_EPSILON, _DROPPED = 1e-12, 0.1
+FRAMES, CHANNELS, GRU_UNITS = 151, 40, 32
+"""1.5 seconds of speech, a frame every 10 ms, 40 mel frequencies each."""
+SERIES, SHAPES = 128, 4
+"""Values of one of Two_Patterns' series, and its classes."""
+USERS, ITEMS, FACTORS = 6_040, 3_706, 64
+RATINGS, NEGATIVES = 1_000_209, 4
+"""MovieLens 1M's ratings; for each, so many pairs that nobody rated are drawn."""
+HIDDEN = (256, 128, 64)
+
+
+def _bert_tiny(keras: Keras, seed: int) -> Model:
+    new = keras.layers
+    inputs = keras.Input((2, TOKENS), dtype="int32")
+    x = new.Embedding(PIECES, UNITS)(inputs[:, 0]) + new.Embedding(2, UNITS)(inputs[:, 1])
+    x = _settled(keras, _positions(keras)()(x), seed)
+    for layer in range(LAYERS):
+        attended = _attention(keras, seed + 10 * layer + 1)(x, x)
+        x = _settled(keras, attended, seed + 10 * layer + 2, x)
+        wide = new.Dense(4 * UNITS, activation="gelu")(x)
+        x = _settled(keras, new.Dense(UNITS)(wide), seed + 10 * layer + 3, x)
+    pooled = new.Dense(UNITS, activation="tanh")(x[:, 0])
+    kept = new.Dropout(_DROPPED, seed=seed + 100)(pooled)
+    model = keras.Model(inputs, new.Dense(2, activation="softmax")(kept))
+    model.compile(
+        optimizer=keras.optimizers.AdamW(3e-4, weight_decay=0.01, global_clipnorm=1.0),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def _attention(keras: Keras, seed: int) -> Any:  # noqa: ANN401  (a Keras layer)
+    """Keras 2's takes no seed: its dropout follows the one that the process has set."""
+    options = {"seed": seed} if is_keras_3(keras) else {}
+    return keras.layers.MultiHeadAttention(HEADS, UNITS // HEADS, dropout=_DROPPED, **options)
+
+
+def _settled(keras: Keras, x: Tensor, seed: int, past: Tensor | None = None) -> Tensor:
+    """BERT's end of each part: dropout, what went past it added, normalised. The embeddings, past
+    which nothing goes, are normalised first."""
+    normalise = keras.layers.LayerNormalization(epsilon=_BERT_EPSILON)
+    drop = keras.layers.Dropout(_DROPPED, seed=seed)
+    return drop(normalise(x)) if past is None else normalise(past + drop(x))
+
+
+@functools.cache
+def _positions(keras: Keras) -> Any:  # noqa: ANN401  (a class of a Keras layer)
+    """A learnt vector for each place of a text, which Keras has no layer for."""
+
+    class Positions(keras.layers.Layer):  # type: ignore[misc]
+        def build(self, shape: tuple[int | None, ...]) -> None:
+            self.table = self.add_weight(name="embeddings", shape=(PLACES, shape[-1]))
+
+        def call(self, x: Tensor) -> Tensor:
+            return x + self.table[: x.shape[1]]
+
+    return Positions
+
+
+def _crnn_keywords(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+    new = keras.layers
+    layers = [
+        keras.Input((FRAMES, CHANNELS)),
+        new.Reshape((FRAMES, CHANNELS, 1)),
+        new.Conv2D(32, (20, 5), strides=(8, 2), padding="same", activation="relu"),
+        new.Reshape((math.ceil(FRAMES / 8), CHANNELS // 2 * 32)),
+        new.Bidirectional(new.GRU(GRU_UNITS, return_sequences=True)),
+        new.Bidirectional(new.GRU(GRU_UNITS, return_sequences=True)),
+        new.Flatten(),
+        new.Dense(64, activation="relu"),
+        new.Dense(2, activation="softmax"),
+    ]
+    return _compiled(keras, layers)
+
+
+def _fcn_series(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+    new = keras.layers
+    layers: list[object] = [keras.Input((SERIES, 1))]
+    for filters, size in ((128, 8), (256, 5), (128, 3)):
+        layers += [
+            new.Conv1D(filters, size, padding="same"),
+            new.BatchNormalization(),
+            new.Activation("relu"),
+        ]
+    layers += [new.GlobalAveragePooling1D(), new.Dense(SHAPES, activation="softmax")]
+    return _compiled(keras, layers)
+
+
+def _compiled(keras: Keras, layers: list[object]) -> Model:
+    model = keras.Sequential(layers)
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.001),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def _neumf(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropout)
+    new = keras.layers
+    inputs = keras.Input((2,), dtype="int32")
+    user, item = inputs[:, 0], inputs[:, 1]
+    factors = new.Embedding(USERS, FACTORS)(user) * new.Embedding(ITEMS, FACTORS)(item)
+    half = HIDDEN[0] // 2
+    x = new.Concatenate()([new.Embedding(USERS, half)(user), new.Embedding(ITEMS, half)(item)])
+    for units in HIDDEN:
+        x = new.Dense(units, activation="relu")(x)
+    rated = new.Dense(1, activation="sigmoid")(new.Concatenate()([factors, x]))
+    model = keras.Model(inputs, rated)
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.001), loss="binary_crossentropy", metrics=["accuracy"]
+    )
+    return model
+
+
+def _course(epochs: int, training: int, validation: int, batch: int) -> Course:
+    return Course(
+        epochs=epochs, steps=math.ceil(training / batch), validation=math.ceil(validation / batch)
+    )
+
+
+MODERN = (
+    Workload(
+        name="bert_tiny",
+        inputs=(8, 2, TOKENS),
+        inputs_dtype="int32",
+        targets=(8,),
+        targets_dtype="int64",
+        parameters=4_386_178,
+        # GLUE's MRPC (3668 and 408 pairs of sentences), as often as Turc et al. go through it.
+        course=_course(4, 3_668, 408, 8),
+        build=_bert_tiny,
+        draw=pairs(PIECES, TOKENS),
+    ),
+    Workload(
+        name="crnn_keywords",
+        inputs=(64, FRAMES, CHANNELS),
+        inputs_dtype="float32",
+        targets=(64,),
+        targets_dtype="int64",
+        parameters=229_474,
+        # Some 16 000 samples, six eighths of which are trained on; how often is not said.
+        course=_course(1, 12_000, 2_000, 64),
+        build=_crnn_keywords,
+        draw=signals((FRAMES, CHANNELS), 2, 0.01),
+    ),
+    Workload(
+        name="fcn_series",
+        inputs=(16, SERIES, 1),
+        inputs_dtype="float32",
+        targets=(16,),
+        targets_dtype="int64",
+        parameters=266_244,
+        # Two_Patterns' series, as often as the authors' code goes through them.
+        course=_course(2_000, 1_000, 4_000, 16),
+        build=_fcn_series,
+        draw=signals((SERIES, 1), SHAPES, 0.2),
+    ),
+    Workload(
+        name="neumf",
+        inputs=(256, 2),
+        inputs_dtype="int32",
+        targets=(256,),
+        targets_dtype="int64",
+        parameters=1_978_305,
+        # The last rating of each user is held back, and ranked among 99 that are none. Batch and
+        # epochs are those that the authors' code comes with.
+        course=_course(20, (RATINGS - USERS) * (1 + NEGATIVES), 100 * USERS, 256),
+        build=_neumf,
+        draw=ratings(USERS, ITEMS, NEGATIVES),
+    ),
+)
