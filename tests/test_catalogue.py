@@ -6,6 +6,7 @@ integration/test_experiments.py.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -17,7 +18,14 @@ from tfbench.inside import iris
 from tfbench.inside.language import SIZES
 from tfbench.inside.nets import FAMILIES
 from tfbench.inside.workload import BATCHES, twin
-from tfbench.inside.workloads import NAMES, WORKLOADS, UnknownWorkloadError, find, sized
+from tfbench.inside.workloads import (
+    NAMES,
+    SETS,
+    WORKLOADS,
+    UnknownWorkloadError,
+    find,
+    sized,
+)
 
 
 def convolution(size: int, channels: int, filters: int) -> int:
@@ -36,6 +44,13 @@ def language(units: int) -> int:
     return 10_000 * units + 2 * lstm(units, units) + dense(units, 10_000)
 
 
+def residual(channels: int, filters: int) -> int:
+    """He et al., section 3: convolutions without bias, four numbers of each channel for what
+    normalises it, and a projection where the width changes."""
+    both = 9 * (channels + filters) * filters + 2 * 4 * filters
+    return both + (channels * filters + 4 * filters if channels != filters else 0)
+
+
 def inception(channels: int, *widths: int) -> int:
     one, three_reduced, three, five_reduced, five, projected = widths
     return (
@@ -48,6 +63,7 @@ def inception(channels: int, *widths: int) -> int:
     )
 
 
+WIDTHS = (64, 64, 64, 128, 128, 256, 256, 512, 512)
 BY_HAND = {
     # Krizhevsky et al.: 60 million parameters. Two groups see half of the channels each.
     "alexnet": convolution(11, 3, 96)
@@ -72,6 +88,10 @@ BY_HAND = {
     + inception(832, 256, 160, 320, 32, 128, 128)
     + inception(832, 384, 192, 384, 48, 128, 128)
     + dense(1024, 1000),
+    "resnet18": 7 * 7 * 3 * 64
+    + 4 * 64
+    + sum(residual(*widths) for widths in itertools.pairwise(WIDTHS))
+    + dense(512, 1000),
     "ptb_lstm_small": language(200),
     "ptb_lstm_medium": language(650),
     "ptb_lstm_large": language(1500),
@@ -83,6 +103,7 @@ BY_HAND = {
 }
 # As keras.io/api/applications has them, in millions.
 PUBLISHED = {"resnet50": 25.6, "resnet152": 60.4, "inception_v3": 23.9, "vgg16": 138.4}
+MODERN = [name for name in SETS["modern"] if ":" not in name]  # see test_modern.py
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -104,7 +125,7 @@ def test_the_papers_of_the_language_models_say_how_large_they_are() -> None:
 
 
 def test_every_workload_has_one_name() -> None:
-    assert set(NAMES) == {*WORKLOADS, *BY_HAND, *PUBLISHED}
+    assert set(NAMES) == {*WORKLOADS, *MODERN, *BY_HAND, *PUBLISHED}
     assert len(NAMES) == len(set(NAMES))
 
 

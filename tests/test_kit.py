@@ -16,7 +16,7 @@ from tfbench.costs import bill, catalog, kit_runs
 from tfbench.costs.cost import point
 from tfbench.costs.kit_runs import Launch, read, runs
 from tfbench.inside import kit as inside
-from tfbench.inside.workloads import find
+from tfbench.inside.workloads import SETS, find
 from tfbench.kit import archive, command
 from tfbench.kit.phases import phases
 from tfbench.measuring.statistics import Interval
@@ -73,6 +73,11 @@ def test_what_is_planned_goes_launch_by_launch() -> None:
         (1, "mnist_mlp", "validate"),
         (1, "lstm_text", "train"),
     ]
+
+
+def test_the_kit_knows_the_sets() -> None:
+    asked = inside.planned("modern,neumf,mnist_mlp", "train", 1)
+    assert tuple(each["workload"] for each in asked) == (*SETS["modern"], "mnist_mlp")
 
 
 @pytest.mark.parametrize(

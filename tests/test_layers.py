@@ -77,6 +77,7 @@ TFBENCH = {
             "augmentation",
             "workload",
             "classics",
+            "modern",
             "nets",
         ),
         *("language", "iris", "digits", "workloads", "inputs", "programs", "profiling", "worker"),

@@ -7,13 +7,28 @@ from pathlib import Path
 import pytest
 
 from tfbench import options
-from tfbench.inside.workloads import WORKLOADS
+from tfbench.inside.workloads import NAMES, SETS, WORKLOADS, find
 from tfbuild.errors import UsageError
 
 
 def test_workloads_are_all_or_those_that_are_named_once() -> None:
     assert options.workloads("all") == tuple(WORKLOADS)
     assert options.workloads("lstm_text, mnist_mlp,,lstm_text") == ("lstm_text", "mnist_mlp")
+
+
+def test_sets_stand_for_their_workloads_beside_names() -> None:
+    assert options.workloads("six") == options.workloads("all") == SETS["six"]
+    assert options.workloads("modern") == SETS["modern"]
+    mixed = options.workloads("neumf,modern,mnist_mlp")
+    assert mixed == (*sorted(SETS["modern"], key="neumf".__ne__), "mnist_mlp")
+    assert options.workloads("all,modern,six") == (*SETS["six"], *SETS["modern"])
+    assert all(find(name) for name in options.workloads("six,modern"))
+
+
+def test_an_unknown_workload_is_told_which_names_and_sets_there_are() -> None:
+    with pytest.raises(UsageError, match="unknown workload transformer") as caught:
+        options.workloads("modern,transformer")
+    assert {*NAMES, *SETS} <= set(caught.value.hint.replace(",", "").split())
 
 
 @pytest.mark.parametrize(
@@ -23,6 +38,8 @@ def test_workloads_are_all_or_those_that_are_named_once() -> None:
         (" , ", "names none"),
         ("mnist_mpl", "Did you mean mnist_mlp"),
         ("own:model.py", "unknown workload own:model.py"),
+        ("modren", "Did you mean modern"),
+        ("modern:batch=4", "modern is a set, which has no sizes"),
     ],
 )
 def test_other_workloads_are_refused(text: str, said: str) -> None:
@@ -71,6 +88,8 @@ def test_a_subject_is_a_workload_or_a_file_that_may_hold_a_model(tmp_path: Path)
     for text in ("", "own:model.py", str(saved), str(tmp_path / "none.keras"), "mnist_cmn"):
         with pytest.raises(UsageError):
             options.subject(text)
+    with pytest.raises(UsageError, match="modern is a set, and one workload is asked for"):
+        options.subject("modern")
     (saved / "saved_model.pb").touch()
     assert options.subject(str(saved)) == ("own:saved", saved)
 

@@ -1,0 +1,129 @@
+"""The modern set in the stock TensorFlow, with Keras 2 and Keras 3."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from tests.later import later
+
+from tfbench.arms import installs, lineup
+from tfbench.arms.arm import TOLERANCE
+from tfbench.inside import steps
+from tfbench.inside.workload import BATCHES
+from tfbench.inside.workloads import SETS, find
+from tfbench.measuring.agreement import absolute, relative
+from tfbench.measuring.measurement import CHECKED_STEPS
+from tfbuild.settings import Places
+
+pytestmark = pytest.mark.toolchain
+
+ROOT = Path(steps.__file__).parents[2]
+OPTIMIZERS = ("AdamW", "Adam", "Adam", "Adam", "SGD")
+COUNT = """
+    import json
+    import numpy as np
+    import tensorflow as tf
+    from tfbench.inside.workloads import SETS, find
+    found = {}
+    for name in SETS["modern"]:
+        workload = find(name)
+        model = workload.build(tf.keras, 1)
+        shape = model(np.zeros(workload.inputs, workload.inputs_dtype), training=False).shape
+        found[name] = [model.count_params(), int(shape[0]), type(model.optimizer).__name__]
+    print(json.dumps(found))
+"""
+TRAIN = """
+    import json, sys
+    import tensorflow as tf
+    from tfbench.inside.worker import build
+    found = {}
+    checked, steps, *names = sys.argv[1:]
+    for name in names:
+        trainer, facts = build(tf, name, 1)
+        found[name] = facts | trainer.check(int(checked))
+        found[name]["later"] = trainer.check(int(steps))["losses"] if int(steps) else []
+        tf.keras.backend.clear_session()
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module", params=["2.14.1", *later("2.20.0")])
+def python(request: pytest.FixtureRequest, places: Places) -> Path:
+    """Of the environment with that release's stock wheel."""
+    if request.param == "2.14.1":
+        stock: Path = request.getfixturevalue("stock_python")
+        return stock
+    spec = lineup.parse_arm(f"new=tensorflow-cpu=={request.param}")
+    (arm,) = installs.install(installs.choose([spec], "", places), places)
+    return arm.python
+
+
+def said(python: Path, script: str, *words: str, onednn: str = "1") -> dict[str, Any]:
+    done = subprocess.run(
+        [python, "-P", "-c", textwrap.dedent(script), *words],
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TF_ENABLE_ONEDNN_OPTS": onednn,
+            "TF_NUM_INTRAOP_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def trained(python: Path, *names: str, steps: int = 0, onednn: str = "1") -> dict[str, Any]:
+    return said(python, TRAIN, str(CHECKED_STEPS), str(steps), *names, onednn=onednn)
+
+
+def check(one: Mapping[str, Any], other: Mapping[str, Any], tolerance: float) -> None:
+    """What `compare` asks of two arms."""
+    assert one["inputs_sha256"] == other["inputs_sha256"]
+    losses = relative(one["losses"], other["losses"])
+    predictions = absolute(one["predictions"], other["predictions"])
+    assert losses is not None
+    assert losses <= tolerance
+    assert predictions is not None
+    assert predictions <= tolerance
+    assert len(set(one["losses"])) == CHECKED_STEPS, "each step changes the model"
+
+
+def test_models_have_the_stated_parameters_and_shapes(python: Path) -> None:
+    net = SETS["modern"][-1]
+    parameters = {name: find(name).parameters for name in SETS["modern"]}
+    parameters[net] = find(net.partition(":")[0]).parameters  # (no weight depends on the size)
+    assert said(python, COUNT) == {
+        name: [parameters[name], find(name).batch, optimizer]
+        for name, optimizer in zip(SETS["modern"], OPTIMIZERS, strict=True)
+    }
+
+
+def test_two_processes_compute_the_same(python: Path) -> None:
+    """With dropout (bert_tiny) and with updates of single rows (neumf)."""
+    one, again = (trained(python, "bert_tiny", "neumf") for _ in range(2))
+    for name, found in one.items():
+        check(found, again[name], 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS["modern"])
+def test_other_kernels_compute_the_same_and_the_loss_falls(python: Path, name: str) -> None:
+    """oneDNN's sum in another order. A fourth round through the batches, after three."""
+    found = trained(python, name, steps=4 * BATCHES)[name]
+    check(found, trained(python, name, onednn="0")[name], TOLERANCE)
+    rounds = [fmean(found["later"][at : at + BATCHES]) for at in (0, 3 * BATCHES)]
+    assert all(map(math.isfinite, found["later"]))
+    assert rounds[1] < 0.95 * rounds[0]
