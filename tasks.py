@@ -284,7 +284,7 @@ def containers(
     | TREE_HELP
     | {
         "python": PYTHONS,
-        "for": "instead of --kernels, what a program spends its time in: one of the six workloads, "
+        "for": "instead of --kernels, what a program spends its time in: one of the workloads, "
         "or your own .py with build(), .keras, .h5 or SavedModel",
         "jobs": "compiles at once; by default what CPUs and memory allow",
         "source": "TensorFlow's sources: an archive, or for kernels a checkout",
@@ -475,7 +475,7 @@ def survey(
 
 @command(
     {
-        "workloads": "names with commas between, or all",
+        "workloads": "names and sets (six, modern) with commas between; all are the six",
         "for": "instead: one workload, or your own: .py with build(), .keras, .h5 or SavedModel",
         "steps": "training steps to look at",
         "out": "the file to write",
@@ -859,7 +859,7 @@ def overhead(
 
 @command(
     {
-        "for": "one of the six workloads, or your own model: .py, .keras, .h5 or a SavedModel",
+        "for": "one of the workloads, or your own model: .py, .keras, .h5 or a SavedModel",
         "wheels": "wheels with commas between, the baseline first; by default stock, and tuned "
         "where there is one",
         "candidate": "the wheel that tuned means",
@@ -915,7 +915,7 @@ def tune(
         "(stock:onednn=off, old=tensorflow-cpu==2.13.1, path.whl); by default stock,tuned",
         "candidate": "what tuned means; by default the newest wheel that this CPU can run",
         "baseline": "the first arm's wheel where --arms gives none: stock, a path, NAME==VERSION",
-        "workloads": "names with commas between, or all",
+        "workloads": "names and sets (six, modern) with commas between; all are the six",
         "workload": OWN,
         "vcpus": "numbers of vCPUs with commas between; by default all usable ones",
         "out": "the folder for samples, comparison and reports; an unfinished run there goes on",
