@@ -45,6 +45,9 @@ def test_a_dry_run_says_what_would_be_compared(tmp_path: Path) -> None:
         (Wanted(precision="-1"), UsageError),
         (Wanted(threshold="much"), UsageError),
         (Wanted(arms="stock"), UsageError),
+        (Wanted(phase="inference"), UsageError),
+        (Wanted(phase="infer", thorough=True), UsageError),
+        (Wanted(workloads="mnist_mlp:clients=2"), UsageError),
         (Wanted(arms="stock,tuned:onednn=maybe"), UsageError),
         (Wanted(baseline="no-such.whl"), WheelError),
     ],
@@ -75,3 +78,11 @@ def test_a_workload_of_ones_own_is_compared_alone(tmp_path: Path) -> None:
     assert "workloads  own:model.py\n" in said
     with pytest.raises(UsageError, match="--workloads mnist_mlp"):
         describe_comparison(Wanted(candidate=str(path), workload="mnist_mlp"))
+
+
+def test_requests_are_of_one_example_of_many_and_from_many(tmp_path: Path) -> None:
+    path = wheel(tmp_path, RUNS.to_bytes())
+    said = describe_comparison(
+        Wanted(candidate=str(path), workloads="mnist_mlp", phase="infer", vcpus="1")
+    )
+    assert "mnist_mlp:batch=1:clients=1, mnist_mlp:batch=32:clients=1\n" in said

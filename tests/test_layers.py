@@ -72,6 +72,7 @@ TFBENCH = {
         *(
             "phases",
             "meters",
+            "bins",
             "parameters",
             "twins",
             "augmentation",
@@ -80,7 +81,8 @@ TFBENCH = {
             "modern",
             "nets",
         ),
-        *("language", "iris", "digits", "workloads", "inputs", "programs", "profiling", "worker"),
+        *("language", "iris", "digits", "workloads", "inputs", "server"),
+        *("programs", "profiling", "worker"),
         *("steps", "kit", "convergence", "fitting", "groups", "replicas", "places", "timing"),
         *("importing",),
         *("training",),

@@ -120,6 +120,19 @@ def test_a_loss_cannot_be_measured_away(tmp_path: Path) -> None:
         judge(FILE, SHA256, TUNED, paths)
 
 
+@pytest.mark.parametrize(("gain", "error"), [(1.4, "not of training"), (0.8, "slower in")])
+def test_requests_can_refuse_a_wheel_and_are_no_verdict(
+    tmp_path: Path, gain: float, error: str
+) -> None:
+    one = dataclasses.replace(
+        compared.cell("mnist_mlp", 2, {"tuned": gain}), workload="mnist_mlp:batch=1:clients=1"
+    )
+    arms = (compared.arm("stock"), compared.arm("tuned", library=compared.LIBRARY))
+    path = saved(tmp_path, of_the_wheel(compared.comparison(one, arms=arms)))
+    with pytest.raises(GateError, match=error):
+        judge(FILE, SHA256, TUNED, [path])
+
+
 def test_a_loss_in_one_workload_refuses_a_gain_in_the_mean(tmp_path: Path) -> None:
     cells = [
         compared.cell("mnist_mlp", 2, {"tuned": 0.9}),

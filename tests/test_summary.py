@@ -28,7 +28,8 @@ from tests.measured import (
 )
 
 from tfbench.arms.arm import TOLERANCE, KernelTable
-from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
+from tfbench.inside.bins import WIDTH, bin_of
+from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.effort import Effort, Stop
 from tfbench.measuring.observations import Measured
@@ -39,6 +40,7 @@ from tfbench.measuring.summary import Yardstick, arm_facts, cell, coverage, over
 from tfbuild.errors import SampleError
 
 ALL_PHASES = tuple(SHARES)
+PACES = paces(1.25)
 PROFILE = {
     "steps": 5,
     "op_s": {"Tanh": 0.2, "MatMul": 0.7, "Mul": 0.1},
@@ -298,6 +300,52 @@ def test_a_runs_interval_is_as_wide_as_its_launches_differ() -> None:
     assert run is not None
     assert run.low < 1.25 < run.high
     assert run.half_width < 3 * speedup.half_width
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def requested(count: int) -> list[Entry]:
+    """A journal of requests. Of a hundred of an arm 98 take its pace and two ten times as long."""
+    slow = count // 50
+    return [
+        dataclasses.replace(
+            each,
+            phase=INFER,
+            answered={
+                str(bin_of(PACES[each.arm])): count - slow,
+                str(bin_of(10 * PACES[each.arm])): slow,
+            },
+        )
+        if isinstance(each, Sample)
+        else each
+        for each in entries(PACES, workload="mnist_mlp:batch=1:clients=1", launches=3, blocks=4)
+    ]
+
+
+def test_requests_are_judged_and_have_quantiles() -> None:
+    found = summed(requested(100))
+    assert found.speedups[0].interval.value == pytest.approx(1.25)
+    assert (found.batch, found.steps) == (1, STEPS)
+    for arm in (STOCK.name, TUNED.name):
+        one = times(found, arm)
+        assert [each.phase for each in one.phases] == [INFER]
+        assert one.run_s is None
+        assert one.latency is not None
+        assert one.latency.median_ms.value == pytest.approx(1000 * PACES[arm], rel=WIDTH)
+        assert one.latency.p99_ms is not None
+        assert one.latency.p99_ms.value == pytest.approx(10_000 * PACES[arm], rel=WIDTH)
+
+
+def test_few_requests_have_no_99th_of_a_hundred() -> None:
+    """A launch has eight samples of an arm."""
+    latency = times(summed(requested(24)), TUNED.name).latency
+    assert latency is not None
+    assert latency.p99_ms is None
+
+
+def test_training_has_no_requests() -> None:
+    assert times(summed(noisy()), TUNED.name).latency is None
 
 
 # --- gates ----------------------------------------------------------------------------------------

@@ -11,9 +11,18 @@ import numpy as np
 import pytest
 
 from tfbench.inside.parameters import digest, initial_parameters
+from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.twins import BIGRAMS, NIETZSCHE_CHARS, WORDS
 from tfbench.inside.workload import BATCHES, twin
-from tfbench.inside.workloads import WORKLOADS
+from tfbench.inside.workloads import (
+    WORKLOADS,
+    batch_of,
+    clients_of,
+    find,
+    own_name,
+    phase_of,
+    requests,
+)
 
 
 def dense(inputs: int, outputs: int) -> int:
@@ -210,3 +219,24 @@ def test_digest_sees_shape_and_dtype() -> None:
     flat = np.zeros(4, np.float32)
     assert digest([flat]) != digest([flat.reshape(2, 2)])
     assert digest([flat]) != digest([flat.view(np.int32)])
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def test_requests_are_of_one_of_32_and_of_32_from_as_many_clients_as_vcpus() -> None:
+    assert requests("mnist_cnn", 4) == (
+        "mnist_cnn:batch=1:clients=1",
+        "mnist_cnn:batch=32:clients=1",
+        "mnist_cnn:batch=32:clients=4",
+    )
+    assert len(requests("mnist_cnn", 1)) == 2, "one client is as many as vCPUs"
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "resnet50:image=64:batch=8", own_name("model.py")])
+def test_what_requests_are_stands_in_their_names(name: str) -> None:
+    assert (clients_of(name), phase_of(name)) == (0, TRAIN)
+    for each, batch, clients in zip(requests(name, 2), (1, 32, 32), (1, 1, 2), strict=True):
+        assert (batch_of(each), clients_of(each), phase_of(each)) == (batch, clients, INFER)
+        if name == "mnist_cnn":
+            assert find(each).batch == batch

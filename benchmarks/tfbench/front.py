@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +15,8 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.engine import folder
-from tfbench.inside.workloads import PROGRAM
+from tfbench.inside.phases import INFER, JUDGED, TRAIN
+from tfbench.inside.workloads import PROGRAM, requests
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
     KIND,
@@ -34,7 +36,7 @@ from tfbench.tuning.trial import try_out
 from tfbuild import front as builds
 from tfbuild import listing, settings, talk
 from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import HarnessError
+from tfbuild.errors import HarnessError, UsageError
 from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
@@ -62,6 +64,7 @@ class Wanted:
     budget: str = ""
     precision: str = ""
     threshold: str = "0"
+    phase: str = TRAIN
     seed: str = "1"
 
 
@@ -136,6 +139,9 @@ def ask(wanted: Wanted, places: Places, effort: Effort | None) -> Asked:
     names, program = _workloads(wanted)
     usable = read_vcpus().usable
     vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
+    if _phase(wanted) == INFER:
+        every = (requests(name, count) for name in names for count in vcpus)
+        names = tuple(dict.fromkeys(itertools.chain.from_iterable(every)))
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
     return Asked(
         choices=installs.choose(specs, wanted.candidate, places),
@@ -153,6 +159,18 @@ def _workloads(wanted: Wanted) -> tuple[tuple[str, ...], Path | None]:
         return options.workloads(wanted.workloads), None
     name, path = options.own_file(wanted.workload)
     return (name,), path
+
+
+def _phase(wanted: Wanted) -> str:
+    if wanted.phase not in JUDGED:
+        hint = talk.did_you_mean(wanted.phase, JUDGED) or f"Use {' or '.join(JUDGED)}"
+        raise UsageError(f"--phase {wanted.phase} is unknown", hint=hint)
+    if wanted.phase == INFER and wanted.thorough:
+        raise UsageError(
+            "--thorough times a whole training run, which requests have not",
+            hint="Ask for --budget and --precision",
+        )
+    return wanted.phase
 
 
 def _effort(wanted: Wanted) -> Effort:

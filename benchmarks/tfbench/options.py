@@ -9,6 +9,7 @@ from tfbench.inside.workloads import (
     NAMES,
     SETS,
     UnknownWorkloadError,
+    clients_of,
     expanded,
     find,
     own_name,
@@ -43,6 +44,8 @@ def workloads(text: str) -> tuple[str, ...]:
 def workload(text: str) -> str:
     """The name of one workload, with sizes behind it as in `resnet50:image=64:batch=8`."""
     _refuse_set(text)
+    if clients_of(text):
+        raise UsageError(f"{text}: clients are of requests", hint="Try compare --phase infer")
     try:
         return find(text).name
     except UnknownWorkloadError as error:

@@ -192,8 +192,9 @@ def harness(setting: Setting, folder: Path, out: Path) -> Iterator[subprocess.Po
         import pickle, sys
         sys.path += {ROOTS!r}
         from pathlib import Path
-        from tfbench.measuring import comparison, sessions
-        sessions.STEPS_LIMIT_S = {LIMIT_S}
+        from tfbench.engine import workers
+        from tfbench.measuring import comparison
+        workers.STEPS_LIMIT_S = {LIMIT_S}
         setting = pickle.loads(Path({str(folder / "setting")!r}).read_bytes())
         comparison.compare(setting, Path({str(out)!r}))
     """

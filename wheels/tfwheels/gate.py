@@ -9,6 +9,8 @@ build is compared with the published wheel of its release, and all of it is its 
 - "faster" and "within noise" let it through. The second says that it is surely as fast, and a
   wheel of optimizer kernels may well show nothing in models that spend their time elsewhere.
 - "inconclusive" is no verdict: the interval leaves room for a loss that anyone would mind.
+- Requests (`invoke compare --phase infer`) can refuse it but are no verdict: what is published says
+  how it trains.
 - "slower" refuses it, over all workloads and in any single one, as `invoke compare --gate` does:
   the mean over workloads is nobody's model. A cell is called slower only beyond the noise that the
   baseline shows against itself.
@@ -43,6 +45,8 @@ PARITY = 1e-3
 """Largest difference that is let pass, however wide an arm's own tolerance was set."""
 
 _FORCED = "TENSORWRIGHT_TARGET"
+_REQUESTS = ":clients="
+"""In the names of workloads that are not trained."""
 # A path begins where no name does; icelake+avx512_bf16/zen4 and GNU/Linux are none.
 _PATH = re.compile(r"(?<![\w.~+/-])[.~]{0,2}/[^\s:;,'\"()<>|]*")
 
@@ -280,6 +284,8 @@ def _open(fields: Fields, worst: Fields | None) -> str:
         return "it is not finished"
     if worst is None:
         return "nothing was timed"
+    if any(_REQUESTS in cell["workload"] for cell in fields["cells"]):
+        return "it is of requests, not of training"
     if worst["speedup"]["verdict"] != INCONCLUSIVE:
         return ""
     interval = worst["speedup"]["interval"]

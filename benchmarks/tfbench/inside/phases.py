@@ -3,3 +3,5 @@
 TRAIN, VALIDATE, AUGMENT = "train", "validate", "augment"
 """Those of a published training run."""
 INFER, PREPROCESS = "infer", "preprocess"
+JUDGED = (TRAIN, INFER)
+"""What arms are compared by; a workload is asked for one of them."""

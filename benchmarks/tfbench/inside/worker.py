@@ -33,9 +33,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from tfbench.inside import meters
-from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
+from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
+    from tfbench.inside.server import Server
     from tfbench.inside.workload import Workload
 
 TensorFlow: TypeAlias = Any
@@ -80,13 +81,23 @@ class Trainer:
     """Wall and CPU clock at the end of the last sample."""
     together: tuple[int, Step] | None = None
     """How many training batches a second training step does in one call, and that step."""
+    server: Server | None = None
+    """Of a model that is not trained but asked."""
+
+    @property
+    def phase(self) -> str:
+        """What its steps are."""
+        return INFER if self.server else TRAIN
 
     def check(self, steps: int) -> Answer:
-        """The first losses, and what the model predicts after them."""
+        """The first losses, and what the model predicts after them. One that is not trained has no
+        losses."""
         losses, began = [], time.perf_counter()
         for _ in range(steps):
             self.restart()
-            losses.append(float(self.phases["train"]()))
+            losses += [float(self.phases[self.phase]())] if self.server is None else []
+        if self.server is not None:
+            self.server.requests(steps)
         first_steps_s = time.perf_counter() - began
         return {
             "losses": numbers(losses),
@@ -98,6 +109,8 @@ class Trainer:
         """Time `steps` steps. The last result is read, so no step is still under way."""
         more = round(float(os.environ.get(SLOWDOWN, "0")) * steps)
         runs = self._runs(phase, steps + more)
+        if self.server is not None:
+            self.server.forget()
         canary = meters.canary_s()
         before, idle_cpu = self._meters(), time.process_time() - self.resting[1]
         cpu, wall = time.process_time(), time.perf_counter()
@@ -112,10 +125,13 @@ class Trainer:
         self.resting = time.perf_counter(), time.process_time()
         taken = {name: max(0, after[name] - before[name]) for name in before}
         times = {"wall_s": wall_s, "cpu_s": cpu_s, "idle_s": idle, "idle_cpu_s": idle_cpu}
-        return times | taken | {"canary_s": canary}
+        answered = {} if self.server is None else {"answered": dict(self.server.answered)}
+        return times | taken | {"canary_s": canary} | answered
 
     def _runs(self, phase: str, steps: int) -> Iterator[Step]:
         """The calls that make up so many steps."""
+        if self.server is not None:
+            return iter([functools.partial(self.server.requests, steps)])
         single = self.phases[phase]
         if phase != "train" or self.together is None:
             return itertools.repeat(single, steps)
@@ -165,19 +181,22 @@ def build(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     from tfbench.inside.workloads import is_own  # noqa: PLC0415
 
     tf.keras.utils.set_random_seed(seed)
-    return _own(tf, seed) if is_own(name) else _known(tf, name, seed)
+    return _own(tf, name, seed) if is_own(name) else _known(tf, name, seed)
 
 
 def _known(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     from tfbench.inside.parameters import digest  # noqa: PLC0415
     from tfbench.inside.workload import twin  # noqa: PLC0415
-    from tfbench.inside.workloads import find  # noqa: PLC0415
+    from tfbench.inside.workloads import clients_of, find  # noqa: PLC0415
 
     workload = find(name)
     examples = twin(workload, seed)
     model, weights = started(tf.keras, workload, seed)
-    others = phases(tf, model, examples, workload, seed)
-    trainer = _trainer(tf, model, examples, examples[0][0], others)
+    if clients_of(name):
+        trainer = _served(tf, model, list(examples[0]), clients_of(name))
+    else:
+        others = phases(tf, model, examples, workload, seed)
+        trainer = _trainer(tf, model, examples, examples[0][0], others)
     return trainer, {
         "parameters": model.count_params(),
         "batch": workload.batch,
@@ -196,25 +215,65 @@ def started(keras: Any, workload: Workload, seed: int) -> tuple[Model, list[Any]
     return model, weights
 
 
-def _own(tf: TensorFlow, seed: int) -> tuple[Trainer, Answer]:
+def _own(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     """The user's file. Its parameters are as it makes them, with the arm's own random kernels, so
     that their last bits may differ: the arms have shapes and data in common, and the losses tell.
     """
     from tfbench.inside.parameters import digest  # noqa: PLC0415
     from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
+    from tfbench.inside.workloads import PROGRAM, batch_of, clients_of  # noqa: PLC0415
 
-    own = read_program(tf, Path(os.environ[PROGRAM]), seed)
+    own, clients = read_program(tf, Path(os.environ[PROGRAM]), seed), clients_of(name)
     first = tf.nest.map_structure(lambda each: each[0], own.examples)
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
-    trainer = _trainer(tf, own.model, own.examples, inputs)
+    if clients:
+        trainer = _served(tf, own.model, _requests(tf, own.examples, batch_of(name)), clients)
+    else:
+        trainer = _trainer(tf, own.model, own.examples, inputs)
     # A TextVectorization's vocabulary is among the weights and has no shape.
     shapes = "".join(f"{weight.shape}" for weight in own.model.trainable_weights)
     return trainer, {
         "parameters": own.model.count_params(),
-        "batch": own.batch,
+        "batch": batch_of(name) if clients else own.batch,
         "inputs_sha256": f"{digest(own.arrays)} {shapes}",
     }
+
+
+def _requests(tf: TensorFlow, examples: Examples, batch: int) -> list[Examples]:
+    """The inputs of a user's examples, in batches of another size."""
+    from tfbench.inside.server import rebatched  # noqa: PLC0415
+    from tfbench.inside.workload import BATCHES  # noqa: PLC0415
+
+    inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(examples)
+    cut = tf.nest.map_structure(lambda each: rebatched(each, batch, BATCHES), inputs)
+    count = len(tf.nest.flatten(cut)[0])
+    return [tf.nest.map_structure(lambda each, at=at: each[at], cut) for at in range(count)]
+
+
+def _served(tf: TensorFlow, model: Model, batches: list[Examples], clients: int) -> Trainer:
+    """A model that is asked: one step is one request."""
+    from tfbench.inside.server import serve  # noqa: PLC0415
+
+    asked = serve(tf, model, batches, clients)
+    return Trainer(
+        phases={INFER: asked.request},
+        restart=lambda: None,
+        predict=_predictor(tf, model, batches[0]),
+        cpus=frozenset(os.sched_getaffinity(0)),
+        resting=(time.perf_counter(), time.process_time()),
+        server=asked,
+    )
+
+
+def _predictor(tf: TensorFlow, model: Model, inputs: Examples) -> Callable[[], list[float]]:
+    """What tells the first numbers that the model predicts from these inputs."""
+
+    def predict() -> list[float]:
+        outputs = tf.nest.flatten(model(inputs, training=False))
+        values = itertools.chain.from_iterable(each.numpy().ravel() for each in outputs)
+        return [float(value) for value in itertools.islice(values, MOST_PREDICTIONS)]
+
+    return predict
 
 
 def _trainer(
@@ -226,12 +285,6 @@ def _trainer(
 ) -> Trainer:
     """`inputs` is the first batch's: what the model is asked to predict from. `others` are the
     phases beside training."""
-
-    def predict() -> list[float]:
-        outputs = tf.nest.flatten(model(inputs, training=False))
-        values = itertools.chain.from_iterable(each.numpy().ravel() for each in outputs)
-        return [float(value) for value in itertools.islice(values, MOST_PREDICTIONS)]
-
     batches = iter(dataset(tf, examples))
     step = model.train_step
     if JIT in os.environ:
@@ -240,7 +293,7 @@ def _trainer(
     return Trainer(
         phases={TRAIN: traced(tf, step, batches), **dict(others)},
         restart=model.reset_metrics,
-        predict=predict,
+        predict=_predictor(tf, model, inputs),
         cpus=frozenset(os.sched_getaffinity(0)),
         resting=(time.perf_counter(), time.process_time()),
         together=(several, traced(tf, step, batches, several)) if several > 1 else None,
@@ -346,7 +399,8 @@ def tried(request: Mapping[str, Any]) -> Answer:
     try:
         trainer, facts = load(request)
         facts |= trainer.check(TRIED_STEPS)
-        facts["step_s"] = min(trainer.sample("train", 1)["wall_s"] for _ in range(TRIED_STEPS))
+        samples = (trainer.sample(trainer.phase, 1) for _ in range(TRIED_STEPS))
+        facts["step_s"] = min(each["wall_s"] for each in samples)
     except (Exception, SystemExit) as error:
         if PROGRAM not in os.environ:
             raise
@@ -361,8 +415,8 @@ def profiled(trainer: Trainer, steps: int) -> Answer:
     from tfbench.inside.profiling import profile  # noqa: PLC0415
 
     library = kernel_library(Path("/proc/self/maps").read_text(encoding="utf-8"))
-    train = trainer.phases["train"]
-    return profile(importlib.import_module("tensorflow"), train, steps, library)
+    step = trainer.phases[trainer.phase]
+    return profile(importlib.import_module("tensorflow"), step, steps, library)
 
 
 def threading_of(maps: str) -> str:

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
@@ -22,6 +23,7 @@ from tfbench.inside.language import BATCH as SENTENCES
 from tfbench.inside.language import SIZES, Size
 from tfbench.inside.modern import MODERN
 from tfbench.inside.nets import FAMILIES, Family
+from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.workload import Course, Workload
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in SIX})
@@ -33,8 +35,10 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Names that stand for several workloads."""
-IMAGE, BATCH = "image", "batch"
-_LARGEST = {IMAGE: 4096, BATCH: 1_000_000}
+IMAGE, BATCH, CLIENTS = "image", "batch", "clients"
+_LARGEST = {IMAGE: 4096, BATCH: 1_000_000, CLIENTS: 1024}
+SERVED = (1, 32)
+"""Examples of a request: of one who waits for it, and of many that are answered together."""
 
 Make = Callable[[str, Mapping[str, int]], Workload]
 """From what the workload is called and the sizes that were asked for to the workload."""
@@ -105,7 +109,7 @@ def find(text: str) -> Workload:
     sizes: dict[str, int] = {}
     for word in words:
         what, equals, value = word.partition("=")
-        if what not in _sizes(name) or not equals or what in sizes:
+        if what not in (*_sizes(name), CLIENTS) or not equals or what in sizes:
             raise UnknownWorkloadError(
                 f"{text}: {word!r} is no size of {name}, which has {' and '.join(_sizes(name))}"
             )
@@ -123,14 +127,43 @@ def expanded(names: Iterable[str]) -> tuple[str, ...]:
 
 def sized(name: str, **sizes: int | None) -> str:
     """The name with sizes that are not None behind it, instead of those that it has."""
-    bare, *words = name.split(":")
+    own, _, program = name.partition(":") if is_own(name) else ("", "", name)
+    bare, *words = program.split(":")
     kept = dict(word.split("=", 1) for word in words)
     kept |= {what: str(value) for what, value in sizes.items() if value is not None}
-    return ":".join([bare, *(f"{what}={value}" for what, value in sorted(kept.items()))])
+    shown = (f"{what}={value}" for what, value in sorted(kept.items()))
+    return ":".join([*filter(None, [own]), bare, *shown])
 
 
 def _sizes(name: str) -> tuple[str, ...]:
     return (IMAGE, BATCH) if name in _IMAGES else (BATCH,)
+
+
+# --- requests to a model that is trained already --------------------------------------------------
+
+
+def requests(name: str, vcpus: int) -> tuple[str, ...]:
+    """What `--phase infer` asks of a workload, as names of workloads: requests of one example, of
+    32, and of 32 from as many clients at once as there are vCPUs."""
+    latency, throughput = (sized(name, batch=batch, clients=1) for batch in SERVED)
+    crowd = sized(name, batch=SERVED[-1], clients=vcpus)
+    return tuple(dict.fromkeys((latency, throughput, crowd)))
+
+
+def clients_of(name: str) -> int:
+    """Requests that are under way at once; 0 for a workload that is trained."""
+    return _size_in(name, CLIENTS)
+
+
+def phase_of(name: str) -> str:
+    """What its steps are: training, or answers to requests."""
+    return INFER if clients_of(name) else TRAIN
+
+
+def _size_in(name: str, what: str) -> int:
+    """Also of a user's own, which `find` does not know; 0 where the name does not say."""
+    found = re.search(rf":{what}=(\d+)(?=:|$)", name)
+    return int(found[1]) if found else 0
 
 
 # --- a user's own ---------------------------------------------------------------------------------
@@ -150,8 +183,9 @@ def is_own(name: str) -> bool:
 
 
 def batch_of(name: str) -> int:
-    """Examples in a batch; 0 where only a worker knows, which has read the user's file."""
-    return 0 if is_own(name) else find(name).batch
+    """Examples in a batch, or a request; 0 where only a worker knows, which has read the user's
+    file."""
+    return _size_in(name, BATCH) if is_own(name) else find(name).batch
 
 
 def course_of(name: str) -> Course:

@@ -41,7 +41,10 @@ def agreements(starts: Iterable[Start], tolerances: Mapping[str, float]) -> tupl
 
 
 def relative(losses: Numbers, others: Numbers) -> float | None:
-    """The largest relative difference, None when a loss is no number. Raises SampleError."""
+    """The largest relative difference, None when a loss is no number; 0 of models that were not
+    trained and have none. Raises SampleError."""
+    if not losses and not others:
+        return 0.0
     pairs = _pairs(losses, others, "losses")
     if pairs is None:
         return None

@@ -12,7 +12,7 @@ from tfbench.arms.arm import Arm, check_arms, twin_of
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import Kind
 from tfbench.engine.journal import opened
-from tfbench.inside.workloads import NAMES, is_own
+from tfbench.inside.workloads import NAMES, clients_of, is_own
 from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.measurement import MeasuredCell, Question
@@ -55,7 +55,8 @@ class Setting:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """Every cell. The baseline is followed by its twin, which gives the noise floor."""
+        """Every cell. The baseline is followed by its twin, which gives the noise floor. Several
+        clients are as many as vCPUs."""
         baseline, *others = self.arms
         return tuple(
             Question(
@@ -66,6 +67,7 @@ class Setting:
             )
             for count in self.vcpus
             for name in self.workloads
+            if clients_of(name) in {0, 1, count}
         )
 
 

@@ -18,7 +18,7 @@ from tfbench.engine.engine import Spent
 from tfbench.engine.schedule import block_order, chance_of
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.workloads import course_of
+from tfbench.inside.workloads import course_of, phase_of
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import (
@@ -84,9 +84,11 @@ class Question:
 
 
 def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
-    """What is timed. A training run's other phases are where blocks of them are asked."""
-    others = course_of(workload).phases if effort.phase_blocks else ()
-    return tuple(dict.fromkeys((*others, TRAIN)))
+    """What is timed, the judged one last. A training run's other phases are where blocks of them
+    are asked."""
+    judged = phase_of(workload)
+    others = course_of(workload).phases if effort.phase_blocks and judged == TRAIN else ()
+    return (*(phase for phase in others if phase != judged), judged)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,8 +205,8 @@ def measure_launch(asked: Launch, effort: Effort, *, logs: Path, keep: Keep) -> 
         for phase in phases_of(question.workload, effort):
             steps = asked.steps.get(phase) or _calibrated(timed, phase)
             count = effort.phase_blocks
-            if phase == TRAIN:
-                warm = _warm_up(timed, steps)
+            if phase == phase_of(question.workload):
+                warm = _warm_up(timed, phase, steps)
                 cost = Cost(start_s=time.monotonic() - began, block_s=warm.block_s)
                 count = asked.blocks or _first_blocks(question, effort, cost)
             blocks.measure(timed, phase, count, steps)
@@ -311,14 +313,14 @@ class _WarmUp:
     block_s: float
 
 
-def _warm_up(timed: Mapping[str, Session], steps: int) -> _WarmUp:
+def _warm_up(timed: Mapping[str, Session], phase: str, steps: int) -> _WarmUp:
     """Short samples until no arm's last ones have a trend."""
     few = max(1, steps // WARM_UP_SHARE)
     walls: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
     rounds, steady = 0, False
     while not steady and rounds < MOST_ROUNDS:
         for name, each in timed.items():
-            walls[name].append(math.log(float(each.sample(TRAIN, few)["wall_s"])))
+            walls[name].append(math.log(float(each.sample(phase, few)["wall_s"])))
         rounds += 1
         steady = rounds >= TREND_ROUNDS and not any(map(has_trend, map(tuple, walls.values())))
     round_s = math.fsum(math.exp(statistics.median(each)) for each in walls.values())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfbench.inside.phases import TRAIN
+from tfbench.inside.phases import JUDGED
 from tfbench.measuring import gates, repetition
 from tfbench.measuring.effort import FEWEST_BLOCKS, Effort
 from tfbench.measuring.results import Failure
@@ -44,6 +44,11 @@ class Launch:
     end: End | None
 
     @property
+    def judged(self) -> tuple[Block, ...]:
+        """The blocks by which arms are compared: of training, or of requests."""
+        return next((self.blocks[phase] for phase in JUDGED if phase in self.blocks), ())
+
+    @property
     def seconds(self) -> float:
         last = max((block[-1].at_s for each in self.blocks.values() for block in each), default=0.0)
         return last if self.end is None else self.end.seconds
@@ -63,7 +68,7 @@ class Launch:
 
     def has(self, arm: str) -> bool:
         """Whether the arm was timed."""
-        return any(sample.arm == arm for block in self.blocks[TRAIN][:1] for sample in block)
+        return any(sample.arm == arm for block in self.judged[:1] for sample in block)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +116,7 @@ class Measured:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        return tuple(block for launch in self.launches for block in launch.blocks[TRAIN])
+        return tuple(block for launch in self.launches for block in launch.judged)
 
     @property
     def fair(self) -> bool:
@@ -127,7 +132,7 @@ def launches_of(entries: Iterable[Entry]) -> tuple[Launch, ...]:
     for entry in entries:
         grouped[entry.launch].append(entry)
     launches = (_launch(number, each) for number, each in sorted(grouped.items()))
-    return tuple(one for one in launches if len(one.blocks.get(TRAIN, ())) >= FEWEST_BLOCKS)
+    return tuple(one for one in launches if len(one.judged) >= FEWEST_BLOCKS)
 
 
 def starts_of(entries: Iterable[Entry]) -> tuple[Start, ...]:
@@ -140,7 +145,7 @@ def failures_of(entries: Iterable[Entry]) -> tuple[Failure, ...]:
 
 
 def contrast_of(measured: Measured, arm: str) -> Contrast:
-    """ln(baseline time / arm's time) of training, over the launches in which the arm was timed.
+    """ln(baseline time / arm's time) of a step, over the launches in which the arm was timed.
 
     The baseline is it and its twin; for the twin itself it is the baseline alone. Raises
     SampleError.
@@ -154,8 +159,8 @@ def contrast_of(measured: Measured, arm: str) -> Contrast:
 
 
 def counting(measured: Measured) -> tuple[tuple[Block, ...], ...]:
-    """Of each launch the training blocks that gates leave; all of them where that is too little."""
-    whole = [launch.blocks[TRAIN] for launch in measured.launches]
+    """Of each launch the judged blocks that gates leave; all of them where that is too little."""
+    whole = [launch.judged for launch in measured.launches]
     left = [tuple(each for each in blocks if not gates.reasons(each)) for blocks in whole]
     kept = tuple(blocks for blocks in left if blocks)
     return kept if measured.fair and len(kept) >= FEWEST_LAUNCHES else tuple(whole)
@@ -202,13 +207,13 @@ def more_blocks(measured: Measured, effort: Effort) -> int:
         effort,
         cost_of(measured.launches),
         repetition.mean_of([_spread(measured, arm) for arm in arms if measured.timed(arm)]),
-        past=[len(launch.blocks[TRAIN]) for launch in measured.launches],
+        past=[len(launch.judged) for launch in measured.launches],
         spent_s=measured.seconds,
     )
 
 
 def cost_of(launches: Sequence[Launch]) -> repetition.Cost:
-    """The medians of what launches and blocks of training took."""
+    """The medians of what launches and blocks of the judged phase took."""
     costs = [_cost(one) for one in launches]
     return repetition.Cost(
         start_s=float(np.median([each.start_s for each in costs])),
@@ -217,7 +222,7 @@ def cost_of(launches: Sequence[Launch]) -> repetition.Cost:
 
 
 def _cost(launch: Launch) -> repetition.Cost:
-    blocks = launch.blocks[TRAIN]
+    blocks = launch.judged
     first, last = blocks[0][0], blocks[-1][-1]
     timed_s = last.at_s - (first.at_s - first.elapsed_s)
     return repetition.Cost(
@@ -228,7 +233,7 @@ def _cost(launch: Launch) -> repetition.Cost:
 def _spread(measured: Measured, arm: str) -> repetition.Spread:
     return repetition.spread_of(
         [
-            [_ratio(block, measured.baseline, arm) for block in launch.blocks[TRAIN]]
+            [_ratio(block, measured.baseline, arm) for block in launch.judged]
             for launch in measured.timed(arm)
         ]
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.arms.arm import KernelTable
+from tfbench.inside.workloads import phase_of
 from tfbench.measuring.effort import Effort
 from tfbench.measuring.host import Host
 from tfbench.measuring.statistics import Interval, Verdict
@@ -68,8 +69,18 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Latency:
+    """Milliseconds of single requests, each with its interval over launches. `p99_ms`, within which
+    99 of 100 are answered, is None where launches have too few of them."""
+
+    median_ms: Interval
+    p99_ms: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseTime:
-    """Milliseconds per step of "train", "validate" or "augment"; one step is one batch."""
+    """Milliseconds per step of "train", "validate", "augment" or "infer"; one step is one batch, or
+    one request: the time over all of them, also where several were under way at once."""
 
     phase: str
     step_ms: Interval
@@ -81,7 +92,7 @@ class ArmTimes:
 
     arm: str
     phases: tuple[PhaseTime, ...]
-    """Training first; empty when nothing was timed."""
+    """The judged one first; empty when nothing was timed."""
     run_s: Interval | None
     """The article's training run, composed from the phases; None where they were not all timed."""
     cpu_ms: float | None
@@ -99,6 +110,8 @@ class ArmTimes:
     """Variables of TensorFlow, OpenMP, oneDNN and malloc in the worker."""
     coverage: Coverage | None = None
     """None for an arm without tuned kernels."""
+    latency: Latency | None = None
+    """None for training."""
 
     @property
     def step_ms(self) -> Interval | None:
@@ -171,7 +184,7 @@ class Cell:
     vcpus: int
     batch: int
     steps: int
-    """Training steps per sample."""
+    """Steps, or requests, per sample."""
     launches: int
     blocks: int
     seconds: float
@@ -233,6 +246,11 @@ class Comparison:
     def baseline(self) -> str:
         """Its name. Where not even the baseline started, nothing is known of it."""
         return self.arms[0].name if self.arms else "the baseline"
+
+    @property
+    def phases(self) -> frozenset[str]:
+        """What was timed in the cells: training, requests, or both."""
+        return frozenset(phase_of(cell.workload) for cell in self.cells)
 
 
 def save(path: Path, comparison: Comparison) -> None:

@@ -69,6 +69,8 @@ class Sample:
     """Involuntary context switches."""
     canary_s: float
     """A fixed piece of Python, right before and after: it does not depend on the arm."""
+    answered: Mapping[str, int] = field(default_factory=dict)
+    """Of requests: how many took how long, by the numbers of `bins`."""
 
     @property
     def own_s(self) -> float:

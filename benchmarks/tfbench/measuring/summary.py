@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tfbench.arms.arm import Arm, KernelTable
-from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.inside.workloads import batch_of, course_of
+from tfbench.inside import bins
+from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
+from tfbench.inside.workloads import batch_of, course_of, phase_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, Effort, Stop, stop
@@ -31,6 +34,7 @@ from tfbench.measuring.results import (
     Cell,
     Coverage,
     Gates,
+    Latency,
     Look,
     OpShare,
     Overall,
@@ -48,6 +52,9 @@ from tfbench.measuring.statistics import (
     verdict,
 )
 from tfbuild.errors import SampleError
+
+_FOR_P99 = 200
+"""Requests of a launch: two that are slower than the quantile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +75,7 @@ def cell(measured: Measured, by: Yardstick) -> Cell:
         workload=measured.workload,
         vcpus=measured.vcpus,
         batch=batch_of(measured.workload),
-        steps=measured.launches[0].steps(TRAIN) if answered else 0,
+        steps=measured.launches[0].steps(phase_of(measured.workload)) if answered else 0,
         launches=len(measured.launches),
         blocks=len(found),
         seconds=measured.seconds,
@@ -206,11 +213,38 @@ def _arm_times(measured: Measured, arm: str) -> ArmTimes:
         first_steps_s=middle("first_steps_s"),
         environment=tuple(sorted(starts[0].facts["environment"].items())),
         coverage=coverage(next((each for each in profiles if each), None)),
+        latency=_latency(measured, arm),
     )
 
 
+def _latency(measured: Measured, arm: str) -> Latency | None:
+    """Quantiles of each launch's requests, Student's t over launches."""
+    launches = [_answered(one, arm) for one in measured.timed(arm)]
+    if len(launches) < FEWEST_LAUNCHES or not all(launches):
+        return None
+    often = all(sum(one.values()) >= _FOR_P99 for one in launches)
+    return Latency(
+        median_ms=_quantile_ms(launches, 0.5),
+        p99_ms=_quantile_ms(launches, 0.99) if often else None,
+    )
+
+
+def _answered(launch: Launch, arm: str) -> Counter[int]:
+    """The launch's requests by bin."""
+    found: Counter[int] = Counter()
+    for sample in itertools.chain.from_iterable(launch.judged):
+        if sample.arm == arm:
+            found.update({int(number): count for number, count in sample.answered.items()})
+    return found
+
+
+def _quantile_ms(launches: Sequence[Counter[int]], share: float) -> Interval:
+    logs = [math.log(1000 * bins.quantile(one, share)) for one in launches]
+    return combined([np.array(logs)])
+
+
 def _phases(measured: Measured, arm: str) -> Iterator[PhaseTime]:
-    for phase in (TRAIN, VALIDATE, AUGMENT):
+    for phase in (TRAIN, INFER, VALIDATE, AUGMENT):
         times = log_ms(measured, arm, phase)
         if len(times) > 1:
             yield PhaseTime(phase=phase, step_ms=combined([np.array(times)]))

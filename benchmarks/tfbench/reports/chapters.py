@@ -28,6 +28,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
         _coverage(comparison),
         particulars.verdicts(comparison),
         particulars.samples(comparison),
+        particulars.latency(comparison),
         particulars.agreement(comparison),
         particulars.phases(comparison),
         particulars.starting(comparison),
@@ -35,7 +36,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
         particulars.kernels(comparison),
         particulars.machine(comparison),
         method.method(comparison, templates),
-        method.limits(),
+        method.limits(comparison.phases),
     )
     return Document(
         title=findings.title(comparison),
@@ -50,7 +51,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
 def _subject(comparison: Comparison) -> str:
     vcpus = dict.fromkeys(str(cell.vcpus) for cell in comparison.cells)
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
-    models = talk.count(len(workloads), "model")
+    models = talk.count(len(workloads), wording.model(comparison.phases))
     return (
         f"{models} on {wording.listed(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
         f"{wording.moment(comparison.made)} in {talk.duration(comparison.seconds)}"
@@ -59,12 +60,12 @@ def _subject(comparison: Comparison) -> str:
 
 def _answer(comparison: Comparison, each: Overall) -> Answer:
     interval = each.speedup.interval
+    models = talk.count(each.workloads, wording.model(comparison.phases))
     return Answer(
         label=f"{each.speedup.arm}, {talk.vcpus(each.vcpus)}",
         figure=wording.factor(interval.value),
         detail=(
-            f"{wording.span(interval)}, geometric mean of "
-            f"{talk.count(each.workloads, 'model')}; A/A {wording.span(each.noise)}"
+            f"{wording.span(interval)}, geometric mean of {models}; A/A {wording.span(each.noise)}"
         ),
         verdict=findings.outcome(comparison, each),
         sentence=findings.headline(comparison, each),
@@ -94,7 +95,7 @@ def _speedups(comparison: Comparison) -> Section:
     missing = tuple(f"{row.place} {row.verdict}: {row.why}" for row in rows if not row.speedup)
     return Section(
         key=SPEEDUPS,
-        heading="Speedup of a training step",
+        heading=f"Speedup of {wording.step(comparison.phases)}",
         blocks=(
             (
                 f"Speedup is {base}'s time over the arm's time for one step: above 1 the arm is "
@@ -182,7 +183,7 @@ def _times(comparison: Comparison) -> Section:
     )
     table = Table(
         caption="Time relative to the baseline",
-        columns=columns("workload", "#vCPUs", "arm", "#training step", "#training run"),
+        columns=columns("workload", "#vCPUs", "arm", "#step", "#training run"),
         rows=rows,
     )
     return Section(

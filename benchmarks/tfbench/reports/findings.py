@@ -10,7 +10,15 @@ from pathlib import Path
 
 from tfbench.measuring import gates
 from tfbench.measuring.effort import Stop
-from tfbench.measuring.results import ArmFacts, Cell, Comparison, Coverage, Overall, Speedup
+from tfbench.measuring.results import (
+    ArmFacts,
+    ArmTimes,
+    Cell,
+    Comparison,
+    Coverage,
+    Overall,
+    Speedup,
+)
 from tfbench.measuring.statistics import LIKELY, Interval, Verdict, floor
 from tfbench.reports import wording
 from tfbuild import talk
@@ -122,7 +130,7 @@ def _row(
     why: str,
     speedup: Speedup | None = None,
 ) -> Row:
-    steps = {each.arm: wording.milliseconds(each.step_ms) for each in cell.arms}
+    steps = {each.arm: _milliseconds(each) for each in cell.arms}
     return Row(
         workload=cell.workload,
         vcpus=str(cell.vcpus),
@@ -135,6 +143,12 @@ def _row(
         verdict=str(verdict),
         why=why,
     )
+
+
+def _milliseconds(times: ArmTimes) -> str:
+    """Of a step; of requests also those within which 99 of 100 were answered."""
+    mean, slow = wording.milliseconds(times.step_ms), times.latency and times.latency.p99_ms
+    return f"{mean}, p99 {wording.milliseconds(slow)}" if slow else mean
 
 
 def reason(comparison: Comparison, cell: Cell, speedup: Speedup) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring import gates
 from tfbench.measuring.results import Comparison
 from tfbench.measuring.statistics import LIKELY
@@ -19,7 +22,6 @@ LIMITS = (
         "It holds for this CPU, these numbers of vCPUs and these models. Another machine, or "
         "this one with other neighbours, needs a run of its own."
     ),
-    "It is about training. Inference, saving and reading data from disk were not timed.",
     (
         "Equal losses and predictions show that the arms compute the same for these models, not "
         "for every operation."
@@ -29,6 +31,15 @@ LIMITS = (
         "another model would do."
     ),
 )
+
+
+_ABOUT = {
+    TRAIN: "It is about training. Inference, saving and reading data from disk were not timed.",
+    INFER: (
+        "Requests came from the process that answered them. A server's network, queues and "
+        "batching were not timed."
+    ),
+}
 
 
 def method(comparison: Comparison, templates: Path) -> Section:
@@ -51,9 +62,13 @@ def method(comparison: Comparison, templates: Path) -> Section:
         precision=wording.share(effort.precision),
         budget="" if effort.budget_s is None else duration(effort.budget_s),
         seed=comparison.seed,
+        six=all(cell.workload.partition(":")[0] in WORKLOADS for cell in comparison.cells),
+        trained=TRAIN in comparison.phases,
+        asked=INFER in comparison.phases,
     )
     return Section(key="method", heading="How it was measured", blocks=paragraphs(text))
 
 
-def limits() -> Section:
-    return Section(key="limits", heading="What this does not say", blocks=(Points(items=LIMITS),))
+def limits(phases: AbstractSet[str]) -> Section:
+    items = (LIMITS[0], *(text for phase, text in _ABOUT.items() if phase in phases), *LIMITS[1:])
+    return Section(key="limits", heading="What this does not say", blocks=(Points(items=items),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench.arms.arm import KernelTable
+from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
@@ -150,7 +151,36 @@ def _differences(each: Agreement) -> tuple[str, ...]:
     return (*shown, f"{each.tolerance:.0e}", "yes" if each.agrees else "no")
 
 
+def latency(comparison: Comparison) -> Section:
+    """Of single requests; nothing where models were trained."""
+    rows = tuple(
+        (
+            cell.workload,
+            str(cell.vcpus),
+            times.arm,
+            _spread_ms(times.latency.median_ms),
+            _spread_ms(times.latency.p99_ms) or "too few requests",
+        )
+        for cell in comparison.cells
+        for times in cell.arms
+        if times.latency
+    )
+    table = Table(
+        caption="Latency of requests",
+        columns=columns("workload", "#vCPUs", "arm", "#median ms", "#99th percentile ms"),
+        rows=rows,
+    )
+    text = (
+        "Milliseconds from a request to its answer, read as numbers: the quantile of each launch's "
+        f"requests, Student's t at {comparison.level:.0%} over launches. Times are counted in bins "
+        f"that are {bins.WIDTH:.0%} wide. With several clients a request waits for the others'."
+    )
+    return Section(key="latency", heading="Latency", blocks=(text, table) if rows else ())
+
+
 def phases(comparison: Comparison) -> Section:
+    if TRAIN not in comparison.phases:
+        return Section(key="phases", heading="Phases and composed training runs", blocks=())
     base = comparison.baseline
     return Section(
         key="phases",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tfbench.costs.bill import Bill, BillRow
 from tfbench.costs.cost import Amount, carry, point
-from tfbench.inside.phases import TRAIN
+from tfbench.inside.phases import JUDGED
 from tfbench.measuring import gates
 from tfbench.measuring.results import Cell, Comparison, Speedup
 from tfbench.measuring.samples import Sample
@@ -329,10 +329,10 @@ def looks(comparison: Comparison) -> Iterator[Drawing]:
 
 
 def samples(comparison: Comparison, taken: Iterable[Sample]) -> Iterator[Drawing]:
-    """Milliseconds per training step as they came, a figure per cell."""
+    """Milliseconds per step as they came, a figure per cell."""
     cells: dict[tuple[str, int], list[Sample]] = defaultdict(list)
     for sample in taken:
-        if sample.phase == TRAIN:
+        if sample.phase in JUDGED:
             cells[sample.workload, sample.vcpus].append(sample)
     arms = [arm.name for arm in comparison.arms]
     for place, cell in enumerate(comparison.cells):

@@ -20,7 +20,7 @@ import numpy as np
 
 from tfbench.costs import cost
 from tfbench.costs.cost import Amount
-from tfbench.inside.phases import TRAIN
+from tfbench.inside.phases import JUDGED
 from tfbench.measuring.matching import Difference
 from tfbench.measuring.results import ArmFacts, Comparison
 from tfbench.measuring.samples import Sample
@@ -84,12 +84,12 @@ class Contrast:
 def suites(comparison: Comparison, samples: Iterable[Sample]) -> dict[str, str]:
     """A file's text for each arm in the samples, the baseline's twin among them.
 
-    A benchmark is WORKLOAD@VCPUS, a run is a launch, its values are the seconds per training step
+    A benchmark is WORKLOAD@VCPUS, a run is a launch, its values are the seconds per step
     of each sample. No gate is applied. Raises SampleError for none.
     """
     grouped = _grouped(samples)
     if not grouped:
-        raise SampleError("there are no samples of training to export")
+        raise SampleError("there are no samples of steps to export")
     facts = {arm.name: arm for arm in comparison.arms}
     return {
         arm: _suite(cells, {**_host(comparison), **_arm(arm, facts.get(arm))})
@@ -145,10 +145,10 @@ def contrast(baseline: Sequence[Timing], candidate: Sequence[Timing]) -> Contras
 
 
 def _grouped(samples: Iterable[Sample]) -> dict[str, dict[str, dict[int, list[Sample]]]]:
-    """Training samples by arm, benchmark and launch, in the order in which they come."""
+    """Samples of steps by arm, benchmark and launch, in the order in which they come."""
     grouped: dict[str, dict[str, dict[int, list[Sample]]]] = {}
     for sample in samples:
-        if sample.phase == TRAIN:
+        if sample.phase in JUDGED:
             cells = grouped.setdefault(sample.arm, {})
             launches = cells.setdefault(f"{sample.workload}@{sample.vcpus}", {})
             launches.setdefault(sample.launch, []).append(sample)

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
-from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
+from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.measuring.results import ArmTimes, Cell, Comparison, Speedup
 from tfbench.measuring.statistics import Interval
 
@@ -23,9 +23,15 @@ _FACTS = (
     *("threading", "raised_kernels", "kernel_library"),
 )
 _TIMES = ("cpu_ms", "idle_share", "peak_mb", "import_s", "build_s", "first_steps_s")
-_PHASES = {TRAIN: "train_ms", VALIDATE: "validate_ms", AUGMENT: "augment_ms"}
+_PHASES = {
+    TRAIN: "train_ms",
+    VALIDATE: "validate_ms",
+    AUGMENT: "augment_ms",
+    INFER: "infer_ms",
+}
 _INTERVALS = (
     *_PHASES.values(),
+    *("median_ms", "p99_ms"),
     *("run_s", "speedup", "speedup_medians", "speedup_run", "noise"),
 )
 _ENDS = ("", "_low", "_high")
@@ -36,9 +42,9 @@ HEADER = (
     *("verdict", "confidence", "failure"),
     *(f"{name}{end}" for name in _INTERVALS for end in _ENDS),
 )
-"""The same for every comparison. `*_ms` are per step, `run_s` is a composed training run, `env`
-holds the arm's own settings; `noise` is the cell's A/A interval, `dropped` counts its blocks,
-`others` is the share of the CPU time that others took."""
+"""The same for every comparison. `*_ms` are per step, `median_ms` and `p99_ms` of single requests,
+`run_s` is a composed training run, `env` holds the arm's own settings; `noise` is the cell's A/A
+interval, `dropped` counts its blocks, `others` is the share of the CPU time that others took."""
 
 
 class _OfArm(Protocol):
@@ -101,8 +107,11 @@ def _intervals(
     cell: Cell, times: ArmTimes | None, speedup: Speedup | None
 ) -> dict[str, Interval | None]:
     phases = {each.phase: each.step_ms for each in times.phases} if times else {}
+    latency = times.latency if times else None
     return {
         **{column: phases.get(phase) for phase, column in _PHASES.items()},
+        "median_ms": latency.median_ms if latency else None,
+        "p99_ms": latency.p99_ms if latency else None,
         "run_s": times.run_s if times else None,
         "speedup": speedup.interval if speedup else None,
         "speedup_medians": speedup.medians if speedup else None,

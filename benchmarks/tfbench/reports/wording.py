@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 
 from tfbench.costs.cost import Amount
+from tfbench.inside.phases import INFER, TRAIN
 from tfbench.measuring.statistics import Interval
 from tfbuild import talk
 
@@ -34,6 +36,20 @@ def share(value: float, digits: int = 1) -> str:
 def level(confidence: float) -> str:
     """Of an interval. It is not rounded up, and never all."""
     return f"{min(math.floor(1000 * confidence), 999) / 10:g}%"
+
+
+def step(phases: AbstractSet[str]) -> str:
+    """What was timed, where all cells are of one kind."""
+    return (
+        {TRAIN: "a training step", INFER: "a request"}[next(iter(phases))]
+        if len(phases) == 1
+        else "a step"
+    )
+
+
+def model(phases: AbstractSet[str]) -> str:
+    """What a workload is: a model that is trained, or one of several kinds of requests to it."""
+    return "model" if phases == {TRAIN} else "workload"
 
 
 def milliseconds(interval: Interval | None) -> str:

@@ -1,0 +1,77 @@
+"""Requests to models in real workers: the six's, users' own, one client and several."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.integration.test_own_workload import (
+    DATA,
+    DATASET,
+    LIMIT_S,
+    MODEL,
+    TEXTS,
+    TWO_INPUTS,
+    cpus,
+    opened,
+    written,
+)
+from tests.integration.test_own_workload import arm as own_arm
+from tests.integration.test_worker import arm
+
+from tfbench.engine.journal import entries
+from tfbench.inside.phases import INFER
+from tfbench.inside.worker import SLOWDOWN
+from tfbench.inside.workloads import own_name, requests
+from tfbench.measuring.comparison import KIND, compare, make_setting
+from tfbench.measuring.effort import Effort
+from tfbench.measuring.results import load
+from tfbench.measuring.samples import KINDS, Sample
+
+pytestmark = pytest.mark.toolchain
+
+
+def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -> None:
+    """The slowed arm answers half as many again in a sample."""
+    vcpus = min(2, len(os.sched_getaffinity(0)))
+    names = requests("mnist_mlp", vcpus)
+    arms = [arm("stock", stock_python), arm("slowed", stock_python, **{SLOWDOWN: "0.5"})]
+    effort = Effort(looks=(3,), blocks=3)
+    setting = make_setting(arms, names, [vcpus], effort=effort, threshold=0.0, seed=5)
+    result = compare(setting, tmp_path / "out")
+    assert load(tmp_path / "out" / KIND.result) == result
+    assert tuple(each.workload for each in result.cells) == names
+    for cell in result.cells:
+        (speedup,) = cell.speedups
+        assert 0.5 < speedup.interval.value < 0.9, "two thirds"
+        assert [each.agrees for each in cell.agreements] == [True] * len(cell.agreements)
+        for times in cell.arms:
+            assert [phase.phase for phase in times.phases] == [INFER]
+            assert times.losses == ()
+            assert times.latency is not None
+            assert times.latency.median_ms.value > 0
+    for each in entries(tmp_path / "out" / KIND.journal, KINDS):
+        if isinstance(each, Sample):
+            more = round(0.5 * each.steps) if each.arm == "slowed" else 0
+            assert sum(each.answered.values()) == each.steps + more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "content",
+    [MODEL, MODEL + DATA.format(width=8), MODEL + DATASET, TEXTS, TWO_INPUTS],
+    ids=["made up", "arrays", "dataset", "texts", "two inputs"],
+)
+def test_a_users_model_answers(stock_python: Path, content: str, tmp_path: Path) -> None:
+    one = own_arm(stock_python, written(tmp_path, content))
+    batches = []
+    for name in requests(own_name("model.py"), 2):
+        with opened(one, tmp_path) as worker:
+            found = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
+        assert found["problem"] == ""
+        assert found["losses"] == []
+        assert found["predictions"]
+        assert found["step_s"] > 0
+        batches.append(found["batch"])
+    assert batches == [1, 32, 32]
