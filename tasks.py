@@ -53,6 +53,7 @@ PLAN_HELP = {
 FOR = "a workload (sizes behind it, as in resnet50:image=64:batch=8), or a model of your own"
 ARMS = "wheels with commas between: stock, tuned, a path, NAME==VERSION"
 OWN = "instead: one of your own, PATH.py with build(), .keras, .h5 or a SavedModel"
+PHASE = "train, or infer: requests"
 NETS = "workloads with commas between, sizes behind them as in resnet50:image=64:batch=8"
 VCPUS = "how many vCPUs; all that are usable by default"
 PRICES = "a price book: its name, or a .toml or .csv file"
@@ -477,7 +478,8 @@ def survey(
     {
         "workloads": "names and sets (six, modern) with commas between; all are the six",
         "for": "instead: one workload, or your own: .py with build(), .keras, .h5 or SavedModel",
-        "steps": "training steps to look at",
+        "phase": f"{PHASE} of 1 and of 32 examples",
+        "steps": "steps to look at",
         "out": "the file to write",
         "dry-run": DRY,
         "json": JSON,
@@ -487,15 +489,16 @@ def profile(
     _: Context,
     workloads: str = "all",
     for_: str = "",
+    phase: str = "train",
     steps: str = "20",
     out: str = "",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Say which ops, at which shapes, a training step's time goes to on the stock wheel."""
+    """Say which ops, at which shapes, a step's time goes to on the stock wheel."""
     from tfbench.kernels import front
 
-    wanted = front.ToProfile(workloads=workloads, program=for_, steps=steps, out=out)
+    wanted = front.ToProfile(workloads=workloads, program=for_, phase=phase, steps=steps, out=out)
     if dry_run:
         print(front.describe_profiling(wanted), end="")
         return
@@ -508,6 +511,7 @@ def profile(
         "candidate": "the wheel whose kernels are timed; by default the newest that runs here",
         "profile": "a file that invoke profile wrote; by default that of the six workloads",
         "for": "instead: profile this first, a workload or your own .py, .keras, .h5, SavedModel",
+        "phase": f"{PHASE} of 1 and of 32 examples, which are profiled first",
         "vcpus": "numbers of threads with commas between",
         "launches": "processes per arm, in the search and again in the confirmation",
         "rate": "the false discovery rate that is allowed, a share such as 0.05",
@@ -523,6 +527,7 @@ def select(
     candidate: str = "",
     profile: str = "",
     for_: str = "",
+    phase: str = "train",
     vcpus: str = "",
     launches: str = "6",
     rate: str = "0.05",
@@ -539,6 +544,7 @@ def select(
         candidate=candidate,
         profile=profile,
         program=for_,
+        phase=phase,
         vcpus=vcpus,
         launches=launches,
         rate=rate,
@@ -860,6 +866,7 @@ def overhead(
 @command(
     {
         "for": "one of the workloads, or your own model: .py, .keras, .h5 or a SavedModel",
+        "phase": f"{PHASE} of one example, or of as many as NAME:batch=32 says, from one client",
         "wheels": "wheels with commas between, the baseline first; by default stock, and tuned "
         "where there is one",
         "candidate": "the wheel that tuned means",
@@ -877,6 +884,7 @@ def overhead(
 def tune(
     _: Context,
     for_: str = "",
+    phase: str = "train",
     wheels: str = "",
     candidate: str = "",
     levers: str = "",
@@ -893,6 +901,7 @@ def tune(
 
     wanted = tuning.Wanted(
         workload=for_,
+        phase=phase,
         wheels=wheels,
         candidate=candidate,
         levers=levers,
@@ -917,8 +926,7 @@ def tune(
         "baseline": "the first arm's wheel where --arms gives none: stock, a path, NAME==VERSION",
         "workloads": "names and sets (six, modern) with commas between; all are the six",
         "workload": OWN,
-        "phase": "train, or infer: requests of 1 and of 32 examples, from one client and from as "
-        "many as vCPUs",
+        "phase": f"{PHASE} of 1 and of 32 examples, from one client and from as many as vCPUs",
         "vcpus": "numbers of vCPUs with commas between; by default all usable ones",
         "out": "the folder for samples, comparison and reports; an unfinished run there goes on",
         "thorough": "until ±0.5%, five minutes per cell, and the phases of a whole training run",

@@ -13,8 +13,9 @@ from tfbench.costs import article, catalog
 from tfbench.costs.bill import Bill, Build, bill, bill_of_totals
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbench.inside.phases import TRAIN
-from tfbench.measuring.effort import Effort, Stop
-from tfbench.measuring.results import (
+from tfbench.measuring.samples import Sample
+from tfbench.measuring.statistics import Bar, verdict
+from tfbuild.measured.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
@@ -30,8 +31,8 @@ from tfbench.measuring.results import (
     PhaseTime,
     Speedup,
 )
-from tfbench.measuring.samples import Sample
-from tfbench.measuring.statistics import Bar, Interval, Verdict, verdict
+from tfbuild.measured.effort import Effort, Stop
+from tfbuild.measured.interval import Interval, Verdict
 
 THRESHOLD = 0.01
 NOISE = 0.006

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfbench.measuring.effort import Effort, Stop
-from tfbench.measuring.host import Host
-from tfbench.measuring.results import (
+from tfbench.measuring.samples import Sample
+from tfbuild.cpus.cpu import Cpu, Vcpus
+from tfbuild.measured.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
@@ -20,9 +20,9 @@ from tfbench.measuring.results import (
     PhaseTime,
     Speedup,
 )
-from tfbench.measuring.samples import Sample
-from tfbench.measuring.statistics import Interval, Verdict
-from tfbuild.cpus.cpu import Cpu, Vcpus
+from tfbuild.measured.effort import Effort, Stop
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval, Verdict
 
 BASELINE = "stock"
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from pathlib import Path
 
+from tests import compared as made_up
+
+from tfbuild.measured.comparison import FILE, save
+from tfbuild.measured.interval import Interval
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.upstream.download import sha256_of
 from tfwheels.gate import Judgement, judge
+
+GAIN = Interval(value=1.3, low=1.2, high=1.4)
 
 
 def compared(folder: Path, wheel: Path) -> Judgement:
@@ -16,35 +22,20 @@ def compared(folder: Path, wheel: Path) -> Judgement:
     tuned = read_tuned(wheel)
     assert tuned is not None
     library = tuned.libraries[0]
-    stock: dict[str, object] = {
-        "name": "stock",
-        "wheel_sha256": tuned.stock_sha256,
-        "kernel_library": None,
-        "raised_kernels": 0,
-        "env": [],
-    }
-    own: dict[str, object] = {
-        "name": "tuned",
-        "wheel_sha256": sha256_of(wheel),
-        "kernel_library": library.file,
-        "raised_kernels": len(library.registrations),
-        "env": [],
-    }
-    speedup = {
-        "arm": "tuned",
-        "verdict": "faster",
-        "interval": {"value": 1.3, "low": 1.2, "high": 1.4},
-    }
-    comparison = {
-        "schema": 3,
-        "made": "2020-02-28",
-        "complete": True,
-        "host": {"cpu": {"name": "a CPU", "features": library.required_features}},
-        "arms": [stock, own],
-        "cells": [],
-        "overall": [{"vcpus": 1, "speedup": speedup}],
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "comparison.json"
-    path.write_text(json.dumps(comparison), encoding="utf-8")
+    made = made_up.single(GAIN)
+    stock, own = made.arms
+    stock = dataclasses.replace(stock, wheel_sha256=tuned.stock_sha256, raised_kernels=0)
+    own = dataclasses.replace(
+        own,
+        wheel_sha256=sha256_of(wheel),
+        kernel_library=library.file,
+        raised_kernels=len(library.registrations),
+    )
+    features = frozenset(library.required_features)
+    cpu = dataclasses.replace(made.host.cpu, name="a CPU", features=features)
+    host = dataclasses.replace(made.host, cpu=cpu)
+    (mean,) = made.overall
+    mean = dataclasses.replace(mean, speedup=made.cells[0].speedups[0])
+    path = folder / FILE
+    save(path, dataclasses.replace(made, host=host, arms=(stock, own), overall=(mean,)))
     return judge(wheel.name, sha256_of(wheel), tuned, [path])

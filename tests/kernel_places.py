@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfbench.inside.places import Input, Place
 from tfbench.kernels.judging import Series, Timed
 from tfbench.kernels.profiles import Spot
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 from tfbuild.records import key_of
 
 FLOAT, INT32 = 1, 3

@@ -13,13 +13,13 @@ from tests.invented import host
 from tfbench.arms.arm import TOLERANCE, Arm
 from tfbench.engine.schedule import block_order, chance_of
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.measuring.effort import Effort
 from tfbench.measuring.observations import Measured, failures_of, launches_of, starts_of
-from tfbench.measuring.results import SCHEMA, Comparison
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
 from tfbuild.cpus.cpu import Vcpus
+from tfbuild.measured.comparison import SCHEMA, Comparison
+from tfbuild.measured.effort import Effort
 
 WORKLOAD, VCPUS = "mnist_mlp", 2
 STOCK = Arm(name="stock", python=Path("/arms/stock/bin/python"), label="tensorflow-cpu 2.14.1")

@@ -14,10 +14,10 @@ from packaging.utils import parse_wheel_filename
 
 from tfbuild.cpus.features import computing
 from tfbuild.cpus.targets import Target, parse_target
+from tfbuild.measured.kernels import Choice
 from tfbuild.packing.tuned import Admitted, KernelLibrary, Tree, TreeLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope
-from tfbuild.planning.selection import Choice
 from tfwheels.entry import STOCK_PACKAGES, Entry, Kind
 
 MANYLINUX = {

@@ -17,7 +17,7 @@ from tfbuild.kernelbuild.admission import (
     probe_env,
     verdict_of,
 )
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 
 # Names as nm shows them for libraries of TensorFlow 2.14.1's kernel sources (some shortened).
 LENT = """\

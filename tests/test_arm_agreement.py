@@ -12,8 +12,8 @@ from tests.measured import LOSSES, PREDICTIONS, STOCK, TUNED, TWIN, start
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.measuring.agreement import absolute, agreements, relative
-from tfbench.measuring.results import Agreement
 from tfbuild.errors import SampleError, WorkerError
+from tfbuild.measured.comparison import Agreement
 
 TOLERANCES = {STOCK.name: TOLERANCE, TWIN: TOLERANCE, TUNED.name: TOLERANCE}
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6)

@@ -17,9 +17,9 @@ from tfbench.costs.article import Total
 from tfbench.costs.bill import COMPOSED, TIMED, Bill, BillRow, Build, bill, bill_of_totals
 from tfbench.costs.cost import point
 from tfbench.costs.prices import PriceBook, bind
-from tfbench.measuring.results import Cell, Comparison, Failure
-from tfbench.measuring.statistics import Interval
 from tfbuild.errors import SampleError, UsageError
+from tfbuild.measured.comparison import Cell, Comparison, Failure
+from tfbuild.measured.interval import Interval
 from tfbuild.records import canonical
 
 GCE = catalog.shipped(article.PRICES)

@@ -36,11 +36,7 @@ from tfbench.measuring.comparison import (
     judge,
     make_setting,
 )
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.host import read_host
-from tfbench.measuring.results import Comparison, load
 from tfbench.measuring.samples import KINDS, Entry, Fault
-from tfbench.measuring.statistics import Verdict
 from tfbuild import records
 from tfbuild.errors import (
     AgreementError,
@@ -53,6 +49,10 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
+from tfbuild.measured.comparison import Comparison, load
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import read_host
+from tfbuild.measured.interval import Verdict
 
 EFFORT = Effort(looks=(3,), blocks=4)
 

@@ -31,8 +31,8 @@ from tfbench.costs.cost import (
     seconds_to_accuracy,
 )
 from tfbench.costs.prices import LineItem, Mode, Price
-from tfbench.measuring.statistics import Interval
 from tfbuild.errors import SampleError, UsageError
+from tfbuild.measured.interval import Interval
 
 IMAGENET = 1_281_167
 amounts = st.floats(1e-3, 1e6)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests import compared
 
-from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.reports import findings
 from tfbench.reports.chapters import document
 from tfbench.reports.findings import covered, headlines, reason, warnings
 from tfbench.reports.report import line, markdown, table
+from tfbuild.measured.interval import Interval, Verdict
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 SOUND = compared.sound()

@@ -10,8 +10,8 @@ from tfbuild.errors import CompilerError, ToolError, UsageError
 from tfbuild.front import Request, build_wheel, describe_built, describe_plan, estimate, jobs_for
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.measured.kernels import Choice
 from tfbuild.planning.request import fleet_for, plan_for
-from tfbuild.planning.selection import Choice
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
 

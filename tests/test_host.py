@@ -5,7 +5,7 @@ import os
 import platform
 from pathlib import Path
 
-from tfbench.measuring.host import Host, hugepages, read_host
+from tfbuild.measured.host import Host, hugepages, read_host
 from tfbuild.records import plain, read
 
 

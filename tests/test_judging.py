@@ -21,7 +21,7 @@ from tfbench.kernels.judging import (
     quiet,
     rows,
 )
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 
 FASTER = (0.20, 0.21, 0.19, 0.20)
 EVEN = (0.01, -0.01, 0.012, -0.012)

@@ -72,12 +72,31 @@ def test_single_ops_of_a_million_elements_are_a_profile() -> None:
 
 def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
     said = front.describe_selecting(ToSelect(program="lstm_text"))
-    assert said.startswith("profile lstm_text, then ")
+    assert said.startswith("profile lstm_text: ")
+    assert "then time" in said
 
 
-def test_a_model_and_a_profile_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--for and --profile"):
-        front.describe_selecting(ToSelect(program="lstm_text", profile="profile.json"))
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (ToSelect(program="lstm_text", profile="profile.json"), "--for and --profile"),
+        (ToSelect(phase="infer", profile="profile.json"), "--phase and --profile"),
+        (ToSelect(phase="inference"), "--phase inference"),
+    ],
+)
+def test_a_profile_and_what_is_to_be_profiled_exclude_each_other(
+    asked: ToSelect, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        front.describe_selecting(asked)
+
+
+def test_requests_are_profiled_by_how_many_examples_they_have() -> None:
+    said = front.describe_profiling(ToProfile(program="lstm_text", phase="infer"))
+    names = "lstm_text:batch=1:clients=1, lstm_text:batch=32:clients=1"
+    assert said.startswith(f"profile {names}: ")
+    selected = front.describe_selecting(ToSelect(program="lstm_text", phase="infer"))
+    assert selected.startswith(f"profile {names}: ")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tfbench.inside import kit as inside
 from tfbench.inside.workloads import SETS, find
 from tfbench.kit import archive, command
 from tfbench.kit.phases import phases
-from tfbench.measuring.statistics import Interval
 from tfbuild.errors import RecordError, UsageError
+from tfbuild.measured.interval import Interval
 
 
 def line(phase: str = "train", launch: int = 0, **fields: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -18,6 +18,7 @@ TFBUILD = {
         *("releases", "locked", "kernels", "nearness", "registrations", "download", "source"),
         *("given",),
     ),
+    "measured": ("interval", "effort", "host", "kernels", "comparison"),
     "planning": (
         *(
             "dispatcher",
@@ -90,7 +91,7 @@ TFBENCH = {
     "arms": ("arm", "levers", "lineup", "admitting", "installs"),
     "engine": ("journal", "folder", "schedule", "workers", "engine"),
     "measuring": (
-        *("host", "statistics", "effort", "repetition", "results", "samples", "gates"),
+        *("statistics", "effort", "repetition", "samples", "gates"),
         *("agreement", "observations", "measurement", "summary", "comparison"),
         *("recorded", "selfcheck", "matching", "merging"),
     ),

@@ -7,9 +7,9 @@ import pytest
 from tests.invented import arm, host
 from tests.recorded import HONEST, cpu_of
 
-from tfbench.measuring.host import Host
 from tfbench.measuring.matching import MAY_DIFFER, arm_differences, differences
 from tfbuild.cpus.cpu import Cpu, Vcpus
+from tfbuild.measured.host import Host
 
 OTHER_CPU = {
     "architecture": "aarch64",

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, host
 
-from tfbench.measuring.effort import Effort
 from tfbench.measuring.merging import Part, merge
-from tfbench.measuring.results import Comparison
 from tfbuild.errors import HostError, UsageError
+from tfbuild.measured.comparison import Comparison
+from tfbuild.measured.effort import Effort
 from tfbuild.records import canonical
 
 WORKLOADS = ("mnist_mlp", "mnist_cnn", "lstm_text")

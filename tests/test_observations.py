@@ -27,7 +27,6 @@ from tests.measured import (
 )
 
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.measuring.effort import FEWEST_BLOCKS, Effort
 from tfbench.measuring.observations import (
     Measured,
     contrast_of,
@@ -41,9 +40,10 @@ from tfbench.measuring.observations import (
     more_blocks,
     starts_of,
 )
-from tfbench.measuring.results import Failure
 from tfbench.measuring.samples import End, Entry, Sample
 from tfbuild.errors import SampleError
+from tfbuild.measured.comparison import Failure
+from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
 PER_BLOCK = 2 * len(paces())
 

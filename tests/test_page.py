@@ -15,8 +15,8 @@ from tests import compared
 from tfbench.costs import article, catalog
 from tfbench.costs.article import Total
 from tfbench.costs.bill import bill_of_totals
-from tfbench.measuring.results import Failure
 from tfbench.reports.page import article_html, html
+from tfbuild.measured.comparison import Failure
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 VOID = {"meta", "br", "link", "img", "input", "hr", "base", "col", "embed", "source"}

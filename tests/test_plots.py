@@ -13,11 +13,11 @@ from matplotlib.patches import Rectangle
 from tests import compared
 
 from tfbench.measuring import gates
-from tfbench.measuring.statistics import Interval
 from tfbench.reports import charts, plots
 from tfbench.reports.canvas import HATCHES, MARKERS, Drawing
 from tfbench.reports.charts import Group, Line, Point, Track
 from tfbench.reports.ladder import find_ladder
+from tfbuild.measured.interval import Interval
 
 SVG = "{http://www.w3.org/2000/svg}"
 SOUND = compared.sound()

@@ -14,10 +14,10 @@ from tests.invented import arm, cell, comparison, host, sample
 
 from tfbench.costs.cost import point
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.statistics import Interval
 from tfbench.reports import pyperf
 from tfbench.reports.pyperf import SEQUENTIAL, Timing, contrast
 from tfbuild.errors import HostError, SampleError, UsageError
+from tfbuild.measured.interval import Interval
 
 RECORDED = Path(__file__).parent / "data" / "pyperf"
 COMPARISON = comparison(cell(vcpus=1), cell(vcpus=2))

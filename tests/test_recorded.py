@@ -15,13 +15,13 @@ from tests.measured import HOST, STOCK, TUNED, entries, measured, paces
 
 from tfbench.engine.journal import PACKED, opened
 from tfbench.measuring.comparison import KIND, Setting, summarised
-from tfbench.measuring.effort import Effort
 from tfbench.measuring.recorded import OLDER, recorded
-from tfbench.measuring.results import SCHEMA, Comparison
 from tfbench.measuring.samples import KINDS, Entry, Sample
-from tfbench.measuring.statistics import Verdict
 from tfbuild import records
 from tfbuild.errors import RecordError
+from tfbuild.measured.comparison import SCHEMA, Comparison
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.interval import Verdict
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"

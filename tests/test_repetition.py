@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.measuring.effort import FEWEST_BLOCKS, FEWEST_LAUNCHES, Effort
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.repetition import (
     FAVOURED,
     MOST_BLOCKS,
@@ -25,6 +25,7 @@ from tfbench.measuring.repetition import (
     shortest_s,
     spread_of,
 )
+from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
 costs = st.builds(Cost, start_s=st.floats(0.1, 60), block_s=st.floats(0.2, 20))
 spreads = st.builds(Spread, between=st.floats(1e-6, 1e-2), within=st.floats(1e-6, 1e-2))

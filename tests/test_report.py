@@ -14,8 +14,6 @@ from tests import compared
 from tests.printed import PRINTED
 from tests.test_selection import ROW
 
-from tfbench.arms.arm import KernelTable
-from tfbench.measuring.statistics import Interval
 from tfbench.reports import spending as costs
 from tfbench.reports import wording
 from tfbench.reports.chapters import document
@@ -31,6 +29,8 @@ from tfbench.reports.report import (
     plain,
     table,
 )
+from tfbuild.measured.interval import Interval
+from tfbuild.measured.kernels import KernelTable
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 SOUND = compared.sound()

@@ -11,9 +11,9 @@ from tests.compared import sound
 
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.workloads import find
-from tfbench.measuring import results
 from tfbench.reports.reporting import Wanted, report_again
 from tfbuild.errors import RecordError, TensorwrightError, UsageError
+from tfbuild.measured.comparison import save
 
 
 def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401
@@ -22,7 +22,7 @@ def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:
 
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
-    results.save(tmp_path / "one" / "comparison.json", sound())
+    save(tmp_path / "one" / "comparison.json", sound())
     return tmp_path / "one"
 
 

@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.engine.schedule import PADDING_BYTES, block_order, chance_of, launch_order, padding
-from tfbench.measuring.effort import (
-    FEWEST_BLOCKS,
-    SHORTEST_S,
-    TARGET_S,
-    Effort,
-    Stop,
-    longer,
-    steps_per_sample,
-    stop,
-)
+from tfbench.measuring.effort import SHORTEST_S, TARGET_S, longer, steps_per_sample, stop
 from tfbuild.errors import SampleError, UsageError
+from tfbuild.measured.effort import FEWEST_BLOCKS, Effort, Stop
 
 ARMS = ("stock", "tuned")
 EFFORT = Effort(looks=(6, 10, 20), precision=0.015)

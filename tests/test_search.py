@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.measuring.results import Agreement, Cell, Gates, Speedup
-from tfbench.measuring.statistics import Bar, Interval, verdict
+from tfbench.measuring.statistics import Bar, verdict
 from tfbench.tuning.changes import Change, Setup
 from tfbench.tuning.search import FINALISTS, chosen, grouped, halved, halvings, ladder, promising
+from tfbuild.measured.comparison import Agreement, Cell, Gates, Speedup
+from tfbuild.measured.interval import Interval
 
 NOISE = 0.01
 

@@ -12,16 +12,10 @@ from tfbuild import settings
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import Verdict, registered
+from tfbuild.measured.kernels import Choice, Row
 from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import Request, plan_for
-from tfbuild.planning.selection import (
-    Choice,
-    Row,
-    Selection,
-    _recorded,
-    read_selection,
-    recorded,
-)
+from tfbuild.planning.selection import Selection, _recorded, read_selection, recorded
 from tfbuild.records import save
 from tfbuild.upstream.kernels import RELEASE, select
 

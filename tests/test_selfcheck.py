@@ -25,7 +25,6 @@ from tests.invented import host
 from tfbench.arms.arm import Arm
 from tfbench.engine.journal import opened
 from tfbench.measuring import selfcheck
-from tfbench.measuring.host import read_host
 from tfbench.measuring.selfcheck import (
     KIND,
     KINDS,
@@ -42,7 +41,6 @@ from tfbench.measuring.selfcheck import (
     run_trials,
     widths,
 )
-from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.reports import evidence
 from tfbuild import records
 from tfbuild.errors import (
@@ -53,6 +51,8 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
+from tfbuild.measured.host import read_host
+from tfbuild.measured.interval import Interval, Verdict
 from tfbuild.settings import ROOT
 
 
@@ -308,7 +308,7 @@ CHECK = """
 import os, sys
 from pathlib import Path
 from tfbench.arms.arm import Arm
-from tfbench.measuring.host import read_host
+from tfbuild.measured.host import read_host
 from tfbench.measuring.selfcheck import Part, run_trials
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from tests.kernel_places import FLOAT, INT32, place
 
 from tfbench.inside.places import Place
 from tfbench.kernels.serving import serving
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 
 
 @pytest.mark.parametrize(

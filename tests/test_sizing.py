@@ -15,11 +15,11 @@ from tfbench.cells.cell import Outcome, Seen
 from tfbench.costs.cost import point
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
 from tfbench.inside.phases import PREPROCESS
-from tfbench.measuring.host import read_host
 from tfbench.reports.document import Table
 from tfbench.sizing import command, results, sources, text
 from tfbench.sizing.results import Bound, Row, Sizing, bound, growth_mb, holding, knees
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import read_host
 
 STOCK = Choice(
     spec=make_spec(name="stock", wheel="stock"),

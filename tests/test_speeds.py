@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.cells.speeds import printed, speed
-from tfbench.measuring.statistics import Interval
 from tfbuild.errors import SampleError
+from tfbuild.measured.interval import Interval
 
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=30)
 

@@ -17,8 +17,6 @@ from tests.measured import HOST
 
 from tfbench.arms.arm import Arm
 from tfbench.engine.schedule import block_order
-from tfbench.measuring.host import read_host
-from tfbench.measuring.statistics import Interval
 from tfbench.startup.command import measure, measure_startup
 from tfbench.startup.imports import Spec
 from tfbench.startup.launches import Launch, Launcher
@@ -37,6 +35,8 @@ from tfbench.startup.overhead import (
 from tfbench.startup.text import describe
 from tfbuild import records
 from tfbuild.errors import SampleError, UsageError, WheelError, WorkerError
+from tfbuild.measured.host import read_host
+from tfbuild.measured.interval import Interval
 from tfbuild.run import run
 
 STOCK, TWIN, TUNED = "stock", "stock again", "tuned"

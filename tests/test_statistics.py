@@ -16,8 +16,6 @@ from tfbench.measuring.statistics import (
     MOST_CONTRASTS,
     Bar,
     Contrast,
-    Interval,
-    Verdict,
     combined,
     contrast,
     estimate,
@@ -30,6 +28,7 @@ from tfbench.measuring.statistics import (
     verdict,
 )
 from tfbuild.errors import SampleError
+from tfbuild.measured.interval import Interval, Verdict
 
 seconds = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6)
 # Logarithms of ratios, in steps that a clock could show.

@@ -27,17 +27,18 @@ from tests.measured import (
     yardstick,
 )
 
-from tfbench.arms.arm import TOLERANCE, KernelTable
+from tfbench.arms.arm import TOLERANCE
 from tfbench.inside.bins import WIDTH, bin_of
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.workloads import WORKLOADS
-from tfbench.measuring.effort import Effort, Stop
 from tfbench.measuring.observations import Measured
-from tfbench.measuring.results import ArmTimes, Cell, Coverage, OpShare
 from tfbench.measuring.samples import End, Entry, Sample, Start
-from tfbench.measuring.statistics import Verdict
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, coverage, overall
 from tfbuild.errors import SampleError
+from tfbuild.measured.comparison import ArmTimes, Cell, Coverage, OpShare
+from tfbuild.measured.effort import Effort, Stop
+from tfbuild.measured.interval import Verdict
+from tfbuild.measured.kernels import KernelTable
 
 ALL_PHASES = tuple(SHARES)
 PACES = paces(1.25)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, speedup, spread, times
 
-from tfbench.measuring.results import Agreement, Comparison, Coverage, Failure, PhaseTime
-from tfbench.measuring.statistics import Interval
 from tfbench.reports.tabular import HEADER, comparison_csv, rows
+from tfbuild.measured.comparison import Agreement, Comparison, Coverage, Failure, PhaseTime
+from tfbuild.measured.interval import Interval
 
 # What other people's programs read: names may be added at the end of a group, never changed.
 COLUMNS = """

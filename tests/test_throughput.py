@@ -15,11 +15,11 @@ from tfbench.cells.cell import Outcome, Seen
 from tfbench.costs import catalog
 from tfbench.costs.cost import point
 from tfbench.inside.workloads import PROGRAM, find
-from tfbench.measuring.host import read_host
 from tfbench.reports.document import Table
 from tfbench.throughput import command, results, text
 from tfbench.throughput.results import Row, Throughput, large_enough, per_dollar, tell_apart
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import read_host
 from tfbuild.records import pretty
 
 STOCK = Choice(

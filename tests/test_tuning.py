@@ -12,8 +12,6 @@ import pytest
 from tests.measured import HOST, STOCK, TUNED
 from tests.test_search import cell, interval, setup
 
-from tfbench.measuring.results import Failure
-from tfbench.measuring.statistics import Verdict
 from tfbench.tuning import command, hunt, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
 from tfbench.tuning.command import Wanted, digest
@@ -22,6 +20,8 @@ from tfbench.tuning.hunt import TRIAL as TRIAL_FILE
 from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
 from tfbuild import records
 from tfbuild.errors import RecordError, UsageError
+from tfbuild.measured.comparison import Failure
+from tfbuild.measured.interval import Verdict
 from tfbuild.settings import Places
 
 TRIAL = Trial(batch=128, parameters=102_585, step_s=0.002, onednn=True)
@@ -157,6 +157,7 @@ def test_what_is_no_workload_is_refused(
         ("budget", "0", "--budget 0"),
         ("vcpus", "9999", "9999 vCPUs"),
         ("seed", "one", "--seed one"),
+        ("phase", "serve", "--phase serve"),
         ("levers", "intra,onedn", "Did you mean onednn"),
         ("levers", BF16, "--allow-bf16"),
         ("wheels", "stock:intra=1", "--wheels"),
@@ -177,6 +178,25 @@ def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
     assert BF16 not in command.read(plain, here(tmp_path)).levers
     allowed = dataclasses.replace(plain, allow_bf16=True)
     assert command.read(allowed, here(tmp_path)).levers == KINDS
+
+
+@pytest.mark.parametrize(
+    ("workload", "asked_for"),
+    [
+        ("lstm_text", "lstm_text:batch=1:clients=1"),
+        ("lstm_text:batch=32", "lstm_text:batch=32:clients=1"),
+    ],
+)
+def test_requests_are_tuned_without_what_only_training_has(
+    workload: str, asked_for: str, tmp_path: Path
+) -> None:
+    plain = Wanted(workload=workload, phase="infer", wheels="stock")
+    found = command.read(plain, here(tmp_path))
+    assert found.workload == asked_for
+    setups = candidates(found.asked([STOCK]), TRIAL)
+    assert {each.lever for (each,) in setups}.isdisjoint(SCRIPT)
+    with pytest.raises(UsageError, match="nothing to try"):
+        command.read(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
 
 
 def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import Refused, Verdict
 from tfbuild.kernelbuild.verdicts import Verdicts, verdicts_in
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 from tfbuild.tools.environment import Environment
 
 FOUND = Verdict(

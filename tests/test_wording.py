@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.measuring.statistics import Interval
 from tfbench.reports import wording
+from tfbuild.measured.interval import Interval
 
 INTERVAL = Interval(value=0.5, low=0.25, high=0.75)
 

@@ -15,7 +15,7 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.engine import folder
-from tfbench.inside.phases import INFER, JUDGED, TRAIN
+from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.workloads import PROGRAM, requests
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
@@ -25,9 +25,6 @@ from tfbench.measuring.comparison import (
     compare,
     make_setting,
 )
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.host import read_host
-from tfbench.measuring.results import Comparison
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
@@ -37,6 +34,9 @@ from tfbuild import front as builds
 from tfbuild import listing, settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HarnessError, UsageError
+from tfbuild.measured.comparison import Comparison
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import read_host
 from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
@@ -162,15 +162,13 @@ def _workloads(wanted: Wanted) -> tuple[tuple[str, ...], Path | None]:
 
 
 def _phase(wanted: Wanted) -> str:
-    if wanted.phase not in JUDGED:
-        hint = talk.did_you_mean(wanted.phase, JUDGED) or f"Use {' or '.join(JUDGED)}"
-        raise UsageError(f"--phase {wanted.phase} is unknown", hint=hint)
-    if wanted.phase == INFER and wanted.thorough:
+    phase = options.phase(wanted.phase)
+    if phase == INFER and wanted.thorough:
         raise UsageError(
             "--thorough times a whole training run, which requests have not",
             hint="Ask for --budget and --precision",
         )
-    return wanted.phase
+    return phase
 
 
 def _effort(wanted: Wanted) -> Effort:

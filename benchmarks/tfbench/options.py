@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 from tfbench.arms.lineup import path_of
+from tfbench.inside.phases import JUDGED
 from tfbench.inside.workloads import (
     NAMES,
     SETS,
@@ -22,6 +24,8 @@ ALL = "all"
 KNOWN = f"There are {', '.join(NAMES)}"
 MODELS = f"{KNOWN}, and paths of models"
 ANY = f"{KNOWN}, and the sets {' and '.join(SETS)}"
+Subject: TypeAlias = tuple[str, Path | None]
+"""A workload, or the user's file with its name among workloads."""
 _SUFFIXES = (".py", ".keras", ".h5", ".hdf5")
 _SAVED_MODEL = "saved_model.pb"
 _MOST = 2**31
@@ -62,6 +66,14 @@ def _refuse_set(text: str) -> None:
         raise UsageError(f"{name} is a set, {why}", hint=f"Take one of {members}")
 
 
+def phase(text: str) -> str:
+    """What --phase names: training steps, or requests to a model."""
+    if text not in JUDGED:
+        hint = did_you_mean(text, JUDGED) or f"Use {' or '.join(JUDGED)}"
+        raise UsageError(f"--phase {text} is unknown", hint=hint)
+    return text
+
+
 def own_file(text: str) -> tuple[str, Path]:
     """What --workload names: a model in a file of the user's own."""
     name, path = subject(text)
@@ -72,8 +84,8 @@ def own_file(text: str) -> tuple[str, Path]:
     return name, path
 
 
-def subject(text: str) -> tuple[str, Path | None]:
-    """What --for names: one of the workloads, or the user's file with its name among them."""
+def subject(text: str) -> Subject:
+    """What --for names: one of the workloads, or a model in a file."""
     if not text:
         raise UsageError("--for names nothing", hint=MODELS)
     if text.partition(":")[0] in NAMES:

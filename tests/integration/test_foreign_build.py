@@ -22,11 +22,11 @@ from tfbuild.errors import HostError, KernelError
 from tfbuild.kernelbuild import admission, finished
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.pool import Built
+from tfbuild.measured.kernels import Choice
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import Admitted
 from tfbuild.planning.request import Request, fleet_for
-from tfbuild.planning.selection import Choice
 from tfbuild.settings import Places
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of

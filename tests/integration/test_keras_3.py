@@ -8,7 +8,7 @@ import pytest
 
 from tfbench.arms import installs, lineup
 from tfbench.kernels.profiles import profiled
-from tfbench.measuring.host import read_host
+from tfbuild.measured.host import read_host
 from tfbuild.settings import Places
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
@@ -18,7 +18,8 @@ def test_a_profile_tells_the_shapes_of_every_product(places: Places, tmp_path: P
     """2.20's profiler drops the level that it is asked for, and traces no shapes by itself."""
     choices = installs.choose([lineup.parse_arm("new=tensorflow-cpu==2.20.0")], "", places)
     (arm,) = installs.install(choices, places)
-    found = profiled(arm, "mnist_mlp", read_host().affinity[:1], steps=3, logs=tmp_path)
+    asked = ("mnist_mlp", None)
+    found = profiled(arm, asked, read_host().affinity[:1], steps=3, logs=tmp_path)
     products = [row.place for row in found.places if row.place.op.endswith("MatMul")]
     assert products
     assert {len(each.shape) for place in products for each in place.inputs[:2]} == {2}

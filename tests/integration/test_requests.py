@@ -24,10 +24,11 @@ from tfbench.engine.journal import entries
 from tfbench.inside.phases import INFER
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import own_name, requests
+from tfbench.kernels.profiles import profiled
 from tfbench.measuring.comparison import KIND, compare, make_setting
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.results import load
 from tfbench.measuring.samples import KINDS, Sample
+from tfbuild.measured.comparison import load
+from tfbuild.measured.effort import Effort
 
 pytestmark = pytest.mark.toolchain
 
@@ -75,3 +76,15 @@ def test_a_users_model_answers(stock_python: Path, content: str, tmp_path: Path)
         assert found["step_s"] > 0
         batches.append(found["batch"])
     assert batches == [1, 32, 32]
+
+
+@pytest.mark.slow
+def test_requests_are_profiled_by_their_own_shapes(stock_python: Path, tmp_path: Path) -> None:
+    """The first product of a request of one example has one row, and nothing is trained."""
+    for name, rows in zip(requests("mnist_mlp", 1), (1, 32), strict=True):
+        found = profiled(arm("stock", stock_python), (name, None), cpus(), steps=5, logs=tmp_path)
+        shapes = [
+            row.place.inputs[0].shape for row in found.places if row.place.op.endswith("MatMul")
+        ]
+        assert {shape[0] for shape in shapes} == {rows}
+        assert not any(op.startswith(("ResourceApply", "AssignSub")) for op in found.op_s)

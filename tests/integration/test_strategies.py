@@ -28,10 +28,10 @@ from tfbench.inside.groups import (
     STRATEGIES,
 )
 from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_CPU
-from tfbench.measuring.host import read_host
 from tfbench.strategies import command, text
 from tfbench.strategies.matrix import Matrix, cells
 from tfbench.strategies.results import Parity, judged
+from tfbuild.measured.host import read_host
 from tfbuild.settings import ROOT
 
 pytestmark = pytest.mark.toolchain

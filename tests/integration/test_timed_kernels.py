@@ -17,9 +17,10 @@ from tfbench.kernels.offer import read_offer
 from tfbench.kernels.profiles import Profile, Program, Spot, profiled, spots
 from tfbench.kernels.selecting import served_by
 from tfbench.kernels.timings import Bench, Stage, known_lines, series, time_places
-from tfbench.measuring.host import read_host
+from tfbench.options import subject
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import RecordError, UsageError
+from tfbuild.measured.host import read_host
 from tfbuild.records import key_of
 
 pytestmark = pytest.mark.toolchain
@@ -47,7 +48,7 @@ def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pro
     file = folder / "small.py"
     file.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
     stock = arm("stock", stock_python)
-    return profiled(stock, str(file), read_host().affinity[:1], steps=3, logs=folder)
+    return profiled(stock, subject(str(file)), read_host().affinity[:1], steps=3, logs=folder)
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,7 @@ def test_a_file_that_cannot_be_trained_is_the_users_error(
     file = tmp_path / "wrong.py"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=told) as caught:
-        profiled(arm("stock", stock_python), str(file), (0,), steps=1, logs=tmp_path)
+        profiled(arm("stock", stock_python), subject(str(file)), (0,), steps=1, logs=tmp_path)
     assert caught.value.message.startswith(f"{file}: ")
     assert "\n" not in caught.value.message
 

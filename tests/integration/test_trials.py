@@ -10,8 +10,8 @@ import pytest
 from tests.later import later
 
 from tfbench.arms.arm import Arm
-from tfbench.measuring.effort import Effort
 from tfbench.measuring.selfcheck import ARM, TWIN, Part, Task, rows, trial_of
+from tfbuild.measured.effort import Effort
 
 pytestmark = pytest.mark.toolchain
 SLOWER = 0.5

@@ -19,10 +19,11 @@ from tfbuild.errors import AgreementError, KernelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
+from tfbuild.measured.kernels import Choice
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import render
 from tfbuild.planning.request import Request, fleet_for
-from tfbuild.planning.selection import Choice, Selection
+from tfbuild.planning.selection import Selection
 from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.settings import Places

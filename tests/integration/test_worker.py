@@ -28,12 +28,12 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.comparison import KIND, Setting, compare, judge, make_setting
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.host import read_host
 from tfbench.measuring.measurement import CHECKED_STEPS
-from tfbench.measuring.results import Agreement, Cell, Comparison, load
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
 from tfbuild.errors import AgreementError, WorkerError
+from tfbuild.measured.comparison import Agreement, Cell, Comparison, load
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import read_host
 
 pytestmark = pytest.mark.toolchain
 

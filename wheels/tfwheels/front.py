@@ -12,11 +12,12 @@ from pathlib import Path
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import CpuError, UsageError, WheelError
+from tfbuild.measured import comparison
 from tfbuild.packing.wheel import read_identity
-from tfbuild.records import load, pretty
+from tfbuild.records import pretty
 from tfbuild.settings import Places
 from tfbuild.upstream import releases
-from tfwheels import gate, snippet, summary
+from tfwheels import snippet, summary
 from tfwheels.dependencies import stock_and_dependencies
 from tfwheels.leveled import publish_variants
 from tfwheels.offers import Offer, Offers, Rule, offer_named, offer_pool
@@ -148,8 +149,8 @@ def _named_wheels(text: str) -> Iterator[Path]:
 def _comparisons(text: str) -> Iterator[Path]:
     """Raises RecordError for one that cannot be read."""
     for path in _paths(text):
-        file = path / gate.COMPARISON if path.is_dir() else path
-        load(file, schema=gate.SCHEMA)
+        file = path / comparison.FILE if path.is_dir() else path
+        comparison.load(file)
         yield file
 
 

@@ -1,6 +1,6 @@
 """The gate: a tuned wheel is published only with a comparison that speaks for it.
 
-The interface to the benchmarks is the file `comparison.json` of schema 3, never their code.
+The interface to the benchmarks is the record of a comparison, never their code.
 
 What counts as a verdict on a wheel is a finished comparison of exactly its bytes with the stock
 wheel that it was made from, with the same settings, in which its own kernels were loaded. (A full
@@ -21,6 +21,7 @@ Every comparison given counts, so that a loss cannot be measured away by asking 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,28 +30,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tfbuild.errors import GateError, RecordError
+from tfbuild.measured.comparison import FILE, Agreement, ArmFacts, Comparison, Overall, load
+from tfbuild.measured.interval import Verdict
 from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
-from tfbuild.records import canonical, load
+from tfbuild.records import canonical, plain
 from tfbuild.talk import vcpus
-from tfwheels.entry import Verdict
+from tfwheels import entry
 
-SCHEMA = 3
-"""Of comparison.json."""
-COMPARISON = "comparison.json"
-SLOWER, INCONCLUSIVE, WITHIN_NOISE, FASTER = VERDICTS = (
-    *("slower", "inconclusive", "within noise", "faster"),
-)
-"""What benchmarks say, the worst first."""
 PARITY = 1e-3
 """Largest difference that is let pass, however wide an arm's own tolerance was set."""
 
 _FORCED = "TENSORWRIGHT_TARGET"
-_REQUESTS = ":clients="
-"""In the names of workloads that are not trained."""
 # A path begins where no name does; icelake+avx512_bf16/zen4 and GNU/Linux are none.
 _PATH = re.compile(r"(?<![\w.~+/-])[.~]{0,2}/[^\s:;,'\"()<>|]*")
 
-Fields = Mapping[str, Any]
+_WORST_FIRST = tuple(Verdict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +56,7 @@ class Judgement:
     the targets of the wheel that no verdict is about. `published` holds the file of each verdict.
     """
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[entry.Verdict, ...]
     faults: tuple[str, ...]
     gaps: tuple[str, ...]
     silent: tuple[str, ...]
@@ -74,7 +68,7 @@ class _Finding:
     """What one arm of a comparison says. Without a verdict `gap` says why."""
 
     target: str = ""
-    verdict: Verdict | None = None
+    verdict: entry.Verdict | None = None
     published: bytes = b""
     faults: tuple[str, ...] = ()
     gap: str = ""
@@ -86,13 +80,11 @@ def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
     Those that are torn or of another schema are passed over.
     """
     found: list[tuple[str, Path]] = []
-    for path in reports.rglob(COMPARISON):
-        try:
-            fields = load(path, schema=SCHEMA)
-            if any(arm["wheel_sha256"] == sha256 for arm in fields["arms"]):
-                found.append((fields["made"], path))
-        except (RecordError, KeyError, TypeError):
-            continue
+    for path in reports.rglob(FILE):
+        with contextlib.suppress(RecordError):
+            seen = load(path)
+            if any(arm.wheel_sha256 == sha256 for arm in seen.arms):
+                found.append((seen.made, path))
     return tuple(path for _, path in sorted(found, reverse=True))
 
 
@@ -137,13 +129,13 @@ def examine(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -
     )
 
 
-def publishable(fields: Fields) -> bytes:
+def publishable(comparison: Comparison) -> bytes:
     """A comparison without what names the machine's folders or its user, in canonical form.
 
     Of every path the last part is left, `stock` of /srv/ann/arms/stock, and of every text the
     first line: below it stands what a worker printed. It is still a comparison.
     """
-    return (canonical(_without_paths(fields)) + "\n").encode()
+    return (canonical(_without_paths(plain(comparison))) + "\n").encode()
 
 
 def published_name(file: str, sha256: str) -> str:
@@ -168,126 +160,116 @@ def _text_without_paths(text: str) -> str:
 
 def _read(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
     """One finding per arm that is the wheel."""
-    fields = load(path, schema=SCHEMA)
-    try:
-        baseline, *others = fields["arms"]
-        own = [arm for arm in others if arm["wheel_sha256"] == sha256]
-        if not own:
-            return [_Finding(gap=f"{path} is not about it")]
-        return [_finding(path, fields, baseline, arm, file, tuned) for arm in own]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordError(f"{path} is not a comparison ({error!r})") from error
+    comparison = load(path)
+    own = [arm for arm in comparison.arms[1:] if arm.wheel_sha256 == sha256]
+    if not own:
+        return [_Finding(gap=f"{path} is not about it")]
+    return [_finding(path, comparison, arm, file, tuned) for arm in own]
 
 
 def _finding(
-    path: Path, fields: Fields, baseline: Fields, arm: Fields, file: str, tuned: Tuned
+    path: Path, comparison: Comparison, arm: ArmFacts, file: str, tuned: Tuned
 ) -> _Finding:
-    name, cpu = arm["name"], fields["host"]["cpu"]
-    library = _ran(arm, tuned)
-    gap = _unlike(fields, baseline, arm, library, tuned)
+    cpu, library = comparison.host.cpu, _ran(arm, tuned)
+    gap = _unlike(comparison, arm, library, tuned)
     if gap or library is None:
         return _Finding(gap=f"{path}: {gap}")
     target = library.target
-    faults = tuple(f"{each} (on {cpu['name']}, {target})" for each in _faults(fields, name))
-    rows = [each for each in fields["overall"] if each["speedup"]["arm"] == name]
+    faults = tuple(f"{each} (on {cpu.name}, {target})" for each in _faults(comparison, arm.name))
+    rows = [each for each in comparison.overall if each.speedup.arm == arm.name]
     worst = min(rows, key=_promise, default=None)
-    gap = _open(fields, worst)
+    gap = _open(comparison, worst)
     if gap or worst is None:
         return _Finding(target=target, faults=faults, gap=f"{path}: {gap}")
-    content = publishable(fields)
+    content = publishable(comparison)
     digest = hashlib.sha256(content).hexdigest()
-    speedup = worst["speedup"]
-    verdict = Verdict(
+    interval = worst.speedup.interval
+    verdict = entry.Verdict(
         target=target,
-        verdict=speedup["verdict"],
-        speedup=float(speedup["interval"]["value"]),
-        low=float(speedup["interval"]["low"]),
-        high=float(speedup["interval"]["high"]),
-        cpu=str(cpu["name"]),
+        verdict=worst.speedup.verdict,
+        speedup=interval.value,
+        low=interval.low,
+        high=interval.high,
+        cpu=cpu.name,
         file=published_name(file, digest),
         sha256=digest,
     )
     return _Finding(target=target, verdict=verdict, published=content, faults=faults)
 
 
-def _ran(arm: Fields, tuned: Tuned) -> KernelLibrary | Tree | None:
+def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | Tree | None:
     """The wheel's library that was in the worker's memory, or all of a full build."""
     if tuned.tree is not None:
         return tuned.tree
-    seen = PurePosixPath(arm["kernel_library"] or "").name
+    seen = PurePosixPath(arm.kernel_library or "").name
     named = (each for each in tuned.libraries if PurePosixPath(each.file).name == seen)
     return next(named, None)
 
 
 def _unlike(
-    fields: Fields,
-    baseline: Fields,
-    arm: Fields,
-    library: KernelLibrary | Tree | None,
-    tuned: Tuned,
+    comparison: Comparison, arm: ArmFacts, library: KernelLibrary | Tree | None, tuned: Tuned
 ) -> str:
     """What keeps the comparison from being one of this wheel's code with stock code."""
-    if baseline["wheel_sha256"] != tuned.stock_sha256 or baseline["kernel_library"] is not None:
-        return f"its baseline {baseline['name']} is not the stock wheel that tuned.json names"
+    baseline = comparison.arms[0]
+    if baseline.wheel_sha256 != tuned.stock_sha256 or baseline.kernel_library is not None:
+        return f"its baseline {baseline.name} is not the stock wheel that tuned.json names"
     if _settings(arm) != _settings(baseline):
-        return f"{arm['name']} and {baseline['name']} have other settings"
-    idle = tuned.tree is None and arm["raised_kernels"] <= baseline["raised_kernels"]
+        return f"{arm.name} and {baseline.name} have other settings"
+    idle = tuned.tree is None and arm.raised_kernels <= baseline.raised_kernels
     if library is None or idle:
-        return f"{arm['name']} loaded none of its kernels"
-    absent = sorted(set(library.required_features) - set(fields["host"]["cpu"]["features"]))
+        return f"{arm.name} loaded none of its kernels"
+    absent = sorted({*library.required_features} - comparison.host.cpu.features)
     if absent:
         return f"its CPU lacks {', '.join(absent)} of {library.target}"
     return ""
 
 
-def _settings(arm: Fields) -> dict[str, str]:
+def _settings(arm: ArmFacts) -> dict[str, str]:
     """Without the one that chooses a library of a wheel for a fleet."""
-    return {name: value for name, value in arm["env"] if name != _FORCED}
+    return {name: value for name, value in arm.env if name != _FORCED}
 
 
-def _faults(fields: Fields, name: str) -> Iterator[str]:
-    for cell in fields["cells"]:
-        where = f"{cell['workload']} on {vcpus(cell['vcpus'])}"
-        if any(each["arm"] == name for each in cell["failures"]):
+def _faults(comparison: Comparison, name: str) -> Iterator[str]:
+    for cell in comparison.cells:
+        where = f"{cell.workload} on {vcpus(cell.vcpus)}"
+        if any(each.arm == name for each in cell.failures):
             yield f"its worker failed in {where}"
-        shown = [each for each in cell["agreements"] if each["arm"] == name]
+        shown = [each for each in cell.agreements if each.arm == name]
         if not all(map(_agrees, shown)):
             yield f"it computes something else than stock in {where}"
-        if not shown and not cell["failures"]:
+        if not shown and not cell.failures:
             yield f"nothing shows that it computes the same as stock in {where}"
-        for each in cell["speedups"]:
-            if each["arm"] == name and each["verdict"] == SLOWER:
-                yield f"it is slower in {where} ({each['interval']['value']:.3f}x)"
-    for row in fields["overall"]:
-        each = row["speedup"]
-        if each["arm"] == name and each["verdict"] == SLOWER:
-            mean = f"{each['interval']['value']:.3f}x"
-            yield f"it is slower over all workloads on {vcpus(row['vcpus'])} ({mean})"
+        for each in cell.speedups:
+            if each.arm == name and each.verdict is Verdict.SLOWER:
+                yield f"it is slower in {where} ({each.interval.value:.3f}x)"
+    for row in comparison.overall:
+        mean = row.speedup
+        if mean.arm == name and mean.verdict is Verdict.SLOWER:
+            where = f"over all workloads on {vcpus(row.vcpus)}"
+            yield f"it is slower {where} ({mean.interval.value:.3f}x)"
 
 
-def _agrees(agreement: Fields) -> bool:
+def _agrees(agreement: Agreement) -> bool:
     """None stands for what is no finite number."""
-    both = (agreement["losses"], agreement["predictions"])
-    limit = min(agreement["tolerance"], PARITY)
+    both = (agreement.losses, agreement.predictions)
+    limit = min(agreement.tolerance, PARITY)
     return all(each is not None and each <= limit for each in both)
 
 
-def _promise(row: Fields) -> tuple[int, float]:
+def _promise(row: Overall) -> tuple[int, float]:
     """Orders the figures for several numbers of vCPUs; the least is what is published."""
-    speedup = row["speedup"]
-    return VERDICTS.index(speedup["verdict"]), speedup["interval"]["low"]
+    return _WORST_FIRST.index(row.speedup.verdict), row.speedup.interval.low
 
 
-def _open(fields: Fields, worst: Fields | None) -> str:
+def _open(comparison: Comparison, worst: Overall | None) -> str:
     """Why the comparison gives no answer; empty where it does."""
-    if not fields["complete"]:
+    if not comparison.complete:
         return "it is not finished"
     if worst is None:
         return "nothing was timed"
-    if any(_REQUESTS in cell["workload"] for cell in fields["cells"]):
+    if any(cell.asks for cell in comparison.cells):
         return "it is of requests, not of training"
-    if worst["speedup"]["verdict"] != INCONCLUSIVE:
+    if worst.speedup.verdict is not Verdict.INCONCLUSIVE:
         return ""
-    interval = worst["speedup"]["interval"]
-    low, high = interval["low"], interval["high"]
-    return f"it is inconclusive on {vcpus(worst['vcpus'])} ({low:.3f} to {high:.3f})"
+    low, high = worst.speedup.interval.low, worst.speedup.interval.high
+    return f"it is inconclusive on {vcpus(worst.vcpus)} ({low:.3f} to {high:.3f})"

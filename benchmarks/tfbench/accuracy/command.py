@@ -23,10 +23,10 @@ from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside.workloads import find as find_workload
 from tfbench.inside.workloads import sized
-from tfbench.measuring.host import read_host
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import read_host
 from tfbuild.records import pretty, save
 from tfbuild.settings import Places
 

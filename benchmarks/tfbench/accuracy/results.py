@@ -15,7 +15,7 @@ from tfbench.cells.cell import Cell, Outcome, Told
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import offer, point
 from tfbench.costs.prices import Price
-from tfbench.measuring.host import Host
+from tfbuild.measured.host import Host
 from tfbuild.records import read
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import UsageError
-from tfbuild.planning.selection import Row
+from tfbuild.measured.kernels import KernelTable
 
 TOLERANCE = 1e-3
 """Largest difference of the first losses (relative) and of the predictions after them (absolute)
@@ -17,15 +17,6 @@ in float32. Other kernels sum in another order, and an optimizer's steps enlarge
 INHERITED = ("PATH", "TMPDIR", "LANG", "LC_ALL", MASK)
 """All that a worker sees of the caller's environment: the rest could differ between two runs. Of a
 mask it must know, as the recorded CPU is without what that hides."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KernelTable:
-    """What the kernels of a library (a file name) were chosen by, and where that was measured."""
-
-    library: str
-    measured_on: str
-    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,12 +14,13 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfbench.arms import admitting, lineup
-from tfbench.arms.arm import Arm, KernelTable
+from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs, find_malloc, pairs, tolerance
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
 from tfbuild import talk
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
+from tfbuild.measured.kernels import KernelTable
 from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tree
 from tfbuild.planning.defaults import BF16

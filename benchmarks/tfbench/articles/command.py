@@ -13,13 +13,13 @@ from tfbench.articles.parts import PARTS, Bench
 from tfbench.articles.sizes import FULL, QUICK, Sizes
 from tfbench.articles.text import Part
 from tfbench.cells import experiment
-from tfbench.measuring.host import Host
 from tfbench.overhead import command as overheads
 from tfbench.sizing import command as sizings
 from tfbench.strategies import command as placements
 from tfbench.throughput import command as throughputs
 from tfbuild import settings, talk
 from tfbuild.errors import TensorwrightError, WorkerError
+from tfbuild.measured.host import Host
 
 KIND = "articles"
 SCHEMA = 1

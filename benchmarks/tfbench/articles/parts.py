@@ -18,7 +18,6 @@ from tfbench.costs import article as cloud
 from tfbench.costs import bill, catalog
 from tfbench.engine import folder
 from tfbench.measuring.comparison import KIND
-from tfbench.measuring.results import load
 from tfbench.overhead import command as overheads
 from tfbench.reports import findings
 from tfbench.reports.document import Points, Table, columns
@@ -26,6 +25,7 @@ from tfbench.reports.wording import factor_span, moment
 from tfbench.sizing import command as sizings
 from tfbench.strategies import command as placements
 from tfbench.throughput import command as throughputs
+from tfbuild.measured.comparison import load
 from tfbuild.settings import Places
 
 

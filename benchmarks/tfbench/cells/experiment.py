@@ -16,12 +16,12 @@ from tfbench.cells import running
 from tfbench.cells.cell import Cell, Seen, gathered
 from tfbench.engine import folder
 from tfbench.engine.folder import Kind
-from tfbench.measuring.host import Host, read_host
 from tfbench.reports import page, report
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
 from tfbuild import settings, talk
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import Host, read_host
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
 

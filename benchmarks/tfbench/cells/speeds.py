@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, Interval, estimate
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
 from tfbuild.errors import SampleError
+from tfbuild.measured.interval import Interval
 
 _NORMAL = 1.4826
 """Times the median of absolute deviations: the standard deviation, were they normal."""

@@ -10,8 +10,8 @@ from tfbench.costs.article import Total
 from tfbench.costs.cost import Amortisation, Amount
 from tfbench.costs.prices import Mode, Price, PriceBook
 from tfbench.costs.runs import Run, Runs, gather
-from tfbench.measuring.results import Cell, Comparison
 from tfbuild.errors import SampleError
+from tfbuild.measured.comparison import Cell, Comparison
 
 COMPOSED = (
     "Runs are composed, not timed whole: the article's epochs, each the time of its training steps,"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfbench.costs.prices import Price
-from tfbench.measuring.statistics import Interval
 from tfbuild.errors import SampleError, UsageError
+from tfbuild.measured.interval import Interval
 
 Amount: TypeAlias = Interval | float
 """A plain number was seen once: how well it is known is not known."""

@@ -117,7 +117,7 @@ def examined(request: Mapping[str, Any]) -> dict[str, Any]:
     does not make an op look slow.
     """
     trainer, facts = worker.load(request)
-    tf, step = importlib.import_module("tensorflow"), trainer.phases["train"]
+    tf, step = importlib.import_module("tensorflow"), trainer.phases[trainer.phase]
     graph = collected(step)
     for _ in range(WARM_UP_STEPS):
         float(step())

@@ -155,6 +155,16 @@ def clients_of(name: str) -> int:
     return _size_in(name, CLIENTS)
 
 
+def model_of(name: str) -> str:
+    """The name without what a request of it is."""
+    return re.sub(rf":(?:{BATCH}|{CLIENTS})=\d+", "", name)
+
+
+def batch_in(name: str) -> int:
+    """The examples in a batch that the name itself asks for; 0 where it does not."""
+    return _size_in(name, BATCH)
+
+
 def phase_of(name: str) -> str:
     """What its steps are: training, or answers to requests."""
     return INFER if clients_of(name) else TRAIN
@@ -185,7 +195,7 @@ def is_own(name: str) -> bool:
 def batch_of(name: str) -> int:
     """Examples in a batch, or a request; 0 where only a worker knows, which has read the user's
     file."""
-    return _size_in(name, BATCH) if is_own(name) else find(name).batch
+    return batch_in(name) if is_own(name) else find(name).batch
 
 
 def course_of(name: str) -> Course:

@@ -17,13 +17,14 @@ from tfbench.kernels.front import ToSelect, check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.offer import Offer
 from tfbench.kernels.selecting import KIND
-from tfbench.measuring.host import read_host
 from tfbuild import front, settings, talk
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import read_host
+from tfbuild.measured.kernels import Choice
 from tfbuild.planning.request import Request, plan_for
-from tfbuild.planning.selection import Choice, Selection
+from tfbuild.planning.selection import Selection
 from tfbuild.records import pretty, save
 from tfbuild.settings import Places
 from tfbuild.tools import pgo

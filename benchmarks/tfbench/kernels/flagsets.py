@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from scipy import stats
 
 from tfbench.kernels.judging import Timed, discovered
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

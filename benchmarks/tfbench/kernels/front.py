@@ -11,6 +11,8 @@ from pathlib import Path
 from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.engine import folder
+from tfbench.inside.phases import TRAIN
+from tfbench.inside.workloads import requests
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, Timed
 from tfbench.kernels.known import Memory
@@ -19,11 +21,12 @@ from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
 from tfbench.kernels.selecting import Selected, Served, Setting
 from tfbench.kernels.timings import Bench
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.measuring.host import read_host
+from tfbench.options import Subject
 from tfbuild import settings, talk
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import SampleError, UsageError
+from tfbuild.measured.host import read_host
 from tfbuild.planning.plan import Scope
 from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
@@ -49,6 +52,7 @@ class ToProfile:
 
     workloads: str = options.ALL
     program: str = ""
+    phase: str = TRAIN
     steps: str = "20"
     out: str = ""
 
@@ -61,6 +65,7 @@ class ToSelect:
     candidate: str = ""
     profile: str = ""
     program: str = ""
+    phase: str = TRAIN
     vcpus: str = ""
     launches: str = "6"
     rate: str = f"{RATE:g}"
@@ -99,7 +104,7 @@ class _Asked:
 
 def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
-    places, names = settings.places(), _programs(wanted)
+    places, subjects = settings.places(), _subjects(wanted)
     steps = options.whole(wanted.steps, "--steps")
     folder, host = places.new_report("profile"), read_host()
     out = _file(wanted.out) or folder / PROFILE
@@ -107,10 +112,10 @@ def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", places), places)
         programs = []
-        for name in names:
-            with talk.step(f"profile {name}, {steps} steps"):
+        for each in subjects:
+            with talk.step(f"profile {each[0]}, {steps} steps"):
                 logs = folder / "logs"
-                programs.append(profiled(arm, name, host.affinity[:1], steps=steps, logs=logs))
+                programs.append(profiled(arm, each, host.affinity[:1], steps=steps, logs=logs))
     found = Profile(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         cpu=host.cpu.name,
@@ -127,7 +132,8 @@ def describe_profiling(wanted: ToProfile) -> str:
     """What would be profiled. Nothing is done."""
     steps = options.whole(wanted.steps, "--steps")
     _file(wanted.out)
-    return f"profile {', '.join(_programs(wanted))}: {steps} steps each on the stock wheel\n"
+    names = ", ".join(name for name, _ in _subjects(wanted))
+    return f"profile {names}: {steps} steps each on the stock wheel\n"
 
 
 def for_program(program: str, request: Request) -> Request:
@@ -169,7 +175,7 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
 def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
     """Time the wheel's kernels at the profile's places; the selection and what to print of it."""
     places = settings.places()
-    if wanted.program:
+    if _profiles_first(wanted):
         wanted = _with_profile(wanted, places)
     asked = _ask(wanted, places)
     with settings.exclusive(places.cache, "a selection"):
@@ -221,9 +227,9 @@ def _set_up(asked: _Asked, out: str, places: Places) -> tuple[Setting, Bench, Me
 
 def describe_selecting(wanted: ToSelect) -> str:
     """What would be timed, and how long that takes. Nothing is done."""
-    if wanted.program:
-        _one_subject(wanted)
-        return f"profile {wanted.program}, then time the wheel's kernels at its places\n"
+    if _profiles_first(wanted):
+        said = describe_profiling(ToProfile(program=wanted.program, phase=wanted.phase))
+        return f"{said}then time the wheel's kernels at these places\n"
     asked = _ask(wanted, settings.places())
     cells = len(asked.served) * len(asked.options.threads)
     budget = talk.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
@@ -239,20 +245,25 @@ def describe_selecting(wanted: ToSelect) -> str:
     )
 
 
+def _profiles_first(wanted: ToSelect) -> bool:
+    """Whether there is no profile yet. Raises UsageError where there are two questions."""
+    first = bool(wanted.program) or options.phase(wanted.phase) != TRAIN
+    if first and wanted.profile:
+        other = "--for" if wanted.program else "--phase"
+        raise UsageError(f"{other} and --profile exclude each other", hint="Give one of them")
+    if wanted.program:
+        options.subject(wanted.program)
+    return first
+
+
 def _with_profile(wanted: ToSelect, places: Places) -> ToSelect:
     """The same for a profile that is made now, beside the timings."""
-    _one_subject(wanted)
     folder = Path(wanted.out) if wanted.out else places.new_report("select")
     made = folder / PROFILE
     if not made.is_file():  # a run that was stopped has it
-        profile(ToProfile(program=wanted.program, out=str(made)), as_json=False)
-    return replace(wanted, program="", profile=str(made), out=str(folder))
-
-
-def _one_subject(wanted: ToSelect) -> None:
-    if wanted.profile:
-        raise UsageError("--for and --profile exclude each other", hint="Give one of them")
-    options.subject(wanted.program)
+        ask = ToProfile(program=wanted.program, phase=wanted.phase, out=str(made))
+        profile(ask, as_json=False)
+    return replace(wanted, program="", phase=TRAIN, profile=str(made), out=str(folder))
 
 
 def check(wanted: ToSelect) -> None:
@@ -287,14 +298,19 @@ def _ask(wanted: ToSelect, places: Places) -> _Asked:
     return _Asked(options=asked, choices=choices, offer=offer, served=served)
 
 
-def _programs(wanted: ToProfile) -> tuple[str, ...]:
-    """Names of workloads, or the path of a user's file. Raises UsageError."""
-    if wanted.program:
-        if wanted.workloads != options.ALL:
-            raise UsageError("--for and --workloads exclude each other", hint="Give one of them")
-        options.subject(wanted.program)
-        return (wanted.program,)
-    return options.workloads(wanted.workloads)
+def _subjects(wanted: ToProfile) -> tuple[Subject, ...]:
+    """What is profiled. Of requests those that one client sends: how many do so at once changes no
+    shape. Raises UsageError."""
+    if wanted.program and wanted.workloads != options.ALL:
+        raise UsageError("--for and --workloads exclude each other", hint="Give one of them")
+    found: tuple[Subject, ...] = (
+        (options.subject(wanted.program),)
+        if wanted.program
+        else tuple((name, None) for name in options.workloads(wanted.workloads))
+    )
+    if options.phase(wanted.phase) == TRAIN:
+        return found
+    return tuple((each, file) for name, file in found for each in requests(name, vcpus=1))
 
 
 def _file(text: str) -> Path | None:

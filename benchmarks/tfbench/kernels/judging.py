@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from scipy import stats
 
 from tfbench.kernels.profiles import Spot
-from tfbench.measuring.statistics import Contrast, Interval, contrast, level
-from tfbuild.planning.selection import Choice, Row
+from tfbench.measuring.statistics import Contrast, contrast, level
+from tfbuild.measured.interval import Interval
+from tfbuild.measured.kernels import Choice, Row
 from tfbuild.talk import count
 
 RATE = 0.05

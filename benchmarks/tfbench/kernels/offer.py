@@ -11,8 +11,8 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import RecordError, WheelError
 from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import Part
+from tfbuild.measured.kernels import Choice
 from tfbuild.packing.tuned import KernelLibrary, chosen, read_tuned
-from tfbuild.planning.selection import Choice
 from tfbuild.records import key_of, load, read
 from tfbuild.upstream.download import sha256_of
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from tfbench.arms.arm import Arm
 from tfbench.engine.workers import ROOT, worker_environment
-from tfbench.inside import places as program
-from tfbench.inside import timing
+from tfbench.inside import places, timing
 from tfbench.inside.places import Input, Place
 from tfbench.inside.workloads import PROGRAM
-from tfbench.options import subject
+from tfbench.options import Subject
 from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
 from tfbuild.records import key_of, load, read, save
 from tfbuild.run import run
@@ -170,12 +169,14 @@ def _variable(place: Place) -> Input | None:
     return place.inputs[0] if place.inputs and place.inputs[0].variable else None
 
 
-def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, logs: Path) -> Program:
-    """Train a workload, or the model in a user's file, in the arm under TensorFlow's profiler.
+def profiled(
+    arm: Arm, program: Subject, vcpus: tuple[int, ...], *, steps: int, logs: Path
+) -> Program:
+    """Run a workload, or the model in a user's file, in the arm under TensorFlow's profiler.
 
-    Raises UsageError for a file that cannot be trained, WorkerError when the process fails.
+    Raises UsageError for a file that cannot be used, WorkerError when the process fails.
     """
-    name, file = subject(workload)
+    name, file = program
     label = name.replace(":", "-").replace("/", "-")
     request, answer = logs / f"{label}.request", logs / f"{label}.answer"
     save(request, {"workload": name, "seed": 1, "vcpus": vcpus, "steps": steps})
@@ -183,7 +184,7 @@ def profiled(arm: Arm, workload: str, vcpus: tuple[int, ...], *, steps: int, log
     env |= {"PYTHONPATH": str(ROOT)} | ({} if file is None else {PROGRAM: str(file)})
     try:
         run(
-            [arm.python, "-P", "-m", program.__name__, request, answer],
+            [arm.python, "-P", "-m", places.__name__, request, answer],
             env=env,
             log=logs / f"{label}.log",
             timeout_s=_LIMIT_S,

@@ -19,7 +19,8 @@ from tfbench.kernels.timings import Bench, Stage, known_lines, series, time_plac
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild import talk
 from tfbuild.errors import SampleError
-from tfbuild.planning.selection import Choice, Row, Selection
+from tfbuild.measured.kernels import Choice, Row
+from tfbuild.planning.selection import Selection
 from tfbuild.records import save
 
 SCHEMA = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfbench.inside.places import Place
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 
 
 def serving(place: Place, registrations: Iterable[Choice]) -> Choice | None:

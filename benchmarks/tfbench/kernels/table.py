@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tfbench import grid
 from tfbench.kernels.profiles import Profile, spots
 from tfbench.kernels.selecting import Selected
-from tfbuild.planning.selection import Row
+from tfbuild.measured.kernels import Row
 from tfbuild.talk import count
 
 HEADINGS = (

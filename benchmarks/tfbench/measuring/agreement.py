@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from tfbench.measuring.results import Agreement
 from tfbench.measuring.samples import Start
 from tfbuild.errors import SampleError, WorkerError
+from tfbuild.measured.comparison import Agreement
 
 Numbers: TypeAlias = Sequence[float | None]
 """None stands for what is no finite number."""

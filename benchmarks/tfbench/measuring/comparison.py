@@ -13,14 +13,11 @@ from tfbench.engine import engine, folder
 from tfbench.engine.folder import Kind
 from tfbench.engine.journal import opened
 from tfbench.inside.workloads import NAMES, clients_of, is_own
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.measurement import MeasuredCell, Question
 from tfbench.measuring.observations import Measured
 from tfbench.measuring.repetition import FAVOURED
-from tfbench.measuring.results import SCHEMA, Cell, Comparison, load, save
 from tfbench.measuring.samples import KINDS
-from tfbench.measuring.statistics import LEVEL, MARGIN, Verdict
+from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
 from tfbuild import talk
 from tfbuild.errors import (
@@ -30,11 +27,15 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
+from tfbuild.measured.comparison import FILE, SCHEMA, Cell, Comparison, load, save
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import Host, read_host
+from tfbuild.measured.interval import Verdict
 
 QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)
 """More launches, not longer ones: they are what narrows an interval."""
-KIND = Kind(name="comparison", prefix="", result="comparison.json", journal="samples.jsonl")
+KIND = Kind(name="comparison", prefix="", result=FILE, journal="samples.jsonl")
 
 Progress = Callable[[int, int, str], None]
 """Told how many launches are done, of how many, and what is running."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
-from tfbuild.errors import SampleError, UsageError
+from tfbuild.errors import SampleError
+from tfbuild.measured.effort import Effort, Stop
 
 TARGET_S = 0.25
 """Aim for the slower arm's sample; whole steps may make it a third longer or shorter."""
@@ -15,45 +14,6 @@ SHORTEST_S = 0.2
 """Less is too short to calibrate with."""
 FEWEST_LAUNCHES = 3
 """Measured even past the budget: fewer give an interval that says nothing."""
-FEWEST_BLOCKS = 2
-"""Of a launch that was cut short, to count as one."""
-
-
-class Stop(StrEnum):
-    """Why a cell was not measured longer."""
-
-    PRECISION = "precision"
-    LAUNCHES = "launches"
-    BUDGET = "budget"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effort:
-    """How much is measured in a cell.
-
-    Launches of `blocks` each (0: as many as suit what a start costs, see `repetition`), as many as
-    the first look at which all intervals are as narrow as `precision` (half a width, 0.015 is
-    1.5 %), the last of `looks`, or the end of `budget_s`. The budget holds the start of the
-    workers, too. `phase_blocks` are those of each phase but training.
-
-    Looks are few and fixed beforehand: whoever looks after each launch and stops at a lucky one
-    has intervals that are too narrow (simulated: 8 % misses with five looks, 6 % with these three).
-    Raises UsageError for no look, and for launches too short to count, which would go on for ever.
-    """
-
-    looks: tuple[int, ...] = (6, 10, 20)
-    blocks: int = 0
-    phase_blocks: int = 0
-    precision: float = 0.0
-    budget_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if not self.looks or (self.blocks and self.blocks < FEWEST_BLOCKS):
-            raise UsageError(
-                f"launches of {self.blocks} blocks, looked at after {list(self.looks)} of them, "
-                "give no answer",
-                hint=f"Ask for {FEWEST_BLOCKS} blocks or more, and for one look at least",
-            )
 
 
 def stop(launches: int, half_width: float, effort: Effort) -> Stop | None:

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfbench.measuring.host import Host
-from tfbench.measuring.results import ArmFacts
 from tfbuild.cpus.cpu import Cpu
+from tfbuild.measured.comparison import ArmFacts
+from tfbuild.measured.host import Host
 
 MAY_DIFFER = frozenset({"vcpus", "affinity", "memory_bytes"})
 """Of a host: how much there is of it, and how much of that is ours."""

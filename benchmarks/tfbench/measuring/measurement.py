@@ -21,14 +21,7 @@ from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import course_of, phase_of
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
-from tfbench.measuring.effort import (
-    FEWEST_LAUNCHES,
-    SHORTEST_S,
-    Effort,
-    longer,
-    steps_per_sample,
-    stop,
-)
+from tfbench.measuring.effort import FEWEST_LAUNCHES, SHORTEST_S, longer, steps_per_sample, stop
 from tfbench.measuring.observations import (
     Measured,
     failures_of,
@@ -42,6 +35,7 @@ from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import has_trend
 from tfbuild import talk
 from tfbuild.errors import WorkerError
+from tfbuild.measured.effort import Effort
 
 CHECKED_STEPS = 5
 PROFILED_STEPS = 5

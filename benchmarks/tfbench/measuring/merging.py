@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.host import Host
 from tfbench.measuring.matching import arm_differences, differences
-from tfbench.measuring.results import Comparison
 from tfbuild import talk
 from tfbuild.errors import HostError, UsageError
+from tfbuild.measured.comparison import Comparison
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import Host
 
 Part: TypeAlias = tuple[str, Comparison]
 """A comparison under the name that `parts` is to show."""

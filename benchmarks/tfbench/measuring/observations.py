@@ -13,19 +13,19 @@ import numpy as np
 
 from tfbench.inside.phases import JUDGED
 from tfbench.measuring import gates, repetition
-from tfbench.measuring.effort import FEWEST_BLOCKS, Effort
-from tfbench.measuring.results import Failure
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import (
     FEWEST_LAUNCHES,
     Contrast,
-    Interval,
     contrast,
     estimate,
     level,
     log_ratio,
 )
 from tfbuild.errors import SampleError
+from tfbuild.measured.comparison import Failure
+from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
+from tfbuild.measured.interval import Interval
 
 _PER_BLOCK = 2
 """Samples of each arm."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from tfbench.engine.journal import PACKED, entries
 from tfbench.measuring.comparison import KIND, Setting, summarised
 from tfbench.measuring.measurement import measured_of
-from tfbench.measuring.results import SCHEMA, Comparison
 from tfbench.measuring.samples import KINDS, Sample
 from tfbuild.errors import RecordError, SampleError, UsageError
+from tfbuild.measured.comparison import SCHEMA, Comparison
 from tfbuild.records import load, read
 
 OLDER = 2

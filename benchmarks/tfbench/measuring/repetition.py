@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from tfbench.measuring.effort import FEWEST_BLOCKS, FEWEST_LAUNCHES, Effort
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.statistics import LEVEL
+from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
 MOST_BLOCKS = 40
 """Of a launch, where no budget ends it."""

@@ -31,12 +31,14 @@ from tfbench.engine.folder import Kind
 from tfbench.engine.journal import Kinds, opened
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
-from tfbench.measuring.effort import FEWEST_LAUNCHES, Effort
-from tfbench.measuring.host import Host
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import MeasuredCell, Question
 from tfbench.measuring.observations import Measured, contrast_of, half_width, medians
-from tfbench.measuring.statistics import LEVEL, Bar, Interval, Verdict, floor, verdict
+from tfbench.measuring.statistics import LEVEL, Bar, floor, verdict
 from tfbuild.errors import SampleError, WorkerError
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval, Verdict
 
 SCHEMA = 2
 WORKLOAD = "mnist_mlp"

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tfbuild.errors import SampleError
+from tfbuild.measured.interval import Interval, Verdict
 
 Launches: TypeAlias = Sequence[Sequence[float]]
 Values: TypeAlias = NDArray[np.float64]
@@ -43,32 +43,6 @@ MOST_CONTRASTS = 2
 them do not make it as well known as their number says."""
 FEWEST_LAUNCHES = 2
 """There is no spread without a pair."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
-    """An estimate and its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """Half the width on a logarithmic scale: 0.01 is about 1 % to either side."""
-        return math.log(self.high / self.low) / 2
-
-    @property
-    def reach(self) -> float:
-        """The largest distance of the interval from 1, on a logarithmic scale."""
-        return max(abs(math.log(self.low)), abs(math.log(self.high)))
-
-
-class Verdict(StrEnum):
-    FASTER = "faster"
-    SLOWER = "slower"
-    WITHIN_NOISE = "within noise"
-    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tfbench.arms.arm import Arm, KernelTable
+from tfbench.arms.arm import Arm
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.workloads import batch_of, course_of, phase_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
-from tfbench.measuring.effort import FEWEST_LAUNCHES, Effort, Stop, stop
+from tfbench.measuring.effort import FEWEST_LAUNCHES, stop
 from tfbench.measuring.observations import (
     Launch,
     Measured,
@@ -28,7 +28,10 @@ from tfbench.measuring.observations import (
     medians,
     more_blocks,
 )
-from tfbench.measuring.results import (
+from tfbench.measuring.samples import Sample, Start
+from tfbench.measuring.statistics import Bar, combined, floor, mean_of, verdict
+from tfbuild.errors import SampleError
+from tfbuild.measured.comparison import (
     ArmFacts,
     ArmTimes,
     Cell,
@@ -41,17 +44,9 @@ from tfbench.measuring.results import (
     PhaseTime,
     Speedup,
 )
-from tfbench.measuring.samples import Sample, Start
-from tfbench.measuring.statistics import (
-    Bar,
-    Interval,
-    Verdict,
-    combined,
-    floor,
-    mean_of,
-    verdict,
-)
-from tfbuild.errors import SampleError
+from tfbuild.measured.effort import Effort, Stop
+from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.measured.kernels import KernelTable
 
 _FOR_P99 = 200
 """Requests of a launch: two that are slower than the quantile."""

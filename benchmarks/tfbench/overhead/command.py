@@ -13,13 +13,13 @@ from tfbench.inside import fitting
 from tfbench.inside.fitting import Form
 from tfbench.inside.workload import BATCHES
 from tfbench.inside.workloads import PROGRAM, is_own
-from tfbench.measuring.host import Host
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.overhead import results, terms, text
 from tfbench.overhead.results import Overhead
 from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import WorkerError
+from tfbuild.measured.host import Host
 from tfbuild.records import plain
 
 KIND = "overhead"

@@ -11,10 +11,11 @@ from typing import Any
 from tfbench.cells.cell import Seen
 from tfbench.cells.experiment import Wheel
 from tfbench.inside.fitting import Form
-from tfbench.measuring.host import Host
-from tfbench.measuring.statistics import Interval, estimate, mean
+from tfbench.measuring.statistics import estimate, mean
 from tfbench.overhead import terms
 from tfbench.overhead.terms import Counts, Terms
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval
 
 SCHEMA = 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from tfbench.measuring.statistics import Interval
 from tfbench.overhead.results import Answer, Overhead, Timed
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Group, Point, forest
@@ -14,6 +13,7 @@ from tfbench.reports.document import Document, Section
 from tfbench.reports.sheet import Sheet
 from tfbench.reports.wording import factor, factor_span, share
 from tfbuild import talk
+from tfbuild.measured.interval import Interval
 
 KEY = "overhead"
 HEADINGS = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfbench.measuring.results import Comparison, Overall
-from tfbench.measuring.statistics import Interval
 from tfbench.reports import findings, method, particulars, wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
 from tfbench.reports.ladder import Ladder, find_ladder
 from tfbuild import talk
+from tfbuild.measured.comparison import Comparison, Overall
+from tfbuild.measured.interval import Interval
 
 SPEEDUPS, SCALING, TIMES, COST = "speedups", "scaling", "times", "cost"
 LADDER, COVERAGE = "ladder", "coverage"
@@ -36,7 +36,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
         particulars.kernels(comparison),
         particulars.machine(comparison),
         method.method(comparison, templates),
-        method.limits(comparison.phases),
+        method.limits(comparison),
     )
     return Document(
         title=findings.title(comparison),
@@ -51,7 +51,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
 def _subject(comparison: Comparison) -> str:
     vcpus = dict.fromkeys(str(cell.vcpus) for cell in comparison.cells)
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
-    models = talk.count(len(workloads), wording.model(comparison.phases))
+    models = talk.count(len(workloads), wording.model(comparison))
     return (
         f"{models} on {wording.listed(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
         f"{wording.moment(comparison.made)} in {talk.duration(comparison.seconds)}"
@@ -60,7 +60,7 @@ def _subject(comparison: Comparison) -> str:
 
 def _answer(comparison: Comparison, each: Overall) -> Answer:
     interval = each.speedup.interval
-    models = talk.count(each.workloads, wording.model(comparison.phases))
+    models = talk.count(each.workloads, wording.model(comparison))
     return Answer(
         label=f"{each.speedup.arm}, {talk.vcpus(each.vcpus)}",
         figure=wording.factor(interval.value),
@@ -95,7 +95,7 @@ def _speedups(comparison: Comparison) -> Section:
     missing = tuple(f"{row.place} {row.verdict}: {row.why}" for row in rows if not row.speedup)
     return Section(
         key=SPEEDUPS,
-        heading=f"Speedup of {wording.step(comparison.phases)}",
+        heading=f"Speedup of {wording.step(comparison)}",
         blocks=(
             (
                 f"Speedup is {base}'s time over the arm's time for one step: above 1 the arm is "
@@ -172,7 +172,7 @@ def _times(comparison: Comparison) -> Section:
     base = comparison.baseline
     rows = tuple(
         (
-            cell.workload,
+            wording.workload(cell.workload),
             str(cell.vcpus),
             each.arm,
             _inverse(each.interval),

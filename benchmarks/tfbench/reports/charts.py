@@ -17,9 +17,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tfbench.costs.cost import Amount, point
-from tfbench.measuring.statistics import Interval
 from tfbench.reports import canvas
 from tfbench.reports.canvas import HATCHES, MARKERS, ink, panel, printable
+from tfbuild.measured.interval import Interval
 
 ROW_IN = 0.19
 LETTER_IN = 0.08

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.measuring import gates
-from tfbench.measuring.effort import Stop
-from tfbench.measuring.results import (
+from tfbench.measuring.statistics import LIKELY, floor
+from tfbench.reports import wording
+from tfbuild import talk
+from tfbuild.measured.comparison import (
     ArmFacts,
     ArmTimes,
     Cell,
@@ -19,9 +21,8 @@ from tfbench.measuring.results import (
     Overall,
     Speedup,
 )
-from tfbench.measuring.statistics import LIKELY, Interval, Verdict, floor
-from tfbench.reports import wording
-from tfbuild import talk
+from tfbuild.measured.effort import Stop
+from tfbuild.measured.interval import Interval, Verdict
 
 FAILED = "failed"
 DIFFERENT = "computes something else"
@@ -61,7 +62,7 @@ class Row:
 
     @property
     def place(self) -> str:
-        return f"{wording.place(self.workload, int(self.vcpus))}, {self.arm}"
+        return f"{self.workload} on {talk.vcpus(int(self.vcpus))}, {self.arm}"
 
 
 def candidates(comparison: Comparison) -> tuple[str, ...]:
@@ -132,7 +133,7 @@ def _row(
 ) -> Row:
     steps = {each.arm: _milliseconds(each) for each in cell.arms}
     return Row(
-        workload=cell.workload,
+        workload=wording.workload(cell.workload),
         vcpus=str(cell.vcpus),
         arm=arm,
         baseline_ms=steps.get(comparison.baseline, ""),
@@ -146,9 +147,9 @@ def _row(
 
 
 def _milliseconds(times: ArmTimes) -> str:
-    """Of a step; of requests also those within which 99 of 100 were answered."""
+    """Of a step; of requests also the time within which 99 of 100 were answered."""
     mean, slow = wording.milliseconds(times.step_ms), times.latency and times.latency.p99_ms
-    return f"{mean}, p99 {wording.milliseconds(slow)}" if slow else mean
+    return f"{mean} ({wording.milliseconds(slow)})" if slow else mean
 
 
 def reason(comparison: Comparison, cell: Cell, speedup: Speedup) -> str:
@@ -270,7 +271,7 @@ def failed(comparison: Comparison) -> Iterator[str]:
     places: dict[str, list[str]] = {}
     for row in rows(comparison):
         if row.verdict in {FAILED, DIFFERENT, NOT_TIMED}:
-            where = wording.place(row.workload, int(row.vcpus))
+            where = f"{row.workload} on {talk.vcpus(int(row.vcpus))}"
             places.setdefault(f"{row.arm} {row.verdict} ({row.why})", []).append(where)
     yield from (f"{wording.listed(where)}: {what}" for what, where in places.items())
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring import gates
-from tfbench.measuring.results import Comparison
 from tfbench.measuring.statistics import LIKELY
 from tfbench.reports import wording
 from tfbench.reports.document import Points, Section, paragraphs
+from tfbuild.measured.comparison import Comparison
 from tfbuild.talk import duration
 
 TEMPLATE = "method.txt.j2"
@@ -33,13 +31,11 @@ LIMITS = (
 )
 
 
-_ABOUT = {
-    TRAIN: "It is about training. Inference, saving and reading data from disk were not timed.",
-    INFER: (
-        "Requests came from the process that answered them. A server's network, queues and "
-        "batching were not timed."
-    ),
-}
+_TRAINING = "It is about training. Inference, saving and reading data from disk were not timed."
+_REQUESTS = (
+    "Requests came from the process that answered them. A server's network, queues and batching "
+    "were not timed."
+)
 
 
 def method(comparison: Comparison, templates: Path) -> Section:
@@ -63,12 +59,13 @@ def method(comparison: Comparison, templates: Path) -> Section:
         budget="" if effort.budget_s is None else duration(effort.budget_s),
         seed=comparison.seed,
         six=all(cell.workload.partition(":")[0] in WORKLOADS for cell in comparison.cells),
-        trained=TRAIN in comparison.phases,
-        asked=INFER in comparison.phases,
+        trained=not all(cell.asks for cell in comparison.cells),
+        asked=any(cell.asks for cell in comparison.cells),
     )
     return Section(key="method", heading="How it was measured", blocks=paragraphs(text))
 
 
-def limits(phases: AbstractSet[str]) -> Section:
-    items = (LIMITS[0], *(text for phase, text in _ABOUT.items() if phase in phases), *LIMITS[1:])
+def limits(comparison: Comparison) -> Section:
+    kinds = dict.fromkeys(_REQUESTS if cell.asks else _TRAINING for cell in comparison.cells)
+    items = (LIMITS[0], *kinds, *LIMITS[1:])
     return Section(key="limits", heading="What this does not say", blocks=(Points(items=items),))

@@ -8,13 +8,13 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tfbench.costs.bill import Bill
-from tfbench.measuring.results import Comparison
 from tfbench.measuring.samples import Sample
 from tfbench.reports import chapters, particulars, plots
 from tfbench.reports import spending as costs
 from tfbench.reports.canvas import PALETTE, Drawing
 from tfbench.reports.document import Document
 from tfbench.reports.ladder import find_ladder
+from tfbuild.measured.comparison import Comparison
 
 TEMPLATE = "report.html.j2"
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench.arms.arm import KernelTable
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
-from tfbench.measuring.effort import Stop
-from tfbench.measuring.host import Host
-from tfbench.measuring.results import Agreement, ArmTimes, Cell, Comparison
-from tfbench.measuring.statistics import Interval
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns
 from tfbuild import talk
+from tfbuild.measured.comparison import Agreement, ArmTimes, Cell, Comparison
+from tfbuild.measured.effort import Stop
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval
+from tfbuild.measured.kernels import KernelTable
 from tfbuild.talk import duration, size
 
 VERDICTS, SAMPLES = "verdicts", "samples"
@@ -53,7 +53,7 @@ def _opinions(comparison: Comparison) -> Table:
         ),
         rows=tuple(
             (
-                cell.workload,
+                wording.workload(cell.workload),
                 str(cell.vcpus),
                 each.arm,
                 wording.factor_span(each.interval),
@@ -72,7 +72,7 @@ def _looks(comparison: Comparison) -> Table:
         columns=columns("workload", "#vCPUs", "#launches", "#time", "#half-width"),
         rows=tuple(
             (
-                cell.workload,
+                wording.workload(cell.workload),
                 str(cell.vcpus),
                 str(look.launches),
                 duration(look.seconds),
@@ -114,7 +114,13 @@ def _sampled(cell: Cell) -> tuple[str, ...]:
     reasons = ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
-        *(cell.workload, str(cell.vcpus), *map(str, numbers), reasons, wording.share(cell.others)),
+        *(
+            wording.workload(cell.workload),
+            str(cell.vcpus),
+            *map(str, numbers),
+            reasons,
+            wording.share(cell.others),
+        ),
         *(str(cell.unsteady), duration(cell.seconds), ended),
     )
 
@@ -134,7 +140,12 @@ def agreement(comparison: Comparison) -> Section:
                     *("workload", "#vCPUs", "arm", "#losses", "#predictions", "#allowed", "!agrees")
                 ),
                 rows=tuple(
-                    (cell.workload, str(cell.vcpus), each.arm, *_differences(each))
+                    (
+                        wording.workload(cell.workload),
+                        str(cell.vcpus),
+                        each.arm,
+                        *_differences(each),
+                    )
                     for cell in comparison.cells
                     for each in cell.agreements
                 ),
@@ -155,7 +166,7 @@ def latency(comparison: Comparison) -> Section:
     """Of single requests; nothing where models were trained."""
     rows = tuple(
         (
-            cell.workload,
+            wording.workload(cell.workload),
             str(cell.vcpus),
             times.arm,
             _spread_ms(times.latency.median_ms),
@@ -173,13 +184,14 @@ def latency(comparison: Comparison) -> Section:
     text = (
         "Milliseconds from a request to its answer, read as numbers: the quantile of each launch's "
         f"requests, Student's t at {comparison.level:.0%} over launches. Times are counted in bins "
-        f"that are {bins.WIDTH:.0%} wide. With several clients a request waits for the others'."
+        f"that are {bins.WIDTH:.0%} wide. Requests of 32 examples are called 32, and 32x2 "
+        "where two were under way at once: then one waits for the other."
     )
     return Section(key="latency", heading="Latency", blocks=(text, table) if rows else ())
 
 
 def phases(comparison: Comparison) -> Section:
-    if TRAIN not in comparison.phases:
+    if all(cell.asks for cell in comparison.cells):
         return Section(key="phases", heading="Phases and composed training runs", blocks=())
     base = comparison.baseline
     return Section(
@@ -210,7 +222,7 @@ def _phased(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
     runs = {each.arm: each.run for each in cell.speedups}
     run = runs.get(times.arm)
     return (
-        cell.workload,
+        wording.workload(cell.workload),
         str(cell.vcpus),
         times.arm,
         *(_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
@@ -238,7 +250,7 @@ def starting(comparison: Comparison) -> Section:
     def row(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
         starts = (times.import_s, times.build_s, times.first_steps_s)
         return (
-            cell.workload,
+            wording.workload(cell.workload),
             str(cell.vcpus),
             times.arm,
             *(f"{value:.2f}" for value in starts),

@@ -22,10 +22,10 @@ from tfbench.costs import cost
 from tfbench.costs.cost import Amount
 from tfbench.inside.phases import JUDGED
 from tfbench.measuring.matching import Difference
-from tfbench.measuring.results import ArmFacts, Comparison
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, Values, combined
 from tfbuild.errors import HostError, SampleError, UsageError
+from tfbuild.measured.comparison import ArmFacts, Comparison
 
 VERSION = "1.0"
 READABLE = (VERSION, 6)

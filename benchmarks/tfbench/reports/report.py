@@ -13,13 +13,13 @@ from rich.text import Text
 from tfbench import grid
 from tfbench.costs.bill import Bill
 from tfbench.costs.cost import point
-from tfbench.measuring.results import Comparison
-from tfbench.measuring.statistics import Verdict
 from tfbench.reports import chapters, findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
 from tfbench.reports.pyperf import Contrast
 from tfbuild import talk
+from tfbuild.measured.comparison import Comparison
+from tfbuild.measured.interval import Verdict
 
 TEMPLATE = "report.md.j2"
 WIDTH = 120
@@ -40,11 +40,13 @@ _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
     """The figures, the answer and what to know about it. `colour` only for a terminal."""
     base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
+    slow = "\n(p99)" if any(cell.asks for cell in comparison.cells) else ""
     headings = (
-        *("workload", "vCPUs", "arm", f"{base} ms", "arm ms", "speedup"),
+        *("workload", "vCPUs", "arm", f"{base} ms{slow}", f"arm ms{slow}", "speedup"),
         *(f"{comparison.level:.0%} interval", f"{base} again", "verdict"),
     )
-    table = grid.table(findings.title(comparison), headings, left=("workload", "arm", "verdict"))
+    left = ("workload", "arm", "verdict")
+    table = grid.table(findings.title(comparison), headings, left=left, whole=("verdict",))
     for row in findings.rows(comparison):
         cells = (row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup)
         marked = Text(row.verdict, style=STYLES.get(row.verdict, "yellow"))

@@ -17,11 +17,11 @@ from tfbench.engine.journal import entries
 from tfbench.measuring import merging
 from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recorded
-from tfbench.measuring.results import Comparison, load, save
 from tfbench.measuring.samples import KINDS, Sample
 from tfbench.reports import page, pyperf, report, tabular
 from tfbuild import settings, talk
 from tfbuild.errors import RecordError, UsageError
+from tfbuild.measured.comparison import Comparison, load, save
 from tfbuild.records import plain, pretty, write_atomic
 from tfbuild.settings import Places
 

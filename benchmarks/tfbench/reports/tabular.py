@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
-from tfbench.measuring.results import ArmTimes, Cell, Comparison, Speedup
-from tfbench.measuring.statistics import Interval
+from tfbuild.measured.comparison import ArmTimes, Cell, Comparison, Speedup
+from tfbuild.measured.interval import Interval
 
 Value: TypeAlias = str | int | float | None
 """None is an empty field: there is no such figure."""

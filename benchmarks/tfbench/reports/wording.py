@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 
 from tfbench.costs.cost import Amount
-from tfbench.inside.phases import INFER, TRAIN
-from tfbench.measuring.statistics import Interval
+from tfbench.inside.workloads import batch_of, clients_of, model_of
 from tfbuild import talk
+from tfbuild.measured.comparison import Comparison
+from tfbuild.measured.interval import Interval
 
 SIGNIFICANT = 3
 
@@ -38,18 +38,17 @@ def level(confidence: float) -> str:
     return f"{min(math.floor(1000 * confidence), 999) / 10:g}%"
 
 
-def step(phases: AbstractSet[str]) -> str:
+def step(comparison: Comparison) -> str:
     """What was timed, where all cells are of one kind."""
-    return (
-        {TRAIN: "a training step", INFER: "a request"}[next(iter(phases))]
-        if len(phases) == 1
-        else "a step"
-    )
+    kinds = {cell.asks for cell in comparison.cells}
+    if len(kinds) != 1:
+        return "a step"
+    return "a request" if kinds == {True} else "a training step"
 
 
-def model(phases: AbstractSet[str]) -> str:
+def model(comparison: Comparison) -> str:
     """What a workload is: a model that is trained, or one of several kinds of requests to it."""
-    return "model" if phases == {TRAIN} else "workload"
+    return "workload" if any(cell.asks for cell in comparison.cells) else "model"
 
 
 def milliseconds(interval: Interval | None) -> str:
@@ -90,8 +89,17 @@ def rates(amount: Amount) -> tuple[str, str]:
     return rate(amount), "one launch"
 
 
-def place(workload: str, number: int) -> str:
-    return f"{workload} on {talk.vcpus(number)}"
+def workload(name: str) -> str:
+    """Its name. Of requests their examples stand behind it, and how many are under way: 32x2."""
+    clients = clients_of(name)
+    if not clients:
+        return name
+    crowd = f"x{clients}" if clients > 1 else ""
+    return f"{model_of(name)} {batch_of(name)}{crowd}"
+
+
+def place(name: str, number: int) -> str:
+    return f"{workload(name)} on {talk.vcpus(number)}"
 
 
 def moment(made: str) -> str:

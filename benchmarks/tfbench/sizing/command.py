@@ -16,13 +16,13 @@ from tfbench.costs.prices import PriceBook
 from tfbench.inside import steps
 from tfbench.inside.phases import INFER, PREPROCESS, TRAIN
 from tfbench.inside.workloads import PROGRAM, find, sized
-from tfbench.measuring.host import Host, read_host
 from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
 from tfbench.sizing.sources import Input
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import Host, read_host
 
 KIND = "sizing"
 WORKLOADS = "alexnet:batch=32,ptb_lstm_small"

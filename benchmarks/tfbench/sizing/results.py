@@ -14,7 +14,7 @@ from tfbench.cells.cell import Outcome, Seen
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import Amount, point
 from tfbench.costs.prices import Mode, Price, PriceBook
-from tfbench.measuring.host import Host
+from tfbuild.measured.host import Host
 
 SCHEMA = 1
 _READING, _MOSTLY_READING = 0.75, 0.5

@@ -16,13 +16,13 @@ from tfbench.engine import engine, folder
 from tfbench.engine.folder import Kind
 from tfbench.engine.journal import opened
 from tfbench.measuring import gates
-from tfbench.measuring.host import read_host
 from tfbench.startup.imports import KINDS, Imports, Spec
 from tfbench.startup.launches import Launch, Launcher
 from tfbench.startup.library import read_library
 from tfbench.startup.overhead import LIMIT, Imported, Loading, Startup, overhead, sorted_out
 from tfbench.startup.text import describe
 from tfbuild import settings, talk
+from tfbuild.measured.host import read_host
 from tfbuild.records import pretty, save
 
 KIND = Kind(name="startup", prefix="startup", result="startup.json")

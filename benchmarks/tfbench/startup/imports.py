@@ -10,8 +10,8 @@ from tfbench.arms.arm import Arm, twin_of
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import Keep, Kinds
 from tfbench.engine.schedule import block_order, chance_of, padding
-from tfbench.measuring.host import Host
 from tfbench.startup.launches import IMPORT, Launch, Launcher
+from tfbuild.measured.host import Host
 
 SCHEMA = 1
 KINDS: Kinds[Launch] = MappingProxyType({"import": Launch})

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tfbench.measuring import gates
-from tfbench.measuring.host import Host
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, Interval, contrast, level
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, contrast, level
 from tfbench.startup.launches import Launch
 from tfbench.startup.library import Library
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval
 
 SCHEMA = 1
 LIMIT = 0.05

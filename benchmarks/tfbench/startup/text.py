@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench import grid
-from tfbench.measuring.statistics import Interval
 from tfbench.startup.overhead import Imported, Loading, Overhead, Startup, Verdict
+from tfbuild.measured.interval import Interval
 from tfbuild.talk import count, size, vcpus
 
 

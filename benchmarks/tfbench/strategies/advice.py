@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tfbench.inside.groups import INDEPENDENT
-from tfbench.measuring.statistics import Interval
 from tfbench.strategies.matrix import ALONE
 from tfbench.strategies.published import Published
 from tfbench.strategies.results import Figures, Parity, Result, Row, ratio
 from tfbench.strategies.strategy import Family, find
+from tfbuild.measured.interval import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,13 +13,13 @@ from tfbench.cells import experiment
 from tfbench.cells.cell import Cell, Seen
 from tfbench.cells.experiment import Experiment, Run
 from tfbench.inside.replicas import AUTO, KINDS
-from tfbench.measuring.host import Host, read_host
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.strategies import strategy, text
 from tfbench.strategies.matrix import Matrix, cells
 from tfbench.strategies.results import Result, rows
 from tfbuild import settings, talk
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import Host, read_host
 
 KIND = "strategies"
 NETS = ("alexnet:image=64:batch=16", "resnet50:image=64:batch=8")

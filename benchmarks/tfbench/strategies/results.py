@@ -14,10 +14,11 @@ from tfbench.cells.cell import Outcome, Seen
 from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import Printed, printed
 from tfbench.inside.groups import CPU, INDEPENDENT, REFERENCE
-from tfbench.measuring.host import Host
-from tfbench.measuring.statistics import Interval, estimate, total
+from tfbench.measuring.statistics import estimate, total
 from tfbench.strategies.matrix import ALONE, Matrix, is_comparable
 from tfbench.strategies.traffic import Traffic, traffic
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval
 
 SCHEMA = 1
 

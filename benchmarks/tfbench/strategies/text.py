@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from tfbench.inside.groups import INDEPENDENT
-from tfbench.measuring.statistics import LEVEL, Interval
+from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Group, Point, bars, forest
@@ -29,6 +29,7 @@ from tfbench.strategies.published import Published
 from tfbench.strategies.results import Figures, Parity, Result, Row
 from tfbench.strategies.strategy import NAMES, STRATEGIES, Family
 from tfbuild import talk
+from tfbuild.measured.interval import Interval
 
 KEY = "strategies"
 HEADING = "Strategies on several devices"

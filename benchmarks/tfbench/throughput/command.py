@@ -14,12 +14,12 @@ from tfbench.costs.prices import Price
 from tfbench.inside import steps
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import NAMES, PROGRAM, find, sized
-from tfbench.measuring.host import Host, read_host
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
 from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
+from tfbuild.measured.host import Host, read_host
 
 KIND = "throughput"
 WORKLOAD = "resnet50"

@@ -11,8 +11,8 @@ from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import Printed
 from tfbench.costs.cost import Amount, carry, point
 from tfbench.costs.prices import Price
-from tfbench.measuring.host import Host
-from tfbench.measuring.statistics import Interval
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval
 
 SCHEMA = 1
 NEAR = 0.05

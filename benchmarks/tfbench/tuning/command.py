@@ -13,8 +13,9 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.arms.levers import suggestion
 from tfbench.engine import folder
+from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.workloads import batch_in, sized
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.measuring.host import read_host
 from tfbench.tuning import hunt, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.hunt import Asked
@@ -22,6 +23,7 @@ from tfbench.tuning.results import Tuning
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
+from tfbuild.measured.host import read_host
 from tfbuild.records import key_of, pretty, save, write_atomic
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
@@ -35,6 +37,7 @@ class Wanted:
     """The options of `invoke tune` as they were typed; an empty one means the default."""
 
     workload: str
+    phase: str = TRAIN
     wheels: str = ""
     candidate: str = ""
     vcpus: str = ""
@@ -118,6 +121,8 @@ def describe(wanted: Wanted) -> str:
 def read(wanted: Wanted, places: Places) -> Question:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     workload, program = options.subject(wanted.workload)
+    if options.phase(wanted.phase) == INFER:
+        workload = sized(workload, batch=batch_in(workload) or 1, clients=1)
     question = Question(
         workload=workload,
         program=program,

@@ -16,13 +16,9 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs
 from tfbench.engine import folder
 from tfbench.engine.folder import Kind
-from tfbench.inside.workloads import PROGRAM
+from tfbench.inside.workloads import PROGRAM, clients_of
 from tfbench.measuring import comparison as comparisons
 from tfbench.measuring.comparison import make_setting
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.host import Host
-from tfbench.measuring.results import Cell, Comparison
-from tfbench.measuring.results import load as load_comparison
 from tfbench.tuning import search
 from tfbench.tuning.changes import (
     KINDS,
@@ -38,6 +34,10 @@ from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
 from tfbench.tuning.trial import try_out
 from tfbuild import records, talk
 from tfbuild.errors import RecordError, UsageError, WorkerError
+from tfbuild.measured.comparison import Cell, Comparison
+from tfbuild.measured.comparison import load as load_comparison
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import Host
 
 KIND = Kind(name="tuning", prefix="tune", result="tune.json")
 TRIAL = "trial.json"
@@ -99,7 +99,8 @@ def candidates(asked: Asked, trial: Trial | None) -> tuple[Setup, ...]:
     """Every single change; without a trial all that may be tried. Raises UsageError for none."""
     wheels = [Change(lever=WHEEL, value=text) for text, _ in asked.wheels[1:]]
     own = settings(asked.vcpus, onednn=trial.onednn if trial else None)
-    every = (*wheels, *own, *advice(trial.step_s if trial else None))
+    script = () if clients_of(asked.workload) else advice(trial.step_s if trial else None)
+    every = (*wheels, *own, *script)
     found = tuple((each,) for each in every if each.lever in asked.levers)
     if not found:
         raise UsageError(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tfbench.arms.levers import Pairs
-from tfbench.measuring.host import Host
-from tfbench.measuring.results import Cell
-from tfbench.measuring.statistics import Interval, Verdict
 from tfbench.tuning.changes import Change, Setup
+from tfbuild.measured.comparison import Cell
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval, Verdict
 
 SCHEMA = 1
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from tfbench.measuring.results import Cell, Speedup
-from tfbench.measuring.statistics import Verdict
 from tfbench.tuning.changes import Setup
+from tfbuild.measured.comparison import Cell, Speedup
+from tfbuild.measured.interval import Verdict
 
 MOST_TOGETHER = 6
 """Candidates side by side: each is a process with a TensorFlow and the model."""

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 
 from tfbench import grid
-from tfbench.measuring.statistics import Verdict
 from tfbench.reports import wording
 from tfbench.tuning.changes import WHEEL
 from tfbench.tuning.results import Tried, Tuning
 from tfbuild import talk
+from tfbuild.measured.interval import Verdict
 
 HEADINGS = (
     *("stage", "changed", "speedup", "95% interval", "baseline again", "losses apart"),

@@ -20,7 +20,7 @@ from tfbuild import settings, talk
 from tfbuild.binaries import elf
 from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import CommandError, KernelError
-from tfbuild.planning.selection import Choice
+from tfbuild.measured.kernels import Choice
 from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.tools.environment import Environment

@@ -13,12 +13,12 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.measured.kernels import Choice
 from tfbuild.packing import notices, repack, sbom, tuned
 from tfbuild.packing.tuned import Admitted, KernelLibrary, Tuned
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, need_stock
-from tfbuild.planning.selection import Choice
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools.environment import Environment

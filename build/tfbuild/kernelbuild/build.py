@@ -22,11 +22,11 @@ from tfbuild.kernelbuild.ground import Ground, ground_for, installed, stock_whee
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.verdicts import verdicts_in
 from tfbuild.kernelbuild.workspace import Compiled, Workspace
+from tfbuild.measured.kernels import Choice
 from tfbuild.packing import wheel
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, need_stock
-from tfbuild.planning.selection import Choice
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.settings import Places
 from tfbuild.tools import emulation, interpreters

@@ -10,10 +10,10 @@ from pathlib import Path
 from tfbuild import talk
 from tfbuild.cpus.compilers import Compiler, driver_in
 from tfbuild.errors import CommandError, KernelError
+from tfbuild.measured.kernels import Choice
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
-from tfbuild.planning.selection import Choice
 from tfbuild.records import write_atomic
 from tfbuild.settings import Places
 from tfbuild.tools import bazel, pgo

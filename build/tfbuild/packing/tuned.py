@@ -11,11 +11,11 @@ from pathlib import Path
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import HostError, WheelError
+from tfbuild.measured.kernels import Choice, Row
 from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member
 from tfbuild.planning.defaults import Default
 from tfbuild.planning.guard import Carrier
 from tfbuild.planning.plan import Scope
-from tfbuild.planning.selection import Choice, Row
 from tfbuild.records import pretty, read
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.nearness import Nearness

@@ -18,17 +18,18 @@ from typing import Any
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import STOCK_SPECS, Target
-from tfbuild.errors import RecordError, UsageError
-from tfbuild.records import load, read
+from tfbuild.errors import UsageError
+from tfbuild.measured import comparison as comparisons
+from tfbuild.measured.comparison import Cell, Comparison
+from tfbuild.measured.interval import Verdict
+from tfbuild.records import read
 from tfbuild.talk import vcpus as vcpus_text
 
 QUOTA = "quota"
 """The value that stands for the CPUs of the process's cgroup quota, rounded up."""
 BF16 = "bf16"
 """The lever that changes results, and its part of a wheel's local version."""
-COMPARISON_SCHEMA = 3
 _CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-_SLOWER, _FASTER = "slower", "faster"  # verdicts of comparison.json
 # oneDNN 3.2's names of what it generates code for, src/cpu/platform.hpp, and the features of each.
 _ISAS: Mapping[str, frozenset[str]] = {
     "AVX512_CORE": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}),
@@ -81,9 +82,8 @@ class Evidence:
         if any(each.high is not None and each.high < 1 for each in self.ratios.values()):
             return False
         verdicts = {each.verdict for each in self.ratios.values()}
-        return (
-            self.mean > 1 and _SLOWER not in verdicts and (verdicts == {""} or _FASTER in verdicts)
-        )
+        gains = verdicts == {""} or Verdict.FASTER in verdicts
+        return self.mean > 1 and gains and Verdict.SLOWER not in verdicts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,11 +195,8 @@ def undue(defaults: Sequence[Default], target: Target) -> Iterator[str]:
 def read_evidence(path: Path) -> tuple[Evidence, ...]:
     """What a finished comparison.json says of levers: arms that differ from its baseline in nothing
     else. Raises RecordError, and UsageError for a comparison of something else."""
-    fields = load(path, schema=COMPARISON_SCHEMA)
-    try:
-        found = tuple(each for lever in levers() for each in _said_of(lever, fields))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise RecordError(f"{path} is not a comparison ({error})") from error
+    comparison = comparisons.load(path)
+    found = tuple(each for lever in levers() for each in _said_of(lever, comparison))
     if not found:
         raise UsageError(
             f"{path} has no arm that differs from its baseline in a default only",
@@ -208,42 +205,44 @@ def read_evidence(path: Path) -> tuple[Evidence, ...]:
     return found
 
 
-def _said_of(lever: Lever, fields: Mapping[str, Any]) -> Iterator[Evidence]:
-    baseline, *others = fields["arms"]
-    before = dict(baseline["env"])
+def _said_of(lever: Lever, comparison: Comparison) -> Iterator[Evidence]:
+    if not comparison.complete or not comparison.arms:
+        return
+    baseline, *others = comparison.arms
+    before, cpu = dict(baseline.env), comparison.host.cpu
     cap = next((before[name] for name in _CAPS if name in before), "")
     own = {*lever.set, *lever.leave}
     emulated = bool(cap or own.intersection(before))
-    features = fields["host"]["cpu"]["features"]
-    idle = not emulated and not {*lever.unless}.isdisjoint(features)
+    idle = not emulated and not cpu.features.isdisjoint(lever.unless)
     for arm in others:
-        after = dict(arm["env"])
+        after = dict(arm.env)
         changed = {name for name, _ in before.items() ^ after.items()}
-        same = arm["wheel_sha256"] == baseline["wheel_sha256"] and changed <= own
-        if not same or idle or not lever.set.items() <= after.items() or not fields["complete"]:
+        same = arm.wheel_sha256 == baseline.wheel_sha256 and changed <= own
+        if not same or idle or not lever.set.items() <= after.items():
             continue
-        for vcpus, ratios in _ratios(fields["cells"], arm["name"]).items():
+        for vcpus, ratios in _ratios(comparison.cells, arm.name).items():
             yield Evidence(
                 lever=lever.name,
                 source=Source.EMULATED if emulated else Source.MEASURED,
-                isa=cap or isa_of(features),
-                cpu=fields["host"]["cpu"]["name"],
-                release=baseline["tensorflow"],
+                isa=cap or isa_of(cpu.features),
+                cpu=cpu.name,
+                release=baseline.tensorflow,
                 vcpus=vcpus,
                 setting=" ".join(f"{name}={value}" for name, value in sorted(before.items())),
-                made=fields["made"],
+                made=comparison.made,
                 ratios=ratios,
             )
 
 
-def _ratios(cells: Sequence[Mapping[str, Any]], arm: str) -> dict[int, dict[str, Ratio]]:
+def _ratios(cells: Sequence[Cell], arm: str) -> dict[int, dict[str, Ratio]]:
     """By the number of vCPUs, then by workload."""
     found: dict[int, dict[str, Ratio]] = {}
     for cell in cells:
-        for each in cell["speedups"]:
-            if each["arm"] == arm:
-                ratio = read(Ratio, {**each["interval"], "verdict": each["verdict"]})
-                found.setdefault(cell["vcpus"], {})[cell["workload"]] = ratio
+        for each in cell.speedups:
+            if each.arm == arm:
+                value, low, high = each.interval.value, each.interval.low, each.interval.high
+                ratio = Ratio(value=value, low=low, high=high, verdict=each.verdict)
+                found.setdefault(cell.vcpus, {})[cell.workload] = ratio
     return found
 
 

@@ -22,9 +22,10 @@ from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
+from tfbuild.measured.kernels import Choice, Row
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import BF16, NO_WISHES, Default, Wishes, decide
-from tfbuild.planning.selection import Choice, Row, Selection
+from tfbuild.planning.selection import Selection
 from tfbuild.records import key_of
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import Pin

@@ -16,6 +16,7 @@ from tfbuild.cpus import features
 from tfbuild.cpus.features import Feature
 from tfbuild.cpus.flags import LEARNED, learned
 from tfbuild.errors import DriftError
+from tfbuild.measured.kernels import Choice
 from tfbuild.planning import dispatcher
 from tfbuild.planning.dispatcher import DispatchFeature, DispatchTarget, HwcapFeature
 from tfbuild.planning.plan import (
@@ -26,7 +27,6 @@ from tfbuild.planning.plan import (
     Scope,
     native_files,
 )
-from tfbuild.planning.selection import Choice
 from tfbuild.records import pretty, write_atomic
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, label
 from tfbuild.upstream.releases import filled

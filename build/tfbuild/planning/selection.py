@@ -15,52 +15,12 @@ from pathlib import Path
 
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
+from tfbuild.measured.kernels import Choice, Row
 from tfbuild.records import load, read
 
 SCHEMA = 1
 _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
 """What decides how wide Eigen's packets are, and how they are computed with."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Choice:
-    """A registration: an op, and the types that it is limited to as native/registration.h writes
-    them, such as T=1 or T=1|2,Tidx=3 (numbers of types.proto), empty for none."""
-
-    op: str
-    types: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One kernel at one place of a profile: seconds per execution of the stock kernel and of ours.
-
-    `shapes` are the inputs' as the profiler writes them, float[128,512];float[], `attributes` those
-    of the op that matter; `share` is that of the place in the profile's time. `ratio` is stock over
-    tuned, above 1 where ours is faster, with its interval; `p` the probability of so much gain
-    where there is none. `confirmed` is the interval (value, low, high) of a fresh run, None where
-    there was none. `kept` is what became of the registration, `reason` why it was not.
-    """
-
-    op: str
-    types: str
-    attributes: str
-    shapes: str
-    threads: int
-    share: float
-    stock_s: float
-    tuned_s: float
-    ratio: float
-    low: float
-    high: float
-    p: float
-    confirmed: tuple[float, float, float] | None = None
-    kept: bool = False
-    reason: str = ""
-
-    @property
-    def choice(self) -> Choice:
-        return Choice(op=self.op, types=self.types)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

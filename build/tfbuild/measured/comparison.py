@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.arms.arm import KernelTable
-from tfbench.inside.workloads import phase_of
-from tfbench.measuring.effort import Effort
-from tfbench.measuring.host import Host
-from tfbench.measuring.statistics import Interval, Verdict
 from tfbuild.errors import RecordError, UsageError
+from tfbuild.measured.effort import Effort
+from tfbuild.measured.host import Host
+from tfbuild.measured.interval import Interval, Verdict
+from tfbuild.measured.kernels import KernelTable
 from tfbuild.records import load as load_fields
 from tfbuild.records import read
 from tfbuild.records import save as save_record
 
+FILE = "comparison.json"
 SCHEMA = 3
+_CLIENTS = ":clients="
+"""In the names of workloads whose steps are requests."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,6 +210,11 @@ class Cell:
     def agrees(self) -> bool:
         return all(each.agrees for each in self.agreements)
 
+    @property
+    def asks(self) -> bool:
+        """Whether its steps are requests to a model, not training."""
+        return _CLIENTS in self.workload
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overall:
@@ -246,11 +253,6 @@ class Comparison:
     def baseline(self) -> str:
         """Its name. Where not even the baseline started, nothing is known of it."""
         return self.arms[0].name if self.arms else "the baseline"
-
-    @property
-    def phases(self) -> frozenset[str]:
-        """What was timed in the cells: training, requests, or both."""
-        return frozenset(phase_of(cell.workload) for cell in self.cells)
 
 
 def save(path: Path, comparison: Comparison) -> None:

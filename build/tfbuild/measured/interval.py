@@ -1,0 +1,35 @@
+"""An estimate with its interval, and what it says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """An estimate and its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the width on a logarithmic scale: 0.01 is about 1 % to either side."""
+        return math.log(self.high / self.low) / 2
+
+    @property
+    def reach(self) -> float:
+        """The largest distance of the interval from 1, on a logarithmic scale."""
+        return max(abs(math.log(self.low)), abs(math.log(self.high)))
+
+
+class Verdict(StrEnum):
+    """The worst first."""
+
+    SLOWER = "slower"
+    INCONCLUSIVE = "inconclusive"
+    WITHIN_NOISE = "within noise"
+    FASTER = "faster"
