@@ -29,6 +29,7 @@ from tfbench.reports.report import (
     plain,
     table,
 )
+from tfbuild.measured.comparison import Comparison, Latency, PhaseTime
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelTable
 
@@ -98,6 +99,43 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     found = compared.comparison(compared.cell("mnist_mlp", 2, {"[red]x": 1.1}), arms=arms)
     assert "[red]x" in table(found, colour=False)
     assert "[red]x against" in table(found, colour=False)
+
+
+def requests_only() -> Comparison:
+    """Of 32 examples from two clients; the 99th percentile is four times the mean."""
+    one = compared.cell("mnist_mlp", 2, {"tuned": 1.2})
+    arms = tuple(
+        dataclasses.replace(
+            each,
+            phases=(PhaseTime(phase="infer", step_ms=compared.about(2.0, 0.01)),),
+            run_s=None,
+            losses=(),
+            latency=Latency(median_ms=compared.about(3.9, 0.02), p99_ms=compared.about(8.0, 0.05)),
+        )
+        for each in one.arms
+    )
+    asked = dataclasses.replace(one, workload="mnist_mlp:batch=32:clients=2", arms=arms)
+    return compared.comparison(asked, arms=(compared.arm("stock"), compared.arm("tuned")))
+
+
+def test_requests_are_named_and_show_their_99th_percentile() -> None:
+    found = table(requests_only(), colour=False)
+    assert "(p99)" in found
+    assert "mnist_mlp 32x2 │     2 │ tuned │ 2.00 (8.00) │ 2.00 (8.00) │" in found
+    assert "(p99)" not in table(SOUND, colour=False)
+
+
+def test_a_report_of_requests_speaks_of_requests() -> None:
+    page = document(requests_only(), TEMPLATES)
+    assert section(page, "speedups").heading == "Speedup of a request"
+    assert tables(page)["Latency of requests"].rows[0][-2:] == (
+        "3.90 (3.82 to 3.98)",
+        "8.00 (7.62 to 8.40)",
+    )
+    text = markdown(requests_only(), TEMPLATES)
+    assert "Timed were requests" in text
+    assert "It is about training" not in text
+    assert "Phases" not in text
 
 
 def test_failures_are_marked_rows_with_their_reason_below() -> None:

@@ -78,11 +78,14 @@ def _answer(comparison: Comparison, each: Overall) -> Answer:
 def _speedups(comparison: Comparison) -> Section:
     base, level = comparison.baseline, f"{comparison.level:.0%}"
     rows = tuple(findings.rows(comparison))
+    asks = any(cell.asks for cell in comparison.cells)
+    unit = "request (99th percentile)" if asks else "step"
+    step = wording.step(comparison)
     table = Table(
         caption="Every arm in every cell",
         columns=columns(
             *("workload", "#vCPUs", "arm", "!verdict", f"#speedup ({level} interval)"),
-            *(f"#{base} again", f"#{base} ms per step", "#arm ms per step"),
+            *(f"#{base} again", f"#{base} ms per {unit}", f"#arm ms per {unit}"),
         ),
         rows=tuple(
             (
@@ -95,10 +98,10 @@ def _speedups(comparison: Comparison) -> Section:
     missing = tuple(f"{row.place} {row.verdict}: {row.why}" for row in rows if not row.speedup)
     return Section(
         key=SPEEDUPS,
-        heading=f"Speedup of {wording.step(comparison)}",
+        heading=f"Speedup of {step}",
         blocks=(
             (
-                f"Speedup is {base}'s time over the arm's time for one step: above 1 the arm is "
+                f"Speedup is {base}'s time over the arm's time for {step}: above 1 the arm is "
                 f"faster. “{base} again” is a second worker of the baseline in the same blocks: "
                 "what no difference looks like here."
             ),
