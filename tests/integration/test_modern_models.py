@@ -121,9 +121,9 @@ def test_two_processes_compute_the_same(python: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS["modern"])
 def test_other_kernels_compute_the_same_and_the_loss_falls(python: Path, name: str) -> None:
-    """oneDNN's sum in another order. A fourth round through the batches, after three."""
-    found = trained(python, name, steps=4 * BATCHES)[name]
+    """oneDNN's sum in another order. bert_tiny learns in its fifth round through the batches."""
+    found = trained(python, name, steps=6 * BATCHES)[name]
     check(found, trained(python, name, onednn="0")[name], TOLERANCE)
-    rounds = [fmean(found["later"][at : at + BATCHES]) for at in (0, 3 * BATCHES)]
+    rounds = [fmean(found["later"][at : at + BATCHES]) for at in (0, 5 * BATCHES)]
     assert all(map(math.isfinite, found["later"]))
     assert rounds[1] < 0.95 * rounds[0]
