@@ -85,4 +85,4 @@ def test_requests_are_of_one_example_of_many_and_from_many(tmp_path: Path) -> No
     said = describe_comparison(
         Wanted(candidate=str(path), workloads="mnist_mlp", phase="infer", vcpus="1")
     )
-    assert "mnist_mlp:batch=1:clients=1, mnist_mlp:batch=32:clients=1\n" in said
+    assert "mnist_mlp 1, mnist_mlp 32\n" in said

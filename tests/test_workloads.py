@@ -5,10 +5,12 @@ That the real Keras models have these counts is asked of TensorFlow in integrati
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
+from tests import compared
 
 from tfbench.inside.parameters import digest, initial_parameters
 from tfbench.inside.phases import INFER, TRAIN
@@ -19,10 +21,12 @@ from tfbench.inside.workloads import (
     batch_of,
     clients_of,
     find,
+    label_of,
     own_name,
     phase_of,
     requests,
 )
+from tfbuild.measured.comparison import Cell
 
 
 def dense(inputs: int, outputs: int) -> int:
@@ -236,7 +240,21 @@ def test_requests_are_of_one_of_32_and_of_32_from_as_many_clients_as_vcpus() -> 
 @pytest.mark.parametrize("name", ["mnist_cnn", "resnet50:image=64:batch=8", own_name("model.py")])
 def test_what_requests_are_stands_in_their_names(name: str) -> None:
     assert (clients_of(name), phase_of(name)) == (0, TRAIN)
+    assert not of(name).asks
     for each, batch, clients in zip(requests(name, 2), (1, 32, 32), (1, 1, 2), strict=True):
         assert (batch_of(each), clients_of(each), phase_of(each)) == (batch, clients, INFER)
+        assert of(each).asks
         if name == "mnist_cnn":
             assert find(each).batch == batch
+
+
+def of(name: str) -> Cell:
+    """Its cell of a comparison, which tells requests by the name as well."""
+    return dataclasses.replace(compared.cell("mnist_mlp", 2, {}), workload=name)
+
+
+def test_requests_are_shown_by_their_examples_and_clients() -> None:
+    assert [label_of(each) for each in requests("resnet50:image=64:batch=8", 2)] == [
+        *("resnet50:image=64 1", "resnet50:image=64 32", "resnet50:image=64 32x2")
+    ]
+    assert label_of("resnet50:image=64:batch=8") == "resnet50:image=64:batch=8"

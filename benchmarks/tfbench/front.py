@@ -16,7 +16,7 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.engine import folder
 from tfbench.inside.phases import INFER, TRAIN
-from tfbench.inside.workloads import PROGRAM, requests
+from tfbench.inside.workloads import PROGRAM, label_of, requests
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
     KIND,
@@ -99,7 +99,7 @@ def compare_wheels(
         out = folder.find(KIND, setting, wanted.out, places)
         talk.note(f"samples and results: {out}")
         with (
-            talk.step(f"compare {', '.join(asked.workloads)}"),
+            talk.step(f"compare {', '.join(map(label_of, asked.workloads))}"),
             talk.counting("launches", 1) as count,
         ):
             comparison = compare(setting, out, count.advance)
@@ -127,7 +127,7 @@ def describe_comparison(wanted: Wanted) -> str:
     budget = f"{asked.effort.budget_s:g} s" if asked.effort.budget_s else "no limit"
     return (
         f"{installs.describe(asked.choices)}"
-        f"workloads  {', '.join(asked.workloads)}\n"
+        f"workloads  {', '.join(map(label_of, asked.workloads))}\n"
         f"vCPUs      {', '.join(map(str, asked.vcpus))}\n"
         f"per cell   until ±{asked.effort.precision:.1%} or {budget}\n"
         f"out        {wanted.out or places.new_report()}\n"

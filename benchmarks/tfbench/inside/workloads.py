@@ -155,9 +155,15 @@ def clients_of(name: str) -> int:
     return _size_in(name, CLIENTS)
 
 
-def model_of(name: str) -> str:
-    """The name without what a request of it is."""
-    return re.sub(rf":(?:{BATCH}|{CLIENTS})=\d+", "", name)
+def label_of(name: str) -> str:
+    """As people read it: the name. Of requests their examples stand behind it, and how many are
+    under way: mnist_cnn 32x2."""
+    clients = clients_of(name)
+    if not clients:
+        return name
+    model = re.sub(rf":(?:{BATCH}|{CLIENTS})=\d+", "", name)
+    crowd = f"x{clients}" if clients > 1 else ""
+    return f"{model} {batch_of(name)}{crowd}"
 
 
 def batch_in(name: str) -> int:

@@ -12,7 +12,7 @@ from tfbench.arms.arm import Arm, check_arms, twin_of
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import Kind
 from tfbench.engine.journal import opened
-from tfbench.inside.workloads import NAMES, clients_of, is_own
+from tfbench.inside.workloads import NAMES, clients_of, is_own, label_of
 from tfbench.measuring.measurement import MeasuredCell, Question
 from tfbench.measuring.observations import Measured
 from tfbench.measuring.repetition import FAVOURED
@@ -228,7 +228,7 @@ def _say(
     launches = len(now.launches)
     expected = max(launches, _expected(setting.effort, now))
     rest = (len(setting.questions) - len(done) - 1) * expected
-    where = f"{question.workload} on {talk.vcpus(len(question.vcpus))}"
+    where = f"{label_of(question.workload)} on {talk.vcpus(len(question.vcpus))}"
     progress(finished + launches, finished + expected + rest, f"{where}, launch {launches + 1}")
 
 

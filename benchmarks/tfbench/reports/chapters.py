@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from tfbench.inside.workloads import label_of
 from tfbench.reports import findings, method, particulars, wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
 from tfbench.reports.ladder import Ladder, find_ladder
@@ -175,7 +176,7 @@ def _times(comparison: Comparison) -> Section:
     base = comparison.baseline
     rows = tuple(
         (
-            wording.workload(cell.workload),
+            label_of(cell.workload),
             str(cell.vcpus),
             each.arm,
             _inverse(each.interval),

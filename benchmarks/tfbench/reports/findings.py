@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import LIKELY, floor
 from tfbench.reports import wording
@@ -133,7 +134,7 @@ def _row(
 ) -> Row:
     steps = {each.arm: _milliseconds(each) for each in cell.arms}
     return Row(
-        workload=wording.workload(cell.workload),
+        workload=label_of(cell.workload),
         vcpus=str(cell.vcpus),
         arm=arm,
         baseline_ms=steps.get(comparison.baseline, ""),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.inside.workloads import course_of, is_own
+from tfbench.inside.workloads import course_of, is_own, label_of
 from tfbench.kernels import table
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns
@@ -53,7 +53,7 @@ def _opinions(comparison: Comparison) -> Table:
         ),
         rows=tuple(
             (
-                wording.workload(cell.workload),
+                label_of(cell.workload),
                 str(cell.vcpus),
                 each.arm,
                 wording.factor_span(each.interval),
@@ -72,7 +72,7 @@ def _looks(comparison: Comparison) -> Table:
         columns=columns("workload", "#vCPUs", "#launches", "#time", "#half-width"),
         rows=tuple(
             (
-                wording.workload(cell.workload),
+                label_of(cell.workload),
                 str(cell.vcpus),
                 str(look.launches),
                 duration(look.seconds),
@@ -115,7 +115,7 @@ def _sampled(cell: Cell) -> tuple[str, ...]:
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
         *(
-            wording.workload(cell.workload),
+            label_of(cell.workload),
             str(cell.vcpus),
             *map(str, numbers),
             reasons,
@@ -141,7 +141,7 @@ def agreement(comparison: Comparison) -> Section:
                 ),
                 rows=tuple(
                     (
-                        wording.workload(cell.workload),
+                        label_of(cell.workload),
                         str(cell.vcpus),
                         each.arm,
                         *_differences(each),
@@ -166,7 +166,7 @@ def latency(comparison: Comparison) -> Section:
     """Of single requests; nothing where models were trained."""
     rows = tuple(
         (
-            wording.workload(cell.workload),
+            label_of(cell.workload),
             str(cell.vcpus),
             times.arm,
             _spread_ms(times.latency.median_ms),
@@ -222,7 +222,7 @@ def _phased(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
     runs = {each.arm: each.run for each in cell.speedups}
     run = runs.get(times.arm)
     return (
-        wording.workload(cell.workload),
+        label_of(cell.workload),
         str(cell.vcpus),
         times.arm,
         *(_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
@@ -250,7 +250,7 @@ def starting(comparison: Comparison) -> Section:
     def row(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
         starts = (times.import_s, times.build_s, times.first_steps_s)
         return (
-            wording.workload(cell.workload),
+            label_of(cell.workload),
             str(cell.vcpus),
             times.arm,
             *(f"{value:.2f}" for value in starts),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tfbench.costs.bill import Bill, BillRow
 from tfbench.costs.cost import Amount, carry, point
 from tfbench.inside.phases import JUDGED
+from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
 from tfbench.measuring.samples import Sample
 from tfbench.reports import findings, wording
@@ -70,7 +71,7 @@ def _cell_group(comparison: Comparison, cell: Cell) -> Group:
         _speedup_point(arm, number, found.get(arm))
         for number, arm in enumerate(findings.candidates(comparison), start=1)
     )
-    return Group(label=wording.workload(cell.workload), points=points, band=cell.noise)
+    return Group(label=label_of(cell.workload), points=points, band=cell.noise)
 
 
 def _mean_group(comparison: Comparison, vcpus: int) -> list[Group]:
@@ -117,7 +118,7 @@ def _row_told(row: Point) -> str:
 def ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
     """Every workload's rungs, a figure per number of vCPUs; wheels have a marker each."""
     for vcpus, cells in _by_vcpus(comparison):
-        rows = [(wording.workload(cell.workload), cell.speedups, cell.noise) for cell in cells]
+        rows = [(label_of(cell.workload), cell.speedups, cell.noise) for cell in cells]
         means = [each for each in comparison.overall if each.vcpus == vcpus]
         if means:
             mean = tuple(each.speedup for each in means)
@@ -230,7 +231,7 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
         ]
         if groups:
             axis = f"time per step ({comparison.baseline}: 1)"
-            yield _relatives(groups, f"time-{place}", wording.workload(workload), axis)
+            yield _relatives(groups, f"time-{place}", label_of(workload), axis)
 
 
 def bill_times(bill: Bill) -> Iterator[Drawing]:

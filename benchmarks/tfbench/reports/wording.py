@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from tfbench.costs.cost import Amount
-from tfbench.inside.workloads import batch_of, clients_of, model_of
+from tfbench.inside.workloads import label_of
 from tfbuild import talk
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Interval
@@ -89,17 +89,8 @@ def rates(amount: Amount) -> tuple[str, str]:
     return rate(amount), "one launch"
 
 
-def workload(name: str) -> str:
-    """Its name. Of requests their examples stand behind it, and how many are under way: 32x2."""
-    clients = clients_of(name)
-    if not clients:
-        return name
-    crowd = f"x{clients}" if clients > 1 else ""
-    return f"{model_of(name)} {batch_of(name)}{crowd}"
-
-
 def place(name: str, number: int) -> str:
-    return f"{workload(name)} on {talk.vcpus(number)}"
+    return f"{label_of(name)} on {talk.vcpus(number)}"
 
 
 def moment(made: str) -> str:
