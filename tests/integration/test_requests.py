@@ -32,6 +32,11 @@ from tfbuild.measured.effort import Effort
 
 pytestmark = pytest.mark.toolchain
 
+NOT_COMPILED = """
+def build():
+    return tf.keras.Sequential([tf.keras.Input((8,)), layers.Dense(16, "tanh"), layers.Dense(3)])
+"""
+
 
 def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -> None:
     """The slowed arm answers half as many again in a sample."""
@@ -61,8 +66,8 @@ def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
-    [MODEL, MODEL + DATA.format(width=8), MODEL + DATASET, TEXTS, TWO_INPUTS],
-    ids=["made up", "arrays", "dataset", "texts", "two inputs"],
+    [MODEL, NOT_COMPILED, MODEL + DATA.format(width=8), MODEL + DATASET, TEXTS, TWO_INPUTS],
+    ids=["made up", "not compiled", "arrays", "dataset", "texts", "two inputs"],
 )
 def test_a_users_model_answers(stock_python: Path, content: str, tmp_path: Path) -> None:
     one = own_arm(stock_python, written(tmp_path, content))

@@ -9,7 +9,8 @@ The file is one of these.
     PATH/              the folder of a SavedModel that Keras wrote, compiled as well
 
 Without `data()`, batches are drawn that fit the model's inputs and its loss. Everything random must
-follow TensorFlow's, NumPy's and Python's global seeds: they are set before the file is read.
+follow TensorFlow's, NumPy's and Python's global seeds: they are set before the file is read. For
+requests (`--phase infer`) the model need not be compiled.
 
 This file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only.
 """
@@ -60,13 +61,17 @@ class Program:
         return int(self.arrays[0].shape[1])
 
 
-def read_program(tf: TensorFlow, path: Path, seed: int) -> Program:
-    """Raises ProgramError for what is no model that can be trained; what the user's own code
-    raises goes through, see `told`."""
+def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True) -> Program:
+    """One that is not `trained` need not be compiled, and has no targets unless data() gives them.
+
+    Raises ProgramError for what is no model that can be used so; what the user's own code raises
+    goes through, see `told`.
+    """
     model, given = _python(tf, path) if path.suffix == ".py" else (_saved(tf, path), None)
-    _need_trainable(tf, model)
+    if trained:
+        _need_trainable(tf, model)
     draw = np.random.default_rng(seed)
-    examples = _batched(tf, drawn(tf, model, draw) if given is None else given)
+    examples = _batched(tf, drawn(tf, model, draw, trained=trained) if given is None else given)
     arrays = tuple(tf.nest.flatten(examples))
     return Program(model=model, examples=examples, arrays=arrays)
 
@@ -191,20 +196,24 @@ def _holds_arrays(value: object) -> bool:
     return isinstance(value, Mapping) or hasattr(value, "shape")
 
 
-def drawn(tf: TensorFlow, model: Model, draw: np.random.Generator) -> Structure:
-    """BATCHES batches of made-up inputs and targets. Raises ProgramError where they are open."""
+def drawn(
+    tf: TensorFlow, model: Model, draw: np.random.Generator, *, trained: bool = True
+) -> Structure:
+    """BATCHES batches of made-up inputs, and of targets for one that is trained. Raises
+    ProgramError where they are open."""
     count = BATCHES * BATCH
     inputs = tuple(_input(tf, model, each, draw, count) for each in model.inputs or ())
     if not inputs:
         raise ProgramError("what the model takes is not known: define data() in a Python file")
+    whole = inputs[0] if len(inputs) == 1 else inputs
+    if not trained:
+        return (whole,)
     if isinstance(model.loss, list | tuple | dict) or len(model.outputs) != 1:
         raise ProgramError(
             "what it is trained to give is not known: define data() in a Python file"
         )
-    return (
-        inputs[0] if len(inputs) == 1 else inputs,
-        _targets(_loss_name(model.loss), _shape(model.outputs[0], "output"), draw, count),
-    )
+    shape = _shape(model.outputs[0], "output")
+    return whole, _targets(_loss_name(model.loss), shape, draw, count)
 
 
 def _shape(tensor: Any, what: str) -> tuple[int, ...]:  # noqa: ANN401  (a Keras tensor)

@@ -93,10 +93,11 @@ class Trainer:
         """The first losses, and what the model predicts after them. One that is not trained has no
         losses."""
         losses, began = [], time.perf_counter()
-        for _ in range(steps):
-            self.restart()
-            losses += [float(self.phases[self.phase]())] if self.server is None else []
-        if self.server is not None:
+        if self.server is None:
+            for _ in range(steps):
+                self.restart()
+                losses.append(float(self.phases[TRAIN]()))
+        else:
             self.server.requests(steps)
         first_steps_s = time.perf_counter() - began
         return {
@@ -223,7 +224,8 @@ def _own(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     from tfbench.inside.programs import read_program  # noqa: PLC0415
     from tfbench.inside.workloads import PROGRAM, batch_of, clients_of  # noqa: PLC0415
 
-    own, clients = read_program(tf, Path(os.environ[PROGRAM]), seed), clients_of(name)
+    clients = clients_of(name)
+    own = read_program(tf, Path(os.environ[PROGRAM]), seed, trained=not clients)
     first = tf.nest.map_structure(lambda each: each[0], own.examples)
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
     if clients:
