@@ -958,7 +958,7 @@ def compare(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Train identical Keras models on each arm and say which is faster, and how sure that is."""
+    """Run identical Keras models on each arm and say which is faster, and how sure that is."""
     from tfbench import front
     from tfbench.measuring.comparison import judge
 
@@ -1330,7 +1330,7 @@ def quickstart(_: Context, no_install: bool = False) -> None:
 
 @command(
     {
-        "all": "the second tier too: every model, cache and failure, about 40 minutes on 2 cores",
+        "all": "the second tier too: every model, cache and failure, 40 to 60 minutes on 2 cores",
         "no-install": "stop with the commands instead of installing anything",
     }
 )
