@@ -235,6 +235,7 @@ def test_a_dependency_with_other_bytes_is_refused(
         made(wheel(tmp_path / "own", "tiny"), lock, places)
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 def test_a_python_that_is_too_old_for_pip_gets_the_pip_that_came_with_it(
     tmp_path: Path, places: Places

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from tests.invented import host
+from tests.later import later
 
 from tfbench.arms.arm import Arm
 from tfbench.engine.journal import opened
@@ -362,7 +363,7 @@ def starting(pid: int) -> bool:
     return listens and any("spawn_main" in named(each) for each in descendants(pid))
 
 
-@pytest.mark.parametrize("moment", [starting, busy])
+@pytest.mark.parametrize("moment", [starting, *later(busy)])
 def test_ctrl_c_ends_every_process_without_a_word(
     moment: Callable[[int], bool], tmp_path: Path
 ) -> None:

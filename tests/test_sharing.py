@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.later import later
 
 from tfbuild.errors import WheelError
 from tfbuild.settings import ROOT, Places
@@ -119,7 +120,9 @@ def test_what_somebody_changed_in_the_other_one_is_unpacked(
     assert same.read_text() == "x = 1000\n"
 
 
-@pytest.mark.parametrize("name", ["pkg-1.0+tuned.data/scripts/x", "pkg-1.0+tuned.data/data/y"])
+@pytest.mark.parametrize(
+    "name", ["pkg-1.0+tuned.data/scripts/x", *later("pkg-1.0+tuned.data/data/y")]
+)
 def test_a_wheel_with_files_for_other_places_is_left_to_pip(
     name: str, tmp_path: Path, places: Places, old: Environment
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_wheel_with_files_for_other_places_is_left_to_pip(
     assert not (packages(shared.folder, HERE) / Path(name).parts[0]).exists()
 
 
+@pytest.mark.slow
 def test_one_with_other_dependencies_is_not_like_it(
     tmp_path: Path, places: Places, old: Environment
 ) -> None:

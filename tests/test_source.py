@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.later import later
 from tests.webserver import Site, serving
 
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
@@ -313,7 +314,7 @@ def test_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None
 MANY = {f"tensorflow/core/{i}.h": b"%d" % i for i in range(6000)}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *later(signal.SIGINT)])
 @pytest.mark.parametrize("work", ["stage(path, 'ab' * 32, t.STAGING,", "unpack(path, 'ab' * 32,"])
 def test_work_that_was_ended_midway_is_done_anew(
     places: Places, tmp_path: Path, work: str, number: int

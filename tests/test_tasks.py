@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from tests.invoked import Tasks, said
+from tests.later import later
 from tests.trees import change, make_tree
 
 from tfbuild import settings
@@ -442,7 +443,7 @@ def silent_index() -> Iterator[tuple[str, threading.Event, threading.Event]]:
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, *later(signal.SIGHUP)])
 def test_a_signal_ends_a_build_and_all_that_it_started(
     tooled: Tasks, number: signal.Signals
 ) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.later import later
 
 from tfbench.arms.arm import Arm
 from tfbench.measuring.selfcheck import ARM, TWIN, Part, Task, rows, trial_of
@@ -26,8 +25,9 @@ def one_cpu() -> Iterator[None]:
     os.sched_setaffinity(0, every)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_cpu")
-@pytest.mark.parametrize("loaded", [False, *later(True)])
+@pytest.mark.parametrize("loaded", [False, True])
 def test_a_slower_arm_is_found_and_named(stock_python: Path, tmp_path: Path, loaded: bool) -> None:
     """Half as many steps again, in three launches of two blocks: far beyond any machine's noise."""
     effort = Effort(looks=(3,), blocks=2)
