@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ OWN = checks.own_places()
 hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
 
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 KERNELS = ("test_tuned_wheel.py", "test_fleet_wheel.py", "test_foreign_build.py")
 """They build kernels in the same folders, so one after the other; they take longest, so first."""
 
@@ -112,6 +114,20 @@ def stock_arm(places: Places, run_folder: Path) -> Environment:
 @pytest.fixture(scope="session")
 def stock_python(stock_arm: Environment) -> Path:
     return stock_arm.python
+
+
+@pytest.fixture(scope="session")
+def python_of(places: Places, request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """The interpreter of an environment with the stock wheel of a release."""
+
+    def python(release: str) -> Path:
+        if release == checks.TESTED_RELEASE:
+            stock: Path = request.getfixturevalue("stock_python")
+            return stock
+        requirement = f"tensorflow-cpu=={release}"
+        return environment.create_required(requirement, python=HERE, places=places).python
+
+    return python
 
 
 @pytest.fixture(scope="session")

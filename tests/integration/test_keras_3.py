@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tfbench.arms import installs, lineup
+from tfbench.arms.arm import Arm
 from tfbench.kernels.profiles import profiled
 from tfbuild.measured.host import read_host
-from tfbuild.settings import Places
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 
 
-def test_a_profile_tells_the_shapes_of_every_product(places: Places, tmp_path: Path) -> None:
+def test_a_profile_tells_the_shapes_of_every_product(
+    python_of: Callable[[str], Path], tmp_path: Path
+) -> None:
     """2.20's profiler drops the level that it is asked for, and traces no shapes by itself."""
-    choices = installs.choose([lineup.parse_arm("new=tensorflow-cpu==2.20.0")], "", places)
-    (arm,) = installs.install(choices, places)
+    arm = Arm(name="new", python=python_of("2.20.0"), label="2.20.0")
     asked = ("mnist_mlp", None)
     found = profiled(arm, asked, read_host().affinity[:1], steps=3, logs=tmp_path)
     products = [row.place for row in found.places if row.place.op.endswith("MatMul")]

@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,14 +15,12 @@ from typing import Any
 import pytest
 from tests.later import later
 
-from tfbench.arms import installs, lineup
 from tfbench.arms.arm import TOLERANCE
 from tfbench.inside import steps
 from tfbench.inside.workload import BATCHES
 from tfbench.inside.workloads import SETS, find
 from tfbench.measuring.agreement import absolute, relative
 from tfbench.measuring.measurement import CHECKED_STEPS
-from tfbuild.settings import Places
 
 pytestmark = pytest.mark.toolchain
 
@@ -57,14 +55,8 @@ TRAIN = """
 
 
 @pytest.fixture(scope="module", params=["2.14.1", *later("2.20.0")])
-def python(request: pytest.FixtureRequest, places: Places) -> Path:
-    """Of the environment with that release's stock wheel."""
-    if request.param == "2.14.1":
-        stock: Path = request.getfixturevalue("stock_python")
-        return stock
-    spec = lineup.parse_arm(f"new=tensorflow-cpu=={request.param}")
-    (arm,) = installs.install(installs.choose([spec], "", places), places)
-    return arm.python
+def python(request: pytest.FixtureRequest, python_of: Callable[[str], Path]) -> Path:
+    return python_of(request.param)
 
 
 def said(python: Path, script: str, *words: str, onednn: str = "1") -> dict[str, Any]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -84,13 +84,14 @@ def matrix(*strategies: str, launches: int = 1) -> Matrix:
     )
 
 
-@pytest.fixture(scope="module")
-def arm(stock_python: Path) -> Arm:
-    return Arm(name="stock", python=stock_python, label="tensorflow-cpu")
+@pytest.fixture(scope="module", params=["2.14.1", "2.20.0"])
+def arm(request: pytest.FixtureRequest, python_of: Callable[[str], Path]) -> Arm:
+    """With Keras 2, and with Keras 3."""
+    return Arm(name="stock", python=python_of(request.param), label=request.param)
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(arm: Arm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("strategies")
 
 

@@ -137,7 +137,7 @@ class Together(Group):
         self._strategy = strategy
         self._devices = devices
         self._batches: Iterator[Batch] = iter(())
-        with strategy.scope():
+        with strategy.scope(), tf.variable_creator_scope(_aggregated(tf, strategy)):
             self.model, _ = started(tf.keras, workload, seed)
             self.model.optimizer.build(self.model.trainable_variables)
         self.retrace()
@@ -186,7 +186,8 @@ class Together(Group):
         return arrived(itertools.chain(*map(strategy.experimental_local_results, variables)))
 
     def variables_on(self) -> list[str]:
-        local = map(self._strategy.experimental_local_results, self.model.trainable_variables)
+        own = variables_of(self._tf, self.model)
+        local = map(self._strategy.experimental_local_results, own)
         return _places(self._tf, itertools.chain(*local))
 
 
@@ -254,7 +255,7 @@ class Apart(Group):
         return [float(number) for number in range(1, self.replicas + 1)]
 
     def variables_on(self) -> list[str]:
-        every = (model.trainable_variables for model in self._models)
+        every = (variables_of(self._tf, model) for model in self._models)
         return _places(self._tf, itertools.chain(*every))
 
 
@@ -289,7 +290,8 @@ class Served(Group):
 
     def retrace(self) -> None:
         tf, strategy = self._tf, self._strategy
-        own, iterations = replica_step(tf, self.model), self.model.optimizer.iterations
+        own = replica_step(tf, self.model)
+        iterations = variable_of(tf, self.model.optimizer.iterations)
 
         @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
         def step(batches: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -329,7 +331,35 @@ class Served(Group):
         return arrived(variables)
 
     def variables_on(self) -> list[str]:
-        return _places(self._tf, self.model.trainable_variables)
+        return _places(self._tf, variables_of(self._tf, self.model))
+
+
+def variables_of(tf: TensorFlow, model: Model) -> list[Variable]:
+    """TensorFlow's trainable variables."""
+    return [variable_of(tf, each) for each in model.trainable_variables]
+
+
+def variable_of(tf: TensorFlow, own: Any) -> Variable:  # noqa: ANN401
+    """TensorFlow's variable, which Keras 3 has inside its own."""
+    return own if isinstance(own, tf.Variable) else own.value
+
+
+def _aggregated(tf: TensorFlow, strategy: Strategy) -> Callable[..., Variable]:
+    """A creator of variables, for tf.variable_creator_scope.
+
+    CentralStorageStrategy has one copy of each variable, and does not let replicas update one that
+    does not say whose update counts. Such is the state of Keras 3's SeedGenerator, by which every
+    replica's Dropout draws: there the first one's counts.
+    """
+    central = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+
+    def create(creator: Callable[..., Variable], **options: Any) -> Variable:  # noqa: ANN401
+        silent = options.get("aggregation") in (None, tf.VariableAggregation.NONE)
+        if central and silent and not options.get("trainable"):
+            options["aggregation"] = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        return creator(**options)
+
+    return create
 
 
 def replica_step(tf: TensorFlow, model: Model) -> Callable[[Batch], Any]:

@@ -82,10 +82,6 @@ def run(request: Mapping[str, Any]) -> Answer:
     if reason := refusal(strategy, devices):
         return {"outcome": REFUSED, "reason": reason}
     tf = importlib.import_module("tensorflow")
-    from tfbench.inside.workload import is_keras_3  # noqa: PLC0415  (NumPy, after the affinity)
-
-    if is_keras_3(tf.keras):
-        return {"outcome": NOT_HERE, "reason": "strategies are for TensorFlow up to 2.15 (Keras 2)"}
     gpus = len(tf.config.list_physical_devices(GPU))
     kind = _kind(request["kind"], gpus)
     if reason := lacking(strategy, kind, devices, gpus):
@@ -130,7 +126,7 @@ def _run(
         "batch": workload.batch,
         "device": _device(tf, devices),
         "parameters": group.model.count_params(),
-        "trainable_bytes": trainable_bytes(group.model),
+        "trainable_bytes": trainable_bytes(tf, group.model),
         "variables_on": group.variables_on(),
         "sums": sums,
         "losses": [],
@@ -166,11 +162,12 @@ def first_steps(group: Group, examples: Examples, replicas: int) -> Answer:
     where the net has BatchNorm, whose statistics are each replica's own, all replicas have the same
     examples, and the one device has them once: the mean of equal gradients is one of them.
     """
-    if any(map(is_batch_normalization, group.model.submodules)):
+    layers = list(group.model._flatten_layers())  # noqa: SLF001  (Keras 2 and 3; none is public)
+    if any(map(is_batch_normalization, layers)):
         group.feed(examples, copies(group.replicas, len(examples[0])))
     else:
         group.feed(examples, shards(replicas, len(examples[0])))
-    dropouts = [each for each in group.model.submodules if is_dropout(each)]
+    dropouts = [each for each in layers if is_dropout(each)]
     rates = [each.rate for each in dropouts]
     for each in dropouts:
         each.rate = 0.0
@@ -227,8 +224,8 @@ def steps_in(seconds: float, step_s: float) -> int:
     return max(LEAST_STEPS, min(MOST_STEPS, math.ceil(seconds / step_s)))
 
 
-def trainable_bytes(model: Model) -> int:
-    return sum(int(math.prod(v.shape) * v.dtype.size) for v in model.trainable_variables)
+def trainable_bytes(tf: TensorFlow, model: Model) -> int:
+    return sum(int(math.prod(v.shape) * v.dtype.size) for v in groups.variables_of(tf, model))
 
 
 def _device(tf: TensorFlow, devices: Iterable[str]) -> str:
