@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -128,6 +129,17 @@ def test_each_arm_has_a_tolerance_of_its_own() -> None:
         (TWIN, False, TOLERANCE),
         (TUNED.name, True, 0.05),
     ]
+
+
+def test_another_generation_of_keras_need_not_compute_the_same_but_numbers() -> None:
+    off = tuple(loss * 1.5 for loss in LOSSES)
+    newer = start("tuned", losses=off)
+    newer = dataclasses.replace(newer, facts={**newer.facts, "keras": 3})
+    found = tuned(agreements([start("stock"), newer], TOLERANCES))
+    assert (found.held, found.agrees) == (False, True)
+    assert found.losses == pytest.approx(1 / 3)
+    nothing = dataclasses.replace(newer, losses=(None,) * 5)
+    assert not tuned(agreements([start("stock"), nothing], TOLERANCES)).agrees
 
 
 def test_what_is_no_number_in_both_arms_does_not_agree() -> None:

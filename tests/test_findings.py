@@ -107,6 +107,17 @@ def test_all_that_a_reader_must_know_is_warned_of() -> None:
         assert [part for part in parts if part not in said] == [], said
 
 
+def test_another_generation_of_keras_is_said_and_is_no_fault() -> None:
+    found = compared.single(compared.about(1.25, 0.01))
+    cell = compared.disagreeing(found.cells[0], "tuned", 0.5)
+    free = tuple(dataclasses.replace(each, held=False) for each in cell.agreements)
+    older, newer = found.arms[0], dataclasses.replace(found.arms[1], keras=3)
+    cells = (dataclasses.replace(cell, agreements=free),)
+    said = [*warnings(dataclasses.replace(found, cells=cells, arms=(older, newer)))]
+    assert [each for each in said if "Keras 2" in each and "Keras 3" in each]
+    assert not [each for each in said if "Do not use it" in each]
+
+
 def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
     found = compared.single(compared.about(1.25, 0.01))
     few = dataclasses.replace(found.cells[0], launches=3)

@@ -364,12 +364,15 @@ def traced(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Step:  
 
 def environment(tf: TensorFlow) -> Answer:
     """What TensorFlow this is, and what it was started with."""
+    from tfbench.inside.workload import is_keras_3  # noqa: PLC0415  (NumPy, after the affinity)
+
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     return {
         "pid": os.getpid(),
         "python": sys.version.split()[0],
         "numpy": importlib.import_module("numpy").__version__,
         "tensorflow": tf.__version__,
+        "keras": 3 if is_keras_3(tf.keras) else 2,
         "tensorflow_file": str(Path(tf.__file__).resolve()),
         "git_version": tf.version.GIT_VERSION,
         "compiler_version": tf.version.COMPILER_VERSION,

@@ -23,17 +23,21 @@ def agreements(starts: Iterable[Start], tolerances: Mapping[str, float]) -> tupl
     """
     baseline = next(iter(tolerances))
     found: dict[str, list[tuple[float | None, float | None]]] = defaultdict(list)
+    generations: dict[str, set[int]] = defaultdict(set)
     for launch in _by_launch(starts):
         if baseline in launch:
             for arm in tolerances:
                 if arm != baseline and arm in launch:
-                    found[arm].append(_differences(launch[baseline], launch[arm]))
+                    pair = (launch[baseline], launch[arm])
+                    found[arm].append(_differences(*pair))
+                    generations[arm].update(each.keras for each in pair)
     return tuple(
         Agreement(
             arm=arm,
             losses=_worst([losses for losses, _ in found[arm]]),
             predictions=_worst([predictions for _, predictions in found[arm]]),
             tolerance=tolerances[arm],
+            held=len(generations[arm]) == 1,
         )
         for arm in tolerances
         if arm in found

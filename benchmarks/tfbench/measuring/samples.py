@@ -31,6 +31,11 @@ class Start:
     losses: tuple[float | None, ...]
     predictions: tuple[float | None, ...]
 
+    @property
+    def keras(self) -> int:
+        """The generation of its Keras; workers from before Keras 3 was known do not say it."""
+        return int(self.facts.get("keras", 2))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:

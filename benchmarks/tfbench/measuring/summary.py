@@ -119,6 +119,7 @@ def _arm_facts(arm: Arm, start: Start) -> ArmFacts:
         env=arm.env,
         tolerance=arm.tolerance,
         tensorflow=facts["tensorflow"],
+        keras=start.keras,
         tensorflow_file=facts["tensorflow_file"],
         git_version=facts["git_version"],
         compiler_version=facts["compiler_version"],

@@ -346,6 +346,11 @@ def _families(comparison: Comparison) -> Iterator[str]:
         ):
             if ours != theirs:
                 yield f"{base.name} has {what} {ours} and {arm.name} has {what} {theirs}."
+        if arm.keras != base.keras:
+            yield (
+                f"{base.name} has Keras {base.keras} and {arm.name} has Keras {arm.keras}: a step "
+                "of the same program is other ops there, and its results are not held to the same."
+            )
     if comparison.arms and not any(map(_is_other, comparison.arms)):
         yield "No arm loaded tuned kernels: this compares stock kernels with stock kernels."
 

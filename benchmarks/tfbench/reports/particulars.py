@@ -159,7 +159,8 @@ def _differences(each: Agreement) -> tuple[str, ...]:
         "not a number" if value is None else f"{value:.1e}"
         for value in (each.losses, each.predictions)
     ]
-    return (*shown, f"{each.tolerance:.0e}", "yes" if each.agrees else "no")
+    allowed = f"{each.tolerance:.0e}" if each.held else "any"
+    return (*shown, allowed, "yes" if each.agrees else "no")
 
 
 def latency(comparison: Comparison) -> Section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,8 @@ class ArmFacts:
     admission: str = ""
     """How the kernels that this CPU takes were admitted; empty for other wheels, and not known of
     comparisons from before it was recorded."""
+    keras: int = 2
+    """The generation of Keras that comes with the TensorFlow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,17 +143,22 @@ class Speedup:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
     """An arm's largest differences from the baseline: of the first losses (relative), of the
-    predictions after them (absolute). None where one is not a finite number."""
+    predictions after them (absolute). None where one is not a finite number.
+
+    An arm is not `held` to the tolerance where it has another generation of Keras, whose dropout
+    and updates are its own.
+    """
 
     arm: str
     losses: float | None
     predictions: float | None
     tolerance: float
+    held: bool = True
 
     @property
     def agrees(self) -> bool:
-        both = (self.losses, self.predictions)
-        return all(each is not None and each <= self.tolerance for each in both)
+        limit = self.tolerance if self.held else math.inf
+        return all(each is not None and each <= limit for each in (self.losses, self.predictions))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
