@@ -1,9 +1,11 @@
-"""The front door: `invoke TASK`. Options are read, one function is called, errors become a line."""
+"""The front door: `invoke TASK`. Options are read, one function is called, errors become a line.
+
+A line that cannot be read is refused by tfbuild.commandline.
+"""
 
 from __future__ import annotations
 
 import functools
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -113,8 +115,8 @@ def command(
             except KeyboardInterrupt as stop:
                 code = stop.args[0] if stop.args else 128 + signal.SIGINT
                 raise Exit("stopped. The next run continues where this one was", code) from None
-            except BrokenPipeError:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            except BrokenPipeError:  # (of OSErrors the one that is the program's to tell)
+                raise
             except OSError as error:
                 where = f" ({error.filename})" if error.filename else ""
                 raise Exit(f"error: {error.strerror or error}{where}", 18) from None
@@ -1350,6 +1352,17 @@ def lint(_: Context) -> None:
     checks.lint()
 
 
+def take_over() -> None:
+    """Go on as our own program where Invoke's was started: that one refuses a line that it cannot
+    read in few words and with exit code 1, and ends in a traceback when its reader goes away."""
+    if "invoke.main" in sys.modules and "tfbuild.commandline" not in sys.modules:
+        from tfbuild.commandline import CommandLine
+
+        CommandLine().run()
+        sys.exit()
+
+
+take_over()
 ns = Collection(
     *(detect, targets, releases, plan, render, containers, build, admit, vendor, survey, audit),
     *(profile, flags, select, tune, compare, startup, selfcheck, report),

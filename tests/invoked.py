@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from invoke.program import Program
-
+from tfbuild.commandline import CommandLine
 from tfbuild.settings import ROOT
 
 
 class Tasks:
     """`invoke` with a cache that does not exist yet.
 
-    A call runs in this process, by Invoke's own program. What needs a process of its own (signals,
+    A call runs in this process, by our own program. What needs a process of its own (signals,
     pipes, what is imported) starts one with `argv` and `env`.
     """
 
@@ -44,7 +43,7 @@ class Tasks:
             contextlib.redirect_stderr(err),
         ):
             try:
-                Program(version="tests").run(argv)
+                CommandLine().run(argv)
             except SystemExit as end:
                 code = int(end.code or 0)
         done = subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())

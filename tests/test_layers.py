@@ -133,7 +133,16 @@ TFBENCH = {
 # A package imports only those before it, and the modules beside them are in the same order.
 GROUND = ("errors", "records", "talk", "run", "settings")
 PACKAGES = {
-    "build/tfbuild": (*GROUND, *TFBUILD, "listing", "whole", "outline", "checks", "front"),
+    "build/tfbuild": (
+        *GROUND,
+        *TFBUILD,
+        "listing",
+        "whole",
+        "outline",
+        "checks",
+        "front",
+        "commandline",
+    ),
     "benchmarks/tfbench": ("grid", "inside", "arms", "options", *list(TFBENCH)[2:], "front"),
 }
 # Folders that hold what is put into wheels or run inside an arm.

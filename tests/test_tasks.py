@@ -11,6 +11,7 @@ import re
 import signal
 import socketserver
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.later import later
 from tests.trees import change, make_tree
 
 from tfbuild import settings
+from tfbuild.errors import UsageError
 from tfbuild.records import key_of
 from tfbuild.settings import ROOT
 
@@ -93,8 +95,10 @@ def test_the_list_loads_nothing_but_invoke(invoke: Tasks) -> None:
     assert "quickstart" in done.stdout
     assert "invoke.tasks" in loaded
     heavy = {"archspec", "jinja2", "numpy", "rich", "tensorflow"}
-    heavy |= {"tfbench", "tfbuild", "tfwheels"}
+    heavy |= {"tfbench", "tfwheels"}
     assert not {name.partition(".")[0] for name in loaded} & heavy
+    ours = {name for name in loaded if name.partition(".")[0] == "tfbuild"}
+    assert ours == {"tfbuild", "tfbuild.commandline", "tfbuild.errors"}
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +125,52 @@ def test_the_readme_names_every_task_and_no_other() -> None:
     assert missing == []
 
 
-def test_an_unknown_option_is_refused(invoke: Tasks) -> None:
-    done = invoke("plan", "--speed", "11")
-    assert done.returncode == 1
-    assert "--speed" in done.stderr
+# A line that cannot be read -----------------------------------------------------------------------
+
+UNREADABLE = [
+    ("complie", "no task 'complie'. Did you mean compare? invoke --list"),
+    ("nosuch", "no task 'nosuch'. invoke --list"),
+    ("lint nosuch", "no task 'nosuch'"),
+    ("targets foo", "no task 'foo'"),
+    ("--help biuld", "no task 'biuld'. Did you mean build?"),
+    ("--list nosuch", "group of tasks nosuch. invoke --list"),
+    ("plan --zzz 11", "plan has no option --zzz. invoke --help plan"),
+    ("plan --kernel all", "no option --kernel. Did you mean --kernels"),
+    ("build --no-preflght", "no option --no-preflght. Did you mean --no-preflight"),
+    ("--arch haswell plan", "invoke has no option --arch. It stands behind the task"),
+    ("--search-rot . plan", "invoke has no option --search-rot. Did you mean --search-root or"),
+    ("detect --jsn --arch", "detect has no option --jsn. Did you mean --json"),
+    ("detect --arch zen4", "detect has no option --arch. invoke --help detect lists them"),
+    ("publish --to", "publish --to has no value (the index: a folder, or s3://bucket/prefix)"),
+    ("publish --to --dry-run", "publish --to has no value"),
+    ("--config", "invoke --config has no value"),
+    ("audit", "audit needs WHEEL: the path of a wheel. Use: invoke audit WHEEL"),
+    ("plan --arch haswell --arch zen4", "--arch is given twice, at last as 'zen4'"),
+    ("plan --arch=haswell --arch=zen4", "--arch is given twice, at last as 'zen4'"),
+    ("targets --json=yes", "--json takes no value, and 'yes' stands behind it"),
+    ("targets --json yes", "--json takes no value, and 'yes' stands behind it"),
+    ("--list-format xml --list", "--list-format xml is unknown. Use flat, nested or json"),
+    ("--command-timeout x targets", "'x'. invoke --help lists the options"),
+    ("--config pyproject.toml targets", "type 'toml'"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), UNREADABLE, ids=str)
+def test_a_line_that_cannot_be_read_is_a_usage_error(
+    line: str, message: str, invoke: Tasks
+) -> None:
+    text = said(invoke(*line.split()), UsageError.exit_code)
+    assert message in text
+    assert text.count("\n") == 1
+
+
+def test_invokes_own_program_hands_over(invoke: Tasks) -> None:
+    """`invoke`, as it lies in the environment's bin."""
+    script = Path(sys.executable).with_name("invoke")
+    done = subprocess.run(
+        [script, "lint", "nosuch"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "there is no task 'nosuch'" in said(done, UsageError.exit_code)
 
 
 # Targets and releases -----------------------------------------------------------------------------
@@ -475,8 +521,11 @@ def test_a_signal_ends_a_build_and_all_that_it_started(
 # Where the output goes ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [("targets",), ("releases", "--json"), ("plan", *DECLARED)])
-def test_a_reader_that_goes_away_is_no_failure(words: tuple[str, ...], invoke: Tasks) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [("targets",), ("releases", "--json"), ("plan", *DECLARED), ("--list",), ("--help", "build")],
+)
+def test_a_reader_that_goes_away_ends_a_task_quietly(words: tuple[str, ...], invoke: Tasks) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -490,4 +539,13 @@ def test_a_reader_that_goes_away_is_no_failure(words: tuple[str, ...], invoke: T
     )
     os.close(writer)
     assert done.stderr == ""
-    assert done.returncode == 0
+    assert done.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_reader_of_both_that_goes_away_is_told_nothing(invoke: Tasks) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = invoke.argv("plan", *DECLARED, "--no-such")
+    done = subprocess.run(words, cwd=invoke.folder, stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert done.returncode == 128 + signal.SIGPIPE

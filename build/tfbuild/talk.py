@@ -9,7 +9,14 @@ from collections.abc import Collection, Iterator
 
 from rich.console import Console
 
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """A reader that goes away ends a task as it does on standard output."""
+        raise BrokenPipeError
+
+
+_console = _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:

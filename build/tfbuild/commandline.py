@@ -1,0 +1,178 @@
+"""The command line: Invoke's program, but a line that it cannot read is refused as all other errors
+are, and a reader that went away ends it without a word.
+
+`python -m invoke` hands over to it (tasks.py). What it says of a line is decided by `refusal`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import select
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO
+
+from invoke.exceptions import Exit, ParseError, UnknownFileType
+from invoke.parser import ParserContext
+from invoke.parser.argument import Argument
+from invoke.program import Program
+
+from tfbuild.errors import UsageError
+
+READER_GONE = 141
+"""128 + SIGPIPE: what a shell says of a program that wrote to nobody."""
+LISTED = "invoke --list names all tasks"
+_FORMATS = ("flat", "nested", "json")
+# Invoke's own words: its errors have nothing else to tell them by.
+_UNKNOWN = re.compile(r"No idea what (['\"])(?P<word>.*)\1 is!", re.DOTALL)
+_BARE = re.compile(r"Flag <Argument: (?P<name>[\w-]+).*> needed value")
+
+
+class CommandLine(Program):
+    """Reads a line, and runs its tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Invoke", binary="inv[oke]", binary_names=["invoke", "inv"])
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: A002
+        try:
+            try:
+                super().run(argv, exit)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            gone = [stream for stream in (sys.stdout, sys.stderr) if _reader_is_gone(stream)]
+            if not gone:
+                raise
+            for stream in gone:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            sys.exit(READER_GONE)
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        with self._refusing():
+            super().parse_core(argv)
+            form = self.args["list-format"].value
+            if form not in _FORMATS:
+                raise UsageError(f"--list-format {form} is unknown", hint=_one_of(_FORMATS))
+
+    def parse_tasks(self) -> None:
+        with self._refusing():
+            super().parse_tasks()
+
+    def parse_cleanup(self) -> None:
+        with self._refusing():
+            if isinstance(group := self.args.list.value, str):
+                raise UsageError(f"there is no group of tasks {group}", hint=LISTED)
+            super().parse_cleanup()
+
+    def update_config(self, merge: bool = True) -> None:
+        with self._refusing():
+            super().update_config(merge)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except UsageError as error:
+            raise _exit(error) from None
+        except ParseError as error:
+            tasks = self.parser.contexts if hasattr(self, "parser") else {}
+            context = error.context or self.initial_context
+            raise _exit(refusal(str(error), context, self.argv[1:], tasks)) from None
+        except (UnknownFileType, ValueError) as error:
+            # Of an option before the tasks: those of the tasks are text until they run.
+            raise _exit(UsageError(f"{error}", hint="invoke --help lists the options")) from None
+
+
+def _exit(error: UsageError) -> Exit:
+    return Exit(f"error: {error}", error.exit_code)
+
+
+def refusal(
+    said: str, context: ParserContext, words: Sequence[str], tasks: Mapping[str, ParserContext]
+) -> UsageError:
+    """The error of a line of `words`, of which the parser `said` what is wrong with it. `context`
+    is the task that it was at, or what stands before all tasks."""
+    if found := _UNKNOWN.fullmatch(said):
+        return _unknown(found["word"], context, words, tasks)
+    owner, help_of = _owner(context)
+    if found := _BARE.match(said):
+        name = found["name"]
+        what = f" ({context.args[name].help})" if name in context.args else ""
+        return UsageError(
+            f"{owner} --{name} has no value{what}", hint=f"{help_of} lists the options"
+        )
+    if context.missing_positional_args:
+        missing = context.missing_positional_args[0]
+        return UsageError(
+            f"{owner} needs {missing.name.upper()}: {missing.help}",
+            hint=f"Use: invoke {owner} {missing.name.upper()}",
+        )
+    return UsageError(said, hint=f"{help_of} lists the options")
+
+
+def _owner(context: ParserContext) -> tuple[str, str]:
+    """Who has the options, and what lists them."""
+    return context.name or "invoke", f"invoke --help {context.name or ''}".rstrip()
+
+
+def _unknown(
+    word: str, context: ParserContext, words: Sequence[str], tasks: Mapping[str, ParserContext]
+) -> UsageError:
+    from tfbuild.talk import did_you_mean  # noqa: PLC0415  (only a wrong line waits for it)
+
+    owner, help_of = _owner(context)
+    if word.startswith("-"):
+        flags = [*filter(_is_long, context.flags), *context.inverse_flags]
+        if context.name is None and any(word in task.flags for task in tasks.values()):
+            behind = f"It stands behind the task that it is for: invoke TASK {word}"
+            return UsageError(f"{owner} has no option {word}", hint=behind)
+        return UsageError(
+            f"{owner} has no option {word}",
+            hint=_hint(did_you_mean(word, flags), f"{help_of} lists them"),
+        )
+    before = _flag_before(word, context, words)
+    if before is not None:
+        flag, argument = before
+        if not argument.takes_value:
+            return UsageError(
+                f"{flag} takes no value, and {word!r} stands behind it",
+                hint=f"{help_of} lists the options; {LISTED}",
+            )
+        return UsageError(f"{flag} is given twice, at last as {word!r}", hint="Give it once")
+    return UsageError(f"there is no task {word!r}", hint=_hint(did_you_mean(word, tasks), LISTED))
+
+
+def _flag_before(
+    word: str, context: ParserContext, words: Sequence[str]
+) -> tuple[str, Argument] | None:
+    """The task's own flag that the word stands behind, as `--flag word` or `--flag=word`."""
+    flat = [part for each in words for part in (each.split("=", 1) if _is_long(each) else [each])]
+    for flag, value in itertools.pairwise(flat):
+        if value == word and context.name is not None and flag in context.flags:
+            return flag, context.flags[flag]
+    return None
+
+
+def _is_long(word: str) -> bool:
+    return word.startswith("--")
+
+
+def _hint(near: str, otherwise: str) -> str:
+    return f"{near} {otherwise}".strip()
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return f"Use {', '.join(names[:-1])} or {names[-1]}"
+
+
+def _reader_is_gone(stream: TextIO) -> bool:
+    """Whether nobody reads any more what is written there."""
+    waiting = select.poll()
+    with contextlib.suppress(OSError, ValueError):  # (a stream that is no file)
+        waiting.register(stream.fileno(), 0)
+    ends = select.POLLERR | select.POLLHUP
+    return any(event & ends for _, event in waiting.poll(0))
