@@ -14,6 +14,7 @@ from tfbuild.kernelbuild.admission import (
     _without_arguments,
     borrowed,
     declared,
+    need_judged,
     probe_env,
     verdict_of,
 )
@@ -173,10 +174,33 @@ def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
     assert verdict_of("tanh", {"reason": "it crashed"}, ()).reason == "it crashed"
 
 
-def test_a_unit_without_an_answer_is_not_admitted() -> None:
-    verdict = verdict_of("tanh", None, ())
-    assert not verdict.admitted
-    assert "the probe ended" in verdict.reason
+KILLED = verdict_of("tanh", {"lost": "its worker was ended by SIGKILL"}, ())
+
+
+def test_a_unit_that_was_lost_with_the_probe_has_no_verdict() -> None:
+    assert KILLED.lost
+    assert not KILLED.admitted
+    assert not Verdict(unit="tanh", reason="SIGABRT").lost
+
+
+def test_a_lost_unit_is_told_with_the_end_of_the_probe_and_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "probe.log").write_text("judged: exp\nno memory left\njudged: log\n")
+    good = Verdict(unit="exp")
+    with pytest.raises(KernelError) as caught:
+        need_judged([good, KILLED], tmp_path)
+    text = str(caught.value)
+    for part in ("tanh", "SIGKILL", "probe.log", "\nno memory left\n", "memory runs out"):
+        assert part in text
+    assert "judged: " not in text
+    assert "taskset" in text
+    assert "--without tanh" in text
+    need_judged([good, Verdict(unit="tanh", reason="it crashed")], tmp_path)
+
+
+def test_a_lost_unit_of_a_probe_that_said_nothing_has_its_cause(tmp_path: Path) -> None:
+    illegal = verdict_of("tanh", {"lost": "its worker was ended by SIGILL"}, ())
+    with pytest.raises(KernelError, match=r"SIGILL.*--arch native"):
+        need_judged([illegal], tmp_path)
 
 
 def test_the_stock_wheels_abi_must_be_among_the_options() -> None:

@@ -65,7 +65,17 @@ TFWHEELS = (
     *("offers", "summary", "front"),
 )
 PROBE = (
-    *("registry", "cases", "draws", "proposals", "calls", "tolerances", "agreement", "trials"),
+    *(
+        "parent",
+        "registry",
+        "cases",
+        "draws",
+        "proposals",
+        "calls",
+        "tolerances",
+        "agreement",
+        "trials",
+    ),
     *("large", "battery", "smoke", "whole", "__main__"),
 )
 TFBENCH = {

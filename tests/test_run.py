@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.processes import gone
 
 from tfbuild.errors import CommandError, TimeLimitError, ToolError
 from tfbuild.run import TAIL_LINES, resolve, run
@@ -19,20 +20,6 @@ LEAVES_A_GRANDCHILD = "sleep 300 & echo $!; "
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
-
-
-def gone(pid: int) -> bool:
-    """Whether the process has ended (a zombie that nobody has waited for has, too)."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_both_streams_come_back_in_order(tmp_path: Path) -> None:

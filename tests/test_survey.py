@@ -8,8 +8,7 @@ import pytest
 from tests.planned import planned
 
 from tfbuild.errors import RecordError
-from tfbuild.kernelbuild import admission, survey, survey_page
-from tfbuild.kernelbuild.admission import verdict_of
+from tfbuild.kernelbuild import survey, survey_page
 from tfbuild.kernelbuild.survey import Seen, Survey, rows, shortened
 from tfbuild.settings import Places
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, Outcome, read_survey
@@ -130,10 +129,6 @@ def test_what_was_seen_is_kept_and_a_torn_file_is_told(tmp_path: Path) -> None:
         notes.write_text(torn)
         with pytest.raises(RecordError):
             survey._kept(notes)
-
-
-def test_a_unit_without_an_answer_is_looked_at_again() -> None:
-    assert verdict_of("x", None, ()).reason == admission.LOST
 
 
 def test_no_batch_begins_once_the_time_is_up() -> None:

@@ -52,10 +52,13 @@ def test_another_library_another_unit_and_another_judge_are_looked_at(
     assert verdicts(tmp_path).recall("cwise_op_tanh", library) is None
 
 
+LOST = admission.verdict_of("cwise_op_tanh", {"lost": "its worker was ended by SIGKILL"}, ())
+
+
 def test_a_unit_that_the_probe_did_not_reach_is_looked_at_again(
     tmp_path: Path, library: Path
 ) -> None:
-    verdicts(tmp_path).keep(library, Verdict(unit="cwise_op_tanh", reason=admission.LOST))
+    verdicts(tmp_path).keep(library, LOST)
     assert verdicts(tmp_path).recall("cwise_op_tanh", library) is None
 
 

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.toolchain
 # Rint is registered for few types, and quick to write anew.
 WRONG = """
 #define EIGEN_USE_THREADS
+#include <signal.h>
+#include <unistd.h>
 #include "tensorflow/core/framework/op_kernel.h"
 namespace tensorflow {
 template <typename T>
@@ -92,11 +94,14 @@ CASES = {
     "foreign": (rint(RIGHT, (*RINT_TYPES, "uint16")), "no stock kernel has the definition"),
     "crashing": (rint(RIGHT) + "static const int dead = (std::abort(), 0);", "SIGABRT"),
     "dying": (rint("(std::abort(), from(i))"), "SIGABRT"),
+    # A worker of the probe is the parent of the process that loads a library.
+    "killing": (rint(RIGHT) + "static const int dead = kill(getppid(), SIGKILL);", "its worker"),
+    "killed": (rint(RIGHT) + "static const int dead = raise(SIGKILL);", "was ended by SIGKILL"),
     "silent": ("#include <cmath>\n", "registers no CPU kernel"),
     "unfed": (rint(RIGHT, ("float", "Eigen::half"), "NonMaxSuppressionV3"), "no inputs were found"),
     "mixed": (rint(f"sizeof(T) == 8 ? T(7) : {RIGHT}"), ""),
 }
-FEW = ("right", "wrong", "crashing", "mixed")
+FEW = ("right", "wrong", "crashing", "killing", "mixed")
 
 
 @pytest.mark.parametrize("choice", ["few", *later("every")])
@@ -128,6 +133,7 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
         environment=stock_arm,
         folder=tmp_path,
     )
+    assert {each.unit for each in verdicts if each.lost} == {"killing", "killed"} & {*names}
     (mixed,) = (verdict for verdict in verdicts if verdict.unit == "mixed")
     assert [(each.op, each.types) for each in mixed.refused] == [("Rint", "T=2")]
     assert [each.types for each in mixed.registrations] == ["T=1"]

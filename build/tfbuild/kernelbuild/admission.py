@@ -27,8 +27,16 @@ from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER
 
 LOST = "the probe ended before it was looked at"
+_LOG = "probe.log"
 _PROBE_S = 3600.0
 _PROBE_UNIT_S = 60.0
+_TAIL_LINES = 8
+_BY_END = {
+    "SIGKILL": "Linux ends a process so when memory runs out. Free some, or let fewer CPUs work, "
+    "each of which takes memory (taskset --cpu-list 0 invoke …)",
+    "SIGILL": "An instruction was run that this CPU lacks: build with --arch native",
+}
+"""What to do, by a word of how the probe ended."""
 JUDGED = "judged: "
 """The probe's word, before a unit's name, that it is done with one."""
 
@@ -74,6 +82,11 @@ class Verdict:
     def admitted(self) -> bool:
         return not self.reason
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is no verdict: the probe ended, and that says nothing of the unit."""
+        return self.reason.startswith(LOST)
+
 
 def admit(
     libraries: Mapping[str, Path],
@@ -92,7 +105,7 @@ def admit(
     rest = {unit: path for unit, path in libraries.items() if looked[unit].admitted}
     facts, rows = probe(rest, environment, folder)
     _check_abi(facts, copts)
-    late = {unit: verdict_of(unit, rows.get(unit), looked[unit].state) for unit in rest}
+    late = {unit: verdict_of(unit, rows[unit], looked[unit].state) for unit in rest}
     return tuple((looked | late)[unit] for unit in libraries)
 
 
@@ -218,11 +231,13 @@ def probe(
     folder: Path,
     claims: Mapping[str, Iterable[Choice]] | None = None,
 ) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """The stock wheel's facts, and a row for each unit that the probe got to.
+    """The stock wheel's facts, and a row for each unit. One that the probe did not get to says how
+    that ended (`lost`).
 
     `claims` are the registrations of each unit, where several units are in one finished library.
     """
     request, answer = folder / "probe-request.json", folder / "probe-answer.jsonl"
+    ended = "it says nothing of it"
     said = {unit: [(c.op, c.types) for c in each] for unit, each in (claims or {}).items()}
     save(request, {"libraries": dict(libraries), "claims": said})
     answer.unlink(missing_ok=True)
@@ -240,15 +255,44 @@ def probe(
                 [*environment.command, "-m", "tfbuild.probe", request, answer],
                 cwd=folder,
                 env=probe_env(),
-                log=folder / "probe.log",
+                log=folder / _LOG,
                 timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)),
                 on_line=on_line,
             )
     except CommandError as error:
         if not answer.is_file():
-            raise KernelError(f"the stock wheel does not run here: {error.message}") from error
+            raise KernelError(
+                f"the stock wheel does not run here: {error.message}\n",
+                hint=_remedy(error.message).strip(),
+            ) from error
+        ended = error.message.splitlines()[0].partition(" (whole output")[0]
     rows = [json.loads(line) for line in answer.read_text("utf-8").splitlines()]
-    return rows[0]["stock"], {row["unit"]: row for row in rows[1:]}
+    lost = {unit: {"lost": ended} for unit in libraries}
+    return rows[0]["stock"], lost | {row["unit"]: row for row in rows[1:]}
+
+
+def need_judged(verdicts: Iterable[Verdict], folder: Path) -> None:
+    """Raises KernelError for units that were lost with the probe that ran in `folder`: a wheel
+    without them would be another one, and what was judged is not judged again."""
+    lost = [verdict for verdict in verdicts if verdict.lost]
+    if not lost:
+        return
+    log = folder / _LOG
+    said = log.read_text("utf-8", errors="replace").splitlines() if log.is_file() else []
+    tail = [line for line in said if not line.startswith(JUDGED)][-_TAIL_LINES:]
+    shown = "".join(f"{line}\n" for line in (":", *tail)) if tail else ""
+    name, reason = lost[0].unit, lost[0].reason
+    again = "Then run the same command again, which goes on there; should the probe end so again, "
+    raise KernelError(
+        f"{talk.count(len(lost), 'kernel unit')} of this wheel could not be judged. {name}: "
+        f"{reason} (whole output: {log}){shown}",
+        hint=f"{_remedy(reason)}{again}build without the kernel: invoke build --without {name}",
+    )
+
+
+def _remedy(ended: str) -> str:
+    """What to do where the probe ended so, as a sentence; empty if nothing is known."""
+    return next((f"{_BY_END[word]}. " for word in _BY_END if word in ended), "")
 
 
 def probe_env() -> dict[str, str]:
@@ -283,10 +327,10 @@ def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
         )
 
 
-def verdict_of(unit: str, row: dict[str, object] | None, state: tuple[str, ...]) -> Verdict:
-    """What the probe's row of a unit says; without a row it did not get there."""
-    if row is None:
-        return Verdict(unit=unit, reason=LOST, state=state)
+def verdict_of(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> Verdict:
+    """What the probe's row of a unit says."""
+    if "lost" in row:
+        return Verdict(unit=unit, reason=f"{LOST}: {row['lost']}", state=state)
     if "reason" in row:
         return Verdict(unit=unit, reason=str(row["reason"]), state=state)
     ulps, registrations, refused = row["ulps"], row["registrations"], row["refused"]

@@ -228,7 +228,9 @@ class _Tried:
             with talk.step(
                 f"admission: each unit for {plan.target.spec} against the stock kernels"
             ):
-                verdicts = admit(self.rooms[plan.key], compiled.libraries, self.ground)
+                room = self.rooms[plan.key]
+                verdicts = admit(room, compiled.libraries, self.ground)
+                admission.need_judged(verdicts, room.folder.parent)
                 self._verdicts[plan.key] = _with_broken(verdicts, compiled)
         return self._verdicts[plan.key]
 

@@ -139,11 +139,13 @@ def _tried(library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folde
         if (registrations := library.registrations_of(unit))
     }
     _, rows = admission.probe(dict.fromkeys(claims, path), arm, folder, claims)
+    found = {unit: admission.verdict_of(unit, rows[unit], ()) for unit in claims}
+    admission.need_judged(found.values(), folder)
     return Trial(
         cpu=cpu.name,
         kind=cpu.kind,
         judge=admission.judge_sha256(),
-        units={unit: outcome(admission.verdict_of(unit, rows.get(unit), ())) for unit in claims},
+        units={unit: outcome(verdict) for unit, verdict in found.items()},
     )
 
 

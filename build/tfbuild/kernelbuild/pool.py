@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def admit(
     final = places.pool / fresh.name
     if final.is_file() and (old := sha256_of(final)) != facts["sha256"]:
         environment.discard(old, places)
-    part = places.pool / f".{fresh.name}.part"
+    part = places.pool / f".{fresh.name}.{os.getpid()}.part"  # (another cache may build the same)
     try:
         shutil.move(fresh, part)
         part.replace(final)

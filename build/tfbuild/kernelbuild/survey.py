@@ -177,7 +177,7 @@ def _verdicts(
     """A verdict on each library. One that ends the probe itself takes those behind it along: they
     are looked at again, each alone."""
     for verdict in builder.admit(workspace, libraries, ground):
-        if verdict.reason == admission.LOST:
+        if verdict.lost:
             yield from builder.admit(workspace, {verdict.unit: libraries[verdict.unit]}, ground)
         else:
             yield verdict

@@ -39,7 +39,7 @@ class Verdicts:
 
     def keep(self, library: Path, verdict: Verdict) -> None:
         """Raises DiskError."""
-        if verdict.reason != admission.LOST:
+        if not verdict.lost:
             save(self._path(verdict.unit, library), {"schema": SCHEMA, "verdict": verdict})
 
     def _path(self, unit: str, library: Path) -> Path:

@@ -2,8 +2,9 @@
 
 REQUEST is a JSON file {"libraries": {unit: path, …}, "claims": {unit: [[op, types], …], …}};
 ANSWER is written as JSON lines, one for the stock wheel's facts and one for each unit as soon as it
-is known. A unit without a claim has a library to itself, and must register every stock kernel of
-its ops; one with a claim shares a finished library with others, and is what it claims of that.
+is known; one that was lost with the process that was at it says how that ended (`lost`). A unit
+without a claim has a library to itself, and must register every stock kernel of its ops; one with a
+claim shares a finished library with others, and is what it claims of that.
 
 TensorFlow is imported once; every library is loaded in a forked child of its own, so that it meets
 a fresh registry, and a crash is that unit's answer alone. A forked worker per CPU takes unit after
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import json
+import mmap
 import os
 import pickle
 import signal
@@ -25,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfbuild.probe import agreement, large, registry, trials
+from tfbuild.probe import agreement, large, parent, registry, trials
 from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
@@ -38,6 +40,7 @@ _Pair = tuple[registry.Kernel, list[trials.Known]]
 
 
 def main(request: Path, answer: Path) -> None:
+    parent.end_with(os.getppid())
     wanted = json.loads(request.read_text())
     import tensorflow as tf  # noqa: PLC0415
 
@@ -58,31 +61,57 @@ def main(request: Path, answer: Path) -> None:
                 row for other in claims if units[other] == units[unit] for row in claims[other]
             }
             look = functools.partial(_look, units[unit], before, claims.get(unit), beside)
-            _write(sink, {"unit": unit, **_judged(units[unit], look, folder)})
+            try:
+                row = _judged(units[unit], look, folder)
+            except ChildProcessError as error:
+                row = {"lost": str(error)}
+            _write(sink, {"unit": unit, **row})
             os.write(1, f"{_JUDGED}{unit}\n".encode())
 
-        _shared(len(order), judge)
+        for number, ended in _shared(len(order), judge).items():
+            _write(sink, {"unit": order[number], "lost": f"its worker {ended}"})
 
 
-def _shared(count: int, judge: Callable[[int], None]) -> None:
+def _shared(count: int, judge: Callable[[int], None]) -> dict[int, str]:
     """Do all numbers below `count`, each in one of the workers. One that dies takes its own number
-    along, and leaves the others to the rest."""
+    along, and another takes its place: the numbers that were lost so, and how their worker ended.
+    """
     waiting, filled = os.pipe()
     os.write(filled, b"".join(number.to_bytes(_DIGITS, "big") for number in range(count)))
     os.close(filled)
-    workers = []
-    for _ in range(min(count, len(os.sched_getaffinity(0)))):
-        worker = os.fork()
-        if worker == 0:
-            try:
-                while number := os.read(waiting, _DIGITS):
-                    judge(int.from_bytes(number, "big"))
-            except Exception:  # noqa: BLE001  (it must not leave by the parent's way out)
-                traceback.print_exc()
-            os._exit(0)
-        workers.append(worker)
-    for worker in workers:
-        os.waitpid(worker, 0)
+    places = min(count, len(os.sched_getaffinity(0)))
+    # The number that each worker is at and 1 more, or 0: the memory is everybody's.
+    at = memoryview(mmap.mmap(-1, mmap.PAGESIZE * (1 + places // 1024))).cast("i")
+    start = functools.partial(_worker, os.getpid(), waiting, at, judge)
+    running = {start(place): place for place in range(places)}
+    lost = {}
+    while running:
+        worker, status = os.wait()
+        place = running.pop(worker)
+        if at[place]:
+            lost[at[place] - 1] = _end(status)
+            at[place] = 0
+            running[start(place)] = place
+    return lost
+
+
+def _worker(
+    ours: int, waiting: int, at: memoryview[int], judge: Callable[[int], None], place: int
+) -> int:
+    """Fork one, and return its process id."""
+    worker = os.fork()
+    if worker:
+        return worker
+    try:
+        parent.end_with(ours)
+        while number := os.read(waiting, _DIGITS):
+            at[place] = int.from_bytes(number, "big") + 1
+            judge(at[place] - 1)
+            at[place] = 0
+    except Exception:  # noqa: BLE001  (it must not leave by the parent's way out)
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 def _judged(path: Path, look: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
@@ -252,10 +281,13 @@ def _compared(
 
 
 def _forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Run `work` in a child and return its answer; a crash becomes a reason."""
+    """Run `work` in a child and return its answer; a crash becomes a reason. Raises
+    ChildProcessError for one that was killed: no kernel does that to itself."""
     reader, writer = os.pipe()
+    ours = os.getpid()
     child = os.fork()
     if child == 0:
+        parent.end_with(ours)
         os.close(reader)
         signal.alarm(_LIMIT_S)
         try:
@@ -272,9 +304,15 @@ def _forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     _, status = os.waitpid(child, 0)
     if text:
         return dict(json.loads(text))
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        raise ChildProcessError(f"the process that ran it {_end(status)}")
+    return {"reason": f"the process that ran it {_end(status)}"}
+
+
+def _end(status: int) -> str:
+    """How a process ended, by what waitpid(2) says of it."""
     code = os.waitstatus_to_exitcode(status)
-    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return {"reason": f"loading it alone ended with {name}"}
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 if __name__ == "__main__":

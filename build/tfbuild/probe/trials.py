@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbuild.probe import agreement, cases, registry
+from tfbuild.probe import agreement, cases, parent, registry
 from tfbuild.probe.calls import Caller, Outcome
 from tfbuild.probe.proposals import Case, Input, propose
 from tfbuild.probe.tolerances import TERMS
@@ -175,9 +175,11 @@ class _Journal:
 
 
 def _child(kernels: list[registry.Kernel], folder: Path) -> int:
+    ours = os.getpid()
     child = os.fork()
     if child == 0:
         try:
+            parent.end_with(ours)
             os.chdir(folder.parent)
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
