@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.altered import altered
+from tests.processes import gone
 
 from tfbench.arms.arm import Arm, environment
 from tfbench.engine.journal import entries as read_entries
@@ -496,6 +497,40 @@ def test_a_worker_ends_when_whoever_started_it_does(ending: signal.Signals, tmp_
         process.send_signal(ending)
         assert process.wait(30) == -ending
     assert not left_running([worker])
+
+
+def test_a_worker_in_the_middle_of_steps_ends_with_whoever_started_it(
+    stock_python: Path, tmp_path: Path
+) -> None:
+    script = f"""
+        import os, sys, time
+        from random import Random
+        sys.path += {ROOTS!r}
+        from pathlib import Path
+        from tfbench.arms.arm import Arm
+        from tfbench.engine.workers import opened
+        arm = Arm(name="one", python=Path({str(stock_python)!r}), label="")
+        vcpus = tuple(sorted(os.sched_getaffinity(0)))[:1]
+        with opened([arm], vcpus, Random(1), Path({str(tmp_path / "log")!r})) as sessions:
+            one = sessions["one"]
+            one.ask_load("mnist_mlp", 1, vcpus)
+            one.loaded(vcpus)
+            one.ask("sample", phase="train", steps=1_000_000)
+            time.sleep(0.5)
+            print(one.pid, flush=True)
+            time.sleep(60)
+    """
+    words = [sys.executable, "-P", "-c", textwrap.dedent(script)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        assert running(worker)
+        process.kill()
+        process.wait(30)
+        ended = gone(worker, within_s=2)
+    if not ended:
+        os.kill(worker, signal.SIGKILL)
+    assert ended
 
 
 def children(pid: int) -> list[int]:

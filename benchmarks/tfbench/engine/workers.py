@@ -184,8 +184,8 @@ def session(
     """Start the arm's worker; end its whole process group on the way out, however that comes.
 
     `module` is what it runs; `mode` "a" keeps what an earlier worker wrote into the same log.
-    The worker is its own group, so Ctrl-C reaches only us; should we be killed, it reads the end of
-    its input and ends. Raises WorkerError when it does not start, DiskError without its log.
+    The worker is its own group, so Ctrl-C reaches only us; should we be killed, it is, too. Raises
+    WorkerError when it does not start, DiskError without its log.
     """
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ def session(
     with output as sink:
         try:
             process = subprocess.Popen(
-                [str(arm.python), "-P", "-m", module],
+                [str(arm.python), "-P", "-m", module, str(os.getpid())],
                 env={**env, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

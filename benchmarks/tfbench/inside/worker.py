@@ -1,8 +1,9 @@
 """A process that trains one workload with one TensorFlow, and says how long the steps took.
 
-Started as `ARM_PYTHON -P -m tfbench.inside.worker`, the same file for every arm. One JSON request
-a line comes in on stdin, one JSON answer a line goes out; the end of stdin ends the process. This
-file runs inside each arm's own environment: the standard library, NumPy and TensorFlow only.
+Started as `ARM_PYTHON -P -m tfbench.inside.worker [PARENT]`, the same file for every arm. One JSON
+request a line comes in on stdin, one JSON answer a line goes out; the end of stdin ends the
+process, that of PARENT, a process id, at once. This file runs inside each arm's own environment:
+the standard library, NumPy and TensorFlow only.
 Variables that begin with TENSORWRIGHT_ change what a step is, or name the user's own workload.
 
     {"do": "load", "workload": …, "seed": …, "vcpus": […]}    → what TensorFlow this is
@@ -17,6 +18,7 @@ Variables that begin with TENSORWRIGHT_ change what a step is, or name the user'
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib
 import itertools
@@ -24,6 +26,7 @@ import json
 import math
 import os
 import resource
+import signal
 import sys
 import time
 from collections import Counter
@@ -57,6 +60,7 @@ TOGETHER = "TENSORWRIGHT_STEPS_PER_EXECUTION"
 JIT = "TENSORWRIGHT_JIT_COMPILE"
 """Set to have XLA compile the training step, as compile(jit_compile=True) does."""
 MOST_PREDICTIONS = 4096
+PR_SET_PDEATHSIG = 1
 TRIED_STEPS = 5
 
 Step: TypeAlias = Callable[[], Any]
@@ -482,7 +486,17 @@ def serve(requests: TextIO, answers: TextIO, respond: Respond = answer) -> None:
             return
 
 
+def end_with(parent: int) -> None:
+    """Have Linux end this process once its parent has ended, in the middle of a step, too: what
+    trains on would disturb the next run. (As tfbuild.probe.parent does.)"""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it had ended before Linux knew
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main(respond: Respond = answer) -> None:
+    if sys.argv[1:]:
+        end_with(int(sys.argv[1]))
     # TensorFlow and its plugins print to stdout; the answers keep a copy of it to themselves.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
