@@ -36,9 +36,14 @@ from tfbuild.planning.request import Request
 from tfbuild.settings import Places
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.kernels import select
 
 # Every CPU that runs the tests has these; none has the other.
 RUNS = test_tuned.with_library(required_features=())
+HOT, QUICK = (
+    test_tuned.with_library(required_features=(), kernels=tuple(each.name for each in select(name)))
+    for name in ("hot", "mini")
+)
 FOREIGN = test_tuned.with_library(target="tomorrow", required_features=("avx99",))
 CONTROL = test_tuned.with_library(target=STOCK_FLAGS, required_features=())
 
@@ -73,6 +78,20 @@ def test_the_newest_wheel_that_runs_here_is_the_candidate(here: Places) -> None:
     pooled(here.pool, "older", RUNS, age_s=20)
     assert newest_runnable(here) == newest
     assert sources(chosen("", here)) == ["tensorflow-cpu==2.14.1", newest]
+
+
+def test_a_quick_tries_wheel_is_the_candidate_only_where_no_other_fits(here: Places) -> None:
+    pooled(here.pool, "foreign", FOREIGN)
+    mini = pooled(here.pool, "mini", QUICK)
+    pooled(here.pool, "older", QUICK, age_s=30)
+    assert newest_runnable(here) == mini
+    assert "kernels: mini, the two of a quick try" in describe(chosen("", here))
+    whole = pooled(here.pool, "whole", RUNS, age_s=60)
+    assert newest_runnable(here) == whole
+    assert describe(chosen("", here)).splitlines()[1].split() == [
+        *("tuned", str(whole), "(kernels:", "1", "unit)")
+    ]
+    assert "(kernels: hot)" in describe(chosen("", here, str(pooled(here.pool, "hot", HOT))))
 
 
 def test_an_empty_pool_says_how_to_fill_it(here: Places) -> None:
@@ -177,7 +196,10 @@ def test_a_dry_run_names_wheels_and_environment(here: Places) -> None:
     said = describe(chosen("stock,off=tuned:onednn=off:env.TF_X='a b'", here))
     stock, off = said.splitlines()
     assert stock.split() == ["stock", "tensorflow-cpu==2.14.1"]
-    assert off == f"off    {tuned}  TF_ENABLE_ONEDNN_OPTS=0 TF_DISABLE_MKL=1 'TF_X=a b'"
+    assert (
+        off
+        == f"off    {tuned} (kernels: 1 unit)  TF_ENABLE_ONEDNN_OPTS=0 TF_DISABLE_MKL=1 'TF_X=a b'"
+    )
     assert not here.cache.exists()
 
 

@@ -22,7 +22,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.kernels import KernelTable
 from tfbuild.packing import admitted, tuned, wheel
-from tfbuild.packing.tuned import KernelLibrary, Tree
+from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import Request, default_python
 from tfbuild.run import run
@@ -30,8 +30,9 @@ from tfbuild.settings import Places
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.tools.requirement import Exact, parse_exact
-from tfbuild.upstream import releases
+from tfbuild.upstream import kernels, releases
 
+MINI = "mini, the two of a quick try: invoke build makes a wheel of those that gain"
 _PRELOAD = "LD_PRELOAD"
 _REFUSED = "cannot be preloaded"  # what glibc's dynamic linker says before it goes on without
 _PROBE_S = 60.0
@@ -85,11 +86,28 @@ def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[Ch
 def describe(choices: Iterable[Choice]) -> str:
     """A line per arm: its name, what would be installed, what it would be started with."""
     rows = [
-        (choice.spec.name, f"{choice.source.path or choice.source.requirement}  {_shown(choice)}")
-        for choice in choices
+        (choice.spec.name, f"{_contents(choice.source)}  {_shown(choice)}") for choice in choices
     ]
     width = max(len(name) for name, _ in rows)
     return "".join(f"{name:<{width}}  {text}".rstrip() + "\n" for name, text in rows)
+
+
+def _contents(source: Source) -> str:
+    """What is installed; of a tuned wheel, of what kernels it is."""
+    if source.path is None:
+        return source.requirement
+    facts = tuned.read_tuned(source.path)
+    return f"{source.path} ({_kernels_in(facts)})" if facts else str(source.path)
+
+
+def _kernels_in(facts: Tuned) -> str:
+    if facts.tree is not None:
+        return "a full build"
+    choice = kernels.choice_of(facts.kernels)
+    if choice == kernels.MINI:
+        return f"kernels: {MINI}"
+    many = choice if choice == kernels.HOT else talk.count(len(facts.kernels), "unit")
+    return f"kernels: {many}"
 
 
 def _shown(choice: Choice) -> str:
@@ -107,6 +125,7 @@ def install(choices: Sequence[Choice], places: Places) -> tuple[Arm, ...]:
     made: dict[Source, Environment] = {}
     for path in dict.fromkeys(choice.source.path for choice in choices):
         if path is not None:
+            talk.note(_contents(_source(path)))
             admitting.need_admitted(path, read_cpu(), places)
     for choice in choices:
         if choice.source not in made:
@@ -117,8 +136,10 @@ def install(choices: Sequence[Choice], places: Places) -> tuple[Arm, ...]:
 
 
 def newest_runnable(places: Places) -> Path:
-    """The wheel of the pool that was built last among the tuned ones that this CPU can run."""
+    """The wheel of the pool that was built last among the tuned ones that this CPU can run. One of
+    the kernels `mini` is for trying the tools: it comes after all others."""
     cpu = read_cpu()
+    small: list[Path] = []
     found = sorted(places.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in found:
         try:
@@ -126,8 +147,13 @@ def newest_runnable(places: Places) -> Path:
         except WheelError as error:
             talk.warn(f"passed over: {error}")
             continue
-        if facts and not tuned.is_control(facts) and not tuned.lacking(facts, cpu):
+        if not facts or tuned.is_control(facts) or tuned.lacking(facts, cpu):
+            continue
+        if kernels.choice_of(facts.kernels) != kernels.MINI:
             return path
+        small.append(path)
+    if small:
+        return small[0]
     if found:
         raise HostError(
             f"none of the {len(found)} wheels in {places.pool} is tuned and runs on this CPU",
