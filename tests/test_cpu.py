@@ -8,11 +8,12 @@ import pytest
 from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.recorded import text_of
+from tests.recorded import cpu_of, text_of
 
 from tfbuild.cpus.cpu import (
     MASK,
     cgroup_quota,
+    masked,
     parse_cpuinfo,
     read_cpu,
     read_vcpus,
@@ -20,7 +21,7 @@ from tfbuild.cpus.cpu import (
     x86_64_level,
 )
 from tfbuild.cpus.features import table
-from tfbuild.errors import CpuError
+from tfbuild.errors import CpuError, UsageError
 
 
 def test_an_x86_block_is_read_whole() -> None:
@@ -201,7 +202,22 @@ def test_a_mask_hides_features_as_the_dispatcher_reads_it(tmp_path: Path) -> Non
     path.write_text(text_of("skylake"))
     whole = read_cpu(path, {})
     assert read_cpu(path, {MASK: ""}) == whole
-    less = read_cpu(path, {MASK: "avx2,fma,nonesuch"})
+    less = read_cpu(path, {MASK: "avx2,,fma,avx512f"})
     assert whole.features - less.features == {"avx2", "fma"}
     assert less.kind != whole.kind
-    assert read_cpu(path, {MASK: "AVX2, fma"}) == whole  # (names are taken as they stand)
+
+
+@pytest.mark.parametrize(
+    ("mask", "told"),
+    [
+        ("AVX2", r"names 'AVX2', .* Did you mean avx2"),
+        ("fma,avx521f", r"names 'avx521f', .* Did you mean avx512f"),
+        ("avx2, fma", r"names ' fma', .* Did you mean fma"),
+        ("sve", r"names 'sve', "),  # (of another architecture)
+        ("lzcnt", r"names 'lzcnt', .*\. (Did you mean|Features are called)"),
+        ("?", r"names '\?', .* Features are called as in build/tfbuild/cpus/features\.toml"),
+    ],
+)
+def test_a_mask_with_a_name_that_is_none_is_a_usage_error(mask: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        masked(cpu_of("skylake"), mask)

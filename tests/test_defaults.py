@@ -323,6 +323,7 @@ def test_an_arm_build_is_chosen_for(tmp_path: Path) -> None:
         ({"TENSORWRIGHT_TARGET": "zen9"}, "", False),
         ({"TENSORWRIGHT_MASK": "avx512f"}, "haswell", True),
         ({"TENSORWRIGHT_MASK": "avx512f,avx2"}, "", False),
+        ({"TENSORWRIGHT_MASK": "AVX512F"}, "", False),
     ],
 )
 def test_the_environment_has_the_last_word(

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.later import later
 
+from tfbuild.cpus import features
 from tfbuild.errors import TargetError
 from tfbuild.planning.dispatcher import (
     HEADER,
@@ -203,11 +204,16 @@ def stock(reason: str) -> Answer:
 
 
 def test_the_header_holds_the_targets_in_their_order() -> None:
-    rows = (target("zen4", BY_NAME["avx512f"]), target("haswell", BY_NAME["abm"]))
+    rows = (target("zen4", BY_NAME["avx512f"]), target("haswell", BY_NAME["abm"], PRESENT[0]))
+    names = sorted({*features.table("x86_64"), PRESENT[0].name})
+    listed = "".join(f'    "{name}",\n' for name in names)
     assert render_header(rows, TEMPLATES) == (
         "/* Rendered from dispatcher_targets.h.j2: the kernel libraries of this wheel, the"
         " preferred first. */\n"
         '#define TW_FOLDER "tensorwright"\n'
+        "\n"
+        "/* What TENSORWRIGHT_MASK may name. */\n"
+        f"static const char *const tw_feature_names[] = {{\n{listed}}};\n"
         "\n"
         "static const struct tw_feature tw_features_0[] = {\n"
         '    {"avx512f", 0x7, 0, TW_EBX, 16, 0xe6},\n'
@@ -216,6 +222,7 @@ def test_the_header_holds_the_targets_in_their_order() -> None:
         "\n"
         "static const struct tw_feature tw_features_1[] = {\n"
         '    {"abm", 0x80000001, 0, TW_ECX, 5, 0x0},\n'
+        '    {"fpu", 0x1, 0, TW_EDX, 0, 0x0},\n'
         "    {.name = NULL},\n"
         "};\n"
         "\n"
@@ -354,6 +361,25 @@ def test_tensorflows_log_level_mutes(
 def test_a_masked_feature_falls_back_and_is_named(wheel: Wheel) -> None:
     answer = wheel.ask(env={"TENSORWRIGHT_MASK": "avx2,sse2,,cx8"})
     assert answer == stock("zen4 needs cx8, sse2, which this CPU lacks (TENSORWRIGHT_MASK is set)")
+
+
+@on_x86_64
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("mask", "name"),
+    [("SSE2", "SSE2"), ("avx2, sse2", " sse2"), ("sse", ""), ("avx2,avx521f,x", "avx521f")],
+)
+def test_a_mask_with_a_name_that_is_none_falls_back(wheel: Wheel, mask: str, name: str) -> None:
+    why = f'TENSORWRIGHT_MASK names "{name}", which is no CPU feature that is known'
+    masked = "zen4 needs sse, which this CPU lacks (TENSORWRIGHT_MASK is set)"
+    assert wheel.ask(env={"TENSORWRIGHT_MASK": mask}) == stock(why if name else masked)
+
+
+@on_x86_64
+@pytest.mark.toolchain
+def test_a_long_name_in_a_mask_is_cut(wheel: Wheel) -> None:
+    reason = wheel.ask(env={"TENSORWRIGHT_MASK": "x\n" * 2000}).reason
+    assert f'"{"x?" * 32}"' in reason
 
 
 @on_x86_64

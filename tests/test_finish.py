@@ -236,6 +236,9 @@ def test_a_masked_feature_refuses_the_import(haswell: Path, places: Places, tmp_
     assert re.match("ImportError: .*haswell, .* avx2, fma", last)
     assert f"{archspec.cpu.host().name}: the page simple/" in last
     assert f"{RISK}=1" in last
+    status, last = imported(wheel, tmp_path / "site", TENSORWRIGHT_MASK="FMA")
+    assert status == 1
+    assert re.match("ImportError: .*TENSORWRIGHT_MASK names 'FMA'", last)
     mask = {"TENSORWRIGHT_MASK": "fma", RISK: "1"}
     if fits_here():
         assert imported(wheel, tmp_path / "site", **mask) == (0, "64.0")

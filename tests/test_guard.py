@@ -346,6 +346,7 @@ def test_the_page_is_on_the_index_that_is_named_without_its_login(
         ({"TENSORWRIGHT_TARGET": "off"}, "TENSORWRIGHT_TARGET=off"),
         ({"TENSORWRIGHT_TARGET": "zen9"}, "no kernels for TENSORWRIGHT_TARGET=zen9"),
         ({"TENSORWRIGHT_MASK": "sse2"}, "zen4 needs sse2, which this CPU lacks"),
+        ({"TENSORWRIGHT_MASK": "SSE2"}, 'TENSORWRIGHT_MASK names "SSE2"'),
     ],
 )
 def test_the_reason_is_the_dispatchers(tuned: Package, env: dict[str, str], reason: str) -> None:

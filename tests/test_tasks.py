@@ -184,6 +184,13 @@ def test_targets_lists_what_arch_accepts(invoke: Tasks) -> None:
     assert {"skylake", "zen3", "neoverse_v1"} <= {target["name"] for target in found}
 
 
+def test_a_mask_that_hides_nothing_known_is_a_usage_error(invoke: Tasks) -> None:
+    for task in ("detect", "targets", "plan"):
+        message = said(invoke(task, TENSORWRIGHT_MASK="AVX2"), UsageError.exit_code)
+        assert "TENSORWRIGHT_MASK names 'AVX2'" in message
+        assert "Did you mean avx2" in message
+
+
 def test_an_unknown_family_is_a_usage_error(invoke: Tasks) -> None:
     message = said(invoke("targets", "--family", "sparc"), 2)
     assert "--family sparc" in message

@@ -13,9 +13,10 @@ from typing import Any
 from archspec.cpu import TARGETS
 from archspec.cpu.schema import TARGETS_JSON
 
-from tfbuild.cpus.features import canonical
-from tfbuild.errors import CpuError
+from tfbuild.cpus.features import canonical, table
+from tfbuild.errors import CpuError, UsageError
 from tfbuild.records import key_of
+from tfbuild.talk import did_you_mean
 
 # Present in every block that Linux writes; the last of each comes after the features.
 _X86_64_KEYS = ("vendor_id", "cpu family", "model", "flags", "bogomips")
@@ -65,7 +66,8 @@ class Vcpus:
 def read_cpu(path: Path = Path("/proc/cpuinfo"), env: Mapping[str, str] = os.environ) -> Cpu:
     """The CPU of this machine, without what TENSORWRIGHT_MASK hides of it.
 
-    Raises CpuError when neither the kernel nor CPUID tells enough.
+    Raises CpuError when neither the kernel nor CPUID tells enough, UsageError for a mask with a
+    name that is no feature's.
     """
     try:
         seen = parse_cpuinfo(path.read_text(encoding="utf-8", errors="replace"))
@@ -75,8 +77,17 @@ def read_cpu(path: Path = Path("/proc/cpuinfo"), env: Mapping[str, str] = os.env
 
 
 def masked(cpu: Cpu, mask: str) -> Cpu:
-    """The CPU without the features of a mask, which are read as the dispatcher reads them."""
-    return dataclasses.replace(cpu, features=cpu.features.difference(mask.split(",")))
+    """The CPU without the features of a mask, which are read as the dispatcher reads them. Raises
+    UsageError for a name that is no feature's."""
+    hidden, known = [name for name in mask.split(",") if name], table(cpu.architecture)
+    for name in hidden:
+        if name not in known:
+            raise UsageError(
+                f"{MASK} names {name!r}, which is no CPU feature that is known",
+                hint=did_you_mean(name.strip(), known)
+                or "Features are called as in build/tfbuild/cpus/features.toml",
+            )
+    return dataclasses.replace(cpu, features=cpu.features.difference(hidden))
 
 
 def parse_cpuinfo(text: str) -> Cpu:

@@ -7,7 +7,8 @@
  *
  * TENSORWRIGHT_TARGET=off       keep the stock kernels, silently
  * TENSORWRIGHT_TARGET=<target>  consider this target only (it is still checked against the CPU)
- * TENSORWRIGHT_MASK=avx2,fma    act as if the CPU lacked these features
+ * TENSORWRIGHT_MASK=avx2,fma    act as if the CPU lacked these features; with a name that is none
+ *                               the stock kernels stay
  * TF_CPP_MIN_LOG_LEVEL          1 mutes the line about what was loaded, 2 the one about a fallback
  *
  * None of them names a file or takes a check away, so they hold in a setuid process too: what
@@ -73,7 +74,7 @@ struct tw_target {
   const struct tw_feature *features; /* ends with a feature without a name */
 };
 
-#include "dispatcher_targets.h" /* tw_targets[], TW_FOLDER */
+#include "dispatcher_targets.h" /* tw_feature_names[], tw_targets[], TW_FOLDER */
 
 #define FOLDER_SIZE 3072 /* bytes of our own folder's path */
 #define PATH_SIZE 4096   /* and of a path that starts with it */
@@ -109,14 +110,40 @@ static const char *setting(const char *name) {
   return value != NULL && *value != '\0' ? value : NULL;
 }
 
+/* Whether the word of this length is that name. */
+static bool is_name(const char *word, size_t length, const char *name) {
+  return length == strlen(name) && memcmp(word, name, length) == 0;
+}
+
 static bool in_list(const char *list, const char *name) {
-  const size_t length = strlen(name);
   while (list != NULL && *list != '\0') {
     const size_t word = strcspn(list, ",");
-    if (word == length && memcmp(list, name, length) == 0) return true;
+    if (is_name(list, word, name)) return true;
     list += word + (list[word] == ',');
   }
   return false;
+}
+
+static bool is_feature(const char *word, size_t length) {
+  for (size_t i = 0; i < COUNT(tw_feature_names); ++i)
+    if (is_name(word, length, tw_feature_names[i])) return true;
+  return false;
+}
+
+/* Whether every name of the mask is a feature's. What was meant by another cannot be told, and
+ * whoever tries a fallback must not get the tuned kernels instead. */
+static bool mask_is_known(void) {
+  const char *word = setting("TENSORWRIGHT_MASK");
+  while (word != NULL && *word != '\0') {
+    const size_t length = strcspn(word, ",");
+    if (length != 0 && !is_feature(word, length)) {
+      because("TENSORWRIGHT_MASK names \"%.*s\", which is no CPU feature that is known",
+              (int)(length < 64 ? length : 64), word);
+      return false;
+    }
+    word += length + (word[length] == ',');
+  }
+  return true;
 }
 
 /* ---- the CPU ---- */
@@ -370,7 +397,7 @@ __attribute__((constructor)) static void dispatch(void) {
   void *library = NULL;
   if (!find_own_folder(folder))
     because("the dispatcher cannot tell where it lies");
-  else if (built_for_cpu_only() && no_device_plugins(folder))
+  else if (mask_is_known() && built_for_cpu_only() && no_device_plugins(folder))
     library = choose(wanted, folder, &chosen);
   if (library != NULL) {
     loaded = chosen->name;

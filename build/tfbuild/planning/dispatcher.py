@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jinja2
 
+from tfbuild.cpus import features
+from tfbuild.cpus.features import ARCHITECTURES
 from tfbuild.errors import TargetError
 
 SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
@@ -52,6 +54,7 @@ def compile_flags(architecture: str) -> tuple[str, ...]:
 class DispatchFeature:
     """A CPU feature as CPUID reports it; `xcr0` is the state that the OS must save for it."""
 
+    architecture: ClassVar[str] = "x86_64"
     name: str
     leaf: int
     subleaf: int
@@ -76,6 +79,7 @@ class HwcapFeature:
     """A CPU feature as Linux reports it in the auxiliary vector: AT_HWCAP is word 1, AT_HWCAP2
     word 2."""
 
+    architecture: ClassVar[str] = "aarch64"
     name: str
     word: int
     bit: int
@@ -126,7 +130,12 @@ def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(f"{HEADER}.j2").render(folder=LIBRARY_FOLDER, targets=targets)
+    asked = [feature for target in targets for feature in target.features]
+    families = {feature.architecture for feature in asked} or {*ARCHITECTURES}
+    known = {feature.name for feature in asked}.union(*map(features.table, families))
+    return environment.get_template(f"{HEADER}.j2").render(
+        folder=LIBRARY_FOLDER, known=sorted(known), targets=targets
+    )
 
 
 def _need_name(name: str) -> None:

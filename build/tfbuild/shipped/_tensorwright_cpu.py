@@ -3,7 +3,8 @@ in every tuned wheel the run-time defaults depend on it (missing).
 
 On x86-64 it is CPUID, as glibc has read it (<sys/platform/x86.h>, from glibc 2.33 on), for an
 emulator such as qemu-x86_64 shows its host's /proc/cpuinfo. Elsewhere it is /proc/cpuinfo.
-TENSORWRIGHT_MASK=avx2,fma acts as if the CPU lacked these, to try the refusal.
+TENSORWRIGHT_MASK=avx2,fma acts as if the CPU lacked these, to try the refusal; a name in it that is
+no feature's is refused, too (unknown).
 """
 
 from __future__ import annotations
@@ -39,9 +40,14 @@ def need_cpu() -> None:
         said = json.loads((FOLDER / DATA).read_text(encoding="utf-8"))
         target, needs = said["target"], said["needs"]
         shown, mask = cpuinfo_features(), os.environ.get("TENSORWRIGHT_MASK", "")
+        wrong = unknown(mask, _known()["features"])
         lacks = missing(needs, shown, mask)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise _refusal(f"what this CPU or {DATA} says cannot be read ({error})") from error
+    if wrong:
+        raise _refusal(
+            f"TENSORWRIGHT_MASK names {wrong[0]!r}, which is no CPU feature that is known"
+        )
     if lacks:
         page = where(os.environ.get("TENSORWRIGHT_INDEX", ""))
         if shown.intersection(lacks).difference(mask.split(",")):
@@ -59,6 +65,12 @@ def missing(needs: Mapping[str, Any], shown: set[str], mask: str) -> list[str]:
     )
 
 
+def unknown(mask: str, known: Mapping[str, Sequence[str]]) -> list[str]:
+    """The names of a mask that are no feature's, as the dispatcher would have them. `known` are all
+    names that a feature has, each with archspec's."""
+    return [name for name in mask.split(",") if name and name not in known.get(name, ())]
+
+
 def has_cpuid() -> bool:
     """Whether glibc tells what CPUID says, so that /proc/cpuinfo need not be read."""
     return _leaf((1, 0)) is not None
@@ -67,12 +79,16 @@ def has_cpuid() -> bool:
 def cpuinfo_features() -> set[str]:
     """What /proc/cpuinfo shows, archspec's names; nothing where it is of another family, as an
     emulator's is."""
-    known = json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
+    known = _known()
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         return read_cpuinfo(text, known)[2]
     except (OSError, ValueError, KeyError):
         return set()
+
+
+def _known() -> Any:  # noqa: ANN401  (JSON)
+    return json.loads((FOLDER / "_tensorwright.json").read_text(encoding="utf-8"))
 
 
 def _has(name: str, bits: Mapping[str, Sequence[int]], shown: set[str]) -> bool:

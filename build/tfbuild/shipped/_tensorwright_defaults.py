@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ._tensorwright import FOLDER, read_cpuinfo
-from ._tensorwright_cpu import has_cpuid, missing
+from ._tensorwright_cpu import has_cpuid, missing, unknown
 
 DATA = "_tensorwright_defaults.json"
 QUOTA = "quota"
@@ -47,6 +47,8 @@ def choose(
     if wanted == "off":
         return "", {}
     mask = environment.get("TENSORWRIGHT_MASK", "")
+    if unknown(mask, data["features"]):
+        return "", {}
     shown = set() if has_cpuid() else _cpuinfo(root, data)
     places = data["places"]
 
