@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from tests.planned import planned
 
 from tfbuild import settings
 from tfbuild.checks import TESTED_RELEASE
-from tfbuild.errors import ToolError
+from tfbuild.errors import DownloadError, ToolError
 from tfbuild.planning import render
 from tfbuild.run import Completed
 from tfbuild.settings import Places
@@ -65,6 +66,28 @@ def test_bazelisk_is_taken_from_path_first(tmp_path: Path, monkeypatch: pytest.M
     assert bazel.find_bazelisk(empty) is None
     (tmp_path / "bazelisk").symlink_to(shutil.which("true", path="/usr/bin:/bin") or "")
     assert bazel.find_bazelisk(empty) == tmp_path / "bazelisk"
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_registry_that_does_not_answer_is_not_waited_for(
+    silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that nobody listens at, and one that takes a connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if not silent:
+            server.close()
+        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{port}/")
+        monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
+        monkeypatch.setattr(bazel, "ANSWER_S", 2.0)
+        began = time.monotonic()
+        with pytest.raises(DownloadError, match="bazelisk could not be fetched") as caught:
+            bazel.install_bazelisk(dataclasses.replace(PLACES, cache=tmp_path / "cache"))
+        assert time.monotonic() - began < 20
+    assert ("ECONNREFUSED" in str(caught.value)) is not silent
+    assert "\n" not in str(caught.value)
+    assert "npm config set registry" in caught.value.hint
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import talk
-from tfbuild.errors import CommandError, ToolError
+from tfbuild.errors import CommandError, DownloadError, TimeLimitError, ToolError
 from tfbuild.records import write_atomic
 from tfbuild.run import Completed, run
 from tfbuild.settings import Places
 from tfbuild.upstream import releases
 
 _PROBE_S = 300.0
+_NPM = "@bazel/bazelisk"
+ANSWER_S = 20.0
+"""How long each of two requests to npm's registry may take."""
+_START_S = 5.0
+_NPM_REASON = re.compile(r"reason: (.+)")
 _HELD = "Another command"  # (… holds the client lock / is running)
 # What compiles, what Python imports, and which of its libraries TensorFlow leaves out, decide here.
 _STEERING = frozenset({"CC", "CXX", "PYTHONPATH", "TF_SYSTEM_LIBS"})
@@ -62,20 +67,49 @@ def find_bazelisk(places: Places) -> Path | None:
 
 
 def install_bazelisk(places: Places) -> Path:
-    """bazelisk from npm: the lock file pins its bytes by SHA-512, and no script is run."""
+    """bazelisk from npm: the lock file pins its bytes by SHA-512, and no script is run. Where the
+    registry does not answer it may lie in npm's own cache. Raises DownloadError."""
     folder = places.tools / "bazelisk"
     for name in ("package.json", "package-lock.json"):
         write_atomic(folder / name, (places.root / "build/npm" / name).read_bytes())
-    run(
-        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-        cwd=folder,
-        log=folder / "npm.log",
-        timeout_s=600,
-    )
+    silent = _registry_fault(folder)
+    offline = ("--offline",) if silent else ()
+    try:
+        run(
+            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", *offline],
+            cwd=folder,
+            log=folder / "npm.log",
+            timeout_s=600,
+        )
+    except CommandError as error:
+        raise DownloadError(
+            f"bazelisk could not be fetched from npm: {silent or error.message}",
+            hint="Set npm's proxy or a mirror (npm config set registry URL), or put bazelisk on "
+            "PATH: it is one file, of github.com/bazelbuild/bazelisk/releases",
+        ) from error
     binary = _npm_binary(places)
     if not binary.is_file():
         raise ToolError(f"npm installed no {binary.name}", hint="Install bazelisk by hand on PATH")
     return binary
+
+
+def _registry_fault(folder: Path) -> str:
+    """Why npm's registry does not tell of bazelisk; empty if it does. npm itself would try for
+    minutes, and waits for a host that drops every packet as long as Linux does."""
+    limit = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000")
+    try:
+        run(
+            ["npm", "view", _NPM, "name", *limit, f"--fetch-timeout={1000 * ANSWER_S:.0f}"],
+            cwd=folder,
+            log=folder / "npm-view.log",
+            timeout_s=2 * ANSWER_S + _START_S,
+        )
+    except TimeLimitError:
+        return f"its registry has not answered for {2 * ANSWER_S:g} s"
+    except CommandError as error:
+        reason = _NPM_REASON.search(error.message)
+        return f"its registry does not answer ({reason[1] if reason else error.last_line})"
+    return ""
 
 
 def _npm_binary(places: Places) -> Path:

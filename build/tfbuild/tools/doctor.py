@@ -162,7 +162,7 @@ def _prepare_bazel(places: Places, version: str, *, install: bool, fetch: bool) 
     if bazel.find_bazelisk(places) is None:
         if not fetch:
             raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
-        with talk.step("npm: @bazel/bazelisk, its bytes pinned by package-lock.json"):
+        with talk.step("ask npm's registry for bazelisk, its bytes pinned by package-lock.json"):
             bazel.install_bazelisk(places)
     try:
         found = bazel.find_bazel(places, version)
