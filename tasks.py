@@ -1311,11 +1311,26 @@ def accuracy(
     print(text, end="")
 
 
-@command({"json": JSON, "tests": "what the project's own tests need, too"})
-def doctor(_: Context, tests: bool = False, json: bool = False) -> None:
+@command(
+    {
+        "tests": "what the project's own tests need, too",
+        "wheel": "instead: a Python, an environment or a folder of packages where a tuned wheel is "
+        "installed: which kernels run there, and why not its own",
+        "json": JSON,
+    }
+)
+def doctor(_: Context, tests: bool = False, wheel: str = "", json: bool = False) -> None:
     """Say what this machine lacks, and the commands that mend it."""
     from tfbuild import listing, settings
 
+    if wheel:
+        from tfbuild.cpus.cpu import read_cpu
+        from tfbuild.tools import installed
+
+        found, text = listing.kernels_of(wheel, as_json=json)
+        print(text, end="", flush=True)
+        installed.judge(found, read_cpu())
+        return
     text, complete = listing.needs(settings.places(), tests=tests, as_json=json)
     print(text, end="")
     if not complete:

@@ -41,6 +41,7 @@ TFBUILD = {
         "requirement",
         "sharing",
         "interpreters",
+        "installed",
         "environment",
         "emulation",
         "emulated",
@@ -67,6 +68,7 @@ TFWHEELS = (
 PROBE = (
     *(
         "parent",
+        "imported",
         "registry",
         "cases",
         "draws",

@@ -376,6 +376,17 @@ def test_a_package_without_an_aarch64_wheel_is_refused_before_anything_is_done(
     assert not invoke.cache.exists()
 
 
+# Doctor -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["nowhere", ".", "x.whl"])
+def test_a_place_without_tensorflow_has_no_kernels_to_look_at(place: str, invoke: Tasks) -> None:
+    (invoke.folder / "x.whl").touch()
+    message = said(invoke("doctor", "--wheel", place), UsageError.exit_code)
+    assert f"no TensorFlow is installed in {place}" in message
+    assert "invoke audit" in message
+
+
 # Render -------------------------------------------------------------------------------------------
 
 

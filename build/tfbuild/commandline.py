@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from invoke.exceptions import Exit, ParseError, UnknownFileType
-from invoke.parser import ParserContext
 from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
 from invoke.program import Program
 
 from tfbuild.errors import UsageError
@@ -107,9 +107,9 @@ def refusal(
         )
     if context.missing_positional_args:
         missing = context.missing_positional_args[0]
+        what = str(missing.name).upper()
         return UsageError(
-            f"{owner} needs {missing.name.upper()}: {missing.help}",
-            hint=f"Use: invoke {owner} {missing.name.upper()}",
+            f"{owner} needs {what}: {missing.help}", hint=f"Use: invoke {owner} {what}"
         )
     return UsageError(said, hint=f"{help_of} lists the options")
 

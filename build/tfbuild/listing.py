@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +18,8 @@ from tfbuild.planning.defaults import of_cpu
 from tfbuild.planning.request import Request
 from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
-from tfbuild.tools import doctor
+from tfbuild.tools import doctor, installed
+from tfbuild.tools.installed import Installed
 from tfbuild.upstream import releases as table
 
 _WIDEST = 1000
@@ -85,6 +87,16 @@ def needs(places: Places, *, tests: bool, as_json: bool) -> tuple[str, bool]:
     if lines:
         text += "\nTo mend it, run:\n" + "".join(f"  {line}\n" for line in lines)
     return text, not missing_needs
+
+
+def kernels_of(place: str, *, as_json: bool) -> tuple[Installed, str]:
+    """Which kernels run where a tuned wheel is installed. Raises UsageError, HostError."""
+    found = installed.look(Path(place).expanduser())
+    if not as_json:
+        return found, installed.describe(found)
+    targets = found.facts.targets if found.facts else ()
+    rows = {name: getattr(found, name) for name in ("file", "version", "loaded", "reason")}
+    return found, pretty({**rows, "targets": targets})
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

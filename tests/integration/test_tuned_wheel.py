@@ -11,17 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.invoked import Tasks
 from tests.tried import Tried, own_arm
 
 from tfbuild import front
 from tfbuild.binaries import elf
-from tfbuild.errors import AgreementError, KernelError
+from tfbuild.errors import AgreementError, KernelError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.measured.kernels import Choice
 from tfbuild.packing import tuned, wheel
-from tfbuild.planning import render
+from tfbuild.planning import dispatcher, render
 from tfbuild.planning.request import Request, fleet_for
 from tfbuild.planning.selection import Selection
 from tfbuild.records import save
@@ -182,6 +183,28 @@ def test_a_lost_kernel_library_is_no_catastrophe(native: Tried, tmp_path: Path) 
     found = assemble.smoke(own.arm, tmp_path)
     assert found["loaded"] is None
     assert found["computes"]
+
+
+def test_doctor_says_where_the_tuned_kernels_run_and_why_not_elsewhere(
+    native: Tried, tmp_path: Path
+) -> None:
+    """As pip install --target leaves them, and without the dispatcher."""
+    invoke, local = Tasks(tmp_path), native.plan.target.local
+    done = invoke("doctor", "--wheel", str(native.arm.folder))
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1)
+    assert f"runs its kernels for {local} (of {native.plan.target.spec})" in done.stdout
+    (site,) = own_arm(native, tmp_path).arm.folder.glob("lib/python*/site-packages")
+    target = site.rename(tmp_path / "target")
+    done = invoke("doctor", "--wheel", str(target))
+    assert done.returncode == WheelError.exit_code
+    assert "runs the stock kernels: it did not load" in done.stdout
+    assert f"this CPU can run the kernels for {native.plan.target.spec}" in done.stderr
+    assert "virtual environment, not by pip install --target" in done.stderr
+    (target / dispatcher.KERNEL_FOLDER / dispatcher.LIBRARY).unlink()
+    done = invoke("doctor", "--wheel", str(target), "--json")
+    assert done.returncode == WheelError.exit_code
+    assert json.loads(done.stdout)["reason"].endswith(f"{dispatcher.LIBRARY} is missing")
+    assert "--force-reinstall" in done.stderr
 
 
 def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_path: Path) -> None:

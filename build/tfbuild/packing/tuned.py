@@ -160,20 +160,25 @@ def read_tuned(wheel: Path) -> Tuned | None:
         return None
     if len(names) > 1:
         raise WheelError(f"{wheel.name} has {len(names)} records: {', '.join(sorted(names))}")
+    return parse(read_member(wheel, names[0]), wheel.name)
+
+
+def parse(text: bytes, wheel: str) -> Tuned:
+    """The record that stands in a wheel of this name. Raises WheelError."""
     try:
-        fields = json.loads(read_member(wheel, names[0]))
+        fields = json.loads(text)
         seen = fields["schema"]
         if seen != SCHEMA:
             raise WheelError(
-                f"{wheel.name} has {FILE} of schema {seen}, this version reads {SCHEMA}",
+                f"{wheel} has {FILE} of schema {seen}, this version reads {SCHEMA}",
                 hint="Build it anew",
             )
         tuned = read(Tuned, fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise WheelError(f"{wheel.name} has a {FILE} that cannot be read ({error})") from error
+        raise WheelError(f"{wheel} has a {FILE} that cannot be read ({error})") from error
     there = (bool(tuned.libraries), tuned.tree is not None and bool(tuned.tree.libraries))
     if there != (tuned.scope is Scope.KERNELS, tuned.scope is Scope.FULL):
-        raise WheelError(f"{wheel.name} has a {FILE} without the libraries of its scope")
+        raise WheelError(f"{wheel} has a {FILE} without the libraries of its scope")
     return tuned
 
 

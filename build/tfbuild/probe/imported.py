@@ -1,0 +1,40 @@
+"""Which kernels an `import tensorflow` runs, asked in the interpreter that has it: this text is run
+by `python -c`, so that nothing of ours is on the path. Writes one JSON object into the file of its
+argument.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(answer: Path) -> None:
+    import tensorflow as tf  # noqa: PLC0415
+
+    folder = Path(tf.__file__).parent
+    records = sorted(map(str, folder.parent.glob("tensorflow*.dist-info/tuned.json")))
+    found = {"file": tf.__file__, "version": tf.__version__, "records": records}
+    answer.write_text(json.dumps(found | _kernels()), encoding="utf-8")
+
+
+def _kernels() -> dict[str, Any]:
+    """The target whose kernels are loaded, or why none is."""
+    try:
+        shipped = importlib.import_module("tensorflow._tensorwright")
+    except ImportError:
+        return {"loaded": "", "reason": "tensorflow/_tensorwright.py is missing"}
+    reason = shipped.why_stock(shipped.DISPATCHER)
+    if reason:
+        return {"loaded": "", "reason": reason}
+    dispatcher = ctypes.CDLL(str(shipped.DISPATCHER))
+    dispatcher.tensorwright_loaded.restype = ctypes.c_char_p
+    return {"loaded": dispatcher.tensorwright_loaded().decode(), "reason": ""}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,110 @@
+"""A tuned wheel where it is installed: which kernels an import runs, and why not its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbuild import talk
+from tfbuild.cpus.cpu import Cpu
+from tfbuild.errors import CommandError, HostError, UsageError, WheelError
+from tfbuild.packing import tuned
+from tfbuild.packing.tuned import Tuned
+from tfbuild.run import run
+from tfbuild.tools import interpreters
+
+_PROBE = Path(__file__).parents[1] / "probe" / "imported.py"
+_IMPORT_S = 300.0
+_TAG = re.compile(r"^Tag: cp3(\d+)-", re.MULTILINE)
+_AGAIN = "Install the wheel again: pip install --force-reinstall --no-deps WHEEL"
+_ELSEWHERE = "TensorFlow loads kernels from a folder called site-packages only: install the wheel "
+_ELSEWHERE += "into a virtual environment, not by pip install --target"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """What an import of TensorFlow showed. `facts` are the wheel's own, None of one that is not
+    tuned; `loaded` is the target whose kernels run, `reason` why the stock ones do."""
+
+    file: str
+    version: str
+    facts: Tuned | None
+    loaded: str
+    reason: str
+
+
+def look(place: Path) -> Installed:
+    """Import TensorFlow where a person would. `place` is an interpreter, an environment, or a
+    folder with packages. Raises UsageError, PythonError, and HostError for an import that fails."""
+    python, env = _interpreter(place)
+    with tempfile.TemporaryDirectory(prefix="tensorwright-") as folder:
+        answer = Path(folder) / "answer.json"
+        words = [python, "-c", _PROBE.read_text(encoding="utf-8"), answer]
+        try:
+            with talk.step(f"import tensorflow in {place}"):
+                run(words, cwd=Path(folder), env=os.environ | env, timeout_s=_IMPORT_S)
+        except CommandError as error:
+            raise HostError(
+                f"TensorFlow does not import in {place}: {error.last_line}",
+                hint=f"Run: {python} -c 'import tensorflow'",
+            ) from error
+        found = json.loads(answer.read_text(encoding="utf-8"))
+    record = next(map(Path, found.pop("records")), None)
+    facts = None
+    if record is not None:
+        facts = tuned.parse(record.read_bytes(), record.parent.name)
+    return Installed(**found, facts=facts)
+
+
+def _interpreter(place: Path) -> tuple[Path, dict[str, str]]:
+    """The interpreter that imports what is there, and what it needs in its environment for that."""
+    if place.is_file() and os.access(place, os.X_OK):
+        return place.absolute(), {}
+    above = place.absolute().parents[2:3] if place.name == "site-packages" else ()
+    for root in (place, *above):  # (…/lib/python3.11/site-packages)
+        if (root / "bin" / "python").is_file():
+            return root.absolute() / "bin" / "python", {}
+    for record in place.glob("tensorflow*.dist-info/WHEEL"):
+        if found := _TAG.search(record.read_text(encoding="utf-8")):
+            path = os.pathsep.join(
+                filter(None, [str(place.absolute()), os.environ.get("PYTHONPATH")])
+            )
+            return interpreters.find_python(f"3.{found[1]}"), {"PYTHONPATH": path}
+    raise UsageError(
+        f"no TensorFlow is installed in {place}",
+        hint="Give a Python, its environment, or the folder that pip install --target wrote to; "
+        "into the file of a wheel looks invoke audit",
+    )
+
+
+def describe(found: Installed) -> str:
+    """A line: which kernels run."""
+    what = f"TensorFlow {found.version}, {Path(found.file).parent},"
+    if found.facts is None:
+        return f"{what} is no tuned wheel\n"
+    targets = ", ".join(found.facts.targets)
+    if found.facts.tree is not None:
+        return f"{what} is a full build for {targets}\n"
+    if found.loaded:
+        return f"{what} runs its kernels for {found.loaded} (of {targets})\n"
+    return f"{what} runs the stock kernels: {found.reason}\n"
+
+
+def judge(found: Installed, cpu: Cpu) -> None:
+    """Raises WheelError where the stock kernels run though this CPU can run others."""
+    if found.facts is None:
+        raise WheelError(f"{found.file} is no tuned wheel's", hint=_AGAIN)
+    library = tuned.chosen(found.facts, cpu)
+    if found.facts.tree is not None or found.loaded or library is None:
+        return
+    if found.reason.endswith("is missing") or "cannot be loaded" in found.reason:
+        remedy = _AGAIN
+    elif "site-packages" in found.reason:
+        remedy = _ELSEWHERE
+    else:
+        remedy = "The variables TENSORWRIGHT_TARGET and TENSORWRIGHT_MASK decide, too"
+    raise WheelError(f"this CPU can run the kernels for {library.target}", hint=remedy)
