@@ -1337,26 +1337,25 @@ def doctor(_: Context, tests: bool = False, wheel: str = "", json: bool = False)
         raise Exit(code=15)
 
 
-@command({"no-install": "stop with the commands instead of installing anything"})
-def quickstart(_: Context, no_install: bool = False) -> None:
+@command()
+def quickstart(_: Context) -> None:
     """Set up, detect, build the hot kernels, compare two workloads, report."""
     from tfbench import front
 
-    front.quickstart(install=not no_install)
+    front.quickstart()
 
 
 @command(
     {
         "all": "the second tier too: every model, cache and failure, 40 to 60 minutes on 2 cores",
-        "no-install": "stop with the commands instead of installing anything",
     }
 )
-def test(_: Context, all: bool = False, no_install: bool = False) -> None:  # noqa: A002
+def test(_: Context, all: bool = False) -> None:  # noqa: A002
     """Run the project's own checks: lint, types, and the tests."""
     from tfbuild import checks
 
     checks.lint()
-    checks.test(every=all, install=not no_install)
+    checks.test(every=all)
 
 
 @command()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tfbuild import settings
 from tfbuild.errors import ToolError
 from tfbuild.settings import ROOT, Places
 from tfbuild.tools.doctor import Need, commands, needs, prepare
@@ -90,12 +91,30 @@ def test_a_machine_without_apt_is_told_what_to_install(
         prepare(places, "6.1.0", install=True)
 
 
+def test_no_package_is_installed_where_none_may_be(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, where an apt-get that is called would tell."""
+    folder = programs(tmp_path / "bin")
+    apt = Path(folder) / "apt-get"
+    apt.write_text(f"#!/bin/sh\necho called >{tmp_path}/called\n")
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", folder)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv(settings.INSTALL, "0")
+    with pytest.raises(ToolError, match="this machine lacks") as caught:
+        prepare(places, "6.1.0", install=True)
+    assert "apt-get install -y" in caught.value.message
+    assert not (tmp_path / "called").exists()
+
+
 @pytest.mark.toolchain
 def test_bazelisk_is_not_fetched_unasked(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("clang-16", "g++", "ld.gold", "nm", "c++filt", "npm")
+    monkeypatch.setenv(settings.INSTALL, "0")
     monkeypatch.setenv("PATH", programs(tmp_path / "bin", *names))
     with pytest.raises(ToolError, match="npm install --global @bazel/bazelisk"):
-        prepare(places, "6.1.0", fetch=False)
+        prepare(places, "6.1.0")
     assert not places.tools.exists()

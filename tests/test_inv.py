@@ -60,6 +60,11 @@ def test_where_nothing_may_be_installed_the_commands_are_printed(
     assert sorted(checkout.iterdir()) == before
 
 
+def test_the_variable_forbids_the_same(checkout: Path) -> None:
+    assert inv(checkout, "--list", TENSORWRIGHT_INSTALL="0").returncode == 15
+    assert not (checkout / ".venv").exists()
+
+
 def test_the_printed_commands_make_what_the_wrapper_looks_for(checkout: Path) -> None:
     """The last of them, run as it is printed, is the mark of a finished environment."""
     (checkout / ".venv").mkdir()

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import socketserver
 import subprocess
@@ -23,7 +24,7 @@ from tests.later import later
 from tests.trees import change, make_tree
 
 from tfbuild import settings
-from tfbuild.errors import UsageError
+from tfbuild.errors import ToolError, UsageError
 from tfbuild.records import key_of
 from tfbuild.settings import ROOT
 
@@ -374,6 +375,28 @@ def test_a_package_without_an_aarch64_wheel_is_refused_before_anything_is_done(
     assert "cp311 wheel for aarch64" in message
     assert "tensorflow-cpu-aws on aarch64" in message
     assert not invoke.cache.exists()
+
+
+# Without installing anything ----------------------------------------------------------------------
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("task", ["build", "quickstart", "survey"])
+@pytest.mark.parametrize("first", [True, False])
+def test_no_task_installs_what_it_must_not(task: str, first: bool, invoke: Tasks) -> None:
+    """On a machine that has a compiler, and an npm that would tell of its call."""
+    bin_folder, called = invoke.folder / "bin", invoke.folder / "called"
+    bin_folder.mkdir()
+    for name in ("clang-16", "g++", "ld.gold", "nm", "c++filt", "ld"):
+        (bin_folder / name).symlink_to(shutil.which(name) or "/bin/true")
+    (bin_folder / "npm").write_text(f"#!/bin/sh\n: >{called}\n")
+    (bin_folder / "npm").chmod(0o755)
+    words = ("--no-install", task) if first else (task, "--no-install")
+    own = () if task == "quickstart" else ("--arch", "x86_64_v2", "--compiler", "clang-16")
+    done = invoke(*words, *own, PATH=str(bin_folder))
+    assert done.returncode == ToolError.exit_code
+    assert "npm install --global @bazel/bazelisk" in done.stderr
+    assert not called.exists()
 
 
 # Doctor -------------------------------------------------------------------------------------------

@@ -214,12 +214,12 @@ def judge_harness(check: SelfCheck) -> None:
         )
 
 
-def quickstart(*, install: bool) -> None:
+def quickstart() -> None:
     """Set up, detect, build the hot kernels, compare two workloads, report."""
     places = settings.places()
     request = Request()
     with talk.step("set-up"):
-        doctor.prepare(places, releases.kernels_bazel(), install=install, fetch=install)
+        doctor.prepare(places, releases.kernels_bazel(), install=True)
     talk.say(listing.detected(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
     talk.say(builds.describe_built([built], as_json=False).rstrip())

@@ -29,12 +29,12 @@ def lint() -> None:
     _check("mypy", "-m", "mypy", *_CODE)
 
 
-def test(*, every: bool, install: bool) -> None:
+def test(*, every: bool) -> None:
     """The first tier of the tests, or `every` one; what they need is installed first. One run at a
     time in a checkout. Raises BusyError, ToolError, FailedTests."""
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
         version = releases.kernels_bazel()
-        doctor.prepare(own_places(), version, tests=True, install=install, fetch=install)
+        doctor.prepare(own_places(), version, tests=True, install=True)
         workers = min(read_vcpus().usable, _MOST_WORKERS)
         spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")
         tier = () if every else ("-m", f"not {SLOW}")

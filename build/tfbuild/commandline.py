@@ -22,6 +22,8 @@ from invoke.program import Program
 
 from tfbuild.errors import UsageError
 
+INSTALL = "TENSORWRIGHT_INSTALL"
+"""As in settings, which a list of tasks need not wait for."""
 READER_GONE = 141
 """128 + SIGPIPE: what a shell says of a program that wrote to nobody."""
 LISTED = "invoke --list names all tasks"
@@ -51,6 +53,12 @@ class CommandLine(Program):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             sys.exit(READER_GONE)
 
+    def core_args(self) -> list[Argument]:
+        """Invoke's own, and ours that hold for every task, before its name or behind it."""
+        what = "Install no packages and no bazelisk: stop with the commands that would."
+        own = Argument(names=("no-install",), kind=bool, default=False, help=what)
+        return [*super().core_args(), own]
+
     def parse_core(self, argv: list[str] | None) -> None:
         with self._refusing():
             super().parse_core(argv)
@@ -61,6 +69,8 @@ class CommandLine(Program):
     def parse_tasks(self) -> None:
         with self._refusing():
             super().parse_tasks()
+        if self.args["no-install"].value:
+            os.environ[INSTALL] = "0"
 
     def parse_cleanup(self) -> None:
         with self._refusing():

@@ -5,6 +5,7 @@
 `TENSORWRIGHT_MIRROR` a base URL or folder that is asked before a file's own home.
 
 `TENSORWRIGHT_RELEASE` is the TensorFlow release that is meant where none is named.
+`TENSORWRIGHT_INSTALL=0` is --no-install: no package is installed, and bazelisk is not fetched.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tfbuild.errors import BusyError, DiskError
 from tfbuild.talk import size
 
 ROOT = Path(__file__).resolve().parents[2]
+INSTALL = "TENSORWRIGHT_INSTALL"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +92,10 @@ class Places:
 def default_release() -> str:
     """A version, or what is written for the newest."""
     return os.environ.get("TENSORWRIGHT_RELEASE") or "newest"
+
+
+def may_install() -> bool:
+    return os.environ.get(INSTALL) != "0"
 
 
 def places(env: Mapping[str, str] | None = None) -> Places:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import settings, talk
 from tfbuild.cpus import compilers
 from tfbuild.errors import CompilerError, ToolError
 from tfbuild.settings import Places
@@ -142,25 +142,25 @@ def prepare(
     tests: bool = False,
     clang: bool = True,
     install: bool = False,
-    fetch: bool = True,
 ) -> None:
     """Everything that `needs` names, and a Bazel that runs.
 
-    With `install` missing Debian packages are installed; with `fetch` bazelisk is put into the
-    cache. Says what it does. What it may not do becomes a ToolError with the commands.
+    With `install` missing Debian packages are installed; bazelisk is put into the cache. Says what
+    it does. What it may not do (--no-install) becomes a ToolError with the commands.
     """
+    install = install and settings.may_install()
     missing = [need for need in needs(places, tests=tests, clang=clang) if not need.present]
     if missing:
         names = ", ".join(need.name for need in missing)
         if not install or os.geteuid() != 0 or shutil.which("apt-get") is None:
             raise _by_hand(f"this machine lacks: {names}", commands(missing))
         apt.install([package for need in missing for package in need.packages])
-    _prepare_bazel(places, version, install=install, fetch=fetch)
+    _prepare_bazel(places, version, install=install)
 
 
-def _prepare_bazel(places: Places, version: str, *, install: bool, fetch: bool) -> None:
+def _prepare_bazel(places: Places, version: str, *, install: bool) -> None:
     if bazel.find_bazelisk(places) is None:
-        if not fetch:
+        if not settings.may_install():
             raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
         with talk.step("ask npm's registry for bazelisk, its bytes pinned by package-lock.json"):
             bazel.install_bazelisk(places)

@@ -43,7 +43,7 @@ def look(place: Path) -> Installed:
     python, env = _interpreter(place)
     with tempfile.TemporaryDirectory(prefix="tensorwright-") as folder:
         answer = Path(folder) / "answer.json"
-        words = [python, "-c", _PROBE.read_text(encoding="utf-8"), answer]
+        words: list[str | Path] = [python, "-c", _PROBE.read_text(encoding="utf-8"), answer]
         try:
             with talk.step(f"import tensorflow in {place}"):
                 run(words, cwd=Path(folder), env=os.environ | env, timeout_s=_IMPORT_S)
