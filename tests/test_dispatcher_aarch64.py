@@ -120,6 +120,8 @@ def test_a_core_gets_the_library_that_it_can_run(
 
 def test_a_mask_hides_features_of_an_arm_core_too(core: Callable[[str], Core]) -> None:
     assert core("neoverse-v1").asked(TENSORWRIGHT_MASK="sve")[0] == "neoverse.n1"
+    assert core("neoverse-v1").asked(TENSORWRIGHT_MASK="avx2")[0] == "neoverse.v1"
+    assert core("neoverse-v1").asked(TENSORWRIGHT_MASK="SVE")[0] == ""
     assert core("neoverse-v1").asked(TENSORWRIGHT_TARGET="neoverse_n1")[0] == "neoverse.n1"
 
 

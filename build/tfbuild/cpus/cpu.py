@@ -13,7 +13,7 @@ from typing import Any
 from archspec.cpu import TARGETS
 from archspec.cpu.schema import TARGETS_JSON
 
-from tfbuild.cpus.features import canonical, table
+from tfbuild.cpus.features import canonical, every_name
 from tfbuild.errors import CpuError, UsageError
 from tfbuild.records import key_of
 from tfbuild.talk import did_you_mean
@@ -79,7 +79,7 @@ def read_cpu(path: Path = Path("/proc/cpuinfo"), env: Mapping[str, str] = os.env
 def masked(cpu: Cpu, mask: str) -> Cpu:
     """The CPU without the features of a mask, which are read as the dispatcher reads them. Raises
     UsageError for a name that is no feature's."""
-    hidden, known = [name for name in mask.split(",") if name], table(cpu.architecture)
+    hidden, known = [name for name in mask.split(",") if name], every_name()
     for name in hidden:
         if name not in known:
             raise UsageError(

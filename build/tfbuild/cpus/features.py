@@ -81,6 +81,13 @@ def table(architecture: str) -> Mapping[str, Feature]:
 
 
 @functools.cache
+def every_name() -> frozenset[str]:
+    """The features of all architectures, archspec's names: what a mask may have, as one that is set
+    for this machine reaches an emulated one, too."""
+    return frozenset().union(*map(table, ARCHITECTURES))
+
+
+@functools.cache
 def corrections() -> tuple[Correction, ...]:
     data = _data()
     return tuple(_correction(row) for row in [*data["correction"], *data["uncovered"]])

@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jinja2
 
-from tfbuild.cpus import features
-from tfbuild.cpus.features import ARCHITECTURES
+from tfbuild.cpus.features import every_name
 from tfbuild.errors import TargetError
 
 SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
@@ -54,7 +53,6 @@ def compile_flags(architecture: str) -> tuple[str, ...]:
 class DispatchFeature:
     """A CPU feature as CPUID reports it; `xcr0` is the state that the OS must save for it."""
 
-    architecture: ClassVar[str] = "x86_64"
     name: str
     leaf: int
     subleaf: int
@@ -79,7 +77,6 @@ class HwcapFeature:
     """A CPU feature as Linux reports it in the auxiliary vector: AT_HWCAP is word 1, AT_HWCAP2
     word 2."""
 
-    architecture: ClassVar[str] = "aarch64"
     name: str
     word: int
     bit: int
@@ -130,9 +127,7 @@ def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    asked = [feature for target in targets for feature in target.features]
-    families = {feature.architecture for feature in asked} or {*ARCHITECTURES}
-    known = {feature.name for feature in asked}.union(*map(features.table, families))
+    known = every_name().union(each.name for target in targets for each in target.features)
     return environment.get_template(f"{HEADER}.j2").render(
         folder=LIBRARY_FOLDER, known=sorted(known), targets=targets
     )

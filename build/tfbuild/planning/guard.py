@@ -21,7 +21,7 @@ from archspec.cpu import TARGETS
 from archspec.cpu.microarchitecture import Microarchitecture
 from archspec.cpu.schema import TARGETS_JSON
 
-from tfbuild.cpus.features import Feature, canonical, canonical_names, table
+from tfbuild.cpus.features import Feature, canonical, canonical_names, every_name, table
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import TargetError, WheelError
 from tfbuild.planning.defaults import Default
@@ -91,7 +91,11 @@ def defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
         targets.append({"name": name, "needs": sorted(required), "defaults": rows})
         asked.update(required)
         asked.update(*((*each.lever.needs, *each.lever.unless) for each in defaults))
-    known = {"features": _names(family), "vendors": _vendors(family)}
+    known = {
+        "features": _names(family),
+        "vendors": _vendors(family),
+        "mask": sorted(every_name()),
+    }
     return {DEFAULTS_DATA: _data({**known, "places": _needs(asked, family), "targets": targets})}
 
 
@@ -207,7 +211,12 @@ def _known(family: str) -> dict[str, Any]:
         for uarch in TARGETS.values()
         if str(uarch.family) == family and _can_be_seen(uarch)
     ]
-    return {"targets": targets, "features": _names(family), "vendors": _vendors(family)}
+    return {
+        "targets": targets,
+        "features": _names(family),
+        "vendors": _vendors(family),
+        "mask": sorted(every_name()),
+    }
 
 
 def _names(family: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def need_cpu() -> None:
         said = json.loads((FOLDER / DATA).read_text(encoding="utf-8"))
         target, needs = said["target"], said["needs"]
         shown, mask = cpuinfo_features(), os.environ.get("TENSORWRIGHT_MASK", "")
-        wrong = unknown(mask, _known()["features"])
+        wrong = unknown(mask, _known()["mask"])
         lacks = missing(needs, shown, mask)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise _refusal(f"what this CPU or {DATA} says cannot be read ({error})") from error
@@ -65,10 +65,9 @@ def missing(needs: Mapping[str, Any], shown: set[str], mask: str) -> list[str]:
     )
 
 
-def unknown(mask: str, known: Mapping[str, Sequence[str]]) -> list[str]:
-    """The names of a mask that are no feature's, as the dispatcher would have them. `known` are all
-    names that a feature has, each with archspec's."""
-    return [name for name in mask.split(",") if name and name not in known.get(name, ())]
+def unknown(mask: str, known: Sequence[str]) -> list[str]:
+    """The names of a mask that are no feature's, as the dispatcher tells them."""
+    return [name for name in mask.split(",") if name and name not in known]
 
 
 def has_cpuid() -> bool:

@@ -47,7 +47,7 @@ def choose(
     if wanted == "off":
         return "", {}
     mask = environment.get("TENSORWRIGHT_MASK", "")
-    if unknown(mask, data["features"]):
+    if unknown(mask, data["mask"]):
         return "", {}
     shown = set() if has_cpuid() else _cpuinfo(root, data)
     places = data["places"]
