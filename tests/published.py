@@ -18,7 +18,8 @@ from tfbuild.measured.kernels import Choice
 from tfbuild.packing.tuned import Admitted, KernelLibrary, Tree, TreeLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope
-from tfwheels.entry import STOCK_PACKAGES, Entry, Kind
+from tfbuild.upstream.releases import CPU_PACKAGES
+from tfwheels.entry import Entry, Kind
 
 MANYLINUX = {
     "x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64",
@@ -71,7 +72,7 @@ def entry_of(
     """The entry of such a wheel, without the wheel."""
     file = f"{name}-{version}-{_tag(python, machine)}.whl"
     project, parsed, _, tags = parse_wheel_filename(file)
-    stock = Kind.STOCK if project in STOCK_PACKAGES else Kind.PLAIN
+    stock = Kind.STOCK if project in CPU_PACKAGES else Kind.PLAIN
     return Entry(
         file=file,
         name=project,

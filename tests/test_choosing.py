@@ -11,10 +11,20 @@ from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import entry_of
+from tests.recorded import WHOLE, cpu_of
 
-from tfbuild.cpus.targets import Target, all_targets, parse_target
+from tfbuild.cpus.targets import STOCK_SPECS, Target, all_targets, match, parse_target
 from tfbuild.errors import PublishError
-from tfwheels.choosing import Choice, choose, contests, decide, explain, refuse_ambiguous
+from tfwheels.choosing import (
+    Choice,
+    choose,
+    contests,
+    decide,
+    explain,
+    refuse_ambiguous,
+    stock_lacks,
+    why_without,
+)
 from tfwheels.entry import Entry, Kind
 
 STOCK = entry_of("2.14.1")
@@ -63,8 +73,9 @@ TABLE = {
     "zen6": "zen4",
     "sapphirerapids": "sapphirerapids",
     "sandybridge": "stock",
-    "nehalem": "stock",
-    "x86_64": "stock",
+    "ivybridge": "stock",
+    # AVX is what the stock wheel cannot do without.
+    **dict.fromkeys(("nehalem", "westmere", "core2", "nocona", "k10", "x86_64", "x86_64_v2"), ""),
     "aarch64": "",
     "neoverse_v1": "",
 }
@@ -199,9 +210,16 @@ def wheels(draw: st.DrawFn) -> Entry:
     family = draw(st.sampled_from(sorted(FAMILIES)))
     specs = draw(st.lists(st.sampled_from(FAMILIES[family]), max_size=3, unique=True))
     release = draw(st.sampled_from(("2.14.1", "2.13.1")))
+    if specs and draw(st.booleans()):
+        return whole(specs[0])
     if not specs:
         return entry_of(release, machine=family)
     return tuned(*specs, size=draw(st.sampled_from((1000, 2000))), release=release)
+
+
+def runnable(name: str) -> Entry:
+    """A wheel for a target that its CPUs run: a full build where they cannot run stock code."""
+    return whole(name) if stock_lacks(parse_target(name)) else tuned(name)
 
 
 def by_file(entry: Entry) -> str:
@@ -223,6 +241,8 @@ def test_what_is_chosen_runs_on_the_target(entries: list[Entry], target: Target)
             assert choice.library in choice.entry.targets
             line = {target.name, *(uarch.name for uarch in TARGETS[target.name].ancestors)}
             assert target.family == "x86_64" or library.name in line
+        if not choice.entry.whole and target.family == "x86_64":
+            assert "avx" in target.features
 
 
 @given(pools, targets)
@@ -257,19 +277,20 @@ def test_a_wheel_that_is_added_changes_only_pages_that_list_it(
         assert not [entry for entry in before - after if entry.kind is Kind.TUNED]
 
 
-@given(st.sampled_from(FAMILIES["x86_64"][:33]), targets)
-def test_a_wheel_for_the_target_itself_is_always_taken(name: str, target: Target) -> None:
+@given(targets)
+def test_a_wheel_for_the_target_itself_is_always_taken(target: Target) -> None:
     others = [tuned(spec) for spec in FAMILIES[target.family] if spec != target.name]
-    assert library_for(target.name, STOCK, *others, tuned(target.name)) == target.name
+    assert library_for(target.name, STOCK, *others, runnable(target.name)) == target.name
 
 
 @given(targets)
 def test_archspecs_order_is_kept(target: Target) -> None:
     """Of two ancestors one of which descends from the other, the descendant is nearer."""
     ancestors = [uarch.name for uarch in TARGETS[target.name].ancestors]
+    make = whole if stock_lacks(target) else tuned
     for older, newer in itertools.permutations(ancestors, 2):
         if older in {uarch.name for uarch in TARGETS[newer].ancestors}:
-            assert library_for(target.name, tuned(older), tuned(newer)) == newer
+            assert library_for(target.name, make(older), make(newer)) == newer
 
 
 def reasons(target: str, *entries: Entry) -> dict[str, str]:
@@ -296,13 +317,57 @@ def test_a_choice_explains_itself() -> None:
     assert reasons("zen4", STOCK, tuned("zen4"))["+zen4"] == "it has kernels for zen4"
 
 
-def test_the_stock_wheel_says_when_it_cannot_run_either() -> None:
+def test_a_full_build_for_a_cpu_without_avx_says_why_the_others_cannot_run() -> None:
+    said = reasons("nehalem", *POOL, tuned("nehalem"), whole("nehalem"))
+    assert next(iter(said.values())) == "it is all built for nehalem"
+    for version in ("", "+nehalem", "+zen4"):
+        assert said[version] == "nehalem lacks avx, which the stock code in it needs"
     assert "ivybridge" in reasons("ivybridge", *POOL)[""]
-    assert "nehalem lacks avx," in reasons("nehalem", *POOL)[""]
+
+
+def test_an_arm_wheel_says_whose_line_it_is_for() -> None:
     arm = (entry_of("2.14.1", machine="aarch64"), tuned("armv8.4a"))
     reason = reasons("armv8.2a", *arm)["+armv8.4a"]
     assert reason.startswith("armv8.2a ")
     assert reason.endswith(" armv8.4a")
+
+
+# ---- CPUs without what stock TensorFlow is compiled for ----
+
+
+@pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
+def test_a_target_lists_stock_code_only_with_all_that_it_is_compiled_for(target: Target) -> None:
+    (stock,) = (parse_target(s) for s in STOCK_SPECS if parse_target(s).family == target.family)
+    wheels = (
+        entry_of("2.14.1", machine=target.family),
+        *(tuned(spec) for spec in FAMILIES[target.family]),
+    )
+    runs = target.features | {"sse", "sse2"} >= stock.features
+    assert bool(choose(wheels, target)) is runs
+    assert bool(why_without(target)) is not runs
+    assert choice_for(target.name, *wheels, whole(target.name)) is not None
+
+
+@pytest.mark.parametrize("hidden", [(), ("avx", "avx2"), ("sse4_2", "avx")], ids=str)
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_recorded_cpu_is_never_given_code_that_would_kill_it(
+    name: str, hidden: tuple[str, ...]
+) -> None:
+    """As it is, and as a hypervisor shows it that hides AVX with all that builds on it."""
+    cpu = cpu_of(name)
+    if hidden:
+        older = ("avx", "fma", "f16c", "xop", "vaes", "vpclmulqdq", "gfni")
+        gone = {*hidden, *(each for each in cpu.features if each.startswith(older))}
+        cpu = dataclasses.replace(cpu, features=cpu.features - gone)
+    target = match(cpu).best
+    pool = [tuned(spec) for spec in FAMILIES[target.family]]
+    pool += [whole(spec) for spec in ("x86_64", "nehalem", "haswell")]
+    stock = entry_of("2.14.1", machine=target.family)
+    for choice in choose([stock, *pool], target):
+        assert choice.entry.whole or cpu.architecture == "aarch64" or "avx" in cpu.features
+        assert {*choice.entry.required} <= cpu.features | {"sse", "sse2"}
+    if cpu.architecture == "x86_64":
+        assert bool(choose([stock], target)) is not bool(hidden)
 
 
 def file(version: str, tags: str = "cp311-cp311-manylinux_2_17_x86_64", name: str = "a") -> str:
@@ -361,7 +426,8 @@ def test_a_page_from_which_every_host_can_take_one_only_passes(one: str, other: 
 def whole(spec: str, *, more: tuple[str, ...] = (), size: int = 2000) -> Entry:
     """A full build that asks for the target's features and `more`."""
     target = parse_target(spec)
-    made = entry_of(f"2.14.1+{target.local}.full", targets=(spec,), size=size)
+    version = f"2.14.1+{target.local}.full"
+    made = entry_of(version, targets=(spec,), machine=target.family, size=size)
     return dataclasses.replace(made, whole=True, required=(*sorted(target.features), *more))
 
 

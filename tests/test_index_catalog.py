@@ -16,7 +16,7 @@ from tfbuild.errors import PublishError, RecordError, WheelError
 from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
-from tfwheels.entry import Entry, Kind, Verdict, read_entry
+from tfwheels.entry import Entry, Gating, Kind, Verdict, read_entry
 from tfwheels.folder import Folder
 from tfwheels.publish import publish
 
@@ -100,6 +100,42 @@ def test_a_wheel_that_comes_again_keeps_its_time_and_its_verdicts() -> None:
     (found,) = catalog.merged((first,), (measured,))
     assert [each.file for each in found.verdicts] == ["x", "y"]
     assert found.published == NOW
+
+
+def test_a_catalog_of_before_wheels_told_how_they_passed_is_read() -> None:
+    whole = Catalog(entries=(dataclasses.replace(entry("a.whl"), gating=Gating(passed=True)),))
+    fields = json.loads(whole.to_bytes())
+    for name in ("gating", "near"):
+        del fields["entries"][0][name]
+    assert catalog.parse(json.dumps(fields).encode(), "here").entries == (entry("a.whl"),)
+
+
+def gated(*, passed: bool, faults: tuple[str, ...] = (), gaps: tuple[str, ...] = ()) -> Entry:
+    gating = Gating(passed=passed, faults=faults, gaps=gaps)
+    return dataclasses.replace(entry("a.whl"), gating=gating)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        (gated(passed=False, gaps=("g",)), gated(passed=True), gated(passed=True)),
+        (gated(passed=True), gated(passed=False), gated(passed=True)),
+        (
+            gated(passed=True),
+            gated(passed=False, faults=("f",), gaps=("g",)),
+            gated(passed=True, faults=("f",)),
+        ),
+        (
+            gated(passed=False, faults=("f",), gaps=("g",)),
+            gated(passed=False, faults=("h", "f")),
+            gated(passed=False, faults=("f", "h"), gaps=("g",)),
+        ),
+        (entry("a.whl"), gated(passed=False), gated(passed=False)),
+        (gated(passed=False), entry("a.whl"), gated(passed=False)),
+    ],
+)
+def test_a_fault_stays_and_so_does_having_passed(old: Entry, new: Entry, kept: Entry) -> None:
+    assert catalog.merged((old,), (new,)) == (kept,)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
 import json
 import os
 import posixpath
@@ -16,10 +18,11 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from tests.published import entry_of, stand_in
 
-from tfbuild.cpus.targets import all_targets
+from tfbuild.cpus.targets import Target, all_targets
 from tfbuild.errors import PublishError
+from tfbuild.records import plain
 from tfbuild.settings import ROOT
-from tfwheels.entry import Entry, read_entry
+from tfwheels.entry import Entry, Gating, read_entry
 from tfwheels.layout import pool_key
 from tfwheels.pages import render
 
@@ -92,7 +95,83 @@ def test_a_page_lists_one_wheel_of_each_version_and_it_is_the_right_one(
     assert versions_on(pages[f"{ZEN5}index.html"]) == ["2.13.1", "2.14.1+zen4"]
     haswell = pages["simple/broadwell/tensorflow-cpu/index.html"]
     assert versions_on(haswell) == ["2.13.1", "2.14.1+haswell"]
-    assert versions_on(pages["simple/nehalem/tensorflow-cpu/index.html"]) == ["2.13.1", "2.14.1"]
+    bulldozer = pages["simple/bulldozer/tensorflow-cpu/index.html"]
+    assert versions_on(bulldozer) == ["2.13.1", "2.14.1"]
+
+
+@pytest.mark.parametrize("target", all_targets("x86_64"), ids=lambda target: target.name)
+def test_a_page_without_tensorflow_says_why_in_both_forms(
+    pages: dict[str, bytes], target: Target
+) -> None:
+    """It is a page all the same: uv takes a package from the first index that has it, and would ask
+    the next one, which has the stock wheel."""
+    folder = f"simple/{target.name}/tensorflow-cpu/"
+    text, page = pages[f"{folder}index.html"].decode(), json.loads(pages[f"{folder}index.json"])
+    listed = [each["name"] for each in json.loads(pages[f"{folder[:-15]}index.json"])["projects"]]
+    assert "tensorflow-cpu" in listed
+    assert versions_on(pages[f"simple/{target.name}/numpy/index.html"]) == ["1.10.0", "1.24.0"]
+    if "avx" in target.features:
+        assert page["files"]
+        assert "_notes" not in page
+        assert "<p>" not in text
+        return
+    assert (page["files"], page["versions"], anchors(text.encode())) == ([], [], [])
+    (note,) = page["_notes"]
+    assert note.startswith(f"{target.name} lacks avx")
+    assert f"--scope full --arch {target.name}" in note
+    assert text.count("<p>") == 1
+    assert f"<p>{html.escape(note)}</p>" in text
+
+
+def test_a_full_build_stands_where_the_stock_wheel_cannot_run() -> None:
+    full = entry_of("2.14.1+nehalem.full", targets=("nehalem",))
+    full = dataclasses.replace(full, whole=True, required=("sse4_2",))
+    pages = render((*POOL, full), "x86_64")
+    for target in ("nehalem", "westmere"):
+        page = f"simple/{target}/tensorflow-cpu/index.html"
+        assert versions_on(pages[page]) == ["2.14.1+nehalem.full"]
+        assert f"{target} lacks avx".encode() in pages[page]
+    assert versions_on(pages["simple/core2/tensorflow-cpu/index.html"]) == []
+
+
+def noted(*wheels: Entry) -> tuple[list[str], str, list[dict[str, object]]]:
+    """Of zen4's page the notes, the HTML and the files."""
+    pages = render(wheels, "x86_64")
+    page = json.loads(pages["simple/zen4/tensorflow-cpu/index.json"])
+    text = pages["simple/zen4/tensorflow-cpu/index.html"].decode("ascii")
+    return page.get("_notes", []), text, page["files"]
+
+
+def test_a_wheel_that_did_not_pass_the_gate_says_so_and_why() -> None:
+    fault = 'it is slower in mine<b>\u00e4 on 2 vCPUs (0.900x) (on EPYC "9" \U0001f4a9, zen4)'
+    gating = Gating(passed=False, faults=(fault,), gaps=("it is not finished",))
+    notes, text, files = noted(dataclasses.replace(POOL[1], gating=gating))
+    (note,) = notes
+    assert note.startswith(f"{POOL[1].file}: ")
+    assert fault in note
+    assert "it is not finished" in note
+    assert files[0]["_gate"] == plain(gating)
+    assert f"<p>{html.escape(note)}</p>".encode("ascii", "xmlcharrefreplace").decode() in text
+    assert "<b>" not in text
+    assert len(anchors(text.encode())) == 1
+
+
+def test_a_wheel_that_passed_has_nothing_for_people_but_programs_see_it() -> None:
+    notes, text, files = noted(dataclasses.replace(POOL[1], gating=Gating(passed=True)))
+    assert (notes, "<p>" in text) == ([], False)
+    assert files[0]["_gate"] == {"passed": True, "faults": [], "gaps": []}
+    notes, _, (file,) = noted(POOL[1])
+    assert not [name for name in file if name.startswith("_")], "nobody knows"
+
+
+def test_near_sources_are_told_of() -> None:
+    near = (
+        "near sources: 3 of 400 headers differ from the wheel's, which are used; 1 of core/kernels"
+    )
+    notes, text, files = noted(dataclasses.replace(POOL[1], near=near))
+    assert notes == [f"{POOL[1].file}: compiled from {near}"]
+    assert html.escape(near) in text
+    assert files[0]["_near_sources"] == near
 
 
 def test_an_html_link_says_all_that_an_installer_needs(pages: dict[str, bytes]) -> None:
@@ -262,7 +341,8 @@ def test_a_thousand_wheels_on_every_page(tmp_path: Path) -> None:
     pages = render(entries, "x86_64")
     for target in all_targets("x86_64"):
         folder = f"simple/{target.name}/"
-        assert len(anchors(pages[f"{folder}tensorflow-cpu/index.html"])) == 60
+        count = 60 if "avx" in target.features else 0
+        assert len(anchors(pages[f"{folder}tensorflow-cpu/index.html"])) == count
         assert len(anchors(pages[f"{folder}index.html"])) == 41
     fewer = render([each for each in entries if each.version != "2.7.0+icelake"], "x86_64")
     assert changed(fewer, pages) == pages_of("icelake", "sapphirerapids")

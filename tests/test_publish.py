@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -24,12 +25,13 @@ from tests.judged import compared
 from tests.published import stand_in
 
 from tfbuild.cpus.targets import all_targets, parse_target
-from tfbuild.errors import BusyError, DiskError, PublishError, RecordError
+from tfbuild.errors import BusyError, DiskError, PublishError, RecordError, WheelError
 from tfbuild.run import run
 from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.bucket import Bucket, open_bucket
 from tfwheels.catalog import Catalog
+from tfwheels.entry import Gating
 from tfwheels.folder import Folder
 from tfwheels.gate import Judgement
 from tfwheels.publish import MANIFEST, Published, publish
@@ -38,7 +40,7 @@ from tfwheels.store import Store
 NOW = "2020-02-29T00:00:00+00:00"
 PROJECT = "tensorflow-cpu"
 ALL = {target.name for target in all_targets("x86_64")}
-FEW = {"nehalem", "haswell", "zen4"}
+FEW = {"ivybridge", "haswell", "zen4"}
 ZEN4 = parse_target("zen4").features
 # Where an index shows a wheel for zen4.
 TOUCHED = ("pool", "simple/zen4")
@@ -92,7 +94,7 @@ def need_consistent(found: Files) -> None:
                 assert sha256(metadata) == each["core-metadata"]["sha256"]
         else:
             links = re.findall(r'href="([^"#]+)#sha256=(\w+)"', found[key].decode())
-            assert links
+            assert links or b" lacks avx" in found[key]
             for url, digest in links:
                 assert sha256(found[normpath(join(key, "..", unquote(url)))]) == digest
 
@@ -149,7 +151,8 @@ def test_each_target_gets_one_wheel_and_the_summary_says_which(
     found = files(folder)
     need_consistent(found)
     need_agreement(found, ALL)
-    wanted = {"zen4": "zen4", "zen5": "zen4", "skylake": "haswell", "nehalem": "stock"}
+    wanted = {"zen4": "zen4", "zen5": "zen4", "skylake": "haswell", "ivybridge": "stock"}
+    assert (listed(found, "nehalem"), done.choices["nehalem"]) == (set(), ())
     for target, wheel in wanted.items():
         assert listed(found, target) == {wheels[wheel].name}
         assert [each.entry.file for each in done.choices[target]] == [wheels[wheel].name]
@@ -221,6 +224,41 @@ def test_a_verdict_is_published_beside_its_wheel(
     assert catalog.parse(folder.read(catalog.KEY), "").entries[0].verdicts == (verdict,)
 
 
+def gatings(folder: Folder) -> list[Gating | None]:
+    return [each.gating for each in catalog.parse(folder.read(catalog.KEY), "").entries]
+
+
+def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    zen4 = wheels["zen4"]
+    judgement = compared(tmp_path, zen4)
+    slower = dataclasses.replace(judgement, faults=("it is slower (in /home/ann/model.py)",))
+    put(folder, zen4, judged={sha256_of(zen4): slower})
+    refused = Gating(passed=False, faults=("it is slower (in model.py)",))
+    assert gatings(folder) == [refused]
+    assert (
+        b"without passing the gate: it is slower"
+        in files(folder)[f"simple/zen4/{PROJECT}/index.html"]
+    )
+    put(folder, rebuild=True)
+    assert gatings(folder) == [refused]
+    put(folder, zen4, judged={sha256_of(zen4): judgement})
+    assert gatings(folder) == [dataclasses.replace(refused, passed=True)]
+    (folder.root / catalog.KEY).unlink()
+    put(folder, rebuild=True)
+    assert gatings(folder) == [Gating(passed=True)], "by the comparison beside it"
+
+
+def test_a_wheel_without_a_comparison_comes_back_as_one_that_did_not_pass(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    put(folder, wheels["stock"], wheels["zen4"])
+    (folder.root / catalog.KEY).unlink()
+    put(folder, rebuild=True)
+    assert gatings(folder) == [Gating(passed=False), None]
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_other_bytes_under_a_published_name_are_refused(
     folder: Folder, wheels: dict[str, Path], tmp_path: Path, *, known: bool
@@ -248,8 +286,137 @@ def test_an_index_that_has_lost_a_wheel_says_so_and_writes_no_page(
     with pytest.raises(PublishError, match=f"pool/{PROJECT}/.*zen4"):
         put(folder, wheels["haswell"])
     assert {key: files(folder)[key] for key in shown} == shown
-    put(folder, wheels["haswell"], wheels["zen4"])
+    done = put(folder, wheels["haswell"], wheels["zen4"])
     need_consistent(files(folder))
+    given = tuple(wheels[name].name for name in ("haswell", "zen4"))
+    assert (done.added, done.restored, done.present) == (given[:1], given[1:], ())
+
+
+def test_lost_metadata_is_restored(folder: Folder, wheels: dict[str, Path]) -> None:
+    put(folder, wheels["zen4"])
+    (lost,) = folder.root.glob("pool/*/*.metadata")
+    lost.unlink()
+    would = publish([wheels["zen4"]], folder, judgements={}, now=NOW, dry_run=True)
+    assert (would.restored, would.present) == ((wheels["zen4"].name,), ())
+    assert not lost.exists()
+    assert put(folder, wheels["zen4"]).restored == (wheels["zen4"].name,)
+    assert put(folder, wheels["zen4"]).restored == ()
+    need_consistent(files(folder))
+
+
+def tampered(data: bytes) -> bytes:
+    """A wheel of the same size in which a byte differs that no archive reader looks at."""
+    return data[:10] + bytes([data[10] ^ 1]) + data[11:]
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
+    folder: Folder, wheels: dict[str, Path], *, rebuild: bool, dry_run: bool
+) -> None:
+    """With the time of the right ones, too. Once they are gone, publishing brings those back."""
+    put(folder, wheels["stock"], wheels["zen4"])
+    wheel = folder.root / "pool" / PROJECT / wheels["zen4"].name
+    before = wheel.stat()
+    wheel.write_bytes(tampered(wheel.read_bytes()))
+    os.utime(wheel, ns=(before.st_atime_ns, before.st_mtime_ns))
+    left = stamps(folder)
+    with pytest.raises(PublishError) as caught:
+        publish(
+            [wheels["haswell"], wheels["zen4"]],
+            folder,
+            judgements={},
+            now=NOW,
+            rebuild=rebuild,
+            dry_run=dry_run,
+        )
+    for said in (f"pool/{PROJECT}/{wheel.name}", sha256_of(wheel), sha256_of(wheels["zen4"])):
+        assert said in caught.value.message
+    assert "publish the wheel again" in caught.value.hint
+    assert stamps(folder) == left
+    wheel.unlink()
+    assert put(folder, wheels["haswell"], wheels["zen4"]).restored == (wheel.name,)
+    need_consistent(files(folder))
+
+
+def test_a_file_that_cannot_be_read_is_an_error_with_its_name(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    (folder.root / "pool" / PROJECT / wheels["zen4"].name).mkdir(parents=True)
+    with pytest.raises(PublishError, match=r"zen4.*: Is a directory"):
+        put(folder, wheels["zen4"])
+
+
+def test_files_of_others_in_the_pool_are_left_alone(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    put(folder, wheels["stock"])
+    note, other = folder.root / "pool" / "ä b.txt", folder.root / "pool" / "x" / "y.whl"
+    other.parent.mkdir()
+    for path in (note, other):
+        path.write_bytes(b"of somebody else")
+    put(folder, wheels["zen4"])
+    assert {note.read_bytes(), other.read_bytes()} == {b"of somebody else"}
+    assert b"somebody" not in b"".join(files(folder, "simple").values())
+    shown = json.loads(files(folder)[MANIFEST])["objects"]
+    assert not [each for each in shown if each["file"].endswith(("b.txt", "y.whl"))]
+    with pytest.raises(WheelError, match=r"y\.whl"):
+        put(folder, rebuild=True)
+    link = folder.root / "pool" / PROJECT / wheels["haswell"].name
+    link.symlink_to(wheels["haswell"])
+    with pytest.raises(PublishError, match="is a link"):
+        put(folder, wheels["haswell"])
+
+
+@pytest.mark.toolchain
+def test_a_bucket_tells_of_other_bytes_without_sending_them(
+    bucket: Bucket, wheels: dict[str, Path]
+) -> None:
+    """By its SHA-256, or by a tag that is an MD5 sum; where it knows neither, that is said."""
+    put(bucket, wheels["stock"], wheels["zen4"])
+    key = f"pool/{PROJECT}/{wheels['zen4'].name}"
+    fetched: list[str] = []
+    bucket.client.meta.events.register(
+        "before-parameter-build.s3.GetObject", lambda params, **_: fetched.append(params["Key"])
+    )
+    assert put(bucket, wheels["zen4"]).present == (wheels["zen4"].name,)
+    right = wheels["zen4"].read_bytes()
+    at = {"Bucket": bucket.name, "Key": bucket.prefix + key}
+    bucket.client.put_object(**at, Body=right)
+    done = put(bucket, wheels["zen4"])
+    assert (done.present, done.unread) == ((wheels["zen4"].name,), ())
+    in_parts(bucket, at, right)
+    assert put(bucket, wheels["zen4"]).unread == (wheels["zen4"].name,)
+    assert at["Key"] not in fetched
+    in_parts(bucket, at, tampered(right))
+    assert put(bucket, wheels["zen4"]).unread == (wheels["zen4"].name,)
+    for send in (send_hashed, send_plain, in_parts):
+        send(bucket, at, tampered(right))
+        with pytest.raises(PublishError) as caught:
+            put(bucket, wheels["zen4"], rebuild=send is in_parts)
+        for said in (key, sha256(tampered(right)), sha256(right)):
+            assert said in caught.value.message
+        assert "publish the wheel again" in caught.value.hint
+    bucket.client.delete_object(**at)
+    assert put(bucket, wheels["zen4"]).restored == (wheels["zen4"].name,)
+    assert bucket.read(key) == right
+
+
+def send_plain(bucket: Bucket, at: Mapping[str, str], data: bytes) -> None:
+    bucket.client.put_object(**at, Body=data)
+
+
+def send_hashed(bucket: Bucket, at: Mapping[str, str], data: bytes) -> None:
+    bucket.client.put_object(**at, Body=data, ChecksumAlgorithm="SHA256")
+
+
+def in_parts(bucket: Bucket, at: Mapping[str, str], data: bytes) -> None:
+    """As tools copy large files: the tag is no MD5 sum of the whole."""
+    upload = bucket.client.create_multipart_upload(**at)["UploadId"]
+    part = {"PartNumber": 1, "UploadId": upload}
+    tag = bucket.client.upload_part(**at, **part, Body=data)["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": tag}]}
+    bucket.client.complete_multipart_upload(**at, UploadId=upload, MultipartUpload=parts)
 
 
 def test_a_torn_catalog_is_made_again_from_the_pool(
@@ -286,7 +453,7 @@ def test_a_first_publish_that_was_killed_is_finished_by_the_next(
 ) -> None:
     assert killed(functools.partial(die_at_write, moment), folder, wheels["stock"])
     found = files(folder)
-    if any(key.startswith(f"simple/nehalem/{PROJECT}") for key in found):
+    if any(key.startswith(f"simple/ivybridge/{PROJECT}") for key in found):
         need_consistent(found)
     put(folder, wheels["stock"])
     need_agreement(files(folder), ALL)
@@ -494,6 +661,7 @@ class Other:
         self.sizes = store.sizes
         self.local = store.local
         self.differing = store.differing
+        self.holds = store.holds
         self.put_new = store.put_new
         self.put = store.put
 

@@ -217,7 +217,7 @@ def test_a_worker_that_died_refuses_its_wheel_only(tmp_path: Path) -> None:
         ({"kernel_library": "/arms/tuned/kernels/haswell.so"}, "none of its kernels"),
         ({"raised_kernels": 20}, "none of its kernels"),
         ({"env": (("TF_ENABLE_ONEDNN_OPTS", "1"),)}, "settings"),
-        ({"wheel_sha256": "cd" * 32}, "not about it"),
+        ({"wheel_sha256": "cd" * 32}, "about other wheels"),
     ],
 )
 def test_what_is_not_about_the_wheels_kernels_is_no_verdict(

@@ -29,6 +29,7 @@ from tfwheels.layout import Digest, StoredObject, digest_of, manifest
 
 # Of a conditional request: lost to another writer, lost while it was looked at, nothing there.
 _LOST = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
+_MD5 = re.compile(r'"[0-9a-f]{32}"')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +83,21 @@ class Bucket:
             if any(tags.get(each.key) != _tag(data) for each in _objects(file, digest_of(data)))
         )
 
+    def holds(self, key: str, content: Path, sha256: str) -> bool | None:
+        """By the SHA-256 that the store has computed of an object that was sent with one, as ours
+        are, else by a tag that is an MD5 sum. Metadata of our own would tell nothing: it is what
+        somebody has said of the bytes. A tag of another kind (of parts, of some encryptions) does
+        not tell."""
+        with self._answering(key):
+            seen = self.client.head_object(**self._at(key), ChecksumMode="ENABLED")
+        checksum = seen.get("ChecksumSHA256", "")
+        if checksum and "-" not in checksum:
+            return bool(checksum == _base64(sha256))
+        if not _MD5.fullmatch(seen["ETag"]):
+            return None
+        with content.open("rb") as source:
+            return bool(seen["ETag"] == f'"{hashlib.file_digest(source, _md5).hexdigest()}"')
+
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
         """It is looked at first, so that nothing large is sent in vain."""
         seen = self._sha256(key)
@@ -125,7 +141,8 @@ class Bucket:
                     Body=body,
                     ContentType=target.content_type,
                     CacheControl=target.cache_control,
-                    ChecksumSHA256=base64.b64encode(bytes.fromhex(target.sha256)).decode(),
+                    ChecksumAlgorithm="SHA256",
+                    ChecksumSHA256=_base64(target.sha256),
                     **condition,
                 )
             except errors.ClientError as error:
@@ -213,7 +230,15 @@ def _objects(file: str, digest: Digest) -> tuple[StoredObject, ...]:
 
 
 def _tag(data: bytes) -> str:
-    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+    return f'"{_md5(data).hexdigest()}"'
+
+
+def _md5(data: bytes = b"") -> Any:  # noqa: ANN401  (hashlib's own class has no public name)
+    return hashlib.md5(data, usedforsecurity=False)
+
+
+def _base64(sha256: str) -> str:
+    return base64.b64encode(bytes.fromhex(sha256)).decode()
 
 
 def _status(error: Any) -> int:  # noqa: ANN401  (botocore's ClientError, imported late)

@@ -18,7 +18,9 @@ from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import pretty, read
 from tfwheels import gate
-from tfwheels.entry import Entry, Verdict, read_entry
+from tfwheels.entry import Entry, Gating, read_entry
+from tfwheels.folder import need_same
+from tfwheels.gate import Judgement
 from tfwheels.layout import pool_key
 from tfwheels.store import Store
 
@@ -26,6 +28,7 @@ SCHEMA = 1
 KEY = "catalog.json"
 POOL = "pool"
 MEND = "Make it anew from the wheels that are there: add --rebuild"
+CHANGED = "It was changed there: remove it and publish the wheel again, which brings it back"
 _MEASURED = ".comparison"
 
 
@@ -68,19 +71,23 @@ def merged(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(found.values(), key=_place))
 
 
-def rebuilt(store: Store) -> Catalog:
+def rebuilt(store: Store, seen: bytes | None = None) -> Catalog:
     """A catalog of all wheels in the pool, also of one that a killed run has brought there, read
     again with the comparisons beside them; the time of each is when it was stored.
 
-    Raises WheelError, PublishError, RecordError.
+    What the catalog that was `seen` says beyond that stays, where it can be read. Raises
+    WheelError, RecordError, and PublishError for a wheel that has other bytes than it says.
     """
+    known = _readable(seen, store.where)
     files = tuple(store.sizes(POOL))
     wheels = [key for key in files if key.endswith(".whl")]
     entries = []
     with talk.counting("wheels", len(wheels)) as count:
         for done, key in enumerate(wheels, 1):
             beside = [each for each in files if _MEASURED in each.partition(key)[2]]
-            entries.append(_read_again(store, key, beside))
+            found = _read_again(store, key, beside)
+            old = known.get(found.file)
+            entries.append(found if old is None else _still(old, found, key, store.where))
             count.advance(done, detail=entries[-1].file)
     return Catalog(entries=tuple(sorted(entries, key=_place)))
 
@@ -89,23 +96,41 @@ def _read_again(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
     with store.local(key) as wheel:
         stored = datetime.fromtimestamp(wheel.stat().st_mtime, UTC)
         entry, _ = read_entry(wheel, published=stored.isoformat(timespec="seconds"))
-        verdicts = _verdicts(store, wheel, entry, comparisons)
+        said = _judged(store, wheel, entry, comparisons)
     if pool_key(entry.name, entry.file) != key:
         raise PublishError(
             f"{store.where} has {key}, which is no place for a wheel of {entry.name}"
         )
-    return dataclasses.replace(entry, verdicts=verdicts)
+    return entry if said is None else with_judgement(entry, said)
 
 
-def _verdicts(
+def with_judgement(entry: Entry, judgement: Judgement) -> Entry:
+    return dataclasses.replace(entry, verdicts=judgement.verdicts, gating=judgement.gating)
+
+
+def _judged(
     store: Store, wheel: Path, entry: Entry, comparisons: Sequence[str]
-) -> tuple[Verdict, ...]:
-    tuned = read_tuned(wheel) if comparisons else None
+) -> Judgement | None:
+    """What the comparisons say; None of a wheel that is not tuned."""
+    tuned = read_tuned(wheel)
     if tuned is None:
-        return ()
+        return None
     with contextlib.ExitStack() as stack:
         paths = [stack.enter_context(store.local(key)) for key in comparisons]
-        return gate.examine(entry.file, entry.sha256, tuned, paths).verdicts
+        return gate.examine(entry.file, entry.sha256, tuned, paths)
+
+
+def _readable(seen: bytes | None, where: str) -> dict[str, Entry]:
+    """The entries of a catalog by file; nothing of one that is torn."""
+    with contextlib.suppress(RecordError):
+        return {entry.file: entry for entry in parse(seen, where).entries}
+    return {}
+
+
+def _still(old: Entry, found: Entry, key: str, where: str) -> Entry:
+    """A wheel as it is in the pool, with what only the catalog knows of it."""
+    need_same(where, key, found.sha256, old.sha256, hint=CHANGED)
+    return dataclasses.replace(found, published=old.published, gating=old.gating or found.gating)
 
 
 def _renewed(old: Entry, new: Entry) -> Entry:
@@ -115,7 +140,24 @@ def _renewed(old: Entry, new: Entry) -> Entry:
             hint="A published file never changes: give the wheel a version of its own",
         )
     verdicts = {each.file: each for each in (*old.verdicts, *new.verdicts)}
-    return dataclasses.replace(new, published=old.published, verdicts=tuple(verdicts.values()))
+    return dataclasses.replace(
+        new,
+        published=old.published,
+        verdicts=tuple(verdicts.values()),
+        gating=_regated(old.gating, new.gating),
+    )
+
+
+def _regated(old: Gating | None, new: Gating | None) -> Gating | None:
+    """A wheel that has passed once has passed; faults that were found stay, as verdicts do."""
+    if old is None or new is None:
+        return new or old
+    passed = old.passed or new.passed
+    return Gating(
+        passed=passed,
+        faults=tuple(dict.fromkeys((*old.faults, *new.faults))),
+        gaps=() if passed else new.gaps or old.gaps,
+    )
 
 
 def _place(entry: Entry) -> tuple[str, str]:

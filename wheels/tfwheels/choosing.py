@@ -1,7 +1,9 @@
 """Which wheel a target's page lists: of each package, public version, Python and machine, one.
 
 An installer takes the highest version that a page lists, and no local version says what a CPU can
-run. So a page never lists two of them; the choice is made here.
+run. So a page never lists two of them; the choice is made here. A CPU that lacks what the published
+wheels are compiled for gets none but a full build: the stock code in the others would end it with
+an illegal instruction.
 """
 
 from __future__ import annotations
@@ -35,6 +37,13 @@ _MACHINES: Mapping[str, tuple[str, ...]] = {
     "universal2": ARCHITECTURES,
 }
 _FEW = 5
+_NEEDS: Mapping[str, frozenset[str]] = {
+    # Every x86-64 CPU has SSE and SSE2 (psABI); archspec's x86_64 does not say so.
+    "x86_64": STOCK_BASELINE - {"sse", "sse2"},
+    # The published wheels are compiled for the first version of the architecture.
+    "aarch64": frozenset(),
+}
+"""What stock TensorFlow needs of a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +80,7 @@ def decide(contest: tuple[Entry, ...], target: Target) -> Choice | None:
     """
     usable = [entry for entry in contest if made_for(entry, target.family)]
     fitting = [entry for entry in usable if _library(entry, target)]
-    stock = [entry for entry in usable if entry.kind is Kind.STOCK]
+    stock = [each for each in usable if each.kind is Kind.STOCK and not stock_lacks(target)]
     best = max(fitting or stock, key=lambda entry: _rank(entry, target), default=None)
     if best is None:
         return None
@@ -86,6 +95,23 @@ def decide(contest: tuple[Entry, ...], target: Target) -> Choice | None:
 def made_for(entry: Entry, family: str) -> bool:
     """Whether the wheel is for machines of that family, by its tags."""
     return any(host.endswith(f"_{family}") for host in _hosts(entry.tags))
+
+
+def stock_lacks(target: Target) -> tuple[str, ...]:
+    """The features that stock TensorFlow needs and the target has not: AVX and older ones."""
+    return tuple(sorted(_NEEDS[target.family] - target.features))
+
+
+def why_without(target: Target) -> str:
+    """Why the target's page lists no TensorFlow but full builds; empty where it may list all."""
+    lacks = stock_lacks(target)
+    if not lacks:
+        return ""
+    return (
+        f"{target.name} lacks {', '.join(lacks)}, which TensorFlow's wheels need, those with tuned "
+        f"kernels too: only a full build may stand here (invoke build --scope full --arch "
+        f"{target.name})"
+    )
 
 
 def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Target, ...]:
@@ -122,6 +148,8 @@ def refuse_ambiguous(page: str, files: Iterable[str]) -> None:
 def _library(entry: Entry, target: Target) -> Target | None:
     """What of the wheel a CPU with the target's features runs: the library that the dispatcher
     takes, or all of a full build, if that can be imported at all."""
+    if not entry.whole and stock_lacks(target):
+        return None
     libraries = (_parse(spec) for spec in entry.targets)
     fitting = next((library for library in libraries if _fits(library, target)), None)
     if fitting is None or not entry.whole or _has_all(entry, fitting, target):
@@ -190,15 +218,15 @@ def _why_chosen(choice: Choice, target: Target) -> str:
         if choice.entry.whole:
             return f"it is all built for {choice.library}, the nearest that {target.name} can run"
         return f"its kernels for {choice.library} are the nearest that {target.name} can run"
-    if target.family == "x86_64" and not target.features >= STOCK_BASELINE:
-        lacks = ", ".join(sorted(STOCK_BASELINE - target.features)[:_FEW])
-        return f"stock, though {target.name} lacks {lacks}, which TensorFlow itself needs"
     return f"stock: no tuned wheel fits {target.name}"
 
 
 def _why_not(rival: Entry, choice: Choice, target: Target) -> str:
     if not made_for(rival, target.family):
         return f"it is not for {target.family}"
+    if not rival.whole and stock_lacks(target):
+        lacks = ", ".join(stock_lacks(target))
+        return f"{target.name} lacks {lacks}, which the stock code in it needs"
     if rival.kind is Kind.STOCK:
         return "a tuned wheel fits" if choice.library else "another stock wheel of this version"
     library = _library(rival, target)

@@ -15,9 +15,8 @@ from tfbuild.errors import PublishError, TargetError
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member, record_name
 from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.layout import digest_of, pool_key
-
-STOCK_PACKAGES = ("tensorflow", "tensorflow-cpu")
 
 
 class Kind(StrEnum):
@@ -45,11 +44,34 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Gating:
+    """What the gate said of a published wheel: it `passed`, or --no-gate let it in. `faults` are
+    reasons to refuse it, `gaps` say why a comparison was no verdict on it."""
+
+    passed: bool
+    faults: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What people should know of it, in a line; empty where it passed and that is all."""
+        if self.passed:
+            return f"passed the gate, but: {'; '.join(self.faults)}" if self.faults else ""
+        why = "; ".join((*self.faults, *self.gaps))
+        return "published without passing the gate" + (f": {why}" if why else "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """A file of the pool. `name` is normalized. Hashes are hex; `published` is ISO 8601 in UTC;
     `targets` are what a tuned wheel is built for: the specs of its kernel libraries, in the order
     in which the dispatcher tries them, or the one of a full build. That is `whole`, and no CPU can
-    import it without the features `required`; a wheel of kernels falls back."""
+    import it without the features `required`; a wheel of kernels falls back.
+
+    `near` says how near the sources are that it was compiled from (--near-sources); empty where
+    they are the release's own. `gating` is None where no gate was asked: of a wheel that is not
+    tuned, and of one from before this was recorded.
+    """
 
     file: str
     name: str
@@ -64,12 +86,21 @@ class Entry:
     targets: tuple[str, ...] = ()
     whole: bool = False
     required: tuple[str, ...] = ()
+    near: str = ""
+    gating: Gating | None = None
     verdicts: tuple[Verdict, ...] = ()
 
     @property
     def public(self) -> str:
         """The version without its local part."""
         return Version(self.version).public
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What people should know of the wheel before they take it."""
+        gated = self.gating.words if self.gating else ""
+        near = f"compiled from {self.near}" if self.near else ""
+        return tuple(each for each in (gated, near) if each)
 
 
 def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
@@ -101,8 +132,14 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         targets=tuned.targets if tuned else (),
         whole=tuned is not None and tuned.tree is not None,
         required=tuned.tree.required_features if tuned and tuned.tree else (),
+        near=_near(tuned),
     )
     return entry, metadata
+
+
+def _near(tuned: Tuned | None) -> str:
+    nearness = tuned.nearness if tuned else None
+    return "" if nearness is None or nearness.exact else nearness.words
 
 
 def _read_metadata(path: Path) -> bytes:
@@ -151,7 +188,7 @@ def _kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> Kind:
         if not local:
             raise PublishError(f"{path.name} is tuned, and its version does not say so")
         return Kind.TUNED
-    if identity.name not in STOCK_PACKAGES:
+    if identity.name not in CPU_PACKAGES:
         return Kind.PLAIN
     if local:
         raise PublishError(

@@ -57,11 +57,16 @@ class Folder:
     def differing(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
         return tuple(key for key, data in files.items() if self.read(key) != data)
 
+    def holds(self, key: str, content: Path, sha256: str) -> bool:  # noqa: ARG002  (see Bucket)
+        """All bytes are read: it takes 0.2 s for 250 MB, and neither size nor time shows what a bad
+        disk or a careless copy has changed."""
+        return self._sha256(key) == sha256
+
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
         """A wheel is copied, never linked: who writes into the original must not change it here."""
         path = place(self.root, key)
         if path.exists():
-            need_same(self.where, key, sha256_of(path), sha256)
+            need_same(self.where, key, self._sha256(key), sha256)
             return False
         if isinstance(content, bytes):
             self._write(path, (content,), sha256)
@@ -78,6 +83,13 @@ class Folder:
         self.put(key, data)
         _sync(place(self.root, key).parent)
         return True
+
+    def _sha256(self, key: str) -> str:
+        path = place(self.root, key)
+        try:
+            return sha256_of(path)
+        except OSError as error:
+            raise PublishError(f"cannot read {path}: {error.strerror}") from error
 
     def _write(self, path: Path, blocks: Iterable[bytes], sha256: str) -> None:
         """Write, hash and settle the bytes beside everything else, then give them their name.
@@ -100,12 +112,14 @@ class Folder:
             raise
 
 
-def need_same(where: str, key: str, seen: str, sha256: str) -> None:
+OWN_NAME = "A published file never changes: give the wheel a version of its own"
+
+
+def need_same(where: str, key: str, seen: str, sha256: str, *, hint: str = OWN_NAME) -> None:
     """Raises PublishError unless the bytes that are there have this SHA-256."""
     if seen != sha256:
         raise PublishError(
-            f"{where} has other bytes as {key}: sha256 {seen}, not {sha256}",
-            hint="A published file never changes: give the wheel a version of its own",
+            f"{where} has other bytes as {key}: sha256 {seen}, not {sha256}", hint=hint
         )
 
 

@@ -53,7 +53,8 @@ class Judgement:
     comparison that has an answer.
 
     `faults` are reasons to refuse it, `gaps` say why a comparison is no verdict on it. `silent` are
-    the targets of the wheel that no verdict is about. `published` holds the file of each verdict.
+    the targets of the wheel that no verdict is about. `published` holds the file of each verdict,
+    `reasons` are the gaps without the paths of this machine.
     """
 
     verdicts: tuple[entry.Verdict, ...]
@@ -61,12 +62,24 @@ class Judgement:
     gaps: tuple[str, ...]
     silent: tuple[str, ...]
     published: Mapping[str, bytes]
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def gating(self) -> entry.Gating:
+        """What an index says of it; once there is a verdict, the gaps tell nothing."""
+        passed = bool(self.verdicts) and not self.faults
+        return entry.Gating(
+            passed=passed,
+            faults=tuple(map(_text_without_paths, self.faults)),
+            gaps=() if passed else tuple(map(_text_without_paths, self.reasons)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
-    """What one arm of a comparison says. Without a verdict `gap` says why."""
+    """What one arm of a comparison, in the file `path`, says. Without a verdict `gap` says why."""
 
+    path: Path
     target: str = ""
     verdict: entry.Verdict | None = None
     published: bytes = b""
@@ -121,11 +134,12 @@ def examine(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -
     return Judgement(
         verdicts=tuple(each.verdict for each in kept.values() if each.verdict is not None),
         faults=tuple(dict.fromkeys(fault for each in found for fault in each.faults)),
-        gaps=tuple(each.gap for each in found if each.gap),
+        gaps=tuple(f"{each.path}: {each.gap}" for each in found if each.gap),
         silent=tuple(target for target in tuned.targets if target not in spoken),
         published={
             each.verdict.file: each.published for each in kept.values() if each.verdict is not None
         },
+        reasons=tuple(dict.fromkeys(each.gap for each in found if each.gap)),
     )
 
 
@@ -163,7 +177,7 @@ def _read(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
     comparison = load(path)
     own = [arm for arm in comparison.arms[1:] if arm.wheel_sha256 == sha256]
     if not own:
-        return [_Finding(gap=f"{path} is not about it")]
+        return [_Finding(path=path, gap="it is about other wheels")]
     return [_finding(path, comparison, arm, file, tuned) for arm in own]
 
 
@@ -173,14 +187,14 @@ def _finding(
     cpu, library = comparison.host.cpu, _ran(arm, tuned)
     gap = _unlike(comparison, arm, library, tuned)
     if gap or library is None:
-        return _Finding(gap=f"{path}: {gap}")
+        return _Finding(path=path, gap=gap)
     target = library.target
     faults = tuple(f"{each} (on {cpu.name}, {target})" for each in _faults(comparison, arm.name))
     rows = [each for each in comparison.overall if each.speedup.arm == arm.name]
     worst = min(rows, key=_promise, default=None)
     gap = _open(comparison, worst)
     if gap or worst is None:
-        return _Finding(target=target, faults=faults, gap=f"{path}: {gap}")
+        return _Finding(path=path, target=target, faults=faults, gap=gap)
     content = publishable(comparison)
     digest = hashlib.sha256(content).hexdigest()
     interval = worst.speedup.interval
@@ -194,7 +208,7 @@ def _finding(
         file=published_name(file, digest),
         sha256=digest,
     )
-    return _Finding(target=target, verdict=verdict, published=content, faults=faults)
+    return _Finding(path=path, target=target, verdict=verdict, published=content, faults=faults)
 
 
 def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | Tree | None:

@@ -36,7 +36,7 @@ from tfwheels.layout import (
     variant_key,
     variants_folder,
 )
-from tfwheels.pages import keyed, linked, project_list, project_page
+from tfwheels.pages import caveats, keyed, linked, project_list, project_page
 from tfwheels.publish import TRIES, show
 from tfwheels.store import Store
 from tfwheels.variants import index_json, index_name, label_of, make_variant, variant_name
@@ -231,6 +231,7 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> Tree:
     """The pages of every project, with the wheels of the index's own pool and the variants."""
     files: dict[str, list[File]] = defaultdict(list)
     versions: dict[str, set[str]] = defaultdict(set)
+    notes: dict[str, tuple[str, ...]] = defaultdict(tuple)
     releases: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in plain:
         key = pool_key(entry.name, entry.file)
@@ -238,6 +239,7 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> Tree:
         versions[entry.name].add(entry.version)
     for entry in variants:
         files[entry.name].append(linked(entry, _key(entry), variants_folder(entry.name)))
+        notes[entry.name] += caveats(entry)
         versions[entry.name].add(entry.version)
         releases[entry.name, index_name(entry.file)].append(entry.file)
     meanings: dict[str, bytes] = {}
@@ -249,7 +251,9 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> Tree:
     pages = keyed(variants_folder(), project_list(files))
     for name, listed in files.items():
         ordered = sorted(listed, key=lambda each: each.filename)
-        pages |= keyed(variants_folder(name), project_page(name, ordered, versions[name]))
+        pages |= keyed(
+            variants_folder(name), project_page(name, ordered, versions[name], notes[name])
+        )
     return Tree(meanings=meanings, pages={key: text.encode() for key, text in pages.items()})
 
 

@@ -1,29 +1,47 @@
 """The pages of the index: HTML (PEP 503) and JSON (PEP 691, 700) for every target of a family.
 
 The models and the text are simple-repository's. Which wheels a page lists is decided in choosing.
+What people should know of a page stands in it as paragraphs (PEP 503 asks for the anchors and
+leaves the rest of the HTML open) and in JSON as `_notes`: names with a leading underscore are an
+index's own (PEP 700).
 """
 
 from __future__ import annotations
 
+import html
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from simple_repository.model import File, Meta, ProjectDetail, ProjectList, ProjectListElement
+from simple_repository.model import (
+    File,
+    Meta,
+    PrivateMetadataMapping,
+    ProjectDetail,
+    ProjectList,
+    ProjectListElement,
+)
 from simple_repository.serializer import SerializerHtmlV1, SerializerJsonV1
 
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import PublishError
-from tfwheels.choosing import contests, decide, made_for, refuse_ambiguous, targets_for
+from tfbuild.records import plain
+from tfwheels.choosing import (
+    contests,
+    decide,
+    made_for,
+    refuse_ambiguous,
+    targets_for,
+    why_without,
+)
 from tfwheels.entry import Entry, Kind
 from tfwheels.layout import HTML, JSON, folder_key, link, pool_key
 
 # Sizes, upload times and versions came with 1.1 (PEP 700); what came later is not used here.
 _META = Meta("1.1")
-_TO_HTML = SerializerHtmlV1()
-_TO_JSON = SerializerJsonV1()
+NOTES = "_notes"
 
 Member_co = TypeVar("Member_co", covariant=True)
 
@@ -33,6 +51,26 @@ class _Sorted(frozenset[Member_co]):
 
     def __iter__(self) -> Iterator[Member_co]:
         return iter(sorted(super().__iter__(), key=str))
+
+
+class _ToHtml(SerializerHtmlV1):
+    """With the notes of a project's page after its links."""
+
+    def serialize_project_page(self, page: ProjectDetail) -> str:
+        notes = page.private_metadata.get(NOTES)
+        shown = notes if isinstance(notes, tuple) else ()
+        said = "".join(f"<p>{_escaped(str(note))}</p>\n" for note in shown)
+        links = super().serialize_project_page(page).removesuffix(self.SIMPLE_PROJECT_FOOTER)
+        return links + said + self.SIMPLE_PROJECT_FOOTER
+
+
+_TO_HTML = _ToHtml()
+_TO_JSON = SerializerJsonV1()
+
+
+def _escaped(text: str) -> str:
+    """For a page that may be read in any encoding."""
+    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +88,12 @@ class _Project:
         plain = [entry for entry in self.plain if made_for(entry, target.family)]
         return tuple(sorted((*plain, *chosen), key=lambda entry: entry.file))
 
+    def notes(self, target: Target) -> tuple[str, ...]:
+        """Why the target's page lists less TensorFlow than there is for its family."""
+        rivals = (entry for contest in self.contests for entry in contest)
+        why = why_without(target) if any(made_for(each, target.family) for each in rivals) else ""
+        return (why,) if why else ()
+
 
 def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, bytes]:
     """The bytes of every page by key, for the targets of one family or of all that wheels are for.
@@ -59,17 +103,18 @@ def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, byt
     """
     entries = tuple(entries)
     projects, targets = _projects(entries), targets_for(entries, family)
-    known: dict[tuple[Entry, ...], dict[str, str]] = {}
+    known: dict[object, dict[str, str]] = {}
     pages = {folder_key() + HTML: _targets_page(targets)}
     for target in targets:
-        listed = {project.name: project.listed(target) for project in projects}
-        present = {name: files for name, files in listed.items() if files}
+        shown = {each.name: (each.listed(target), each.notes(target)) for each in projects}
+        # A page with a note and no file is one: a uv that finds none asks its next index.
+        present = {name: content for name, content in shown.items() if any(content)}
         pages |= keyed(folder_key(target.name), project_list(present))
-        for name, files in present.items():
+        for name, content in present.items():
             folder = folder_key(target.name, name)
-            if files not in known:
-                known[files] = _project_page(folder, name, files)
-            pages |= keyed(folder, known[files])
+            if (name, content) not in known:
+                known[name, content] = _project_page(folder, name, *content)
+            pages |= keyed(folder, known[name, content])
     return {key: text.encode() for key, text in pages.items()}
 
 
@@ -99,20 +144,31 @@ def _once(entries: Iterable[Entry]) -> Mapping[str, Entry]:
     return found
 
 
-def _project_page(folder: str, name: str, entries: tuple[Entry, ...]) -> dict[str, str]:
+def _project_page(
+    folder: str, name: str, entries: tuple[Entry, ...], notes: tuple[str, ...]
+) -> dict[str, str]:
     """The page of one project. All links are relative, so it is the same for all targets that list
     the same files."""
     refuse_ambiguous(folder, (entry.file for entry in entries))
     files = [linked(entry, pool_key(entry.name, entry.file), folder) for entry in entries]
-    return project_page(name, files, (entry.version for entry in entries))
+    notes = (*notes, *(note for entry in entries for note in caveats(entry)))
+    return project_page(name, files, (entry.version for entry in entries), notes)
 
 
 # ---- what any page of files is made of ----
 
 
-def project_page(name: str, files: Iterable[File], versions: Iterable[str]) -> dict[str, str]:
+def project_page(
+    name: str, files: Iterable[File], versions: Iterable[str], notes: tuple[str, ...] = ()
+) -> dict[str, str]:
     """The page of a project in both forms, by file name."""
-    page = ProjectDetail(meta=_META, name=name, files=tuple(files), versions=_Sorted(versions))
+    page = ProjectDetail(
+        meta=_META,
+        name=name,
+        files=tuple(files),
+        versions=_Sorted(versions),
+        private_metadata=PrivateMetadataMapping({NOTES: notes} if notes else {}),
+    )
     return {
         HTML: _TO_HTML.serialize_project_page(page),
         JSON: _TO_JSON.serialize_project_page(page),
@@ -128,6 +184,11 @@ def project_list(names: Iterable[str]) -> dict[str, str]:
     }
 
 
+def caveats(entry: Entry) -> tuple[str, ...]:
+    """What people should know of a wheel before they take it, for the notes of a page."""
+    return tuple(f"{entry.file}: {each}" for each in entry.caveats)
+
+
 def linked(entry: Entry, key: str, folder: str) -> File:
     """A wheel that stands at `key`, as a page in `folder` lists it."""
     return File(
@@ -138,7 +199,14 @@ def linked(entry: Entry, key: str, folder: str) -> File:
         dist_info_metadata={"sha256": entry.metadata_sha256},
         size=entry.size,
         upload_time=datetime.fromisoformat(entry.published),
+        private_metadata=PrivateMetadataMapping.from_any_mapping(_private(entry)),
     )
+
+
+def _private(entry: Entry) -> dict[str, object]:
+    """For programs, what `caveats` says."""
+    found = {"_gate": plain(entry.gating), "_near_sources": entry.near}
+    return {name: value for name, value in found.items() if value}
 
 
 def keyed(folder: str, page: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,6 @@ finishes the work.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,12 @@ from pathlib import Path
 from tfbuild import talk
 from tfbuild.errors import BusyError, PublishError, RecordError
 from tfbuild.records import pretty
+from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
 from tfwheels.choosing import Choice, choose, targets_for
 from tfwheels.entry import Entry, read_entry
+from tfwheels.folder import OWN_NAME, need_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import Digest, digest_of, manifest, metadata_key, pool_key
 from tfwheels.pages import render
@@ -33,13 +34,27 @@ TRIES = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """What came of it, or would. `added` and `present` are files, `pages` keys of those that
-    changed. `choices` are what each target's pages list of the versions that were given."""
+    """What came of it, or would. `added`, `restored` and `present` are files: new ones, published
+    ones that the pool had lost, and those that it has; nobody looked at the bytes of the `unread`
+    ones. `pages` are keys of those that changed. `choices` are what each target's pages list of the
+    versions that were given."""
 
     added: tuple[str, ...]
+    restored: tuple[str, ...] = ()
     present: tuple[str, ...]
+    unread: tuple[str, ...] = ()
     pages: tuple[str, ...]
     choices: Mapping[str, tuple[Choice, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pool:
+    """What the pool has of the wheels to publish: files that it `lacks`, published ones that are
+    `lost`, or their METADATA, and those whose bytes are `unread`."""
+
+    lacks: frozenset[str]
+    lost: frozenset[str]
+    unread: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,22 +80,24 @@ def publish(
     are wheels for.
 
     `judgements` are by the wheel's SHA-256, `now` is ISO 8601 in UTC. `rebuild` reads the pool
-    instead of the catalog, and may go without a wheel. Raises PublishError, WheelError,
-    RecordError, BusyError, DiskError.
+    instead of the catalog, and may go without a wheel. Raises PublishError, also where the pool has
+    other bytes of a wheel than are given, WheelError, RecordError, BusyError, DiskError.
     """
     offers = [_offer(path, judgements, now) for path in wheels]
     with contextlib.nullcontext() if dry_run else store.exclusive():
         for attempt in range(TRIES):
             seen = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
-            old = catalog.rebuilt(store) if rebuild else catalog.parse(seen, store.where)
+            old = catalog.rebuilt(store, seen) if rebuild else catalog.parse(seen, store.where)
             entries = catalog.merged(old.entries, (offer.entry for offer in offers))
             pages = render(entries, family)
             changed = store.differing(pages)
-            outcome = _published(offers, old.entries, entries, changed, family)
+            if attempt == 0:
+                pool = _examined(offers, old.entries, store)
+            outcome = _published(offers, old.entries, entries, changed, pool, family)
             if dry_run:
                 return outcome
             if attempt == 0:
-                _store(offers, old.entries, store)
+                _store(offers, pool, store)
             show(pages, changed, _pooled(entries, store), MANIFEST, store)
             if _settled(entries, old, changed, seen, store):
                 return outcome
@@ -109,18 +126,52 @@ def _offer(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Offer:
     beside = {metadata_key(entry.name, entry.file): metadata}
     judgement = judgements.get(entry.sha256)
     if judgement is not None:
-        entry = dataclasses.replace(entry, verdicts=judgement.verdicts)
+        entry = catalog.with_judgement(entry, judgement)
         files = judgement.published
         beside |= {_comparison_key(entry, file): data for file, data in files.items()}
     return _Offer(path=path, entry=entry, beside=beside)
 
 
-def _store(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) -> None:
-    """Bring into the pool what it has not. A wheel that the catalog knows is not read again."""
+def _examined(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) -> _Pool:
+    """What the pool has of the wheels. Nothing is written until their bytes are seen to be right.
+
+    Only the wheels that are given are looked at, each time anew: a memory of sizes and times would
+    not notice a bad disk, and to read all of a pool of 50 wheels of 250 MB would take a minute, or
+    12 GB from a bucket. `rebuild` reads all. Raises PublishError for a wheel with other bytes.
+    """
     sizes = store.sizes(catalog.POOL)
-    complete = {entry.sha256 for entry in known if sizes.get(_key(entry)) == entry.size}
+    vouched = {entry.file for entry in known}
+    lacks, lost, unread = set[str](), set[str](), list[str]()
     for offer in offers:
-        if offer.entry.sha256 not in complete:
+        entry, key = offer.entry, _key(offer.entry)
+        beside = metadata_key(entry.name, entry.file)
+        if entry.file in vouched and not {key, beside} <= sizes.keys():
+            lost.add(entry.file)
+        if key not in sizes:
+            lacks.add(entry.file)
+        elif not _seen_same(offer, store, vouched=entry.file in vouched, size=sizes[key]):
+            unread.append(entry.file)
+    return _Pool(lacks=frozenset(lacks), lost=frozenset(lost), unread=tuple(unread))
+
+
+def _seen_same(offer: _Offer, store: Store, *, vouched: bool, size: int) -> bool:
+    """Whether the pool is seen to have the wheel's bytes. False where that would take a download
+    and the catalog vouches for a wheel of this `size`. Raises PublishError for other bytes."""
+    entry, key = offer.entry, _key(offer.entry)
+    same = store.holds(key, offer.path, entry.sha256)
+    if same is None and vouched and size == entry.size:
+        return False
+    if not same:
+        with store.local(key) as path:
+            hint = catalog.CHANGED if vouched else OWN_NAME
+            need_same(store.where, key, sha256_of(path), entry.sha256, hint=hint)
+    return True
+
+
+def _store(offers: Iterable[_Offer], pool: _Pool, store: Store) -> None:
+    """Bring into the pool what it has not."""
+    for offer in offers:
+        if offer.entry.file in pool.lacks:
             store.put_new(_key(offer.entry), offer.path, offer.entry.sha256)
         for key, data in offer.beside.items():
             store.put_new(key, data, digest_of(data).sha256)
@@ -188,6 +239,7 @@ def _published(
     known: Iterable[Entry],
     entries: Sequence[Entry],
     changed: tuple[str, ...],
+    pool: _Pool,
     family: str | None,
 ) -> Published:
     there = {entry.file for entry in known}
@@ -196,7 +248,9 @@ def _published(
     rivals = [entry for entry in entries if (entry.name, entry.public) in versions]
     return Published(
         added=tuple(file for file in given if file not in there),
-        present=tuple(file for file in given if file in there),
+        restored=tuple(file for file in given if file in pool.lost),
+        present=tuple(file for file in given if file in there - pool.lost),
+        unread=pool.unread,
         pages=changed,
         choices={each.name: choose(rivals, each) for each in targets_for(entries, family)},
     )

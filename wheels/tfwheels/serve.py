@@ -20,11 +20,12 @@ from simple_repository.content_negotiation import Format, select_response_format
 from simple_repository.errors import UnsupportedSerialization
 
 from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match
+from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
 from tfbuild.talk import note, say
-from tfwheels.entry import STOCK_PACKAGES
+from tfbuild.upstream.releases import CPU_PACKAGES
+from tfwheels.choosing import why_without
 from tfwheels.layout import HTML, JSON, Digest, folder_key, manifest, place
 
 HOST = "127.0.0.1"
@@ -229,10 +230,22 @@ def pip_line(root: Path, url: str, target: str) -> str:
     try:
         page = json.loads(place(root, folder_key(target) + JSON).read_bytes())
         listed = [project["name"] for project in page["projects"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, PublishError):
         return f"it has no page for {target}, the target of this CPU"
-    package = next((name for name in STOCK_PACKAGES if name in listed), "PACKAGE")
+    package = next((name for name in CPU_PACKAGES if name in listed), "PACKAGE")
+    why = why_without(parse_target(target))
+    if why and not _lists(root, target, package):
+        return f"{folder_key(target)} lists no {package}: {why}"
     return f"pip install --index-url {url}/{folder_key(target)} {package}"
+
+
+def _lists(root: Path, target: str, package: str) -> bool:
+    """Whether the page has a file at all."""
+    try:
+        page = json.loads(place(root, folder_key(target, package) + JSON).read_bytes())
+        return bool(page["files"])
+    except (OSError, ValueError, KeyError, TypeError, PublishError):
+        return False
 
 
 def opened(root: Path, port: str) -> Server:

@@ -24,9 +24,10 @@ from simple_repository.parser import parse_json_project_page
 
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match, parse_target
-from tfbuild.errors import PublishError, UsageError, WheelError
+from tfbuild.errors import HostError, PublishError, UsageError, WheelError
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
+from tfwheels.choosing import stock_lacks, why_without
 from tfwheels.dependencies import Pinned, read_lock
 from tfwheels.layout import JSON, folder_key
 from tfwheels.remote import Credentials, check_url, is_here, open_index
@@ -87,7 +88,8 @@ def install_snippet(
     at: str, *, version: str = "", target: str = "", package: str = "", python: str
 ) -> Snippet:
     """What installs the version from the index `at`, a folder or an address; by default the newest
-    that the index has, of this host's target. Raises UsageError, TargetError, PublishError."""
+    that the index has, of this host's target. Raises UsageError, TargetError, PublishError, and
+    HostError for a target that TensorFlow's wheels would kill."""
     chosen = parse_target(target) if target else match(read_cpu()).best
     folder = Path(at) if "://" not in at else None
     newest = releases.with_kernels()[-1]
@@ -117,7 +119,7 @@ def make_snippet(
     wanted: Wanted, listed: Mapping[str, Sequence[Listed]], needs: Sequence[Pinned], lock: str = ""
 ) -> Snippet:
     """The snippet for what the pages of the projects list; `needs` is what `lock` pins. Raises
-    UsageError when the page has no such wheel."""
+    UsageError when the page has no such wheel, HostError when its CPUs could run none."""
     wheel = _pick(wanted, listed.get(wanted.package, ()))
     version = parse_wheel_filename(wheel.file)[1]
     requirement = f"{wanted.package}=={version}"
@@ -163,6 +165,7 @@ def _newest(wanted: Wanted, listed: Iterable[Listed]) -> str:
     """The newest public version of a wheel that fits."""
     seen = [parse_wheel_filename(each.file)[1] for each in listed if _fits(wanted, each)]
     if not seen:
+        _need_baseline(wanted)
         raise UsageError(
             f"{wanted.page} has no wheel of {wanted.package} for Python {wanted.python}",
             hint="Name another --package, --python or --target",
@@ -171,10 +174,23 @@ def _newest(wanted: Wanted, listed: Iterable[Listed]) -> str:
 
 
 def _fits(wanted: Wanted, each: Listed) -> bool:
-    """Whether a wheel is for the Python and the target's machine."""
-    tag, family = releases.python_tag(wanted.python), parse_target(wanted.target).family
-    tags = parse_wheel_filename(each.file)[3]
-    return any(t.interpreter == tag and t.platform.endswith(f"_{family}") for t in tags)
+    """Whether a wheel is for the Python and the target's machine. The stock one of an index that
+    was published by an older version may stand where it would kill."""
+    tag, target = releases.python_tag(wanted.python), parse_target(wanted.target)
+    _, version, _, tags = parse_wheel_filename(each.file)
+    stock = wanted.package in releases.CPU_PACKAGES and version.local is None
+    return not (stock and stock_lacks(target)) and any(
+        t.interpreter == tag and t.platform.endswith(f"_{target.family}") for t in tags
+    )
+
+
+def _need_baseline(wanted: Wanted) -> None:
+    """Raises HostError where the page lists no TensorFlow since its CPUs could not run it."""
+    why = (
+        why_without(parse_target(wanted.target)) if wanted.package in releases.CPU_PACKAGES else ""
+    )
+    if why:
+        raise HostError(f"{wanted.page} lists no {wanted.package} that its CPUs run: {why}")
 
 
 def _pick(wanted: Wanted, listed: Iterable[Listed]) -> Listed:
@@ -183,6 +199,9 @@ def _pick(wanted: Wanted, listed: Iterable[Listed]) -> Listed:
         version = Version(wanted.version)
     except InvalidVersion:
         raise UsageError(f"{wanted.version!r} is no version") from None
+    listed = tuple(listed)
+    if not any(_fits(wanted, each) for each in listed):
+        _need_baseline(wanted)
     found, versions = [], set()
     for each in listed:
         _, seen, _, tags = parse_wheel_filename(each.file)

@@ -39,6 +39,10 @@ class Store(Protocol):
     def differing(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
         """Which of the files are not there with these bytes."""
 
+    def holds(self, key: str, content: Path, sha256: str) -> bool | None:
+        """Whether a file that is there has the bytes of `content`, whose hash is given. None where
+        only the bytes would tell, and they would have to be sent here."""
+
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
         """Store a file that never changes; False when it is there already.
 

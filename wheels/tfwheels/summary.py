@@ -15,7 +15,8 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.packing.tuned import chosen
 from tfbuild.talk import count
-from tfwheels.choosing import Choice, decide, explain, targets_for
+from tfwheels.catalog import with_judgement
+from tfwheels.choosing import Choice, decide, explain, stock_lacks, targets_for
 from tfwheels.entry import Entry, Kind, Verdict
 from tfwheels.offers import Offer, Offers
 from tfwheels.publish import Published
@@ -28,11 +29,11 @@ _TARGETS = 60
 
 def describe(published: Published, offers: Offers, where: str, *, dry_run: bool) -> str:
     """What happened, in a line; then which targets get which wheel, and what was measured of it."""
-    added, there = len(published.added), len(published.present)
-    verbs = ("would be added", "would change") if dry_run else ("added", "changed")
+    be, change = ("would be ", "would change") if dry_run else ("", "changed")
+    restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
     head = (
-        f"{where}: {count(added, 'wheel')} {verbs[0]}, {there} there already, "
-        f"{count(len(published.pages), 'page')} {verbs[1]}"
+        f"{where}: {count(len(published.added), 'wheel')} {be}added, {restored}"
+        f"{len(published.present)} there already, {count(len(published.pages), 'page')} {change}"
     )
     reached = _reached(published.choices)
     rows = [
@@ -45,7 +46,10 @@ def describe(published: Published, offers: Offers, where: str, *, dry_run: bool)
         for each in offers.made
         if each.entry.file not in listed
     ]
-    return f"{head}\n" + (f"\n{_table(('wheel', 'verdict', 'targets'), rows)}" if rows else "")
+    table = f"\n{_table(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
+    shown = _shown(published, offers)
+    lines = (*_without(published.choices), *_caveats(shown), *_unread(published, where))
+    return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
 
 def fields(published: Published, offers: Offers, where: str, *, dry_run: bool) -> dict[str, object]:
@@ -54,7 +58,9 @@ def fields(published: Published, offers: Offers, where: str, *, dry_run: bool) -
         "index": where,
         "dry_run": dry_run,
         "added": published.added,
+        "restored": published.restored,
         "present": published.present,
+        "unread": published.unread,
         "pages": published.pages,
         "choices": {
             name: [
@@ -69,6 +75,8 @@ def fields(published: Published, offers: Offers, where: str, *, dry_run: bool) -
             ]
             for name, listed in published.choices.items()
         },
+        "lacking": {name: stock_lacks(parse_target(name)) for name in _lacking(published.choices)},
+        "caveats": {each.file: each.caveats for each in _shown(published, offers) if each.caveats},
         **_offered(offers),
     }
 
@@ -84,7 +92,9 @@ def describe_uploads(sent: Sequence[Upload], offers: Offers, url: str, *, dry_ru
         (title(entries[each.wheel][0]), verdicts_of(*entries[each.wheel]), each.state.value)
         for each in sent
     ]
-    return f"{head}\n" + (f"\n{_table(('wheel', 'verdict', 'state'), rows)}" if rows else "")
+    table = f"\n{_table(('wheel', 'verdict', 'state'), rows)}" if rows else ""
+    lines = tuple(_caveats(_judged(offers)))
+    return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
 
 def upload_fields(sent: Sequence[Upload], offers: Offers, url: str) -> dict[str, object]:
@@ -144,10 +154,52 @@ def _unlisted(entry: Entry) -> str:
     return "no page: others are nearer" if fits else "no page: no target has all that it needs"
 
 
+def _judged(offers: Offers) -> tuple[Entry, ...]:
+    """The entries of what is offered, with what was judged of it now."""
+    return tuple(with_judgement(each.entry, each.judgement) for each in offers.made)
+
+
+def _shown(published: Published, offers: Offers) -> tuple[Entry, ...]:
+    """Those entries and those that pages list, as the index has them."""
+    reached = _reached(published.choices)
+    return tuple({each.file: each for each in (*_judged(offers), *reached)}.values())
+
+
+def _caveats(entries: Iterable[Entry]) -> Iterator[str]:
+    return (f"{title(entry)}: {each}" for entry in entries for each in entry.caveats)
+
+
+def _lacking(choices: Mapping[str, Sequence[Choice]]) -> tuple[str, ...]:
+    """The targets that get none of the wheels since they lack what stock TensorFlow needs."""
+    served = {parse_target(name).family for name, listed in choices.items() if listed}
+    targets = (parse_target(name) for name, listed in choices.items() if not listed)
+    return tuple(each.name for each in targets if each.family in served and stock_lacks(each))
+
+
+def _without(choices: Mapping[str, Sequence[Choice]]) -> Iterator[str]:
+    names = _lacking(choices)
+    if names:
+        lacks = sorted(set.intersection(*({*stock_lacks(parse_target(name))} for name in names)))
+        yield (
+            f"no TensorFlow for {' '.join(names)}: they lack {', '.join(lacks)}, which its wheels "
+            "need. Only a full build for such a target may stand on its page: invoke build --scope "
+            f"full --arch {names[-1]}"
+        )
+
+
+def _unread(published: Published, where: str) -> Iterator[str]:
+    if published.unread:
+        yield (
+            f"nobody looked at the bytes of {', '.join(published.unread)}: {where} does not tell "
+            "their hash. --rebuild reads all that is there"
+        )
+
+
 def _offered(offers: Offers) -> dict[str, object]:
     return {
         "judgements": {
             each.entry.file: {
+                "passed": each.judgement.gating.passed,
                 "verdicts": each.judgement.verdicts,
                 "faults": each.judgement.faults,
                 "gaps": each.judgement.gaps,
