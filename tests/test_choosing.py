@@ -210,7 +210,8 @@ def wheels(draw: st.DrawFn) -> Entry:
     family = draw(st.sampled_from(sorted(FAMILIES)))
     specs = draw(st.lists(st.sampled_from(FAMILIES[family]), max_size=3, unique=True))
     release = draw(st.sampled_from(("2.14.1", "2.13.1")))
-    if specs and draw(st.booleans()):
+    full = draw(st.booleans())
+    if specs and full:
         return whole(specs[0])
     if not specs:
         return entry_of(release, machine=family)

@@ -36,12 +36,12 @@ from tfbuild.records import canonical
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
 from tfwheels.choosing import choose
-from tfwheels.entry import Entry, Verdict
+from tfwheels.entry import Entry, Gating, Verdict
 from tfwheels.front import Wanted, publish_wheels
 from tfwheels.gate import Judgement
 from tfwheels.offers import Offer, Offers
 from tfwheels.publish import Published
-from tfwheels.summary import describe, describe_uploads, unserved, verdicts_of
+from tfwheels.summary import describe, describe_uploads, fields, unserved, verdicts_of
 from tfwheels.upload import State, Upload
 
 SOUND = "tensorflow_cpu-2.14.1+tried-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
@@ -126,6 +126,7 @@ def test_the_same_again_adds_nothing_and_still_says_the_verdict(
     first = publish()
     shutil.rmtree(places.reports)
     again = publish(gate=False)
+    assert "without passing the gate" not in again, "it has passed"
     assert again.startswith(f"{index}: 0 wheels added, 1 there already, 0 pages changed\n")
     assert again.splitlines()[1:] == first.splitlines()[1:]
 
@@ -245,8 +246,8 @@ def test_a_comparison_of_another_wheel_is_no_verdict(
 
 
 @pytest.mark.toolchain
-def test_a_loss_is_published_only_when_told_and_stands_in_the_summary(
-    sound: Path, publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_loss_is_published_only_when_told_and_stands_in_the_summary_and_on_the_page(
+    sound: Path, publish: Publish, tmp_path: Path, index: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compared(tmp_path / "measured", sound)
     path = tmp_path / "measured" / "comparison.json"
@@ -258,8 +259,43 @@ def test_a_loss_is_published_only_when_told_and_stands_in_the_summary(
     path.write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(GateError, match=r"slower .*0\.900x"):
         publish(comparison=str(path))
-    assert "0.900x (0.850 to 0.950)" in publish(comparison=str(path), gate=False)
+    said = publish(comparison=str(path), gate=False)
+    assert "0.900x (0.850 to 0.950)" in said
+    assert "published without passing the gate: it is slower over all workloads on 2 vCPUs" in said
     assert "warning: " in capsys.readouterr().err
+    page = (index / "simple/haswell/tensorflow-cpu/index.html").read_text("ascii")
+    assert f"<p>{SOUND}: published without passing the gate: it is slower" in page
+    found = json.loads(publish(comparison=str(path), gate=False, as_json=True))
+    assert found["judgements"][SOUND]["passed"] is False
+    assert "it is slower" in found["caveats"][SOUND][0]
+
+
+@pytest.mark.toolchain
+def test_a_gap_is_published_without_the_folders_of_this_machine(
+    sound: Path, publish: Publish, tmp_path: Path, index: Path
+) -> None:
+    other = tmp_path / "a b: of ann" / "measured"
+    compared(other, stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",)))
+    publish(wheels=str(sound), comparison=str(other), gate=False)
+    shown = [path.read_text() for path in index.rglob("*") if path.suffix in {".json", ".html"}]
+    assert any("passing the gate: it is about other wheels" in text for text in shown)
+    assert not [text for text in shown if "of ann" in text]
+
+
+@pytest.mark.toolchain
+def test_a_wheel_of_near_sources_says_so_where_it_is_published(
+    sound: Path, publish: Publish, index: Path
+) -> None:
+    nearness = {"own": False, "commit": "", "compared": 4, "differing": ["tensorflow/core/a.h"]}
+    wheel = saying(sound, nearness=nearness)
+    with pytest.raises(PublishError, match="--near-sources"):
+        publish(wheels=str(wheel), gate=False)
+    assert "compiled from near sources: 1 of 4 headers" in publish(
+        wheels=str(wheel), gate=False, near_sources=True
+    )
+    page = json.loads((index / "simple/haswell/tensorflow-cpu/index.json").read_text())
+    assert page["files"][0]["_near_sources"].startswith("near sources: 1 of 4")
+    assert any("near sources" in note for note in page["_notes"])
 
 
 # ---- options ----
@@ -336,14 +372,66 @@ def test_each_python_has_a_row_of_its_own() -> None:
     assert list(found) == [
         *("2.14.1+x86.64.v3 cp311", "2.14.1+fleet cp311", "2.14.1 cp311", "2.14.1 cp310")
     ]
-    assert found["2.14.1 cp310"][:3] == ["stock", "x86_64", "x86_64_v2"]
-    assert found["2.14.1 cp311"][:3] == ["stock", "x86_64", "x86_64_v2"]
+    assert found["2.14.1 cp310"][:3] == ["stock", "x86_64_v3", "x86_64_v4"]
+    assert found["2.14.1 cp311"][:3] == ["stock", "sandybridge", "ivybridge"]
     assert found["2.14.1+x86.64.v3 cp311"][1:3] == ["x86_64_v3", "x86_64_v4"]
 
 
 def test_every_target_stands_in_the_table() -> None:
     text = describe(PUBLISHED, NO_OFFERS, "here", dry_run=False)
     assert set(CHOICES) <= set(text.split())
+
+
+def test_targets_that_no_wheel_runs_on_are_named_with_what_they_lack() -> None:
+    text = describe(PUBLISHED, NO_OFFERS, "here", dry_run=False)
+    (line,) = (each for each in text.splitlines() if each.startswith("no TensorFlow for "))
+    names, _, why = line.removeprefix("no TensorFlow for ").partition(": ")
+    assert {*names.split()} == {name for name, listed in CHOICES.items() if not listed}
+    assert "they lack avx, which" in why
+    assert "--scope full --arch" in why
+    found = fields(PUBLISHED, NO_OFFERS, "here", dry_run=False)["lacking"]
+    assert isinstance(found, dict)
+    assert found.keys() == {*names.split()}
+    assert found["nehalem"] == ("avx",)
+
+
+def test_an_index_that_nothing_was_given_for_names_none() -> None:
+    """--rebuild goes without a wheel; and an Arm wheel says nothing of x86-64."""
+    arm = entry_of("2.14.1", machine="aarch64")
+    for entries in ((), (arm,)):
+        choices = {target.name: choose(entries, target) for target in all_targets()}
+        published = Published(added=(), present=(), pages=(), choices=choices)
+        assert "no TensorFlow" not in describe(published, NO_OFFERS, "here", dry_run=False)
+        assert fields(published, NO_OFFERS, "here", dry_run=False)["lacking"] == {}
+
+
+def test_what_was_restored_and_what_nobody_looked_at_is_said() -> None:
+    done = dataclasses.replace(PUBLISHED, restored=("e", "f"), unread=("c",))
+    text = describe(done, NO_OFFERS, "s3://here/", dry_run=False)
+    assert text.startswith("s3://here/: 2 wheels added, 2 restored, 1 there already, ")
+    (line,) = (each for each in text.splitlines() if each.startswith("nobody looked at "))
+    assert "bytes of c: " in line
+    assert "--rebuild" in line
+    assert "2 would be restored" in describe(done, NO_OFFERS, "here", dry_run=True)
+    found = fields(done, NO_OFFERS, "here", dry_run=False)
+    assert (found["restored"], found["unread"]) == (("e", "f"), ("c",))
+
+
+def test_a_wheel_that_did_not_pass_says_so_in_the_summary() -> None:
+    """As the index has it, which may know more of it than was judged now."""
+    made = offer("zen4", version="2.14.1+zen4")
+    offers = Offers(made=(made,), refused={})
+    words = "tensorflow-cpu 2.14.1+zen4 cp311: published without passing the gate"
+    assert f"\n{words}\n" in describe(PUBLISHED, offers, "here", dry_run=False)
+    assert f"\n{words}\n" in describe_uploads((), offers, "https://i", dry_run=False)
+    near = dataclasses.replace(made.entry, gating=Gating(passed=True), near="near sources: 1 of 2")
+    choices = {"zen4": choose((near,), parse_target("zen4"))}
+    published = dataclasses.replace(PUBLISHED, choices=choices)
+    text = describe(published, offers, "here", dry_run=False)
+    assert "without passing" not in text
+    assert "cp311: compiled from near sources: 1 of 2\n" in text
+    found = fields(published, offers, "here", dry_run=False)["caveats"]
+    assert found == {near.file: ("compiled from near sources: 1 of 2",)}
 
 
 def test_a_wheel_that_no_page_lists_says_why() -> None:
@@ -411,7 +499,7 @@ def test_an_upload_says_how_many_and_what_each_is() -> None:
     ]
     text = describe_uploads(sent, Offers(made=(made,), refused={}), "https://i", dry_run=False)
     assert text.splitlines()[0] == "https://i: 1 wheel sent, 0 there already"
-    assert text.splitlines()[-1] == "tensorflow-cpu 2.14.1+zen4 cp311  none     sent"
+    assert "\ntensorflow-cpu 2.14.1+zen4 cp311  none     sent\n" in text
 
 
 # ---- admission ----

@@ -17,13 +17,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.published import stand_in
 from tests.served import running
 
 from tfbuild.errors import HostError, UsageError
 from tfbuild.settings import ROOT
+from tfwheels.folder import Folder
 from tfwheels.layout import Digest, manifest
+from tfwheels.publish import publish
 from tfwheels.serve import HOST, Server, answer, opened, part_of, pip_line, serve
 
+NOW = "2026-11-21T12:00:00+00:00"
 JSON = "application/vnd.pypi.simple.v1+json"
 HTML = "application/vnd.pypi.simple.v1+html"
 PIP = f"{JSON}, {HTML}; q=0.1, text/html; q=0.01"
@@ -316,6 +320,17 @@ def test_the_line_for_pip_names_the_page_and_the_package(tmp_path: Path) -> None
         page.write_text(torn)
         assert "no page for zen4" in pip_line(tmp_path, "http://127.0.0.1:8000", "zen4")
     assert "no page for icelake" in pip_line(tmp_path, "http://127.0.0.1:8000", "icelake")
+
+
+def test_no_line_is_shown_for_a_page_without_a_wheel(tmp_path: Path) -> None:
+    store = Folder(root=tmp_path)
+    publish([stand_in(tmp_path, "2.14.1")], store, judgements={}, now=NOW)
+    line = pip_line(tmp_path, "http://127.0.0.1:8000", "nehalem")
+    assert line.startswith("simple/nehalem/ lists no tensorflow-cpu: nehalem lacks avx")
+    assert "pip install" not in line
+    full = stand_in(tmp_path, "2.14.1+nehalem", whole="nehalem")
+    publish([full], store, judgements={}, now=NOW)
+    assert "pip install" in pip_line(tmp_path, "http://127.0.0.1:8000", "nehalem")
 
 
 def test_it_listens_on_this_machine_only(served: Server) -> None:

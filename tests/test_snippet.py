@@ -18,7 +18,7 @@ from tests.published import stand_in
 
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match
-from tfbuild.errors import PublishError, TargetError, UsageError
+from tfbuild.errors import HostError, PublishError, TargetError, UsageError
 from tfbuild.records import pretty
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream.download import sha256_of
@@ -153,6 +153,37 @@ def test_what_the_page_does_not_list_is_said(changed: dict[str, str], why: str) 
 def test_the_local_version_may_be_given() -> None:
     made = make_snippet(replace(WANTED, version="2.14.1+haswell"), CARRIED, NEEDS)
     assert made.requirement == "tensorflow-cpu==2.14.1+haswell"
+
+
+@pytest.mark.parametrize("version", ["", "2.14.1", "2.13.1"])
+def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
+    version: str, tmp_path: Path
+) -> None:
+    wheels = [stand_in(tmp_path, "2.14.1", python=TAG), stand_in(tmp_path, "2.13.1", python=TAG)]
+    store = open_store(str(tmp_path / "tree"))
+    publish(wheels, store, judgements={}, now=NOW, family="x86_64")
+    place = {"version": version, "target": "nehalem", "python": PYTHON}
+    with pytest.raises(HostError, match=r"simple/nehalem/ lists no tensorflow-cpu") as caught:
+        install_snippet(store.where, **place)
+    said = str(caught.value)
+    assert "nehalem lacks avx, which TensorFlow's wheels need" in said
+    assert "--scope full --arch nehalem" in said
+    assert len(said.splitlines()) == 1
+    full = stand_in(tmp_path, "2.14.1+nehalem.full", whole="nehalem", python=TAG)
+    publish([full], store, judgements={}, now=NOW, family="x86_64")
+    if version == "2.13.1":
+        with pytest.raises(UsageError, match=r"no wheels of tensorflow-cpu 2\.13\.1"):
+            install_snippet(store.where, **place)
+    else:
+        assert install_snippet(store.where, **place).file == full.name
+
+
+def test_the_stock_wheel_on_an_older_indexs_page_is_not_taken_where_it_would_kill() -> None:
+    stock = Listed(file=WHEEL.replace("+haswell", ""), sha256="a" * 64)
+    wanted = replace(WANTED, target="nehalem")
+    with pytest.raises(HostError, match="nehalem lacks avx"):
+        make_snippet(wanted, {"tensorflow-cpu": (stock,)}, NEEDS)
+    assert make_snippet(WANTED, {"tensorflow-cpu": (stock,)}, NEEDS).file == stock.file
 
 
 def test_a_page_with_a_choice_is_refused() -> None:

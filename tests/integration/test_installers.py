@@ -20,6 +20,8 @@ from tests.served import running
 from tfbuild.errors import CommandError, PublishError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import end_group, run
+from tfbuild.upstream.download import sha256_of
+from tfwheels.gate import Judgement
 from tfwheels.publish import publish
 from tfwheels.serve import HOST, Server
 from tfwheels.store import open_store
@@ -32,7 +34,7 @@ WANTED = ("tensorflow-cpu==2.14.1", "tensorflow-cpu", "tensorflow-cpu>=2.14")
 RELEASES = ("2.13.1", "2.14.1")
 TUNED = ("haswell", "x86_64_v3", "skylake_avx512", "zen4")
 CHOSEN = {
-    "nehalem": "2.14.1",
+    "ivybridge": "2.14.1",
     "zen2": "2.14.1+x86.64.v3",
     "cascadelake": "2.14.1+skylake.avx512",
     "zen5": "2.14.1+zen4",
@@ -49,6 +51,9 @@ PIPS = {
 ENV = {
     name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))
 } | {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+
+# What pip says, and uv of an exact version and of any.
+NONE = "No matching distribution|there (is|are) no versions? of tensorflow-cpu"
 
 Commands = dict[str, tuple[str | Path, ...]]
 
@@ -124,9 +129,70 @@ def test_an_older_release_comes_from_the_same_page(
 def test_what_the_page_does_not_list_cannot_be_had_from_it(
     installers: Commands, served: Server, tmp_path: Path, installer: str
 ) -> None:
-    index = f"{served.url}/simple/nehalem/"
+    index = f"{served.url}/simple/ivybridge/"
     with pytest.raises(CommandError, match=r"2\.14\.1\+zen4"):
         install(installers[installer], index, "tensorflow-cpu==2.14.1+zen4", tmp_path / "in")
+
+
+@pytest.mark.parametrize("installer", ["pip 26.3", "uv", *later("pip 19.3")])
+@pytest.mark.parametrize("target", ["nehalem", *later("x86_64", "core2", "k10", "x86_64_v2")])
+def test_a_cpu_without_avx_is_told_that_there_is_no_wheel(
+    installers: Commands, served: Server, tmp_path: Path, installer: str, target: str
+) -> None:
+    index = f"{served.url}/simple/{target}/"
+    for wanted in WANTED:
+        with pytest.raises(CommandError, match=NONE):
+            install(installers[installer], index, wanted, tmp_path / "in")
+    assert not (tmp_path / "in" / "tensorflow_cpu").exists()
+
+
+def test_uv_does_not_go_on_to_an_index_that_has_the_stock_wheel(
+    installers: Commands, served: Server, tmp_path: Path
+) -> None:
+    """As it would for a page that is not there."""
+    *uv, option = installers["uv"]
+    stock = f"{served.url}/simple/ivybridge/"
+    for first, came in (("no-such-target", True), ("nehalem", False)):
+        command = (*uv, "--index", f"{served.url}/simple/{first}/", option)
+        with contextlib.nullcontext() if came else pytest.raises(CommandError, match=NONE):
+            assert install(command, stock, WANTED[0], tmp_path / first) == "2.14.1"
+
+
+@pytest.mark.parametrize("installer", ["pip 26.3", *later("pip 19.3", "uv")])
+def test_a_cpu_without_avx_gets_a_full_build_for_it(
+    installers: Commands, tmp_path: Path, installer: str
+) -> None:
+    made = tmp_path / "made"
+    wheels = [
+        stand_in(made, "2.14.1"),
+        stand_in(made, "2.14.1+nehalem", targets=("nehalem",)),
+        stand_in(made, "2.14.1+nehalem.full", whole="nehalem"),
+    ]
+    publish(wheels, open_store(str(tmp_path / "tree")), judgements={}, now=NOW)
+    with running(Server(tmp_path / "tree", 0)) as server:
+        index = f"{server.url}/simple/westmere/"
+        assert install(installers[installer], index, WANTED[0], tmp_path / "in") == (
+            "2.14.1+nehalem.full"
+        )
+
+
+@pytest.mark.parametrize("installer", ["pip 26.3", "uv", *later("pip 19.3")])
+def test_what_a_page_says_of_a_wheel_keeps_no_installer_from_it(
+    installers: Commands, tmp_path: Path, installer: str
+) -> None:
+    """Paragraphs and private names, with letters of any kind."""
+    wheel = stand_in(tmp_path, "2.14.1+zen4", targets=("zen4",))
+    fault = 'it is slower in <a href="x.whl">ä</a> on 2 vCPUs (0.900x)'
+    judgement = Judgement(verdicts=(), faults=(fault,), gaps=(), silent=(), published={})
+    judged = {sha256_of(wheel): judgement}
+    publish([wheel], open_store(str(tmp_path / "tree")), judgements=judged, now=NOW)
+    page = tmp_path / "tree/simple/zen4/tensorflow-cpu"
+    assert "without passing the gate" in (page / "index.html").read_text("ascii")
+    with running(Server(tmp_path / "tree", 0)) as server:
+        index = f"{server.url}/simple/zen4/"
+        assert install(installers[installer], index, WANTED[0], tmp_path / "in") == "2.14.1+zen4"
+        (page / "index.json").unlink()
+        assert install(installers[installer], index, WANTED[0], tmp_path / "as") == "2.14.1+zen4"
 
 
 @pytest.mark.parametrize("installer", ["pip 26.3", *later("pip 19.3", "uv")])

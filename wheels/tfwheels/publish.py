@@ -85,18 +85,19 @@ def publish(
     """
     offers = [_offer(path, judgements, now) for path in wheels]
     with contextlib.nullcontext() if dry_run else store.exclusive():
-        for attempt in range(TRIES):
+        pool: _Pool | None = None
+        for _ in range(TRIES):
             seen = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
             old = catalog.rebuilt(store, seen) if rebuild else catalog.parse(seen, store.where)
             entries = catalog.merged(old.entries, (offer.entry for offer in offers))
             pages = render(entries, family)
             changed = store.differing(pages)
-            if attempt == 0:
-                pool = _examined(offers, old.entries, store)
+            begins = pool is None
+            pool = pool or _examined(offers, old.entries, store)
             outcome = _published(offers, old.entries, entries, changed, pool, family)
             if dry_run:
                 return outcome
-            if attempt == 0:
+            if begins:
                 _store(offers, pool, store)
             show(pages, changed, _pooled(entries, store), MANIFEST, store)
             if _settled(entries, old, changed, seen, store):
