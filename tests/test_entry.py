@@ -62,6 +62,7 @@ def test_a_full_build_says_what_no_cpu_can_import_it_without(tmp_path: Path) -> 
     [
         ("tensorflow_cpu", Kind.STOCK),
         ("tensorflow", Kind.STOCK),
+        ("tensorflow_cpu_aws", Kind.STOCK),
         ("tensorflow_estimator", Kind.PLAIN),
         ("numpy", Kind.PLAIN),
     ],

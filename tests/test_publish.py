@@ -161,6 +161,19 @@ def test_each_target_gets_one_wheel_and_the_summary_says_which(
     assert set(done.pages) == {key for key in found if key.startswith("simple/")}
 
 
+def test_a_tuned_wheel_for_arm_stands_beside_the_stock_one_of_its_package(
+    folder: Folder, tmp_path: Path
+) -> None:
+    """Up to 2.15 TensorFlow's aarch64 wheels are those of tensorflow-cpu-aws."""
+    name, core = "tensorflow_cpu_aws", "neoverse_v1"
+    stock = stand_in(tmp_path, "2.14.1", name=name, machine="aarch64")
+    tuned = stand_in(tmp_path, "2.14.1+v1", name=name, machine="aarch64", targets=(core,))
+    publish([stock, tuned], folder, judgements={}, now=NOW)
+    found = files(folder)
+    assert listed(found, core, "tensorflow-cpu-aws") == {tuned.name}
+    assert listed(found, "neoverse_n1", "tensorflow-cpu-aws") == {stock.name}
+
+
 def test_the_same_again_writes_nothing(folder: Folder, wheels: dict[str, Path]) -> None:
     put(folder, wheels["stock"], wheels["zen4"])
     before = stamps(folder)

@@ -41,7 +41,7 @@ from tfwheels.layout import HTML, JSON, folder_key, link, pool_key
 
 # Sizes, upload times and versions came with 1.1 (PEP 700); what came later is not used here.
 _META = Meta("1.1")
-NOTES = "_notes"
+_NOTES = "_notes"
 
 Member_co = TypeVar("Member_co", covariant=True)
 
@@ -57,7 +57,7 @@ class _ToHtml(SerializerHtmlV1):
     """With the notes of a project's page after its links."""
 
     def serialize_project_page(self, page: ProjectDetail) -> str:
-        notes = page.private_metadata.get(NOTES)
+        notes = page.private_metadata.get(_NOTES)
         shown = notes if isinstance(notes, tuple) else ()
         said = "".join(f"<p>{_escaped(str(note))}</p>\n" for note in shown)
         links = super().serialize_project_page(page).removesuffix(self.SIMPLE_PROJECT_FOOTER)
@@ -167,7 +167,7 @@ def project_page(
         name=name,
         files=tuple(files),
         versions=_Sorted(versions),
-        private_metadata=PrivateMetadataMapping({NOTES: notes} if notes else {}),
+        private_metadata=PrivateMetadataMapping({_NOTES: notes} if notes else {}),
     )
     return {
         HTML: _TO_HTML.serialize_project_page(page),

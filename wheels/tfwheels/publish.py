@@ -137,8 +137,8 @@ def _examined(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) ->
     """What the pool has of the wheels. Nothing is written until their bytes are seen to be right.
 
     Only the wheels that are given are looked at, each time anew: a memory of sizes and times would
-    not notice a bad disk, and to read all of a pool of 50 wheels of 250 MB would take a minute, or
-    12 GB from a bucket. `rebuild` reads all. Raises PublishError for a wheel with other bytes.
+    not notice a bad disk, and a pool of 50 wheels of 250 MB is 12 GB to read for each that is
+    added. `rebuild` reads them all. Raises PublishError for a wheel with other bytes.
     """
     sizes = store.sizes(catalog.POOL)
     vouched = {entry.file for entry in known}
