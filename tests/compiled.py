@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+
+from tfbuild.planning.dispatcher import (
+    HEADER,
+    LINK_FLAGS,
+    SOURCE,
+    DispatchTarget,
+    compile_flags,
+    render_header,
+)
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
 
 KERNEL = """
 static void hidden(float* a, const float* b, const float* c, int n) {
@@ -22,7 +34,23 @@ int smuggled(void) {
 """
 """An instruction of avx512_vnni, whatever the flags are."""
 
+REGISTERED = """
+struct counter { const char *op, *kernel; const struct counter* next; unsigned long executions; };
+struct counter counter_of_tanh = {"Tanh", "UnaryOp< CPUDevice, functor::tanh<float>>", 0, 0};
+"""
+"""What a registration of a kernel for Tanh leaves in a library (native/counter.h)."""
+
 QUICK = ("-O3", "-ffp-contract=fast", "-nostdlib")
+
+
+def dispatcher(folder: Path, rows: Sequence[DispatchTarget], name: str = "dispatcher") -> Path:
+    """`name`.so: the dispatcher, linked for these targets."""
+    folder.mkdir(exist_ok=True)
+    (folder / HEADER).write_text(render_header(rows, TEMPLATES))
+    path = folder / f"{name}.so"
+    words = ("clang-16", *compile_flags("x86_64"), f"-I{folder}", str(SOURCE), "-o", str(path))
+    subprocess.run([*words, *LINK_FLAGS], check=True)
+    return path
 
 
 def library(

@@ -27,6 +27,7 @@ from tfbuild.planning.dispatcher import (
     LIBRARY_FOLDER,
     LINK_FLAGS,
     SOURCE,
+    TABLE,
     DispatchFeature,
     DispatchTarget,
     compile_flags,
@@ -285,11 +286,11 @@ def test_libdl_is_linked_where_an_older_glibc_has_dlopen(wheel: Wheel) -> None:
 
 @on_x86_64
 @pytest.mark.toolchain
-def test_only_the_questions_are_exported(wheel: Wheel) -> None:
+def test_only_the_questions_and_the_table_are_exported(wheel: Wheel) -> None:
     with (wheel.kernels / LIBRARY).open("rb") as stream:
         symbols = ELFFile(stream).get_section_by_name(".dynsym").iter_symbols()
         defined = {each.name for each in symbols if each["st_shndx"] != "SHN_UNDEF"}
-    assert defined == {"tensorwright_loaded", "tensorwright_reason"}
+    assert defined == {"tensorwright_loaded", "tensorwright_reason", TABLE}
 
 
 # ---- loading ----

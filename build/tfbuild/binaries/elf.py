@@ -40,7 +40,10 @@ _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPE
 
 
 # What pyelftools raises for bytes that are no ELF file, or not all of one.
-_NOT_WHOLE = (ELFError, ConstructError, struct.error, OSError, ValueError, AttributeError, KeyError)
+_NOT_WHOLE = (
+    *(ELFError, ConstructError, struct.error, OSError, ValueError, AttributeError, KeyError),
+    *(OverflowError, IndexError, TypeError),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +81,8 @@ class Code:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[ELFFile]:
+def opened(path: Path) -> Iterator[ELFFile]:
+    """A library to read from. Bytes that are none, or not all of one, become a WheelError."""
     try:
         with path.open("rb") as file:
             yield ELFFile(file)
@@ -91,7 +95,7 @@ def floors(path: Path) -> dict[str, str]:
     {"GLIBC": "2.14", "GLIBCXX": "3.4.19"}: the oldest machine that can load it.
     """
     newest: dict[str, tuple[int, ...]] = {}
-    with _opened(path) as elf:
+    with opened(path) as elf:
         for section in elf.iter_sections():
             if not isinstance(section, GNUVerNeedSection):
                 continue
@@ -114,7 +118,7 @@ def undefined(path: Path) -> tuple[str, ...]:
 
 def shared_objects(path: Path, exports: frozenset[str]) -> tuple[str, ...]:
     """Writable objects of the library, demangled, of which the stock libraries have one too."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         table = elf.get_section_by_name(".symtab")
         if table is None:
             raise WheelError(f"{path.name} has no symbol table to look for shared state in")
@@ -140,7 +144,7 @@ def exported(path: Path) -> frozenset[str]:
 
 def needed(path: Path) -> tuple[str, ...]:
     """The libraries that must be there to load this one (DT_NEEDED)."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         return tuple(
             tag.needed
             for section in elf.iter_sections()
@@ -155,7 +159,7 @@ def isa_needed(path: Path) -> str:
     It is GNU_PROPERTY_X86_ISA_1_NEEDED (psABI supplement for x86-64), which compilers write only
     when asked: no mark says nothing.
     """
-    with _opened(path) as elf:
+    with opened(path) as elf:
         bits = [
             prop.pr_data
             for section in elf.iter_sections()
@@ -175,10 +179,8 @@ def code(path: Path) -> Code:
     Functions begin where the unwind table (.eh_frame_hdr) says, which a stripped library has too,
     and where a symbol of a function is.
     """
-    with _opened(path) as elf:
-        machine = _MACHINES.get(elf["e_machine"])
-        if machine is None or not elf.little_endian or elf.elfclass != 64:  # noqa: PLR2004  (bits)
-            raise WheelError(f"{path.name} is for {elf['e_machine']}, not x86_64 or aarch64")
+    with opened(path) as elf:
+        machine = machine_of(elf, path)
         if not elf.num_sections():
             raise WheelError(f"{path.name} has no section headers to find its code by")
         sections = tuple(sorted(_executable(elf), key=lambda section: section.offset))
@@ -186,9 +188,17 @@ def code(path: Path) -> Code:
     return Code(machine=machine, sections=sections, starts=_starts(sections, addresses))
 
 
+def machine_of(elf: ELFFile, path: Path) -> str:
+    """Raises WheelError for a library of another machine than x86_64 and aarch64."""
+    machine = _MACHINES.get(elf["e_machine"])
+    if machine is None or not elf.little_endian or elf.elfclass != 64:  # noqa: PLR2004  (bits)
+        raise WheelError(f"{path.name} is for {elf['e_machine']}, not x86_64 or aarch64")
+    return machine
+
+
 def function_at(path: Path, address: int) -> str:
     """The demangled name of the function that holds an address; empty where no symbol tells."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         for start, size, name in _functions(elf):
             if start <= address < start + size:
                 strings = elf.get_section(_symbols(elf)["sh_link"])
@@ -198,7 +208,7 @@ def function_at(path: Path, address: int) -> str:
 
 def symbols_at(path: Path, addresses: Iterable[int]) -> dict[int, str]:
     """The mangled name of the function that holds each address; empty where no symbol tells."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         functions = sorted(_functions(elf))
         strings = _strings(elf)
     begins = [begin for begin, _, _ in functions]
@@ -219,7 +229,7 @@ def texts_of(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, 
 
     Raises WheelError for a library without symbols, or whose pointers lead elsewhere.
     """
-    with _opened(path) as elf:
+    with opened(path) as elf:
         table = elf.get_section_by_name(".symtab")
         if table is None:
             raise WheelError(f"{path.name} has no symbol table to look for {name.pattern} in")
@@ -237,7 +247,7 @@ def texts_of(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, 
 def numbers_of(path: Path, name: str) -> dict[str, int]:
     """The rows of the table with this name, each a pointer to a text and a number of 8 bytes.
     Nothing of the library is run. Raises WheelError for a library without such a table."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         names, symbols = _strings(elf), _data(elf, _symbols(elf))
         for begin, info, _, _, address, size in _SYMBOL.iter_unpack(symbols):
             if info & 0xF == _OBJECT and _text(names, begin) == name:

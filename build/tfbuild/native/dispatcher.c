@@ -81,6 +81,11 @@ struct tw_target {
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define EXPORTED __attribute__((visibility("default")))
 
+/* The same table for an audit, which reads it from the file. It is an alias, as a name that is
+ * exported could be taken by another library, and then that one's table would be asked. */
+EXPORTED extern const struct tw_target tensorwright_targets[COUNT(tw_targets)]
+    __attribute__((alias("tw_targets")));
+
 static const char *loaded; /* name of the target whose kernels run */
 static struct {
   char bytes[2048];

@@ -10,7 +10,8 @@ from typing import Literal
 
 import jinja2
 
-from tfbuild.cpus.features import every_name
+from tfbuild.cpus import features
+from tfbuild.cpus.features import Feature, every_name
 from tfbuild.errors import TargetError
 
 SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
@@ -22,6 +23,9 @@ LIBRARY = "libtfkernel_tensorwright.so"
 """The dispatcher's name in KERNEL_FOLDER."""
 LIBRARY_FOLDER = "tensorwright"
 """Folder beside the dispatcher for the kernel libraries: TensorFlow does not look into it."""
+
+TABLE = "tensorwright_targets"
+"""The exported name of its table, for who reads the file."""
 
 # It runs before anything is known about the CPU.
 _BASELINES = {"x86_64": "-march=x86-64", "aarch64": "-march=armv8-a"}
@@ -35,8 +39,12 @@ LINK_FLAGS = (
     "-l:libdl.so.2",
 )
 
-_REGISTERS = ("eax", "ebx", "ecx", "edx")
+Register = Literal["eax", "ebx", "ecx", "edx"]
+REGISTERS: tuple[Register, ...] = ("eax", "ebx", "ecx", "edx")
+"""In the order of tw_register."""
 _WORDS = {1: "AT_HWCAP", 2: "AT_HWCAP2"}
+WORDS = {16: 1, 26: 2}
+"""The words of HwcapFeature by their numbers in the auxiliary vector (elf.h)."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -56,13 +64,13 @@ class DispatchFeature:
     name: str
     leaf: int
     subleaf: int
-    register: Literal["eax", "ebx", "ecx", "edx"]
+    register: Register
     bit: int
     xcr0: int
 
     def __post_init__(self) -> None:
         _need_name(self.name)
-        if self.register not in _REGISTERS or self.bit not in range(32):
+        if self.register not in REGISTERS or self.bit not in range(32):
             raise TargetError(f"{self.name} has no CPUID bit {self.register}[{self.bit}]")
 
     @property
@@ -107,6 +115,33 @@ class DispatchTarget:
             raise TargetError(
                 "a target cannot be called off: TENSORWRIGHT_TARGET=off has a meaning"
             )
+
+
+def target_of(name: str, library: str, required: Sequence[str], family: str) -> DispatchTarget:
+    """The row of a kernel library: every feature that CPUID, or Linux, can show of those that its
+    code may use. Raises TargetError for a feature or family that nobody knows."""
+    rows = features.table(family)
+    unknown = [each for each in required if each not in rows]
+    if unknown:
+        raise TargetError(f"{unknown[0]} is no feature of {family} that is known")
+    asked = (_asked(rows[each]) for each in required)
+    return DispatchTarget(name=name, library=library, features=tuple(filter(None, asked)))
+
+
+def _asked(row: Feature) -> DispatchFeature | HwcapFeature | None:
+    """Where the dispatcher asks for a feature; None for one that nothing tells of."""
+    if row.hwcap is not None:
+        return HwcapFeature(name=row.name, word=row.hwcap.word, bit=row.hwcap.bit)
+    if row.cpuid is None:
+        return None
+    return DispatchFeature(
+        name=row.name,
+        leaf=row.cpuid.leaf,
+        subleaf=row.cpuid.subleaf,
+        register=row.cpuid.register,
+        bit=row.cpuid.bit,
+        xcr0=row.xcr0,
+    )
 
 
 def render_header(targets: Sequence[DispatchTarget], templates_dir: Path) -> str:

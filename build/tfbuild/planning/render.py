@@ -12,13 +12,11 @@ from pathlib import Path
 
 import jinja2
 
-from tfbuild.cpus import features
-from tfbuild.cpus.features import Feature
 from tfbuild.cpus.flags import LEARNED, learned
 from tfbuild.errors import DriftError
 from tfbuild.measured.kernels import Choice
 from tfbuild.planning import dispatcher
-from tfbuild.planning.dispatcher import DispatchFeature, DispatchTarget, HwcapFeature
+from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.plan import (
     KERNEL_LIBRARY,
     FullRecipe,
@@ -169,29 +167,9 @@ def dispatch_table(plans: Sequence[Plan], templates: Path) -> dict[str, str]:
 
 
 def dispatch_target(plan: Plan) -> DispatchTarget:
-    """The dispatcher's row: every feature that CPUID, or Linux, can show of those that the code may
-    use."""
-    rows = features.table(plan.target.family)
-    asked = (_asked(rows[name]) for name in plan.required)
-    return DispatchTarget(
-        name=plan.target.local, library=plan.library, features=tuple(filter(None, asked))
-    )
-
-
-def _asked(row: Feature) -> DispatchFeature | HwcapFeature | None:
-    """Where the dispatcher asks for a feature; None for one that nothing tells of."""
-    if row.hwcap is not None:
-        return HwcapFeature(name=row.name, word=row.hwcap.word, bit=row.hwcap.bit)
-    if row.cpuid is None:
-        return None
-    return DispatchFeature(
-        name=row.name,
-        leaf=row.cpuid.leaf,
-        subleaf=row.cpuid.subleaf,
-        register=row.cpuid.register,
-        bit=row.cpuid.bit,
-        xcr0=row.xcr0,
-    )
+    """The dispatcher's row of a plan's library."""
+    target = plan.target
+    return dispatcher.target_of(target.local, plan.library, plan.required, target.family)
 
 
 def _native() -> dict[str, str]:
