@@ -96,6 +96,7 @@ def tuned_for(targets: tuple[str, ...], *, release: str = "2.14.1") -> Tuned:
         compiler="clang 16.0.6",
         bazel="4.2.3",
         libraries=tuple(_library(parse_target(spec)) for spec in targets),
+        source_file="sources.tar.xz",
         source_sha256="1" * 64,
         stock_sha256="2" * 64,
     )

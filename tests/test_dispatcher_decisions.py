@@ -230,6 +230,7 @@ def tuned_for(plans: Iterable[Plan]) -> Tuned:
         compiler="",
         bazel="",
         libraries=tuple(libraries),
+        source_file="",
         source_sha256="",
         stock_sha256="",
     )

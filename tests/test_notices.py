@@ -11,15 +11,12 @@ from tests.published import tuned_for
 from tfbuild.errors import WheelError
 from tfbuild.packing import notices
 from tfbuild.packing.notices import (
-    ADDED,
     APACHE,
-    CHANGED,
     LICENCE,
     MPL,
     Compiled,
     compiled_in,
     lacking_licence,
-    listed,
     need_licence,
     statement,
 )
@@ -74,7 +71,6 @@ def text_for(tuned: Tuned) -> str:
         tuned,
         version="2.14.1+haswell",
         stock_file="stock.whl",
-        source_file="sources.tar.xz",
         changed={"tensorflow/__init__.py": "a line at its end"},
         added=added,
         compiled=COMPILED,
@@ -148,16 +144,6 @@ def test_the_notice_of_archspecs_data_is_passed_on() -> None:
     text = text_for(tuned_for(("haswell",)))
     assert f"{DATA} holds data of archspec {version('archspec')}," in text
     assert "by Lawrence Livermore National Laboratory under Contract" in text
-
-
-def test_the_lists_of_files_are_read_back() -> None:
-    text = text_for(tuned_for(("haswell",)))
-    assert listed(text, CHANGED) == {
-        *("*.dist-info/METADATA", "*.dist-info/RECORD", "tensorflow/__init__.py"),
-    }
-    kernels = {library.file for library in tuned_for(("haswell",)).libraries}
-    assert listed(text, ADDED) == {"tensorflow/core/kernels/first.so", *kernels}
-    assert listed("", ADDED) == listed(text, "No such heading:") == frozenset()
 
 
 def test_equal_facts_give_equal_bytes() -> None:

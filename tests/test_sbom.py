@@ -27,7 +27,6 @@ def bytes_of(tuned: Tuned = FLEET, version: str = VERSION) -> bytes:
         package="tensorflow-cpu",
         version=version,
         stock_file="stock.whl",
-        source_file="sources.tar.xz",
         compiled=COMPILED,
     )
 

@@ -156,8 +156,8 @@ def test_a_scope_without_its_libraries_is_refused(mixed: Tuned, tmp_path: Path) 
 
 
 def test_a_record_of_the_schema_before_is_to_be_built_anew(tmp_path: Path) -> None:
-    text = SOME.to_bytes().replace(b'"schema": 6', b'"schema": 5')
-    with pytest.raises(WheelError, match=r"schema 5.* 6") as caught:
+    text = SOME.to_bytes().replace(b'"schema": 7', b'"schema": 6')
+    with pytest.raises(WheelError, match=r"schema 6.* 7") as caught:
         read_tuned(wheel(tmp_path, text))
     assert caught.value.hint == "Build it anew"
 

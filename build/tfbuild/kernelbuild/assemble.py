@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tfbuild.errors import AgreementError, CommandError, HostError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.measured.kernels import Choice
-from tfbuild.packing import notices, repack, sbom, tuned
+from tfbuild.packing import notices, papers, repack, tuned
 from tfbuild.packing.tuned import Admitted, KernelLibrary, Tuned
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
@@ -56,21 +56,32 @@ def assemble(
     work folder. `bazel` is the version that compiled them, `tree` has the staged sources."""
     recipe = fleet.first.kernel_recipe
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    folder = recipe.load_folder
+    folder, stock_pin = recipe.load_folder, need_stock(fleet.first)
     facts = Tuned(
         key=fleet.key,
         release=fleet.first.release,
         compiler=f"{fleet.first.compiler} {fleet.first.compiler_version}",
         bazel=bazel,
         libraries=tuple(_facts(each, f"{folder}/{dispatcher.LIBRARY_FOLDER}") for each in made),
+        source_file=_name_of(fleet.first, source_sha256),
         source_sha256=source_sha256,
         nearness=nearness,
-        stock_sha256=need_stock(fleet.first).sha256,
+        stock_sha256=stock_pin.sha256,
     )
     add: dict[str, Path | bytes] = {f"{folder}/{dispatcher.LIBRARY}": dispatching}
     add |= {said.file: each.library for said, each in zip(facts.libraries, made, strict=True)}
     family = fleet.first.target.family
     add |= guard.files(family) | guard.defaults_file(family, facts.carriers)
+    licences = notices.lacking_licence(stock, tree)
+    written = papers.of_kernels(
+        facts,
+        stock,
+        package=fleet.first.package,
+        version=fleet.version,
+        stock_file=stock_pin.name,
+        added=add,
+        licences=licences,
+    )
     return repack.repack(
         stock,
         local=fleet.local,
@@ -78,42 +89,13 @@ def assemble(
         edit={guard.INIT: guard.amended},
         pinned=True,  # (as it was fetched)
         out_dir=places.work / fleet.key[:16] / "wheel",
-        dist_info_files=_papers(facts, fleet, stock, tree, added=add),
+        dist_info_files=licences | written,
     )
 
 
-def _papers(
-    facts: Tuned, fleet: Fleet, stock: Path, tree: Path, *, added: Iterable[str]
-) -> dict[str, bytes]:
-    """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
-    licences = notices.lacking_licence(stock, tree)
-    compiled = notices.compiled_in(stock)
-    sources = (pin.file for pin in fleet.first.sources)
-    source = next(file.name for file in sources if file.sha256 == facts.source_sha256)
-    papers = (*licences, tuned.FILE, sbom.FILE, notices.FILE)
-    ours = (f"*.dist-info/{name}" for name in papers)
-    return licences | {
-        tuned.FILE: facts.to_bytes(),
-        sbom.FILE: sbom.document(
-            facts,
-            package=fleet.first.package,
-            version=fleet.version,
-            stock_file=stock.name,
-            source_file=source,
-            compiled=compiled,
-        ),
-        notices.FILE: notices.statement(
-            facts,
-            version=fleet.version,
-            stock_file=stock.name,
-            source_file=source,
-            changed={
-                guard.INIT: "run-time defaults first; a check at its end, for TENSORWRIGHT_REQUIRE"
-            },
-            added=[*added, *ours],
-            compiled=compiled,
-        ),
-    }
+def _name_of(plan: Plan, sha256: str) -> str:
+    """What the plan calls the sources with this hash."""
+    return next(pin.file.name for pin in plan.sources if pin.file.sha256 == sha256)
 
 
 def _facts(made: Made, folder: str) -> KernelLibrary:

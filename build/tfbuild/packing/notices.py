@@ -30,9 +30,6 @@ LICENCE_SHA256 = "71c6915d04265772a0339bed47276942c678b45cc01534210ebe6984fd1aec
 """Of TensorFlow's LICENSE, the same in the wheels of 2.14 and 2.15 and in the trees up to 2.20."""
 THIRD_PARTY = "tensorflow/THIRD_PARTY_NOTICES.txt"
 
-CHANGED, ADDED = "Changed files:", "Added files:"
-"""Headings in FILE."""
-
 APACHE, MPL = "Apache-2.0", "MPL-2.0"
 """SPDX identifiers."""
 _LICENCES = {
@@ -156,7 +153,6 @@ def statement(
     *,
     version: str,
     stock_file: str,
-    source_file: str,
     changed: Mapping[str, str],
     added: Iterable[str],
     compiled: Iterable[Compiled],
@@ -171,14 +167,14 @@ def statement(
         "which is licensed under the Apache License, Version 2.0. Its LICENSE and",
         "tensorflow/THIRD_PARTY_NOTICES.txt are in this wheel, unchanged.",
         "",
-        CHANGED,
+        "Changed files:",
         *_table({**_ALWAYS, **changed}),
-        ADDED,
+        "Added files:",
         *_table(dict.fromkeys(added, "")),
         "All other files are the published ones.",
         "",
         f"The kernel libraries are kernel sources of TensorFlow {tuned.release}, from",
-        *_file(source_file, tuned.source_sha256),
+        *_file(tuned.source_file, tuned.source_sha256),
         "unchanged. Headers of Tensorwright's, included before them, raise the priority of what",
         "they register, and for some take the place of TensorFlow's templates that they use.",
         f"{tuned.compiler} compiled them for these targets, with these flags:",
@@ -192,7 +188,7 @@ def statement(
 
 
 def whole_statement(
-    tuned: Tuned, tree: Tree, *, version: str, source_file: str, added: Iterable[str], own: bool
+    tuned: Tuned, tree: Tree, *, version: str, added: Iterable[str], own: bool
 ) -> bytes:
     """The text of FILE in a full build; `own` says whether TensorFlow's build made THIRD_PARTY."""
     papers = f" and\n{THIRD_PARTY} are" if own else " is"
@@ -205,16 +201,16 @@ def whole_statement(
         "This is a modified TensorFlow. It was not published by the TensorFlow authors.",
         "",
         f"Tensorwright made version {version} of the wheel that TensorFlow's own build made of",
-        *_file(source_file, tuned.source_sha256),
+        *_file(tuned.source_file, tuned.source_sha256),
         "which is licensed under the Apache License, Version 2.0. Its LICENSE" + papers,
         "in this wheel.",
         "",
         f"{tuned.compiler} compiled all of it for {tree.target}, with these flags:",
         *_table({" ".join(tree.flags): ""}),
         *([_OPTIONS, *_table(tree.options)] if tree.options else []),
-        CHANGED,
+        "Changed files:",
         *_table(changed),
-        ADDED,
+        "Added files:",
         *_table(dict.fromkeys(added, "")),
         "All other files are as TensorFlow's build made them.",
         "",
@@ -234,12 +230,6 @@ def _archspec() -> Iterator[str]:
 def _archspec_notice() -> str:
     """What section 4 asks to pass on, from archspec's own package."""
     return (resources.files("archspec") / "json" / "NOTICE").read_text(encoding="utf-8")
-
-
-def listed(text: str, heading: str) -> frozenset[str]:
-    """The names in a list of FILE."""
-    after = text.partition(f"\n{heading}\n")[2]
-    return frozenset(re.findall(r"^  (\S.*)$", after.partition("\n\n")[0], re.MULTILINE))
 
 
 def _file(name: str, sha256: str) -> Iterator[str]:

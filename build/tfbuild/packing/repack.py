@@ -46,7 +46,8 @@ _LOCAL_HEADER = struct.Struct("<26xHH")  # PKWARE's APPNOTE.TXT 4.3.7: the two l
 _SIZES_FOLLOW = 0x8  # the local header is silent: CRC and sizes stand behind the bytes
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold: equal input gives equal bytes
 _UNIX = 3
-_FILE_MODE = 0o100644
+FILE_MODE = 0o100644 << 16
+"""Of a member that is added, as zip has it: what Unix has, above 16 bits of MS-DOS's."""
 
 
 Edit = Callable[[bytes], bytes]
@@ -252,7 +253,7 @@ class _Assembly:
         """Compress a new member and take down its line for RECORD."""
         info = zipfile.ZipInfo(name, _EPOCH)
         info.compress_type = zipfile.ZIP_DEFLATED
-        info.create_system, info.external_attr = _UNIX, _FILE_MODE << 16
+        info.create_system, info.external_attr = _UNIX, FILE_MODE
         digest = hashlib.sha256()
         with _reading(content) as source:
             info.file_size = source.seek(0, io.SEEK_END)  # zipfile decides about Zip64 by it

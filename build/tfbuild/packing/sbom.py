@@ -33,7 +33,6 @@ def document(
     package: str,
     version: str,
     stock_file: str,
-    source_file: str,
     compiled: Iterable[Compiled],
 ) -> bytes:
     """The bytes of FILE for `version` of `package`: the stock wheel that it descends from, its
@@ -46,14 +45,14 @@ def document(
             notes="The components listed are what it holds beside its ancestor's content.",
         ),
     )
-    sources = _sources(tuned, f"The kernel sources, from {source_file}")
+    sources = _sources(tuned, f"The kernel sources, from {tuned.source_file}")
     inside = [sources, *(_headers(each) for each in compiled)]
     libraries = [_library(each, version, inside) for each in tuned.libraries]
     return _written(tuned, wheel, libraries, inside)
 
 
-def whole_document(tuned: Tuned, tree: Tree, *, package: str, version: str, source: str) -> bytes:
-    """The bytes of FILE for a full build: its libraries, the archive `source` that they are
+def whole_document(tuned: Tuned, tree: Tree, *, package: str, version: str) -> bytes:
+    """The bytes of FILE for a full build: its libraries, the archive that they are
     compiled from, and the tools. What TensorFlow's build fetches itself is not listed."""
     wheel = _wheel(
         package,
@@ -63,7 +62,7 @@ def whole_document(tuned: Tuned, tree: Tree, *, package: str, version: str, sour
             "listed: its WORKSPACE pins them."
         ),
     )
-    sources = _sources(tuned, f"TensorFlow's sources, from {source}")
+    sources = _sources(tuned, f"TensorFlow's sources, from {tuned.source_file}")
     said = {
         "target": tree.target,
         "required_features": " ".join(tree.required_features),

@@ -20,7 +20,7 @@ from tfbuild.records import pretty, read
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.nearness import Nearness
 
-SCHEMA = 6
+SCHEMA = 7
 FILE = "tuned.json"
 _PLACE = r"[^/]+\.dist-info/" + re.escape(FILE)
 
@@ -113,8 +113,9 @@ class Tuned:
 
     A wheel of kernels has `libraries`, in the order in which the dispatcher tries them; one of a
     full build has a `tree` instead. `stock_sha256` is the published wheel that it is made of, or,
-    of a full build, that it is compared with; empty where none is known. `nearness` is how near the
-    sources of kernels are to that wheel's.
+    of a full build, that it is compared with; empty where none is known. `source_file` is the name
+    of the archive of the sources, or what a tree without a name is called; `nearness` is how near
+    the sources of kernels are to that wheel's.
     """
 
     schema: int = SCHEMA
@@ -125,6 +126,7 @@ class Tuned:
     bazel: str
     libraries: tuple[KernelLibrary, ...] = ()
     tree: Tree | None = None
+    source_file: str
     source_sha256: str
     nearness: Nearness | None = None
     stock_sha256: str

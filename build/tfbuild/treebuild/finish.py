@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,9 +13,8 @@ from tfbuild.auditing.libraries import Facts, Member
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError, WheelError
 from tfbuild.kernelbuild.admission import probe_env
-from tfbuild.packing import notices, repack, sbom, tuned
+from tfbuild.packing import notices, papers, repack, tuned
 from tfbuild.packing.tuned import Tree, TreeLibrary, Tuned
-from tfbuild.packing.wheel import opened
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.run import run
@@ -49,13 +48,15 @@ def finish(
     if not own:
         raise WheelError(f"{raw.name} has no library", hint="Bazel built another target")
     shown = libraries.facts_of(raw, own, places.cache / "census")
+    tree = _tree(plan, own, shown, profile_sha256)
     facts = Tuned(
         scope=Scope.FULL,
         key=plan.key,
         release=plan.release,
         compiler=f"{plan.compiler} {plan.compiler_version}",
         bazel=bazel,
-        tree=_tree(plan, own, shown, profile_sha256),
+        tree=tree,
+        source_file=_name_of(plan, source_sha256),
         source_sha256=source_sha256,
         stock_sha256=plan.stock.sha256 if plan.stock else "",
     )
@@ -63,6 +64,16 @@ def finish(
         **guard.whole_files(plan.target, plan.required),
         **guard.defaults_file(plan.target.family, facts.carriers),
     }
+    licences = _lacking(raw, every, licence)
+    written = papers.of_tree(
+        facts,
+        tree,
+        package=plan.package,
+        version=plan.version,
+        added=add,
+        own=notices.THIRD_PARTY in every,
+        licences=licences,
+    )
     return repack.repack(
         raw,
         local=plan.local,
@@ -70,7 +81,7 @@ def finish(
         add=add,
         edit={guard.INIT: guard.guarded},
         out_dir=places.work / plan.key[:16] / "wheel",
-        dist_info_files=_papers(facts, plan, raw, added=(*add,), licence=licence),
+        dist_info_files=licences | written,
     )
 
 
@@ -104,44 +115,27 @@ def _tree(
     )
 
 
+def _name_of(plan: Plan, sha256: str) -> str:
+    """What the plan calls the sources with this hash."""
+    found = (pin.file.name for pin in plan.sources if pin.file.sha256 == sha256)
+    return next(found, "a source tree of the user's own")
+
+
 def _platform(plan: Plan, shown: Mapping[str, Facts]) -> str:
     demands = {PurePosixPath(file).name: (f.floors, f.needed) for file, f in shown.items()}
     return manylinux.platform_for(plan.target.family, demands)
 
 
-def _papers(
-    facts: Tuned, plan: Plan, raw: Path, *, added: tuple[str, ...], licence: bytes
-) -> dict[str, bytes]:
-    """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
-    assert facts.tree is not None  # noqa: S101  (finish has just made it)
-    with opened(raw) as archive:
-        names = frozenset(archive.namelist())
-    papers: dict[str, bytes] = {}
-    if not notices.has_licence(names):
-        if not licence:
-            raise WheelError(
-                f"{raw.name} does not hold TensorFlow's LICENSE, and the tree has none",
-                hint="Without it, it must not be passed on",
-            )
-        papers[notices.LICENCE] = licence
-    sources = (pin.file for pin in plan.sources)
-    found = (file.name for file in sources if file.sha256 == facts.source_sha256)
-    source = next(found, "a source tree of the user's own")
-    ours = (*papers, tuned.FILE, sbom.FILE, notices.FILE)
-    return papers | {
-        tuned.FILE: facts.to_bytes(),
-        sbom.FILE: sbom.whole_document(
-            facts, facts.tree, package=plan.package, version=plan.version, source=source
-        ),
-        notices.FILE: notices.whole_statement(
-            facts,
-            facts.tree,
-            version=plan.version,
-            source_file=source,
-            added=[*added, *(f"*.dist-info/{name}" for name in ours)],
-            own=notices.THIRD_PARTY in names,
-        ),
-    }
+def _lacking(raw: Path, names: Collection[str], licence: bytes) -> dict[str, bytes]:
+    """TensorFlow's licence, for a wheel that its build made without one. Raises WheelError."""
+    if notices.has_licence(names):
+        return {}
+    if not licence:
+        raise WheelError(
+            f"{raw.name} does not hold TensorFlow's LICENSE, and the tree has none",
+            hint="Without it, it must not be passed on",
+        )
+    return {notices.LICENCE: licence}
 
 
 def try_out(
