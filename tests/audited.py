@@ -1,31 +1,225 @@
-"""A small tuned wheel with real libraries, which an audit finds to be what it says."""
+"""Small tuned wheels with real libraries, which an audit finds to be what they say, and the same
+with other members: RECORD fits what is in them, so that it tells nothing."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from tests.compiled import KERNEL, QUICK, library
-from tests.test_audit import CORE, XGETBV, saying, stock_wheel, tuned_wheel
+import pytest
+from tests.compiled import KERNEL, QUICK, REGISTERED, library
+from tests.compiled import dispatcher as linked
+from tests.published import tuned_for, written
+from tests.test_guard import STAND_IN
 
-from tfbuild.upstream.releases import find_stock_wheel
+from tfbuild.auditing.libraries import look_at
+from tfbuild.cpus import flags
+from tfbuild.cpus.targets import parse_target
+from tfbuild.packing import papers, tuned
+from tfbuild.packing.repack import FILE_MODE, repack
+from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.wheel import encode_digest, stem_of
+from tfbuild.planning import dispatcher, guard
+from tfbuild.planning.dispatcher import DispatchTarget, target_of
+from tfbuild.records import read
+from tfbuild.upstream import releases
+from tfbuild.upstream.download import sha256_of
+
+PACKAGE, VERSION = "tensorflow-cpu", "2.14.1"
+TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
+STEM = "tensorflow_cpu-2.14.1+tried"
+INFO = f"{STEM}.dist-info"
+CORE = "tensorflow/libtensorflow_cc.so.2"
+DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
+_EIGEN = b"".join(
+    b"#define EIGEN_%s_VERSION %d\n" % each
+    for each in ((b"WORLD", 3), (b"MAJOR", 4), (b"MINOR", 90))
+)
+_ABSEIL = b"#define ABSL_LTS_RELEASE_VERSION 20230125\n#define ABSL_LTS_RELEASE_PATCH_LEVEL 3\n"
 
 
 def sound_wheel(folder: Path, published: Path | None = None) -> Path:
-    """tensorflow_cpu-2.14.1+tried, with kernels for haswell, made of the published wheel.
+    """tensorflow_cpu-2.14.1+tried, with kernels for haswell, made of the published wheel, or of the
+    small one that `small_stock` has put into the folder."""
+    kernels = library(folder, "haswell", KERNEL + REGISTERED, *QUICK, "-march=haswell", "-s")
+    if published is None:
+        return tuned_wheel(small_stock(folder), {"haswell": kernels})
+    (folder / "stock").mkdir()
+    stock = folder / "stock" / published.name
+    stock.symlink_to(published)
+    return tuned_wheel(stock, {"haswell": kernels})
 
-    Without that wheel it is made of a small one, and only says so: where the published one is not
-    in the cache, nothing shows that it was not.
-    """
-    kernels = library(folder, "haswell", KERNEL, *QUICK, "-march=haswell", "-s")
-    dispatcher = library(folder, "dispatcher", XGETBV, *QUICK)
-    if published is not None:
-        (folder / "stock").mkdir()
-        stock = folder / "stock" / published.name
-        stock.symlink_to(published)
-        return tuned_wheel(stock, {"haswell": kernels}, dispatcher, more={})
+
+def small_stock(folder: Path) -> Path:
+    """A small stock wheel in a folder; the same each time."""
+    path = folder / "stock" / f"{STEM.partition('+')[0]}-{TAGS}.whl"
+    if path.is_file():
+        return path
     core = library(folder, "core", KERNEL, *QUICK, "-mavx")
-    stock = stock_wheel(folder / "stock", {CORE: core})
-    wheel = tuned_wheel(stock, {"haswell": kernels}, dispatcher, more={})
-    pinned = find_stock_wheel("tensorflow-cpu", "2.14.1", "cp311", "x86_64")
-    assert pinned is not None
-    return saying(wheel, stock_sha256=pinned.sha256)
+    return stock_wheel(folder / "stock", {CORE: core})
+
+
+def pin_stock(monkeypatch: pytest.MonkeyPatch, stock: Path, version: str = VERSION) -> None:
+    """Let the table of releases say that this wheel was published."""
+    sha256, size = sha256_of(stock), stock.stat().st_size
+
+    def pinned(wheel: releases.StockWheel) -> releases.StockWheel:
+        own = wheel.file == stock.name
+        return dataclasses.replace(wheel, sha256=sha256, size=size) if own else wheel
+
+    table = tuple(
+        dataclasses.replace(each, wheels=tuple(map(pinned, each.wheels)))
+        if each.version == version
+        else each
+        for each in releases.load_releases()
+    )
+    monkeypatch.setattr(releases, "load_releases", lambda: table)
+
+
+def bring_stock(stock: Path, downloads: Path) -> None:
+    """Put it where earlier work would have left it."""
+    downloads.mkdir(parents=True, exist_ok=True)
+    shutil.copy(stock, downloads)
+
+
+def stock_wheel(folder: Path, libraries: Mapping[str, Path], tags: str = TAGS) -> Path:
+    stem = "tensorflow_cpu-2.14.1"
+    python, abi, platforms = tags.split("-")
+    lines = "".join(f"Tag: {python}-{abi}-{each}\n" for each in platforms.split("."))
+    members = {
+        "tensorflow/__init__.py": STAND_IN,
+        "tensorflow/plain.py": b"plain = True\n",
+        "tensorflow/include/Eigen/src/Core/util/Macros.h": _EIGEN,
+        "tensorflow/include/absl/base/config.h": _ABSEIL,
+        **{file: path.read_bytes() for file, path in libraries.items()},
+        f"{stem}.dist-info/METADATA": (
+            b"Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.14.1\n"
+            b"Requires-Dist: numpy\n\nTensorFlow\n"
+        ),
+        f"{stem}.dist-info/WHEEL": f"Wheel-Version: 1.0\n{lines}".encode(),
+        f"{stem}.dist-info/entry_points.txt": b"[console_scripts]\ntoco = tensorflow.toco:main\n",
+        f"{stem}.dist-info/LICENSE": b"TensorFlow's own, as up to 2.15\n",
+    }
+    return packed(folder / f"{stem}-{tags}.whl", members, stem)
+
+
+def packed(path: Path, members: Mapping[str, bytes], stem: str) -> Path:
+    """A wheel of these members, with a RECORD that fits them."""
+    return written(path, with_record(members, stem))
+
+
+def with_record(members: Mapping[str, bytes], stem: str) -> dict[str, bytes]:
+    """The members and, at their end, a RECORD that fits them."""
+    record = f"{stem}.dist-info/RECORD"
+    inside = {name: data for name, data in members.items() if name != record}
+    lines = [f"{name},{_digest(data)},{len(data)}" for name, data in inside.items()]
+    return inside | {record: "\n".join([*lines, f"{record},,", ""]).encode()}
+
+
+def _digest(data: bytes) -> str:
+    return encode_digest("sha256", hashlib.sha256(data).digest())
+
+
+def tuned_wheel(
+    stock: Path,
+    kernels: Mapping[str, Path],
+    dispatching: Path | None = None,
+    *,
+    more: Mapping[str, Path] | None = None,
+) -> Path:
+    """A wheel with a library for each target, which says of itself just what is true; with the
+    dispatcher that is right for it, or another."""
+    claims = tuple(
+        dataclasses.replace(
+            claim,
+            size=kernels[claim.target].stat().st_size,
+            sha256=sha256_of(kernels[claim.target]),
+            required_features=tuple(
+                sorted(flags.required_features(parse_target(claim.target), {}))
+            ),
+            floors=look_at(kernels[claim.target]).floors,
+            census=look_at(kernels[claim.target]).census,
+        )
+        for claim in tuned_for(tuple(kernels)).libraries
+    )
+    said = dataclasses.replace(
+        tuned_for(tuple(kernels)), libraries=claims, stock_sha256=sha256_of(stock)
+    )
+    own = {claim.file: kernels[claim.target] for claim in claims}
+    ours = guard.files("x86_64") | guard.defaults_file("x86_64", said.carriers)
+    right = dispatching or linked(stock.parent / "linked", rows_of(claims))
+    add: dict[str, Path | bytes] = {DISPATCHER: right, **own, **ours, **(more or {})}
+    return repack(
+        stock,
+        local="tried",
+        add=add,
+        edit={guard.INIT: guard.amended},
+        out_dir=stock.parent / "tuned",
+        dist_info_files=papers.of_kernels(
+            said,
+            stock,
+            package=PACKAGE,
+            version=f"{VERSION}+tried",
+            stock_file=stock.name,
+            added=add,
+        ),
+    )
+
+
+def rows_of(claims: tuple[KernelLibrary, ...]) -> tuple[DispatchTarget, ...]:
+    """What a dispatcher for these libraries asks."""
+    return tuple(
+        target_of(each.name, PurePosixPath(each.file).name, each.required_features, "x86_64")
+        for each in claims
+    )
+
+
+def altered(wheel: Path, members: Mapping[str, bytes | None]) -> Path:
+    """The same wheel with members changed, added, or (None) taken out, and RECORD as it must be."""
+    with zipfile.ZipFile(wheel) as archive:
+        there = {info.filename: info for info in archive.infolist()}
+        before = {name: archive.read(name) for name in there}
+    inside = {name: data for name, data in {**before, **members}.items() if data is not None}
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in with_record(inside, stem_of_members(there)).items():
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.external_attr = there[name].external_attr if name in there else FILE_MODE
+            archive.writestr(info, data, zipfile.ZIP_DEFLATED)
+    return wheel
+
+
+def stem_of_members(names: Mapping[str, object]) -> str:
+    """What a wheel with these members calls itself; of two RECORDs the last is its own."""
+    return [name for name in names if name.endswith(".dist-info/RECORD")][-1].partition(
+        ".dist-info/"
+    )[0]
+
+
+def saying(wheel: Path, stock: Path | None = None, **fields: object) -> Path:
+    """The wheel with other fields in its tuned.json; with the stock wheel also the papers that
+    follow from it."""
+    facts = read(Tuned, fields_of(wheel) | fields)
+    if stock is None:
+        return altered(wheel, {f"{INFO}/{tuned.FILE}": facts.to_bytes()})
+    ours = guard.files("x86_64") | guard.defaults_file("x86_64", facts.carriers)
+    written = papers.of_kernels(
+        facts,
+        stock,
+        package=PACKAGE,
+        version=f"{VERSION}+tried",
+        stock_file=stock.name,
+        added=[DISPATCHER, *(each.file for each in facts.libraries), *ours],
+    )
+    return altered(wheel, {f"{INFO}/{name}": data for name, data in written.items()} | ours)
+
+
+def fields_of(wheel: Path) -> dict[str, Any]:
+    """Those of its tuned.json."""
+    with zipfile.ZipFile(wheel) as archive:
+        return dict(json.loads(archive.read(f"{stem_of(wheel)}.dist-info/{tuned.FILE}")))

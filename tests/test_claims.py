@@ -71,6 +71,7 @@ def test_a_wheel_that_is_what_it_says_has_no_problem() -> None:
         ({"floors": {}}, "it asks for nothing"),
         ({"census": HASWELL | {"avx2": 4}}, "counts 3 instructions of avx2, there are 4"),
         ({"census": HASWELL | {"bmi1": 1}}, "counts 0 instructions of bmi1, there are 1"),
+        ({"unregistered": ("Tanh",)}, "does not register Tanh"),
     ],
 )
 def test_what_is_not_as_claimed_is_said(fields: dict[str, Any], part: str) -> None:
@@ -156,6 +157,13 @@ def test_a_target_that_is_none_is_said(fields: dict[str, Any], part: str) -> Non
     false = dataclasses.replace(said.libraries[0], **fields)
     (line,) = found(dataclasses.replace(said, libraries=(false,)), shown(false))
     assert part in line
+
+
+def test_a_library_of_which_nothing_is_registered_is_said() -> None:
+    said = tuned("haswell")
+    silent = dataclasses.replace(said.libraries[0], registrations=())
+    (line,) = found(dataclasses.replace(said, libraries=(silent,)), shown(silent))
+    assert line == "haswell: tuned.json does not say what it registers"
 
 
 def test_a_library_that_is_named_twice_is_said() -> None:

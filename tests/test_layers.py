@@ -33,9 +33,12 @@ TFBUILD = {
         ),
         *("stand_in", "containers", "jobs"),
     ),
-    "binaries": ("elf", "instructions", "census"),
-    "packing": ("wheel", "repack", "tuned", "admitted", "notices", "sbom"),
-    "auditing": ("dispatched", "libraries", "manylinux", "claims", "alterations", "audit"),
+    "binaries": ("elf", "image", "instructions", "census"),
+    "packing": ("wheel", "repack", "tuned", "admitted", "notices", "sbom", "papers"),
+    "auditing": (
+        *("dispatched", "tables", "libraries", "manylinux", "claims", "packed"),
+        *("alterations", "audit"),
+    ),
     "tools": (
         "pip",
         "requirement",

@@ -11,15 +11,17 @@ from pathlib import Path, PurePosixPath
 from packaging.version import Version
 
 from tfbuild import talk
-from tfbuild.auditing import alterations, claims, manylinux
+from tfbuild.auditing import alterations, claims, manylinux, packed
 from tfbuild.auditing.claims import Library, Role
 from tfbuild.auditing.libraries import (
     Facts,
     Member,
     attributions_of,
+    dispatcher_problems,
     facts_of,
     libraries_of,
     members,
+    unregistered_in,
 )
 from tfbuild.binaries import census
 from tfbuild.binaries.instructions import UNDECODED
@@ -38,6 +40,7 @@ from tfbuild.upstream.releases import StockWheel
 
 SCHEMA = 2
 _FEW_USES = 3
+_DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,36 +77,39 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     """
     identity, facts = read_identity(wheel), tuned.read_tuned(wheel)
     policy = manylinux.policy_of(identity.tags)
-    every = members(wheel)
+    every, sha256 = members(wheel), sha256_of(wheel)
     pinned = _published(identity)
     base = _stock_wheel(pinned, facts, places, stock)
     before = members(base) if base else {}
     own, theirs = libraries_of(every), libraries_of(before) if base else None
     kept_in = places.cache / "census"
     changed = {file: each for file, each in (theirs or {}).items() if own.get(file, each) != each}
+    kernels = [each for each in facts.libraries if each.file in own] if facts else []
     libraries = _libraries(
         facts,
         own,
         theirs,
         facts_of(wheel, own, kept_in),
         facts_of(base, changed, kept_in) if base else {},
+        unregistered_in(wheel, kernels, kept_in),
     )
     found, remarks = list(_platform_problems(policy, libraries)), list[str]()
-    if facts is not None and stock is None and pinned is not None and _is_another(pinned, facts):
-        found.append(f"tuned.json names another stock wheel than {pinned.file}")
+    if pinned is None or sha256 != pinned.sha256:
+        found += alterations.names_problems(wheel, facts)
+    if facts is not None and stock is None:
+        found += _of_unknown_stock(identity, facts, pinned)
     if facts is not None and facts.tree is not None:
         found += alterations.whole_problems(wheel, facts, facts.tree, every)
         whose = attributions_of(wheel, _beyond_flags(libraries, own), kept_in)
         found += claims.whole_problems(facts.tree, libraries, whose)
         remarks += claims.unjudged(facts.tree, libraries, whose)
     elif facts is not None:
-        if base is not None:
-            found += alterations.problems(wheel, facts, every, base, before)
-        found += claims.problems(facts, libraries)
-        control = tuned.is_control(facts)
-        for library in libraries:
-            found += _foreign(wheel, library, claims.foreign(library, control=control), kept_in)
-    sha256 = sha256_of(wheel)
+        if base is None:
+            found += packed.problems(wheel, None)
+        else:
+            file = pinned.file if pinned and not _is_another(pinned, facts) else base.name
+            found += alterations.problems(wheel, facts, every, base, before, file)
+        found += _kernel_problems(wheel, facts, libraries, kept_in)
     return Audit(
         wheel=wheel.name,
         size=wheel.stat().st_size,
@@ -118,6 +124,18 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
         remarks=tuple(remarks),
         admissions=admitted.standings_in(wheel, facts, sha256) if facts else (),
     )
+
+
+def _kernel_problems(
+    wheel: Path, facts: Tuned, libraries: Collection[Library], kept_in: Path
+) -> Iterator[str]:
+    """Where the libraries of ours in a wheel of kernels are not what tuned.json says."""
+    yield from claims.problems(facts, libraries)
+    control = tuned.is_control(facts)
+    for library in libraries:
+        if library.role is Role.DISPATCHER:
+            yield from dispatcher_problems(wheel, library.file, facts, kept_in)
+        yield from _foreign(wheel, library, claims.foreign(library, control=control), kept_in)
 
 
 def _beyond_flags(libraries: Collection[Library], own: Mapping[str, Member]) -> dict[str, Member]:
@@ -149,6 +167,28 @@ def _published(identity: WheelIdentity) -> StockWheel | None:
     return releases.find_stock_wheel(identity.name, version, interpreter, machine)
 
 
+def stock_of(wheel: Path, facts: Tuned) -> StockWheel | None:
+    """The published wheel that a wheel of kernels is to be compared with; None for a full build,
+    and where the table pins none that tuned.json names too, which is a problem of the audit."""
+    pinned = _published(read_identity(wheel))
+    if facts.tree is not None or pinned is None or _is_another(pinned, facts):
+        return None
+    return pinned
+
+
+def _of_unknown_stock(
+    identity: WheelIdentity, facts: Tuned, pinned: StockWheel | None
+) -> Iterator[str]:
+    """Why nothing can say of a tuned wheel's other files that they are the published ones."""
+    if pinned is not None and _is_another(pinned, facts):
+        yield f"tuned.json names another stock wheel than {pinned.file}"
+    elif pinned is None and facts.tree is None:
+        yield (
+            f"no stock wheel of {identity.name} {Version(identity.version).public} for "
+            f"{identity.tags[0]} is known, so its other files can be anybody's"
+        )
+
+
 def _stock_wheel(
     pinned: StockWheel | None, facts: Tuned | None, places: Places, given: Path | None
 ) -> Path | None:
@@ -177,15 +217,21 @@ def _libraries(
     theirs: Mapping[str, Member] | None,
     shown: Mapping[str, Facts],
     before: Mapping[str, Facts],
+    unregistered: Mapping[str, tuple[str, ...]],
 ) -> tuple[Library, ...]:
-    """`shown` are the facts of the wheel's libraries, `before` those of stock ones that differ."""
+    """`shown` are the facts of the wheel's libraries, `before` those of stock ones that differ,
+    `unregistered` the ops that kernel libraries lack."""
     kernels = {each.file: each for each in facts.libraries} if facts else {}
     tree = facts.tree if facts else None
     return tuple(
         Library(
             file=file,
             name=kernels[file].name if file in kernels else PurePosixPath(file).name,
-            role=_role(file, kernels, own, theirs) if tree is None else Role.TREE,
+            role=(
+                _role(file, kernels, own, theirs, {*filter(unregistered.get, kernels)})
+                if tree is None
+                else Role.TREE
+            ),
             size=own[file].size,
             sha256=own[file].sha256,
             census=shown[file].census,
@@ -194,6 +240,7 @@ def _libraries(
             floors=shown[file].floors,
             needed=shown[file].needed,
             isa_needed=shown[file].isa_needed,
+            unregistered=unregistered.get(file, ()),
         )
         for file in sorted(own)
     )
@@ -205,13 +252,15 @@ def _required(build: KernelLibrary | Tree | None) -> tuple[str, ...]:
 
 def _role(
     file: str,
-    kernels: Collection[str],
+    kernels: Mapping[str, KernelLibrary],
     own: Mapping[str, Member],
     theirs: Mapping[str, Member] | None,
+    idle: Collection[str],
 ) -> Role:
     if file in kernels and file not in (theirs or ()):
-        return Role.KERNELS
-    if file == f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}":
+        said = Member(size=kernels[file].size, sha256=kernels[file].sha256)
+        return Role.FALSE if own[file] != said or file in idle else Role.KERNELS
+    if file == _DISPATCHER:
         return Role.DISPATCHER
     if theirs is None:
         return Role.OTHER

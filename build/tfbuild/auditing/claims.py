@@ -24,7 +24,8 @@ _DISPATCHER_USES = frozenset({"xsave"})
 
 
 class Role(StrEnum):
-    """What a library is in its wheel. OTHER is one that no stock wheel was at hand for."""
+    """What a library is in its wheel. OTHER is one that no stock wheel was at hand for, and FALSE
+    one in the place of kernels that are not what tuned.json says of them."""
 
     STOCK = "as stock"
     CHANGED = "not as stock"
@@ -32,6 +33,7 @@ class Role(StrEnum):
     OTHER = "not compared"
     DISPATCHER = "dispatcher"
     KERNELS = "kernels"
+    FALSE = "not tuned.json's"
     TREE = "full build"
 
 
@@ -41,7 +43,8 @@ class Library:
 
     `name` is the dispatcher's for a kernel library, else the file's. `census` is that of
     census.census, and `difference` the same less the stock library's in its place; None where no
-    stock wheel is at hand. `required` are the features that a CPU must have before it is loaded.
+    stock wheel is at hand. `required` are the features that a CPU must have before it is loaded,
+    `unregistered` the ops that tuned.json says it registers, and it does not.
     """
 
     file: str
@@ -55,6 +58,7 @@ class Library:
     floors: Mapping[str, str]
     needed: tuple[str, ...]
     isa_needed: str
+    unregistered: tuple[str, ...] = ()
 
 
 def problems(tuned: Tuned, libraries: Collection[Library]) -> Iterator[str]:
@@ -172,6 +176,10 @@ def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
     """Where a kernel library is not what tuned.json says of it."""
     yield from _unlike(claim, shown)
     yield from _unfit(claim)
+    if shown.unregistered:
+        yield f"it does not register {', '.join(shown.unregistered)}, as tuned.json says"
+    if not claim.registrations:
+        yield "tuned.json does not say what it registers"
     if {*claim.admission} != {*claim.kernels}:
         yield "tuned.json does not say of each of its kernel units how it was admitted"
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import settings
-from tfbuild.auditing import dispatched
+from tfbuild.auditing import dispatched, tables
 from tfbuild.auditing.dispatched import Attribution
 from tfbuild.binaries import census, elf, instructions
 from tfbuild.errors import AuditError, RecordError, WheelError
-from tfbuild.packing.wheel import RecordLine, extract, verify_record, writing
+from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.wheel import RecordLine, extract, opened, verify_record, writing
 from tfbuild.records import load, read, save
 
 SCHEMA = 1
@@ -69,16 +71,11 @@ def facts_of(wheel: Path, wanted: Mapping[str, Member], folder: Path) -> dict[st
     Raises WheelError for a library that is not whole, DiskError.
     """
     found = {file: _kept(folder / f"{wanted[file].sha256}.json") for file in sorted(wanted)}
-    fresh = {file: wanted[file] for file, facts in found.items() if facts is None}
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    settings.need_disk(folder, sum(each.size for each in fresh.values()), "unpacking libraries")
-    with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
-        if fresh:
-            extract(wheel, tuple(fresh), Path(unpacked) / "wheel")
-        for file, member in fresh.items():
-            found[file] = look_at(Path(unpacked) / "wheel" / file)
-            save(folder / f"{member.sha256}.json", found[file])
+    fresh = [file for file, facts in found.items() if facts is None]
+    with _unpacked(wheel, fresh, folder) as paths:
+        for file, path in paths.items():
+            found[file] = look_at(path)
+            save(folder / f"{wanted[file].sha256}.json", found[file])
     return {file: facts for file, facts in found.items() if facts is not None}
 
 
@@ -92,14 +89,44 @@ def attributions_of(
     records = {file: dispatched.record_of(wanted[file].sha256, folder) for file in sorted(wanted)}
     found = {file: dispatched.kept(record) for file, record in records.items()}
     fresh = [file for file, each in found.items() if each is None]
-    settings.need_disk(folder, sum(wanted[file].size for file in fresh), "unpacking libraries")
-    with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
-        if fresh:
-            extract(wheel, tuple(fresh), Path(unpacked) / "wheel")
-        for file in fresh:
-            found[file] = dispatched.attribute(Path(unpacked) / "wheel" / file)
+    with _unpacked(wheel, fresh, folder) as paths:
+        for file, path in paths.items():
+            found[file] = dispatched.attribute(path)
             save(records[file], found[file])
     return {file: each for file, each in found.items() if each is not None}
+
+
+def unregistered_in(
+    wheel: Path, libraries: Iterable[KernelLibrary], folder: Path
+) -> dict[str, tuple[str, ...]]:
+    """The ops that kernel libraries do not register, though tuned.json says so, by the library's
+    member. Raises WheelError for a library that is not whole or not there, DiskError."""
+    ops = {each.file: {choice.op for choice in each.registrations} for each in libraries}
+    with _unpacked(wheel, ops, folder) as paths:
+        return {file: tables.unregistered(path, ops[file]) for file, path in paths.items()}
+
+
+def dispatcher_problems(wheel: Path, file: str, facts: Tuned, folder: Path) -> tuple[str, ...]:
+    """Where the dispatcher, a member of a wheel, asks for other things than tuned.json says. Raises
+    WheelError for one that is not there, DiskError."""
+    with _unpacked(wheel, (file,), folder) as paths:
+        return tuple(tables.problems(facts, paths[file]))
+
+
+@contextlib.contextmanager
+def _unpacked(wheel: Path, wanted: Iterable[str], folder: Path) -> Iterator[dict[str, Path]]:
+    """Members of a wheel as files in `folder`, as long as they are needed. Raises WheelError,
+    DiskError."""
+    names = tuple(wanted)
+    with opened(wheel) as archive:
+        infos = [archive.NameToInfo[name] for name in names if name in archive.NameToInfo]
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    settings.need_disk(folder, sum(info.file_size for info in infos), "unpacking libraries")
+    with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
+        if names:
+            extract(wheel, names, Path(unpacked) / "wheel")
+        yield {name: Path(unpacked) / "wheel" / name for name in names}
 
 
 def look_at(path: Path) -> Facts:

@@ -1,0 +1,140 @@
+"""What is read from linked libraries: the dispatcher's table, the kernels that are registered."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.audited import rows_of
+from tests.compiled import KERNEL, QUICK, REGISTERED, TEMPLATES, library
+from tests.compiled import dispatcher as linked
+from tests.published import tuned_for
+
+from tfbuild.auditing.tables import problems, table_of, unregistered
+from tfbuild.errors import WheelError
+from tfbuild.packing.tuned import Tuned
+from tfbuild.planning.dispatcher import (
+    HEADER,
+    LINK_FLAGS,
+    SOURCE,
+    DispatchTarget,
+    compile_flags,
+    render_header,
+    target_of,
+)
+
+pytestmark = pytest.mark.toolchain
+
+FLEET = tuned_for(("zen4", "skylake_avx512", "haswell"))
+ARM = ("neoverse_v1", "neoverse_n1")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def fleet(folder: Path) -> Path:
+    return linked(folder, rows_of(FLEET.libraries), "fleet")
+
+
+@pytest.fixture(scope="module")
+def scratch(folder: Path) -> Path:
+    return folder / "scratch.so"
+
+
+def arm_rows(said: Tuned) -> tuple[DispatchTarget, ...]:
+    return tuple(
+        target_of(each.name, Path(each.file).name, each.required_features, "aarch64")
+        for each in said.libraries
+    )
+
+
+def test_the_table_is_read_as_it_was_linked(fleet: Path) -> None:
+    assert table_of(fleet) == rows_of(FLEET.libraries)
+    assert list(problems(FLEET, fleet)) == []
+
+
+def test_the_other_compiler_leaves_the_same_table(fleet: Path, folder: Path) -> None:
+    flags = (*compile_flags("x86_64"), f"-I{folder}")
+    path = folder / "gcc.so"
+    subprocess.run(["gcc", *flags, str(SOURCE), "-o", str(path), *LINK_FLAGS], check=True)
+    assert table_of(path) == table_of(fleet)
+
+
+def test_the_order_of_the_targets_is_compared(fleet: Path) -> None:
+    other = dataclasses.replace(FLEET, libraries=FLEET.libraries[::-1])
+    (problem,) = problems(other, fleet)
+    assert "chooses among zen4, skylake.avx512, haswell" in problem
+
+
+def test_on_aarch64_it_is_words_and_bits(folder: Path) -> None:
+    said, own = tuned_for(ARM), folder / "arm"
+    own.mkdir()
+    rows = arm_rows(said)
+    (own / HEADER).write_text(render_header(rows, TEMPLATES))
+    words = ["aarch64-linux-gnu-gcc", *compile_flags("aarch64"), f"-I{own}", str(SOURCE)]
+    subprocess.run([*words, "-o", str(own / "arm.so"), *LINK_FLAGS], check=True)
+    assert table_of(own / "arm.so") == rows
+    assert {row.features[0].__class__.__name__ for row in rows} == {"HwcapFeature"}
+    assert list(problems(said, own / "arm.so")) == []
+    fewer = dataclasses.replace(
+        said.libraries[1], required_features=said.libraries[1].required_features[1:]
+    )
+    other = dataclasses.replace(said, libraries=(said.libraries[0], fewer))
+    (problem,) = problems(other, own / "arm.so")
+    assert f"asks for {said.libraries[1].required_features[0]}" in problem
+
+
+def test_a_dispatcher_of_the_other_architecture_is_a_problem(fleet: Path) -> None:
+    found = list(problems(tuned_for(ARM), fleet))
+    assert found
+    assert found[0].startswith("the dispatcher chooses among zen4")
+
+
+def test_what_cannot_be_read_is_a_problem(scratch: Path) -> None:
+    scratch.write_bytes(b"no library")
+    (problem,) = problems(FLEET, scratch)
+    assert problem.startswith("what the dispatcher asks cannot be read: ")
+
+
+TORN: Mapping[str, tuple[int, int]] = {"anywhere": (0, 1 << 20), "its head": (0, 0x300)}
+
+
+@pytest.mark.parametrize("where", TORN)
+@given(data=st.data())
+def test_broken_bytes_are_an_error_and_never_more(
+    where: str, data: st.DataObject, fleet: Path, scratch: Path
+) -> None:
+    """Nothing else is raised, whatever is changed: a number in the file, or its length."""
+    whole = bytearray(fleet.read_bytes())
+    first, last = TORN[where]
+    for at, word in data.draw(
+        st.lists(
+            st.tuples(st.integers(first, min(last, len(whole)) - 8), st.binary(max_size=8)),
+            min_size=1,
+            max_size=8,
+        )
+    ):
+        whole[at : at + len(word)] = word
+    scratch.write_bytes(whole[: data.draw(st.integers(0, 2 * len(whole)))])
+    for read in (table_of, lambda path: unregistered(path, ["Tanh"])):
+        with contextlib.suppress(WheelError):
+            read(scratch)
+
+
+def test_a_registration_is_two_pointers_and_not_a_text(folder: Path) -> None:
+    ops = ["Tanh", "MatMul"]
+    full = library(folder, "full", KERNEL + REGISTERED, *QUICK, "-s")
+    assert unregistered(full, ops) == ("MatMul",)
+    text = library(folder, "text", KERNEL + 'const char text[] = "Tanh";', *QUICK, "-s")
+    assert unregistered(text, ops) == ("MatMul", "Tanh")
+    alone = 'const char* const names[] = {"Tanh", 0, 0};'
+    assert unregistered(library(folder, "alone", alone, *QUICK, "-s"), ops) == ("MatMul", "Tanh")
