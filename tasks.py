@@ -1078,17 +1078,20 @@ def report(
 @command(
     {
         "wheel": "the path of a wheel",
-        "stock": "the stock wheel to compare with; by default the one that it was made from",
+        "stock": "the stock wheel to compare with; by default the pinned one, fetched if need be",
+        "no-fetch": "do not compare it where the stock wheel is not in the cache",
         "json": JSON,
     },
     positional=("wheel",),
 )
-def audit(_: Context, wheel: str, stock: str = "", json: bool = False) -> None:
+def audit(
+    _: Context, wheel: str, stock: str = "", no_fetch: bool = False, json: bool = False
+) -> None:
     """Say what a wheel really contains, and fail if that is not what it claims."""
     from tfbuild import front
     from tfbuild.auditing import audit as auditing
 
-    found, text = front.audit_wheel(wheel, stock, as_json=json)
+    found, text = front.audit_wheel(wheel, stock, fetch=not no_fetch, as_json=json)
     print(text, end="", flush=True)
     auditing.judge(found)
 
@@ -1118,6 +1121,7 @@ def admit(_: Context, wheel: str, dry_run: bool = False, json: bool = False) -> 
         "near-sources": "publish also what was compiled from other sources than the release's",
         "only-tuned": "without the stock wheel and what TensorFlow depends on",
         "dependencies": "a folder that has those wheels, instead of pip fetching them",
+        "stock-wheel": "the stock wheel to compare with, or a folder with it; else it is fetched",
         "rebuild": "make the index anew from the wheels in it, all of whose bytes are read",
         "variants": "experimental: x86-64 level variants (PEP 825) in a tree of their own",
         "dry-run": DRY,
@@ -1135,6 +1139,7 @@ def publish(
     near_sources: bool = False,
     only_tuned: bool = False,
     dependencies: str = "",
+    stock_wheel: str = "",
     rebuild: bool = False,
     variants: bool = False,
     dry_run: bool = False,
@@ -1153,6 +1158,7 @@ def publish(
         near_sources=near_sources,
         only_tuned=only_tuned,
         dependencies=dependencies,
+        stock_wheel=stock_wheel,
         rebuild=rebuild,
         variants=variants,
         dry_run=dry_run,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.audited import sound_wheel
+from tests.audited import bring_stock, pin_stock, small_stock, sound_wheel
 from tests.invoked import Tasks, said
 from tests.judged import compared
 from tests.published import stand_in
@@ -32,9 +32,21 @@ def invoke(tmp_path: Path) -> Tasks:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small tuned wheel that is what it says."""
-    return sound_wheel(tmp_path_factory.mktemp("sound"))
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small tuned wheel and its stock wheel."""
+    folder = tmp_path_factory.mktemp("sound")
+    sound_wheel(folder)
+    return folder
+
+
+@pytest.fixture
+def sound(made: Path, invoke: Tasks, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small tuned wheel that is what it says; the cache has its stock wheel."""
+    stock = small_stock(made)
+    pin_stock(monkeypatch, stock)
+    bring_stock(stock, invoke.cache / "downloads")
+    (wheel,) = made.rglob("*+tried-*.whl")
+    return wheel
 
 
 @pytest.fixture
@@ -120,6 +132,29 @@ def test_a_place_that_cannot_be_written_is_named(place: str, invoke: Tasks, soun
     done = invoke("publish", *words)
     assert (done.returncode, done.stdout) == (18, "")
     assert done.stderr.splitlines()[-1].startswith(f"error: cannot write in {place}: ")
+
+
+@pytest.mark.toolchain
+def test_an_audit_fetches_the_stock_wheel_or_says_that_it_did_not(
+    invoke: Tasks, sound: Path
+) -> None:
+    """With the user's own settings of pip; --no-fetch is for those without a network."""
+    (stock,) = (invoke.cache / "downloads").iterdir()
+    away = stock.rename(invoke.folder / stock.name)
+    env = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+    refused = invoke("audit", str(sound), **env)
+    assert (refused.returncode, refused.stdout) == (16, "")
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {sound.name} cannot be compared with its stock wheel: ")
+    assert last.endswith(f"Give {away.name}: --stock PATH; or look without it: --no-fetch")
+    alone = invoke("audit", str(sound), "--no-fetch", **env)
+    assert alone.returncode == 0
+    assert "not compared (--stock PATH)" in alone.stdout.splitlines()[-1]
+    given = invoke("audit", str(sound), "--stock", str(away), **env)
+    assert given.stdout.splitlines()[-1] == "It is what it says."
+    fetched = invoke("audit", str(sound), **env, PIP_FIND_LINKS=str(invoke.folder))
+    assert fetched.stdout.splitlines()[-1] == "It is what it says."
+    assert stock.is_file()
 
 
 # What is answered ---------------------------------------------------------------------------------

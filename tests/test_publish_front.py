@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,9 @@ from typing import Any
 
 import pytest
 from tests import invented
-from tests.audited import sound_wheel
+from tests.audited import altered, bring_stock, pin_stock, saying, small_stock, sound_wheel
 from tests.judged import compared
 from tests.published import entry_of, stand_in, tuned_for, written
-from tests.test_audit import saying
 
 from tfbuild import settings
 from tfbuild.cpus.cpu import Cpu
@@ -22,6 +22,7 @@ from tfbuild.cpus.targets import STOCK_FLAGS, all_targets, parse_target
 from tfbuild.errors import (
     AdmissionError,
     AuditError,
+    ChecksumError,
     GateError,
     PublishError,
     RecordError,
@@ -55,9 +56,18 @@ Publish = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wheel = sound_wheel(tmp_path_factory.mktemp("made"))
-    assert wheel.name == SOUND
-    return wheel
+    """The folder that the wheels are made in."""
+    folder = tmp_path_factory.mktemp("made")
+    assert sound_wheel(folder).name == SOUND
+    return folder
+
+
+@pytest.fixture
+def stock(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the sound wheel was made of, and was published."""
+    found = small_stock(made)
+    pin_stock(monkeypatch, found)
+    return found
 
 
 @pytest.fixture
@@ -71,9 +81,11 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
 
 
 @pytest.fixture
-def sound(places: Places, made: Path) -> Path:
-    """The pool's one wheel that is what it says."""
-    return Path(shutil.copy(made, places.pool))
+def sound(places: Places, made: Path, stock: Path) -> Path:
+    """The pool's one wheel that is what it says; the cache has its stock wheel."""
+    bring_stock(stock, places.downloads)
+    (wheel,) = made.rglob(SOUND)
+    return Path(shutil.copy(wheel, places.pool))
 
 
 @pytest.fixture
@@ -83,7 +95,7 @@ def index(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def publish(index: Path) -> Publish:
-    """Without the stock wheel, which these wheels were not made from."""
+    """Without the stock wheel and what that needs."""
 
     def run(*, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401  (of Wanted)
         given: dict[str, Any] = {"to": str(index), "only_tuned": True} | options
@@ -218,6 +230,83 @@ def test_a_wheel_that_is_named_twice_is_published_once(
     assert capsys.readouterr().err.count("audit ") == 1
 
 
+# ---- the stock wheel ----
+
+
+def without_network(monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
+    """No settings of pip's but these."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    for name, value in ({"CONFIG_FILE": os.devnull, "NO_INDEX": "1"} | settings).items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("place", ["to", "upload"])
+def test_what_cannot_be_compared_with_its_stock_wheel_goes_nowhere(
+    place: str,
+    sound: Path,
+    stock: Path,
+    publish: Publish,
+    places: Places,
+    index: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    altered(sound, {"evil.pth": b"import evil\n"})
+    (places.downloads / stock.name).unlink()
+    without_network(monkeypatch)
+    options = UPLOAD if place == "upload" else {}
+    for named in ("", str(sound)):
+        with pytest.raises(PublishError, match="cannot be compared with its stock") as caught:
+            publish(gate=False, wheels=named, **options)
+        assert f"Give {stock.name}: --stock-wheel PATH" in caught.value.hint
+    assert not index.exists()
+
+
+@pytest.mark.toolchain
+def test_the_stock_wheel_is_fetched_with_the_users_own_settings_of_pip(
+    sound: Path,
+    stock: Path,
+    publish: Publish,
+    places: Places,
+    index: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (places.downloads / stock.name).unlink()
+    without_network(monkeypatch, FIND_LINKS=str(stock.parent))
+    assert publish(gate=False).startswith(f"{index}: 1 wheel added")
+    assert sha256_of(places.downloads / stock.name) == sha256_of(stock)
+    (places.downloads / stock.name).unlink()
+    altered(sound, {"evil.pth": b"import evil\n"})
+    with pytest.raises(AuditError, match=r"evil\.pth is not in stock"):
+        publish(gate=False, to=str(index.with_name("second")))
+    assert not index.with_name("second").exists()
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("given", ["file", "folder"])
+def test_the_stock_wheel_may_be_given_and_is_checked(
+    given: str,
+    sound: Path,
+    stock: Path,
+    publish: Publish,
+    places: Places,
+    index: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (places.downloads / stock.name).unlink()
+    without_network(monkeypatch)
+    own = stock if given == "file" else stock.parent
+    assert publish(gate=False, stock_wheel=str(own)).startswith(f"{index}: 1 wheel added")
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(sound, other / stock.name)
+    own = other / stock.name if given == "file" else other
+    with pytest.raises(ChecksumError, match="is pinned to"):
+        publish(gate=False, wheels=str(sound), stock_wheel=str(own))
+
+
 # ---- what was measured ----
 
 
@@ -312,6 +401,7 @@ def test_a_wheel_of_near_sources_says_so_where_it_is_published(
         (UPLOAD | {"rebuild": True}, UsageError, "--rebuild .* --upload"),
         (UPLOAD | {"only_tuned": True}, UsageError, "--only-tuned .* --upload"),
         (UPLOAD | {"variants": True}, UsageError, "--variants .* --upload"),
+        ({"stock_wheel": "no-such"}, UsageError, "--stock-wheel no-such"),
         ({"dependencies": "."}, UsageError, "--dependencies .* --only-tuned"),
         ({"dependencies": "no-such", "only_tuned": False}, UsageError, "no-such"),
         ({"to": "ftp://here"}, UsageError, "--to ftp:"),
@@ -505,14 +595,14 @@ def test_an_upload_says_how_many_and_what_each_is() -> None:
 # ---- admission ----
 
 
-def as_stand_in(wheel: Path) -> Path:
+def as_stand_in(wheel: Path, stock: Path) -> Path:
     """The wheel, which says that its kernels were run as compiled for another target."""
     said = tuned_for(("haswell",)).libraries[0].admission
     fields = json.loads(canonical(read_tuned(wheel)))
     fields["libraries"][0]["admission"] = {
         unit: {"ran_as": "x86_64_v2", "ops": ["Tanh"]} for unit in said
     }
-    return saying(wheel, **fields)
+    return saying(wheel, stock, **fields)
 
 
 def recorded(wheel: Path, reason: str = "") -> None:
@@ -527,9 +617,9 @@ def recorded(wheel: Path, reason: str = "") -> None:
     "options", [{}, {"gate": False}, {"gate": False, "dry_run": True}], ids=str
 )
 def test_kernels_that_never_ran_on_their_target_are_refused_whatever_the_options(
-    options: dict[str, Any], sound: Path, publish: Publish, index: Path
+    options: dict[str, Any], sound: Path, stock: Path, publish: Publish, index: Path
 ) -> None:
-    wheel = as_stand_in(sound)
+    wheel = as_stand_in(sound, stock)
     with pytest.raises(AdmissionError, match="haswell is admitted as x86_64_v2") as caught:
         publish(**options)
     assert caught.value.hint == f"Run: invoke admit {wheel}, on a CPU that runs haswell"
@@ -538,9 +628,9 @@ def test_kernels_that_never_ran_on_their_target_are_refused_whatever_the_options
 
 @pytest.mark.toolchain
 def test_with_a_record_of_its_bytes_it_goes_on_to_the_gate(
-    sound: Path, publish: Publish, places: Places
+    sound: Path, stock: Path, publish: Publish, places: Places
 ) -> None:
-    wheel = as_stand_in(sound)
+    wheel = as_stand_in(sound, stock)
     recorded(wheel)
     with pytest.raises(GateError, match="has no verdict"):
         publish()

@@ -14,7 +14,14 @@ from tfbuild.auditing.audit import Audit
 from tfbuild.cpus import cpu
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import CpuError, HostError, KernelError, UsageError, WheelError
+from tfbuild.errors import (
+    CpuError,
+    DownloadError,
+    HostError,
+    KernelError,
+    UsageError,
+    WheelError,
+)
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import finished, survey, survey_page
 from tfbuild.kernelbuild.admission import Verdict
@@ -31,7 +38,7 @@ from tfbuild.planning.request import Request, fleet_for, fleets_for, plan_for, s
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
-from tfbuild.tools import doctor, emulation, pgo
+from tfbuild.tools import doctor, emulation, environment, pgo
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.whole import Wanted
@@ -224,11 +231,30 @@ def _need_nothing_of_the_tree(wanted: Wanted) -> None:
         raise UsageError(f"{given[0]} is for --scope full")
 
 
-def audit_wheel(wheel: str, stock: str, *, as_json: bool) -> tuple[Audit, str]:
-    """What a wheel contains, as a record and as text. Raises WheelError."""
-    path = _wheel_at(wheel)
-    found = audit.audit(path, places=settings.places(), stock=whole.path_of(stock))
+def audit_wheel(wheel: str, stock: str, *, fetch: bool, as_json: bool) -> tuple[Audit, str]:
+    """What a wheel contains, as a record and as text. Without `fetch` it is compared with nothing
+    where the stock wheel is not in the cache. Raises WheelError, DownloadError."""
+    path, places, given = _wheel_at(wheel), settings.places(), whole.path_of(stock)
+    if fetch and given is None:
+        _bring_stock(path, places)
+    found = audit.audit(path, places=places, stock=given)
     return found, pretty(found) if as_json else audit.describe(found)
+
+
+def _bring_stock(wheel: Path, places: Places) -> None:
+    """The stock wheel that a wheel of kernels was made from, into the cache."""
+    facts = tuned.read_tuned(wheel)
+    known = audit.stock_of(wheel, facts) if facts else None
+    if known is None:
+        return
+    try:
+        with talk.step(f"stock wheel {known.file}"):
+            environment.fetch_stock(known, places)
+    except DownloadError as error:
+        raise DownloadError(
+            f"{wheel.name} cannot be compared with its stock wheel: {error.message}",
+            hint=f"Give {known.file}: --stock PATH; or look without it: --no-fetch",
+        ) from error
 
 
 def _wheel_at(text: str) -> Path:

@@ -169,7 +169,7 @@ def test_ctrl_c_ends_an_audit_and_all_that_it_started(
 ) -> None:
     """With an empty cache every library is looked at, in several processes."""
     with subprocess.Popen(
-        invoke.argv("audit", str(native.built.wheel)),
+        invoke.argv("audit", str(native.built.wheel), "--no-fetch"),
         cwd=tmp_path,
         env=invoke.env | {"TENSORWRIGHT_CACHE": str(tmp_path / "cache")},
         stdout=subprocess.PIPE,

@@ -22,10 +22,10 @@ from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordErr
 from tfbuild.records import write_atomic
 from tfbuild.settings import Places
 from tfbuild.tools import pip
-from tfbuild.tools.environment import OTHER_BYTES, fetch_wheel
+from tfbuild.tools.environment import OTHER_BYTES, fetch_stock
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
-from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.releases import Release
 
 _BYTES = 300_000_000
@@ -58,9 +58,7 @@ def stock_and_dependencies(
     tag = releases.python_tag(python)
     wheel = releases.stock_wheel(release, package, tag, platform.machine())
     lock = locked.requirements_of(wheel)
-    pin = Pin(name=wheel.file, sha256=wheel.sha256, size=wheel.size)
-    own = None if given is None else given / wheel.file
-    stock = fetch_wheel(f"{package}=={release.version}", pin, places, own)
+    stock = fetch_stock(wheel, places, given)
     return (stock, *locked_wheels(lock, python, places, given=given))
 
 

@@ -40,6 +40,7 @@ class Wanted:
     near_sources: bool = False
     only_tuned: bool = False
     dependencies: str = ""
+    stock_wheel: str = ""
     rebuild: bool = False
     variants: bool = False
     dry_run: bool = False
@@ -57,6 +58,7 @@ def publish_wheels(wanted: Wanted, *, as_json: bool) -> str:
         comparisons=tuple(_comparisons(wanted.comparison)),
         gated=wanted.gate,
         near=wanted.near_sources,
+        stock=_given(wanted.stock_wheel or wanted.dependencies),
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     named = tuple(_named_wheels(wanted.wheels))
@@ -127,8 +129,14 @@ def _need_sense(wanted: Wanted) -> None:
     for option, given, other, beside in idle:
         if given and beside:
             raise UsageError(f"{option} does nothing with {other}", hint="Leave one of them out")
+    if wanted.stock_wheel and not Path(wanted.stock_wheel).expanduser().exists():
+        raise UsageError(f"--stock-wheel {wanted.stock_wheel} is no file and no folder")
     if wanted.dependencies and not Path(wanted.dependencies).expanduser().is_dir():
         raise UsageError(f"--dependencies {wanted.dependencies} is no folder")
+
+
+def _given(text: str) -> Path | None:
+    return Path(text).expanduser() if text else None
 
 
 def _paths(text: str) -> Iterator[Path]:
@@ -188,7 +196,7 @@ def _stock_of(made: Iterable[Offer], wanted: Wanted, places: Places) -> tuple[Pa
         for each in made
         for identity in [read_identity(each.wheel)]
     }
-    given = Path(wanted.dependencies).expanduser() if wanted.dependencies else None
+    given = _given(wanted.dependencies)
     found: dict[str, Path] = {}
     for release, package, python in sorted(kinds):
         with talk.step(f"{package} {release} for Python {python} and what it needs"):

@@ -11,6 +11,7 @@ from tfbuild.auditing import audit
 from tfbuild.errors import (
     AdmissionError,
     AuditError,
+    DownloadError,
     GateError,
     PublishError,
     TensorwrightError,
@@ -20,6 +21,7 @@ from tfbuild.packing import admitted
 from tfbuild.packing.admitted import Standing
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.settings import Places
+from tfbuild.tools import environment
 from tfwheels import gate
 from tfwheels.entry import Entry, read_entry
 from tfwheels.gate import Judgement
@@ -29,11 +31,13 @@ from tfwheels.gate import Judgement
 class Rule:
     """How wheels are judged: by `comparisons`, or by those in the reports where none are given.
     Without `gated` they are published whatever was measured, and with `near` also those that were
-    compiled from sources near their stock wheel's, not from its own."""
+    compiled from sources near their stock wheel's, not from its own. `stock` is the stock wheel
+    that they are compared with, or the folder of such, where it is not to be fetched."""
 
     comparisons: tuple[Path, ...]
     gated: bool
     near: bool = False
+    stock: Path | None = None
     now: str
 
 
@@ -59,7 +63,8 @@ class Offers:
 
 def offer(path: Path, rule: Rule, places: Places) -> Offer:
     """Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that must
-    not be handed out, and RecordError for a comparison or an admission that is none."""
+    not be handed out, ChecksumError for a stock wheel that is not the pinned one, and RecordError
+    for a comparison or an admission that is none."""
     facts = read_tuned(path)
     if facts is None:
         raise WheelError(
@@ -70,11 +75,9 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
     entry, _ = read_entry(path, published=rule.now)
     standings = admitted.standings_in(path, facts, entry.sha256)
     admitted.need_proven(path, standings)
+    stock = _stock_of(path, facts, rule, places)
     with talk.step(f"audit {path.name}"):
-        found = audit.audit(path, places=places)
-        audit.judge(found)
-    if not found.stock:
-        talk.warn(f"{path.name} was not compared with its stock wheel, which is not at hand")
+        audit.judge(audit.audit(path, places=places, stock=stock))
     files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
     return Offer(
@@ -84,6 +87,22 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
         standings=standings,
         judgement=judge(path.name, entry.sha256, facts, files),
     )
+
+
+def _stock_of(path: Path, facts: Tuned, rule: Rule, places: Places) -> Path | None:
+    """What a wheel of kernels is held against; None for a full build, and where no such wheel is
+    known, which no audit lets pass. Raises PublishError where it cannot be had."""
+    known = audit.stock_of(path, facts)
+    if known is None:
+        return None
+    try:
+        with talk.step(f"stock wheel {known.file}"):
+            return environment.fetch_stock(known, places, rule.stock)
+    except DownloadError as error:
+        raise PublishError(
+            f"{path.name} cannot be compared with its stock wheel: {error.message}",
+            hint=f"Give {known.file}: --stock-wheel PATH; or let pip reach an index that has it",
+        ) from error
 
 
 def _need_exact(path: Path, facts: Tuned, rule: Rule) -> None:

@@ -25,7 +25,7 @@ from tfbuild.settings import Places
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import locked, releases
-from tfbuild.upstream.download import Pin, sha256_of
+from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.releases import StockWheel
 
 
@@ -109,10 +109,8 @@ def admit(found: Finished, cpu: Cpu, places: Places, targets: Collection[str] = 
 
 
 def _stock_environment(found: Finished, places: Places) -> Environment:
-    stock = found.stock
-    pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
-    wheel = environment.fetch_wheel(f"{stock.package}=={stock.version}", pin, places)
-    needs = locked.requirements_of(stock)
+    wheel = environment.fetch_stock(found.stock, places)
+    needs = locked.requirements_of(found.stock)
     python = read_identity(found.wheel).python
     return environment.create(wheel, python=python, requirements=needs, places=places)
 

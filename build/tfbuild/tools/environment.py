@@ -64,6 +64,13 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
         return verified(target, pin)
 
 
+def fetch_stock(stock: StockWheel, places: Places, given: Path | None = None) -> Path:
+    """A published wheel, as `fetch_wheel`; `given` may be the folder that it is in."""
+    pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
+    own = given / stock.file if given is not None and given.is_dir() else given
+    return fetch_wheel(f"{stock.package}=={stock.version}", pin, places, own)
+
+
 def _fetch_pinned(requirement: str, pin: Pin, places: Places) -> None:
     need_disk(places.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
     tag = pin.name.split("-")
@@ -224,8 +231,7 @@ def create_required(requirement: str, *, python: str, places: Places) -> Environ
     interpreter = find_python(python)
     stock = _published(exact, python)
     if stock is not None and (shipped := _shipped_lock(stock)):
-        pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
-        wheel = fetch_wheel(str(exact), pin, places)
+        wheel = fetch_stock(stock, places)
         return create(wheel, python=python, requirements=shipped, places=places)
     lock = _kept_lock(exact, stock, python, places)
     wheel = _fetch_locked(lock.own, interpreter, places)

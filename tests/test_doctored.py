@@ -1,0 +1,82 @@
+"""No wheel that somebody has altered passes an audit, or is published."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.audited import pin_stock, small_stock, sound_wheel
+from tests.doctored import DOCTORED, Case
+
+from tfbuild import settings
+from tfbuild.auditing.audit import audit
+from tfbuild.errors import AdmissionError, AuditError, PublishError, TensorwrightError, WheelError
+from tfbuild.settings import Places
+from tfwheels.front import Wanted, publish_wheels
+
+pytestmark = pytest.mark.toolchain
+
+Made = tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The sound wheel and its stock wheel."""
+    folder = tmp_path_factory.mktemp("made")
+    return sound_wheel(folder), small_stock(folder)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """So that the same libraries are looked at once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def case(made: Made, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    wheel, stock = made
+    pin_stock(monkeypatch, stock)
+    places = Places(root=tmp_path, cache=cache, pool=tmp_path / "pool")
+    monkeypatch.setattr(settings, "places", lambda: places)
+    folder = tmp_path / "doctored"
+    folder.mkdir()
+    return Case(wheel=Path(shutil.copy(wheel, folder)), stock=stock, folder=folder)
+
+
+def published(wheel: Path, case: Case) -> None:
+    """Whatever the options: the gate and the dependencies are others' matters."""
+    wanted = Wanted(
+        to=str(case.folder / "index"),
+        wheels=str(wheel),
+        gate=False,
+        only_tuned=True,
+        stock_wheel=str(case.stock),
+    )
+    publish_wheels(wanted, as_json=False)
+
+
+def problems(wheel: Path, case: Case) -> str:
+    try:
+        found = audit(wheel, places=settings.places(), stock=case.stock)
+    except TensorwrightError as error:
+        return str(error)
+    return "\n".join(found.problems)
+
+
+def test_the_wheel_that_is_doctored_is_sound(case: Case) -> None:
+    assert problems(case.wheel, case) == ""
+    published(case.wheel, case)
+    assert (case.folder / "index" / "pool" / "tensorflow-cpu" / case.wheel.name).is_file()
+
+
+@pytest.mark.parametrize("what", DOCTORED)
+def test_every_doctored_wheel_is_refused(what: str, case: Case) -> None:
+    doctor, says = DOCTORED[what]
+    wheel = doctor(case)
+    with pytest.raises((AuditError, WheelError, PublishError, AdmissionError)) as caught:
+        published(wheel, case)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (case.folder / "index").exists()
+    assert re.search(says, f"{caught.value}\n{problems(wheel, case)}")
