@@ -352,6 +352,7 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     "a module beside TensorFlow": put("evil.py"),
     "a package beside TensorFlow": put("evil/__init__.py"),
     "a module in TensorFlow": put("tensorflow/evil.py"),
+    "a hidden library": put("tensorflow/x.bin", b"\x7fELF"),
     "compiled code of a module": put("tensorflow/__pycache__/plain.cpython-311.pyc"),
     "a module for purelib": put(f"{STEM}.data/purelib/evil.py"),
     "a start-up file for platlib": put(f"{STEM}.data/platlib/evil.pth"),
@@ -368,6 +369,8 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     "a name in other letters": put("TensorFlow/plain.py"),
     # files that are other than they must be
     "another __init__": edited(guard.INIT, b"import os as _os", b"import os as _os; evil = 1"),
+    "no check": edited(guard.INIT, guard.CHECK, b""),
+    "no defaults": edited(guard.INIT, guard.DEFAULTS, b""),
     "another module": put(PLAIN, b"evil()\n"),
     "a module less": put(PLAIN, None),
     "another guard": put("tensorflow/_tensorwright.py"),

@@ -23,7 +23,6 @@ from tests.audited import (
 )
 from tests.compiled import KERNEL, QUICK, REGISTERED, VNNI, library
 from tests.published import written
-from tests.test_guard import STAND_IN
 
 from tfbuild.auditing.audit import SCHEMA, audit, describe, judge
 from tfbuild.auditing.claims import Role
@@ -31,8 +30,8 @@ from tfbuild.auditing.libraries import look_at
 from tfbuild.cpus.features import STOCK_BASELINE
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import AuditError, ChecksumError, WheelError
-from tfbuild.packing import notices, sbom
-from tfbuild.planning import dispatcher, guard
+from tfbuild.packing import notices
+from tfbuild.planning import dispatcher
 from tfbuild.records import pretty
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
@@ -221,54 +220,6 @@ def test_a_stock_library_that_was_changed_is_counted_again(
 
 # ---- a wheel that has more, less or other files than it must ----
 
-OTHERS: Mapping[str, tuple[dict[str, bytes | None], str]] = {
-    "a changed module": ({"tensorflow/plain.py": b"evil()"}, "tensorflow/plain.py is not as stock"),
-    "a changed check": (
-        {guard.INIT: guard.amended(STAND_IN) + b"evil()\n"},
-        f"{guard.INIT} is not what this version of Tensorwright makes",
-    ),
-    "no check": (
-        {guard.INIT: STAND_IN},
-        f"{guard.INIT} is not what this version of Tensorwright makes",
-    ),
-    "another guard": (
-        {"tensorflow/_tensorwright.py": b"evil()"},
-        "tensorflow/_tensorwright.py is not what this version of Tensorwright makes",
-    ),
-    "other defaults": (
-        {guard.DEFAULTS_DATA: b"{}"},
-        f"{guard.DEFAULTS_DATA} is not what this version of Tensorwright makes",
-    ),
-    "metadata": (
-        {f"{INFO}/METADATA": b"Name: tensorflow-cpu\nVersion: 2.14.1\nRequires-Dist: evil\n"},
-        f"{INFO}/METADATA is not what this version of Tensorwright makes",
-    ),
-    "a module less": ({"tensorflow/plain.py": None}, "tensorflow/plain.py is missing"),
-    "no notice": ({f"{INFO}/{notices.FILE}": None}, f"{INFO}/{notices.FILE} is missing"),
-    "no bill": ({f"{INFO}/{sbom.FILE}": None}, f"{INFO}/{sbom.FILE} is missing"),
-    "a start-up file": ({"evil.pth": b"import evil"}, "evil.pth is not in stock"),
-    "a module more": ({"tensorflow/evil.py": b""}, "tensorflow/evil.py is not in stock"),
-    "a hidden library": ({"tensorflow/x.bin": b"\x7fELF"}, "tensorflow/x.bin is not in stock"),
-    "a script": (
-        {f"{STEM}.data/scripts/evil": b"#!python"},
-        f"{STEM}.data/scripts/evil is not in stock",
-    ),
-    "a second dist-info": (
-        {"evil-1.0.dist-info/METADATA": b""},
-        "evil-1.0.dist-info/METADATA is not in stock",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", OTHERS)
-def test_no_file_may_be_another_than_it_must(
-    stock: Path, made: Mapping[str, Path], places: Places, what: str
-) -> None:
-    members, problem = OTHERS[what]
-    wheel = altered(honest(stock, made, "haswell"), members)
-    found = audit(wheel, places=places, stock=stock).problems
-    assert any(each.startswith(problem) for each in found)
-
 
 def test_what_the_notice_does_not_say_is_seen(
     stock: Path, made: Mapping[str, Path], places: Places
@@ -279,16 +230,6 @@ def test_what_the_notice_does_not_say_is_seen(
     less = text.replace(f"  {DISPATCHER}\n", "").replace("  *.dist-info/METADATA\n", "  gone.py\n")
     found = audit(altered(wheel, {name: less.encode()}), places=places, stock=stock)
     assert found.problems == (f"{name} is not what this version of Tensorwright makes",)
-
-
-def test_a_signature_that_record_cannot_vouch_for_is_seen(
-    stock: Path, made: Mapping[str, Path], places: Places
-) -> None:
-    wheel = honest(stock, made, "haswell")
-    with zipfile.ZipFile(wheel, "a") as archive:
-        archive.writestr(f"{INFO}/RECORD.jws", b"anything")
-    found = audit(wheel, places=places, stock=stock).problems
-    assert any(each.startswith(f"{INFO}/RECORD.jws ") for each in found)
 
 
 def test_a_wheel_under_another_name_or_tag_is_seen(
