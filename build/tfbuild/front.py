@@ -248,8 +248,7 @@ def _bring_stock(wheel: Path, places: Places) -> None:
     if known is None:
         return
     try:
-        with talk.step(f"stock wheel {known.file}"):
-            environment.fetch_stock(known, places)
+        environment.fetch_stock(known, places)
     except DownloadError as error:
         raise DownloadError(
             f"{wheel.name} cannot be compared with its stock wheel: {error.message}",

@@ -96,8 +96,7 @@ def _stock_of(path: Path, facts: Tuned, rule: Rule, places: Places) -> Path | No
     if known is None:
         return None
     try:
-        with talk.step(f"stock wheel {known.file}"):
-            return environment.fetch_stock(known, places, rule.stock)
+        return environment.fetch_stock(known, places, rule.stock)
     except DownloadError as error:
         raise PublishError(
             f"{path.name} cannot be compared with its stock wheel: {error.message}",

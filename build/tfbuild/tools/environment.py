@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
+from tfbuild import talk
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
@@ -65,10 +67,13 @@ def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None =
 
 
 def fetch_stock(stock: StockWheel, places: Places, given: Path | None = None) -> Path:
-    """A published wheel, as `fetch_wheel`; `given` may be the folder that it is in."""
+    """A published wheel, as `fetch_wheel`; `given` may be the folder that it is in. Says so where
+    it has to be fetched."""
     pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
     own = given / stock.file if given is not None and given.is_dir() else given
-    return fetch_wheel(f"{stock.package}=={stock.version}", pin, places, own)
+    here = own is not None or (places.downloads / stock.file).is_file()
+    with contextlib.nullcontext() if here else talk.step(f"stock wheel {stock.file}"):
+        return fetch_wheel(f"{stock.package}=={stock.version}", pin, places, own)
 
 
 def _fetch_pinned(requirement: str, pin: Pin, places: Places) -> None:
