@@ -50,52 +50,74 @@ def assemble(
     source_sha256: str,
     nearness: Nearness,
     tree: Path,
-    places: Places,
+    out_dir: Path,
 ) -> Path:
-    """The stock wheel with the libraries, their dispatcher and what says so inside, in the fleet's
-    work folder. `bazel` is the version that compiled them, `tree` has the staged sources."""
-    recipe = fleet.first.kernel_recipe
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    folder, stock_pin = recipe.load_folder, need_stock(fleet.first)
-    facts = Tuned(
-        key=fleet.key,
-        release=fleet.first.release,
-        compiler=f"{fleet.first.compiler} {fleet.first.compiler_version}",
-        bazel=bazel,
-        libraries=tuple(_facts(each, f"{folder}/{dispatcher.LIBRARY_FOLDER}") for each in made),
-        source_file=_name_of(fleet.first, source_sha256),
-        source_sha256=source_sha256,
-        nearness=nearness,
-        stock_sha256=stock_pin.sha256,
-    )
-    add: dict[str, Path | bytes] = {f"{folder}/{dispatcher.LIBRARY}": dispatching}
+    """The stock wheel with the libraries, their dispatcher and what says so inside, in `out_dir`.
+    `bazel` is the version that compiled them, `tree` has the staged sources."""
+    facts = facts_of(fleet, made, bazel=bazel, source_sha256=source_sha256, nearness=nearness)
+    add: dict[str, Path | bytes] = {f"{_folder(fleet)}/{dispatcher.LIBRARY}": dispatching}
     add |= {said.file: each.library for said, each in zip(facts.libraries, made, strict=True)}
-    family = fleet.first.target.family
-    add |= guard.files(family) | guard.defaults_file(family, facts.carriers)
-    licences = notices.lacking_licence(stock, tree)
-    written = papers.of_kernels(
-        facts,
-        stock,
-        package=fleet.first.package,
-        version=fleet.version,
-        stock_file=stock_pin.name,
-        added=add,
-        licences=licences,
-    )
+    add |= _guards(fleet, facts)
     return repack.repack(
         stock,
         local=fleet.local,
         add=add,
         edit={guard.INIT: guard.amended},
         pinned=True,  # (as it was fetched)
-        out_dir=places.work / fleet.key[:16] / "wheel",
-        dist_info_files=licences | written,
+        out_dir=out_dir,
+        dist_info_files=papers_of(facts, fleet, stock, tree),
+    )
+
+
+def _folder(fleet: Fleet) -> str:
+    """Where TensorFlow loads the dispatcher from."""
+    recipe = fleet.first.kernel_recipe
+    assert recipe is not None  # noqa: S101  (a kernels plan has one)
+    return recipe.load_folder
+
+
+def facts_of(
+    fleet: Fleet, made: Sequence[Made], *, bazel: str, source_sha256: str, nearness: Nearness
+) -> Tuned:
+    """What the wheel will say of itself."""
+    folder = f"{_folder(fleet)}/{dispatcher.LIBRARY_FOLDER}"
+    return Tuned(
+        key=fleet.key,
+        release=fleet.first.release,
+        compiler=f"{fleet.first.compiler} {fleet.first.compiler_version}",
+        bazel=bazel,
+        libraries=tuple(_facts(each, folder) for each in made),
+        source_file=_name_of(fleet.first, source_sha256),
+        source_sha256=source_sha256,
+        nearness=nearness,
+        stock_sha256=need_stock(fleet.first).sha256,
     )
 
 
 def _name_of(plan: Plan, sha256: str) -> str:
     """What the plan calls the sources with this hash."""
     return next(pin.file.name for pin in plan.sources if pin.file.sha256 == sha256)
+
+
+def _guards(fleet: Fleet, facts: Tuned) -> dict[str, bytes]:
+    """What asks the CPU, and sets the defaults, at import."""
+    family = fleet.first.target.family
+    return guard.files(family) | guard.defaults_file(family, facts.carriers)
+
+
+def papers_of(facts: Tuned, fleet: Fleet, stock: Path, tree: Path) -> dict[str, bytes]:
+    """What goes into dist-info: the record, the bill of materials, and what licences ask for."""
+    licences = notices.lacking_licence(stock, tree)
+    libraries = (f"{_folder(fleet)}/{dispatcher.LIBRARY}", *(e.file for e in facts.libraries))
+    return licences | papers.of_kernels(
+        facts,
+        stock,
+        package=fleet.first.package,
+        version=fleet.version,
+        stock_file=need_stock(fleet.first).name,
+        added=[*libraries, *_guards(fleet, facts)],
+        licences=licences,
+    )
 
 
 def _facts(made: Made, folder: str) -> KernelLibrary:

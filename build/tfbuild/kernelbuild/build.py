@@ -31,7 +31,7 @@ from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.settings import Places
 from tfbuild.tools import emulation, interpreters
 
-_DISK_BYTES = 4_500_000_000
+DISK_BYTES = 4_500_000_000
 _OLDEST_PROBED = Version("3.10")
 """The oldest Python that tfbuild.probe runs in."""
 
@@ -84,8 +84,8 @@ def build_all(
         # One that is finished is built again from the caches, in seconds.
         first = min(fleets, key=lambda each: (bool(_untried(each)), each.key not in finished))
         _need_probed(first)
-        _need_linker(first, compiler)
-        settings.need_disk(places.cache, _DISK_BYTES, "building a tuned wheel")
+        need_linker(first, compiler)
+        settings.need_disk(places.cache, DISK_BYTES, "building a tuned wheel")
         ground = ground_for(first.first, places, given_source, given_stock)
         make = _Making(ground=ground, places=places, given_stock=given_stock)
         make.libraries(first, compiler, jobs, keep_going=keep_going)
@@ -154,7 +154,7 @@ class _Making:
                 source_sha256=self._ground.source_sha256,
                 nearness=self._ground.nearness,
                 tree=self._ground.staged,
-                places=places,
+                out_dir=places.work / fleet.key[:16] / "wheel",
             )
         parts = tuple(
             Part(
@@ -311,7 +311,7 @@ def _ran_as(runner: Plan, ground: Ground) -> str:
     return f"{spec} under {ground.emulator.name}" if ground.emulator else spec
 
 
-def _need_linker(fleet: Fleet, compiler: Compiler) -> None:
+def need_linker(fleet: Fleet, compiler: Compiler) -> None:
     """Raises ToolError for what the link would miss after the compiles."""
     if compiler.architecture != platform.machine():
         _need_cross(compiler)

@@ -24,15 +24,21 @@ from tfbuild.upstream.source import SourcePin, Staging
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ground:
-    """What every target of a fleet is built on: the stock wheel and its parts, the sources, and the
-    CPU that runs kernels, which is an emulator's for another architecture than this machine's."""
+class Inputs:
+    """What every target of a fleet is compiled from: the stock wheel and its parts, the sources."""
 
     stock: Path
     headers: Path
     staged: Path
     source_sha256: str
     nearness: Nearness
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground(Inputs):
+    """The same, and what kernels are admitted in: an environment with the stock wheel and the CPU
+    that runs them, which is an emulator's for another architecture than this machine's."""
+
     arm: Environment
     python: str
     cpu: Cpu
@@ -46,10 +52,30 @@ def ground_for(
 
     Raises ReleaseError before anything is fetched when the dependencies are not locked.
     """
-    recipe, wheel_pin = plan.kernel_recipe, need_stock(plan)
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
     needs_of(plan)  # (or nothing is fetched)
     emulator = emulator_for(plan, places)
+    inputs = inputs_for(plan, places, given_source, given_stock)
+    with talk.step("stock environment"):
+        arm = installed(plan, inputs.stock, emulator, places)
+    return Ground(
+        stock=inputs.stock,
+        headers=inputs.headers,
+        staged=inputs.staged,
+        source_sha256=inputs.source_sha256,
+        nearness=inputs.nearness,
+        arm=arm,
+        python=plan.python,
+        cpu=emulator.cpu if emulator else read_cpu(),
+        emulator=emulator,
+    )
+
+
+def inputs_for(
+    plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
+) -> Inputs:
+    """Fetch and unpack what the plan is compiled from."""
+    recipe, wheel_pin = plan.kernel_recipe, need_stock(plan)
+    assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with talk.step(f"TensorFlow {plan.release} sources"):
         pin, staged = _staged(plan, recipe.staging, given_source, places)
         given.need_release(staged, plan.release)
@@ -63,18 +89,12 @@ def ground_for(
         near = nearness.compare(staged, include, own=own, commit="" if own else pin.origin)
     if near.differing or not own:
         talk.say(near.words)
-    with talk.step("stock environment"):
-        arm = installed(plan, stock, emulator, places)
-    return Ground(
+    return Inputs(
         stock=stock,
         headers=headers,
         staged=staged,
         source_sha256=pin.file.sha256,
         nearness=near,
-        arm=arm,
-        python=plan.python,
-        cpu=emulator.cpu if emulator else read_cpu(),
-        emulator=emulator,
     )
 
 
