@@ -1080,20 +1080,46 @@ def report(
         "wheel": "the path of a wheel",
         "stock": "the stock wheel to compare with; by default the pinned one, fetched if need be",
         "no-fetch": "do not compare it where the stock wheel is not in the cache",
+        "rebuild": "make a wheel of kernels again of its tuned.json and compare the bytes; what "
+        "this user has compiled before comes from the cache, with TENSORWRIGHT_CACHE=/an/empty/"
+        "folder nothing does",
+        "source": "for --rebuild: the sources, where they are not the release's own",
+        "jobs": "for --rebuild: how many compiles at once",
+        "dry-run": "for --rebuild: say what would be made and how long it takes, and do nothing",
         "json": JSON,
     },
     positional=("wheel",),
 )
 def audit(
-    _: Context, wheel: str, stock: str = "", no_fetch: bool = False, json: bool = False
+    _: Context,
+    wheel: str,
+    stock: str = "",
+    no_fetch: bool = False,
+    rebuild: bool = False,
+    source: str = "",
+    jobs: str = "",
+    dry_run: bool = False,
+    json: bool = False,
 ) -> None:
     """Say what a wheel really contains, and fail if that is not what it claims."""
     from tfbuild import front
     from tfbuild.auditing import audit as auditing
+    from tfbuild.kernelbuild import proof
 
+    if not rebuild:
+        front.need_no_rebuild(source, jobs, dry_run=dry_run)
+    if dry_run:
+        print(front.would_rebuild(wheel, source, jobs, as_json=json), end="")
+        return
     found, text = front.audit_wheel(wheel, stock, fetch=not no_fetch, as_json=json)
-    print(text, end="", flush=True)
+    if not (json and rebuild):
+        print(text, end="", flush=True)
+    if rebuild:
+        made = front.rebuild_wheel(wheel, stock, source, jobs)
+        print(front.describe_rebuilt(found, made, as_json=json), end="", flush=True)
     auditing.judge(found)
+    if rebuild:
+        proof.judge(made)
 
 
 @command(

@@ -34,7 +34,7 @@ TFBUILD = {
         *("stand_in", "containers", "jobs"),
     ),
     "binaries": ("elf", "image", "instructions", "census"),
-    "packing": ("wheel", "repack", "tuned", "admitted", "notices", "sbom", "papers"),
+    "packing": ("wheel", "unlike", "repack", "tuned", "admitted", "notices", "sbom", "papers"),
     "auditing": (
         *("dispatched", "tables", "libraries", "manylinux", "claims", "packed"),
         *("alterations", "audit"),
@@ -55,7 +55,7 @@ TFBUILD = {
     ),
     "kernelbuild": (
         *("structures", "admission", "verdicts", "workspace", "closure", "assemble", "pool"),
-        *("ground", "build", "finished", "survey", "survey_page"),
+        *("ground", "build", "finished", "origin", "proof", "rebuild", "survey", "survey_page"),
     ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
     "remote": ("headers", "caches", "toolchain"),

@@ -231,3 +231,9 @@ class AdmissionError(TensorwrightError):
     """A wheel with kernels that never ran on their own target, or failed there (`publish`)."""
 
     exit_code = 41
+
+
+class RebuildError(TensorwrightError):
+    """A wheel that cannot be made again here, so that nothing is proven (`audit --rebuild`)."""
+
+    exit_code = 42

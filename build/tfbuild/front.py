@@ -19,14 +19,17 @@ from tfbuild.errors import (
     DownloadError,
     HostError,
     KernelError,
+    RebuildError,
     UsageError,
     WheelError,
 )
 from tfbuild.kernelbuild import build as builder
-from tfbuild.kernelbuild import finished, survey, survey_page
+from tfbuild.kernelbuild import finished, proof, survey, survey_page
+from tfbuild.kernelbuild import rebuild as rebuilding
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.finished import Finished
 from tfbuild.kernelbuild.pool import Built, Part
+from tfbuild.kernelbuild.proof import Proof, Rebuilt
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.admitted import Trial
 from tfbuild.planning import containers, jobs, render
@@ -254,6 +257,64 @@ def _bring_stock(wheel: Path, places: Places) -> None:
             f"{wheel.name} cannot be compared with its stock wheel: {error.message}",
             hint=f"Give {known.file}: --stock PATH; or look without it: --no-fetch",
         ) from error
+
+
+def need_no_rebuild(source: str, jobs: str, *, dry_run: bool) -> None:
+    """Raises UsageError for an option that an audit without --rebuild has no use for."""
+    for option, value in (("--source", source), ("--jobs", jobs), ("--dry-run", dry_run)):
+        if value:
+            raise UsageError(f"{option} is for --rebuild")
+
+
+def rebuild_wheel(wheel: str, stock: str, source: str, wanted_jobs: str) -> Rebuilt:
+    """A wheel of kernels made again and compared; where that cannot be, why. Raises WheelError, and
+    whatever a stage of a build raises."""
+    path, places = _wheel_at(wheel), settings.places()
+    given_source = whole.path_of(source)
+    try:
+        origin = rebuilding.origin_for(path, given_source)
+        first = origin.fleet.first
+        with settings.exclusive(places.cache, "making a wheel again"):
+            doctor.prepare(places, first.bazel, clang=False)  # (the origin has its compiler)
+            return rebuilding.rebuild(
+                path,
+                origin,
+                jobs_for(first, wanted_jobs),
+                places=places,
+                given_source=given_source,
+                given_stock=whole.path_of(stock),
+            )
+    except RebuildError as error:
+        return Rebuilt(wheel=path.name, proof=Proof.NONE, reasons=(str(error),))
+
+
+def describe_rebuilt(found: Audit, made: Rebuilt, *, as_json: bool) -> str:
+    """What came of it; as JSON with the audit that went before."""
+    return pretty(plain(found) | {"rebuild": made}) if as_json else proof.describe(made)
+
+
+def would_rebuild(wheel: str, source: str, wanted_jobs: str, *, as_json: bool) -> str:
+    """What would be made again, and how long it takes. Raises RebuildError, WheelError."""
+    origin = rebuilding.origin_for(_wheel_at(wheel), whole.path_of(source))
+    fleet, compiler = origin.fleet, origin.compiler
+    chosen = jobs_for(fleet.first, wanted_jobs)
+    one = plans.estimate(fleet.first, chosen.count)
+    guess = dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
+    by = f"{compiler.family} {compiler.version}"
+    if as_json:
+        answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "compiler": by}
+        return pretty(answer | {"unknown": origin.unknown, "jobs": chosen, "estimate": guess})
+    units = talk.count(len({unit for plan in fleet.plans for unit in plan.kernels}), "kernel unit")
+    what = f"{fleet.first.package} {fleet.version}, {units} for {', '.join(fleet.targets)}"
+    lines = [
+        f"plan {fleet.key[:16]}: {what}, by {by}",
+        f"about {talk.duration(guess.seconds)} from empty caches, seconds from those that have it",
+    ]
+    if by != origin.facts.compiler:
+        lines.append(f"it was made by {origin.facts.compiler}: not all can be proven")
+    if origin.unknown:
+        lines.append(f"tuned.json has another plan for {', '.join(origin.unknown)}")
+    return "\n".join([*lines, ""])
 
 
 def _wheel_at(text: str) -> Path:

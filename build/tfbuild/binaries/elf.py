@@ -244,6 +244,53 @@ def texts_of(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, 
         return tuple(sorted(tuple(_text_at(elf, to) for to in each) for each in places))
 
 
+def pairs_of(path: Path) -> frozenset[tuple[str, str]]:
+    """The texts that any two pointers lead to of which the second stands behind the first, as in a
+    table of pairs. No symbol is needed, and nothing of the library is run."""
+    with _opened(path) as elf:
+        lead = dict(_pointers(elf))
+        return frozenset(
+            (_text_at(elf, first), _text_at(elf, lead[place + _WORD]))
+            for place, first in lead.items()
+            if place + _WORD in lead and _is_text(elf, first) and _is_text(elf, lead[place + _WORD])
+        )
+
+
+def constants_of(path: Path) -> tuple[bytes, tuple[tuple[int, int | str], ...]]:
+    """The bytes of the constants with pointers among them (.data.rel.ro), and where these are and
+    lead to: a place in the same constants, or a text."""
+    with _opened(path) as elf:
+        section = elf.get_section_by_name(".data.rel.ro")
+        data = bytearray(_data(elf, section))
+        begin = section["sh_addr"] if section else 0
+        held = range(begin, begin + len(data))
+        rows: list[tuple[int, int | str]] = []
+        for place, lead in sorted(_pointers(elf)):
+            if place in held:
+                at = place - begin
+                data[at : at + _WORD] = bytes(_WORD)
+                rows.append((at, lead - begin if lead in held else _text_at(elf, lead)))
+        return bytes(data), tuple(rows)
+
+
+def made_by(path: Path) -> tuple[str, ...]:
+    """What the programs that made a library say of themselves in it (.comment): the version and
+    package of the compiler of each object, those of the C library's own among them."""
+    with _opened(path) as elf:
+        texts = _data(elf, elf.get_section_by_name(".comment")).split(b"\0")
+    return tuple(sorted({text.decode(errors="replace") for text in texts if text}))
+
+
+def section_at(path: Path, offset: int) -> str:
+    """The name of the section that holds a byte of the file; empty where none does."""
+    with _opened(path) as elf:
+        for section in elf.iter_sections():
+            begin = section["sh_offset"]
+            if section["sh_type"] != "SHT_NOBITS" and begin <= offset < begin + section["sh_size"]:
+                return str(section.name)
+    return ""
+
+
 def numbers_of(path: Path, name: str) -> dict[str, int]:
     """The rows of the table with this name, each a pointer to a text and a number of 8 bytes.
     Nothing of the library is run. Raises WheelError for a library without such a table."""
@@ -271,6 +318,12 @@ def _pointers(elf: ELFFile) -> Iterator[tuple[int, int]]:
 def _text_at(elf: ELFFile, address: int) -> str:
     """The text of C that begins at an address."""
     return _text(*_held(elf, address))
+
+
+def _is_text(elf: ELFFile, address: int) -> bool:
+    """Whether an address is among constants without pointers, where texts are."""
+    section = elf.get_section_by_name(".rodata")
+    return section is not None and 0 <= address - section["sh_addr"] < section["sh_size"]
 
 
 def _held(elf: ELFFile, address: int) -> tuple[bytes, int]:

@@ -25,7 +25,12 @@ _FAILED = re.compile(r"^ERROR: .*?(?:Compiling|Linking) (\S+) failed", re.MULTIL
 _COMPLAINT = re.compile(r"error: |Killed|undefined reference")
 _SHOWN_LINES = 5
 _OUT = "bazel-bin"
+_LINK_LOG = "link.log"
+_HIT = "cache hit"
+_NOT_RUN = (_HIT, "internal")
+"""What Bazel counts beside the programs that it starts; Bazel 4 calls the disk cache remote."""
 _STRUCTURES = "structures.so"
+_PROCESSES = re.compile(r"^INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
 _ACTIONS_PER_SOURCE = 4
 """Bazel finds actions while it works, so that its own total is never far from what is done: so many
 come in the end with the units' links, 129 for the 30 sources of the hot kernels."""
@@ -176,7 +181,7 @@ def link(
     changed = render.write(files, workspace.folder)
     if compiled.whole and not changed and {*wanted} <= {*workspace.linked}:
         return workspace.out / KERNEL_LIBRARY
-    log = workspace.folder.parent / "link.log"
+    log = workspace.folder.parent / _LINK_LOG
     done = bazel.build(
         workspace.bazel,
         tuple(f"//:{name}" for name in wanted),
@@ -189,6 +194,16 @@ def link(
         said = _tail(done.output)
         raise CommandError(f"linking failed (whole output: {log}):\n{said}")
     return workspace.out / KERNEL_LIBRARY
+
+
+def steps_of(workspace: Workspace) -> tuple[int, int]:
+    """How many compiles and links the last `link` has run, and how many results it took from the
+    disk cache. What neither counts was there from an earlier run in the same folder."""
+    log = workspace.folder.parent / _LINK_LOG
+    said = _PROCESSES.search(log.read_text(encoding="utf-8", errors="replace"))
+    kinds = [each.partition(" ") for each in said[1].split(", ")] if said else []
+    ran = sum(int(number) for number, _, kind in kinds if not kind.endswith(_NOT_RUN))
+    return ran, sum(int(number) for number, _, kind in kinds if kind.endswith(_HIT))
 
 
 def structures_of(workspace: Workspace) -> Path:

@@ -1,0 +1,213 @@
+"""The plans of a wheel of kernels, found again from what it says of itself.
+
+Only what somebody has chosen is taken from tuned.json: release, targets, kernels, flags of sources,
+selections, evidence. What follows from that is decided anew, by the code that decides it for a
+build, so that a wheel which says something else does not become its own witness.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tfbuild.cpus import compilers, flags
+from tfbuild.cpus.compilers import Compiler
+from tfbuild.cpus.targets import Target, parse_target
+from tfbuild.errors import CompilerError, RebuildError, TensorwrightError
+from tfbuild.measured.kernels import Choice
+from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.wheel import WheelIdentity
+from tfbuild.planning import plan as plans
+from tfbuild.planning import selection as selections
+from tfbuild.planning.defaults import BF16, Wishes, decide, known_evidence
+from tfbuild.planning.fleet import Fleet, fleet_of
+from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.request import macros_of
+from tfbuild.upstream import given, releases
+from tfbuild.upstream.download import Pin
+from tfbuild.upstream.releases import Release
+from tfbuild.upstream.source import SourcePin
+
+# They become text in a source that is compiled: nothing but a text may come of them.
+_OP = re.compile(r"[\w>.-]+", re.ASCII)
+_TYPES = re.compile(r"[\w=|,;>.:+-]*", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """What a wheel says of itself (`facts`), and what this version of Tensorwright makes of that
+    with a compiler of this machine. `unknown` are the targets whose plan in tuned.json is none of
+    this version: another one made it, or tuned.json was changed."""
+
+    facts: Tuned
+    compiler: Compiler
+    fleet: Fleet
+    unknown: tuple[str, ...]
+
+
+def need_kernels(facts: Tuned | None) -> Tuned:
+    """The record of a wheel of kernels. Raises RebuildError for another wheel."""
+    if facts is None:
+        raise RebuildError(
+            "it is not a tuned wheel: nothing says how it was made",
+            hint="invoke audit without --rebuild looks at it",
+        )
+    if facts.tree is not None:
+        raise RebuildError(
+            "a full build takes tens of core-hours, so it is not made again here",
+            hint="Make it on another machine with the same options: invoke build --scope full "
+            f"--release {facts.release} --arch {facts.tree.target}, then compare the SHA-256",
+        )
+    return facts
+
+
+def compiler_for(facts: Tuned, architecture: str) -> Compiler:
+    """The compiler of this machine that is nearest to the wheel's: its version, else its family.
+
+    Raises RebuildError where none is here.
+    """
+    family, _, version = facts.compiler.partition(" ")
+    stem = "g++" if family == "gcc" else "clang"
+    found: list[Compiler] = []
+    refusals: list[CompilerError] = []
+    for name in (f"{stem}-{version.partition('.')[0]}", stem):
+        try:
+            found.append(compilers.find_compiler(name, architecture))
+        except CompilerError as error:
+            refusals.append(error)
+    if not found:
+        first = refusals[0]
+        what = f"it was compiled by {facts.compiler}: {first.message}"
+        raise RebuildError(what, hint=first.hint)
+    return max(found, key=lambda each: (each.family, each.version) == (family, version))
+
+
+def origin_of(
+    facts: Tuned, identity: WheelIdentity, compiler: Compiler, source_file: str = ""
+) -> Origin:
+    """The plans of a wheel of kernels, for this compiler. `source_file` is the name of the sources
+    where they were given (packing.sbom.source_file).
+
+    Raises RebuildError for what this version cannot plan.
+    """
+    try:
+        release = releases.find_release(facts.release)
+        sources = _sources(facts, release, source_file)
+        made = [_planned(facts, each, identity, compiler, sources) for each in facts.libraries]
+        fleet = fleet_of(plan for plan, _ in made)
+    except RebuildError:
+        raise
+    except TensorwrightError as error:
+        raise RebuildError(
+            f"what tuned.json says cannot be planned: {error.message}", hint=error.hint
+        ) from error
+    for plan in fleet.plans:
+        if plan.stock is None or plan.stock.sha256 != facts.stock_sha256:
+            raise RebuildError("it was made from a stock wheel that is not known here")
+    unknown = tuple(plan.target.spec for plan, known in made if not known)
+    return Origin(facts=facts, compiler=compiler, fleet=fleet, unknown=unknown)
+
+
+def _sources(facts: Tuned, release: Release, source_file: str) -> tuple[SourcePin, ...]:
+    """The release's own, or what was given in their place."""
+    near, own = facts.nearness, plans.source_pins(release)
+    if near is not None and not near.own:
+        file = Pin(name=source_file, sha256=facts.source_sha256)
+        return (SourcePin(kind=given.KIND, origin=near.commit, file=file),)
+    if facts.source_sha256 not in {pin.file.sha256 for pin in own}:
+        raise RebuildError(
+            f"its sources, of sha256 {facts.source_sha256[:16]}…, are none that this version knows "
+            f"of TensorFlow {facts.release}"
+        )
+    return own
+
+
+def _planned(
+    facts: Tuned,
+    library: KernelLibrary,
+    identity: WheelIdentity,
+    compiler: Compiler,
+    sources: tuple[SourcePin, ...],
+) -> tuple[Plan, bool]:
+    """A library's plan, and whether tuned.json names the same one."""
+    release, target = releases.find_release(facts.release), parse_target(library.target)
+    _need_plain(library)
+    plan = plans.make_plan(
+        scope=Scope.KERNELS,
+        release=release,
+        package=identity.name,
+        python=identity.python,
+        target=target,
+        compiler=compiler,
+        macros=macros_of(target, compiler),
+        kernel_choice=",".join(sorted({*library.kernels, *library.stay_stock})),
+        wishes=_wishes(library, target, facts.release),
+        sources=sources,
+    )
+    plan = dataclasses.replace(
+        plan,
+        source_flags=library.source_flags,
+        measured=library.measured,
+        measured_on=library.measured_on,
+        kernel_recipe=plans.kernel_recipe(release, compiler, plan.kernels, library.source_flags),
+    )
+    # As tuned.json has it, whether this version would decide so or not: then only what tuned.json
+    # does not say, Tensorwright's own part, can make another key.
+    said = dataclasses.replace(
+        plan,
+        compiler_version=facts.compiler.partition(" ")[2],
+        flags=library.flags,
+        required=library.required_features,
+        defaults=library.defaults,
+    )
+    choices = tuple(_selections(library, plan))
+    fitting = (
+        each
+        for each in choices
+        if dataclasses.replace(said, selection=each).key == library.plan_key
+    )
+    found = next(fitting, _UNFOUND)
+    if found is _UNFOUND:
+        return dataclasses.replace(plan, selection=choices[-1]), False
+    return dataclasses.replace(plan, selection=found), True
+
+
+_UNFOUND: tuple[Choice, ...] = (Choice(op="", types=""),)
+
+
+def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[Choice, ...] | None]:
+    """What may have been selected. tuned.json does not say what was and could not be admitted, but
+    the plan's key tells which it is."""
+    yield None
+    yield tuple(sorted({row.choice for row in library.measured if row.kept}))
+    recorded = selections.recorded(plan.release, plan.target)
+    if recorded is not None:
+        yield recorded.kept
+        yield plans.without_units(recorded, plan.kernels, plan.release).kept
+    yield library.registrations
+
+
+def _wishes(library: KernelLibrary, target: Target, release: str) -> Wishes:
+    """What was asked for of run-time defaults."""
+    known = known_evidence()
+    evidence = tuple(
+        each for default in library.defaults for each in default.evidence if each not in known
+    )
+    bf16 = any(each.lever.name == BF16 for each in library.defaults)
+    plain, trusting = (
+        Wishes(bf16=bf16, trust_emulated=trust, evidence=evidence) for trust in (False, True)
+    )
+    trusted = decide(target, release, trusting) == library.defaults
+    return trusting if trusted and decide(target, release, plain) != library.defaults else plain
+
+
+def _need_plain(library: KernelLibrary) -> None:
+    """Raises RebuildError for names that could be more than names where they are compiled."""
+    for each in library.registrations:
+        if not (_OP.fullmatch(each.op) and _TYPES.fullmatch(each.types)):
+            raise RebuildError(f"tuned.json has a registration {each.op!r} {each.types!r}")
+    for word in (word for words in library.source_flags.values() for word in words):
+        if flags.extra_flags(word) != (word,):
+            raise RebuildError(f"tuned.json has a flag {word!r}")

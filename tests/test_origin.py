@@ -1,0 +1,244 @@
+"""The plans that a wheel was made by are found again from what it says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from markupsafe import _speedups
+from tests.examples import at_most
+from tests.published import whole_for
+from tests.test_selection import ROW, SELECTION, TANH
+
+from tfbuild.cpus.targets import STOCK_FLAGS
+from tfbuild.errors import RebuildError
+from tfbuild.kernelbuild import assemble
+from tfbuild.kernelbuild.admission import Verdict, registered
+from tfbuild.kernelbuild.assemble import Made
+from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origin_of
+from tfbuild.measured.kernels import Choice
+from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfbuild.packing.wheel import WheelIdentity
+from tfbuild.planning.defaults import Evidence, Ratio, Source, levers
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import Plan, declared_compiler
+from tfbuild.planning.request import Request, fleet_for
+from tfbuild.records import save
+from tfbuild.upstream import kernels
+from tfbuild.upstream.nearness import Nearness
+
+CLANG = "clang@16.0.6"
+LIBRARY = Path(_speedups.__file__)
+"""Any library: what is in it decides nothing here."""
+LEVER = levers()[0]
+EMULATED = Evidence(
+    lever=LEVER.name,
+    source=Source.EMULATED,
+    isa="",
+    cpu="another CPU",
+    release="2.14.1",
+    vcpus=1,
+    ratios={"mnist_mlp": Ratio(value=1.2, low=1.1, high=1.3)},
+)
+
+
+def request(**options: object) -> Request:
+    usual: dict[str, object] = {"arch": "skylake", "release": "2.14.1", "python": "3.11"}
+    return Request(**(usual | {"compiler": CLANG} | options))  # type: ignore[arg-type]
+
+
+def made_of(fleet: Fleet, left: int = 0) -> Tuned:
+    """What a build of the fleet says of its wheel, where admission lets all but the first `left`
+    units in."""
+    return assemble.facts_of(
+        fleet,
+        [_made(plan, left) for plan in fleet.plans],
+        bazel="4.2.3",
+        source_sha256=fleet.first.sources[-1].file.sha256,
+        nearness=Nearness(own=fleet.first.sources[0].kind != "given", compared=1),
+    )
+
+
+def _made(plan: Plan, left: int) -> Made:
+    verdicts = tuple(
+        Verdict(unit=unit.name, reason="it differs")
+        if number < left
+        else Verdict(unit=unit.name, registrations=tuple(_registrations(plan, unit.name)))
+        for number, unit in enumerate(plan.kernels)
+    )
+    return Made(
+        plan=plan,
+        ran_as=plan.target.spec,
+        library=LIBRARY,
+        verdicts=verdicts,
+        registrations=registered(verdicts, plan.selection),
+    )
+
+
+def _registrations(plan: Plan, unit: str) -> Iterator[Choice]:
+    rows = kernels.known(plan.release).values()
+    ops = {op for row in rows if row.unit == unit for op in row.ops}
+    yield from (each for each in plan.selection or () if each.op in ops)
+    yield from (Choice(op=op, types="T=2") for op in ops)
+
+
+def found(fleet: Fleet, said: Tuned, source_file: str = "") -> Origin:
+    plan = fleet.first
+    tag = f"cp{plan.python.replace('.', '')}"
+    identity = WheelIdentity(
+        name=plan.package,
+        version=fleet.version,
+        tags=(f"{tag}-{tag}-manylinux_2_17_{plan.target.family}",),
+    )
+    return origin_of(said, identity, declared_compiler(CLANG, plan.target.family), source_file)
+
+
+X86 = ("skylake", "haswell", "zen4,haswell", STOCK_FLAGS, "x86_64_v4+avx512_bf16/zen4")
+
+
+@settings(at_most(60), suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
+    arch = data.draw(st.sampled_from((*X86, "neoverse_v1")), label="arch")
+    wide = arch not in {"neoverse_v1", STOCK_FLAGS}
+    asked = request(
+        arch=arch,
+        release=data.draw(st.sampled_from(("2.14.1", "2.20.0")), label="release"),
+        python=data.draw(st.sampled_from(("3.10", "3.11")), label="python"),
+        kernels=data.draw(st.sampled_from(("hot", "mini", "cwise_op_log,Tanh,bias_op"))),
+        flags=data.draw(st.sampled_from(("", "-O3 -mprefer-vector-width=256")), label="flags"),
+        bf16=wide and data.draw(st.booleans(), label="bf16"),
+        trust_emulated=data.draw(st.booleans(), label="trust"),
+    )
+    fleet, _ = fleet_for(asked)
+    left = data.draw(st.integers(0, len(fleet.first.kernels) - 1), label="units that stay stock")
+    origin = found(fleet, made_of(fleet, left))
+    assert origin.fleet == fleet
+    assert origin.unknown == ()
+
+
+@pytest.mark.parametrize("flags", ["", "-O3"])
+@pytest.mark.parametrize("refused", [(), (Choice(op="Tanh", types="T=14"),)])
+def test_what_was_selected_is_found_again(
+    flags: str, refused: tuple[Choice, ...], tmp_path: Path
+) -> None:
+    """Also where admission has refused some of it, as long as it was measured."""
+    rows = tuple(dataclasses.replace(ROW, types=each.types) for each in (TANH, *refused))
+    kept = tuple(sorted((TANH, *refused)))
+    save(tmp_path / "s.json", dataclasses.replace(SELECTION, kept=kept, rows=rows))
+    fleet, _ = fleet_for(request(selection=str(tmp_path / "s.json"), flags=flags))
+    said = made_of(fleet)
+    (library,) = said.libraries
+    less = tuple(each for each in library.registrations if each not in refused)
+    said = with_library(said, registrations=less)
+    origin = found(fleet, said)
+    if flags and refused:  # then tuned.json has neither what was measured nor all that was asked
+        assert origin.unknown == ("skylake",)
+    else:
+        assert origin.fleet == fleet
+
+
+def test_part_of_the_recorded_selection_is_found_again() -> None:
+    fleet, _ = fleet_for(request(without="Tanh"))
+    whole, _ = fleet_for(request())
+    assert fleet.first.selection != whole.first.selection
+    assert found(fleet, made_of(fleet)).fleet == fleet
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> None:
+    with patch("tfbuild.planning.request.read_evidence", return_value=(EMULATED,)):
+        fleet, _ = fleet_for(request(evidence="c.json", trust_emulated=trust))
+    plain, _ = fleet_for(request(trust_emulated=trust))
+    assert fleet.key != plain.key
+    assert found(fleet, made_of(fleet)).fleet == fleet
+
+
+def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.tar").write_bytes(b"sources")
+    fleet, _ = fleet_for(request(source=str(tmp_path / "mine.tar")))
+    said = made_of(fleet)
+    assert found(fleet, said, "mine.tar").fleet == fleet
+    assert found(fleet, said, "renamed.tar").unknown == ("skylake",)
+
+
+FLEET, _ = fleet_for(request(kernels="mini"))
+SAID = made_of(FLEET)
+
+
+def with_library(said: Tuned, **changes: object) -> Tuned:
+    (library,) = said.libraries
+    changed: KernelLibrary = dataclasses.replace(library, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(said, libraries=(changed,))
+
+
+def test_flags_and_features_are_decided_and_not_believed() -> None:
+    """With the key that such a plan would have, too."""
+    wrong = dataclasses.replace(FLEET.first, flags=("-march=native",), required=("avx",))
+    said = with_library(
+        SAID, flags=wrong.flags, required_features=wrong.required, plan_key=wrong.key
+    )
+    origin = found(FLEET, said)
+    assert origin.unknown == ()
+    assert origin.fleet == FLEET
+
+
+def test_a_plan_of_another_tensorwright_is_unknown() -> None:
+    origin = found(FLEET, with_library(SAID, plan_key="0" * 64))
+    assert origin.unknown == ("skylake",)
+    assert origin.fleet.first.flags == FLEET.first.flags
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"registrations": (Choice(op='T"}};int evil', types="T=1"),)}, "evil"),
+        ({"registrations": (Choice(op="Tanh", types='T=1"},};\n#include "/x'),)}, "include"),
+        ({"source_flags": {"a.cc": ("-fplugin=/tmp/evil.so",)}}, "evil"),
+        ({"source_flags": {"a.cc": ("-O3 -O2",)}}, "-O3 -O2"),
+        ({"kernels": ("../evil",)}, "evil"),
+        ({"target": "no_cpu"}, "no_cpu"),
+    ],
+)
+def test_what_is_no_name_is_refused_before_anything_is_compiled(
+    changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(RebuildError, match=said) as caught:
+        found(FLEET, with_library(SAID, **changes))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stock_sha256": "3" * 64}, "stock wheel"),
+        ({"source_sha256": "3" * 64}, "3333"),
+        ({"release": "1.0.0"}, "1.0.0"),
+    ],
+)
+def test_what_is_not_known_here_is_named(changes: dict[str, object], said: str) -> None:
+    wrong: Tuned = dataclasses.replace(SAID, **changes)  # type: ignore[arg-type]
+    with pytest.raises(RebuildError, match=said):
+        found(FLEET, wrong)
+
+
+def test_a_full_build_is_not_made_again_and_how_to_is_said() -> None:
+    with pytest.raises(RebuildError, match="core-hours") as caught:
+        need_kernels(whole_for("haswell"))
+    assert "--scope full" in caught.value.hint
+    with pytest.raises(RebuildError, match="not a tuned wheel"):
+        need_kernels(None)
+
+
+def test_a_compiler_that_is_not_here_is_named_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RebuildError, match=r"clang 16\.0\.6") as caught:
+        compiler_for(SAID, "x86_64")
+    assert "clang-16" in caught.value.hint

@@ -1,0 +1,252 @@
+"""What a wheel proves that was made again, with small wheels whose libraries are compiled here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.compiled import KERNEL, QUICK, library
+from tests.test_audit import CORE, DISPATCHER, STEM, altered, stock_wheel, tuned_wheel
+from tests.test_origin import FLEET
+
+from tfbuild.binaries import elf
+from tfbuild.errors import AuditError, RebuildError
+from tfbuild.kernelbuild.origin import Origin
+from tfbuild.kernelbuild.proof import Pair, Proof, Rebuilt, Steps, describe, judge, prove
+from tfbuild.packing import notices, sbom
+from tfbuild.packing.tuned import FILE, read_tuned
+from tfbuild.packing.wheel import read_member
+from tfbuild.planning.plan import declared_compiler
+from tfbuild.records import pretty
+
+pytestmark = pytest.mark.toolchain
+
+KERNELS = "tensorflow/core/kernels/tensorwright/haswell.so"
+INFO = f"{STEM}.dist-info"
+STEPS = (Steps(target="haswell", run=3, cached=1),)
+
+
+def table(*rows: tuple[str, str], number: int = 1) -> str:
+    """Constants with pointers, such as that of what is registered and that of the targets."""
+    inner = ", ".join(f'{{"{one}", "{two}", {number}}}' for one, two in rows)
+    return (
+        "struct row { const char *one, *two; long number; };\n"
+        f"static const struct row rows[] = {{{inner}}};\n"
+        "const struct row *table(void) { return rows; }\n"
+    )
+
+
+ROWS = tuple(("Tanh", f"T={number}") for number in range(12))
+TARGETS = (("haswell", "haswell.so"),)
+CODE = "int added(int x) { return x * 3 + 1; }\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    folder = tmp_path_factory.mktemp("made")
+
+    def kernels(name: str, *flags: str, rows: object = ROWS, compiler: str = "clang-16") -> Path:
+        text = KERNEL + table(*rows)  # type: ignore[misc]
+        words = (*QUICK, "-march=haswell", *flags)
+        return library(folder, name, text, *words, compiler=compiler)
+
+    def dispatching(name: str, more: str = "", number: int = 1, compiler: str = "clang-16") -> Path:
+        text = table(*TARGETS, number=number) + more
+        return library(folder, name, text, *QUICK, compiler=compiler)
+
+    return {
+        "core": library(folder, "core", KERNEL, *QUICK, "-mavx"),
+        "kernels": kernels("kernels"),
+        "kernels, other flags": kernels("flags", "-O1"),
+        "kernels by gcc": kernels("gcc", compiler="gcc"),
+        "more kernels by gcc": kernels("more", rows=(*ROWS, ("Tan", "T=1")), compiler="gcc"),
+        "dispatcher": dispatching("dispatcher"),
+        "dispatcher with code": dispatching("code", CODE),
+        "dispatcher by gcc": dispatching("by_gcc", compiler="gcc"),
+        "dispatcher with another table by gcc": dispatching("table", number=2, compiler="gcc"),
+    }
+
+
+def wheel_of(
+    folder: Path,
+    made: Mapping[str, Path],
+    kernels: str = "kernels",
+    dispatching: str = "dispatcher",
+) -> Path:
+    stock = stock_wheel(folder / "stock", {CORE: made["core"]})
+    return tuned_wheel(stock, {"haswell": made[kernels]}, made[dispatching], more={})
+
+
+@pytest.fixture
+def fresh(made: Mapping[str, Path], tmp_path: Path) -> Path:
+    return wheel_of(tmp_path / "fresh", made)
+
+
+def proven(wheel: Path, fresh: Path, tmp_path: Path, *, unknown: tuple[str, ...] = ()) -> Rebuilt:
+    facts, said = read_tuned(wheel), read_tuned(fresh)
+    assert facts is not None
+    assert said is not None
+    papers = {name: read_member(wheel, f"{INFO}/{name}") for name in (notices.FILE,)}
+    papers |= {FILE: facts.to_bytes(), sbom.FILE: b"{}"}
+    clang = declared_compiler("clang@16.0.6", "x86_64")
+    pair = Pair(
+        wheel=wheel,
+        fresh=fresh,
+        origin=Origin(facts=facts, compiler=clang, fleet=FLEET, unknown=unknown),
+        made=said,
+        papers=papers,
+        folder=tmp_path / "unpacked",
+    )
+    return prove(pair, STEPS)
+
+
+def mended(wheel: Path, **fields: object) -> Path:
+    """With other fields in tuned.json, or of its library, written as a build writes them."""
+    facts = read_tuned(wheel)
+    assert facts is not None
+    (said,) = facts.libraries
+    said = dataclasses.replace(said, **fields)  # type: ignore[arg-type]
+    return altered(
+        wheel, {f"{INFO}/{FILE}": dataclasses.replace(facts, libraries=(said,)).to_bytes()}
+    )
+
+
+def test_the_same_bytes_are_a_proof(made: Mapping[str, Path], fresh: Path, tmp_path: Path) -> None:
+    found = proven(wheel_of(tmp_path / "own", made), fresh, tmp_path)
+    assert found.proof is Proof.SAME
+    assert not (*found.reasons, *found.findings, *found.agreeing)
+    judge(found)
+    told = describe(found)
+    assert told.startswith("rebuild: the same bytes, made again by clang 16.0.6 with Bazel 4.2.3\n")
+    assert "haswell: 3 compiles and links run now, 1 result from the disk cache" in told
+    assert "invoke admit" in told
+
+
+def test_a_flipped_byte_is_found_though_all_hashes_were_mended(
+    made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    content = bytearray(made["kernels"].read_bytes())
+    place = elf.code(made["kernels"]).sections[-1].offset + 8
+    content[place] ^= 1
+    other = tmp_path / "flipped.so"
+    other.write_bytes(content)
+    found = proven(wheel_of(tmp_path / "own", {**made, "kernels": other}), fresh, tmp_path)
+    assert found.proof is Proof.OTHER
+    (line,) = (each for each in found.findings if each.startswith(KERNELS))
+    assert f"differs from byte {place:,} on, in .text" in line
+    assert any("haswell: sha256 (" in each for each in found.findings)
+    with pytest.raises(AuditError, match="haswell"):
+        judge(found)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "dispatching", "file"),
+    [
+        ("kernels, other flags", "dispatcher", KERNELS),
+        ("kernels", "dispatcher with code", DISPATCHER),
+    ],
+)
+def test_other_code_of_the_same_compiler_is_found(
+    kernels: str, dispatching: str, file: str, made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    found = proven(wheel_of(tmp_path / "own", made, kernels, dispatching), fresh, tmp_path)
+    assert found.proof is Proof.OTHER
+    assert any(each.startswith(f"{file} (") for each in found.findings)
+
+
+def test_of_another_compiler_what_can_be_compared_is(
+    made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    wheel = wheel_of(tmp_path / "own", made, "kernels by gcc", "dispatcher by gcc")
+    found = proven(wheel, fresh, tmp_path)
+    assert found.proof is Proof.NONE
+    assert any("GCC" in each and "clang version 16" in each for each in found.reasons)
+    assert found.findings == ()
+    told = "\n".join(found.agreeing)
+    assert "the dispatcher has the same table" in told
+    assert "haswell registers the same 12 kernels" in told
+    assert "NOTICE" in told
+    with pytest.raises(RebuildError, match="nothing is proven"):
+        judge(found)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "dispatching", "said"),
+    [
+        ("more kernels by gcc", "dispatcher by gcc", KERNELS),
+        ("kernels by gcc", "dispatcher with another table by gcc", DISPATCHER),
+    ],
+)
+def test_another_compiler_excuses_no_other_table(
+    kernels: str, dispatching: str, said: str, made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    wheel = wheel_of(tmp_path / "own", made, kernels, dispatching)
+    found = proven(wheel, fresh, tmp_path)
+    assert found.proof is Proof.OTHER
+    assert [each.partition(" ")[0] for each in found.findings] == [said]
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"tensorflow/plain.py": b"plain = False\n"}, "tensorflow/plain.py ("),
+        ({"tensorflow/plain.py": None}, "tensorflow/plain.py is missing"),
+        ({"tensorflow/more.py": b""}, "tensorflow/more.py is not made here"),
+        ({f"{INFO}/{sbom.FILE}": b"{ }"}, f"{INFO}/sboms"),
+    ],
+)
+@pytest.mark.parametrize("compiler", ["", " by gcc"])
+def test_no_compiler_makes_other_files(
+    compiler: str,
+    members: dict[str, bytes | None],
+    said: str,
+    made: Mapping[str, Path],
+    fresh: Path,
+    tmp_path: Path,
+) -> None:
+    honest = wheel_of(tmp_path / "own", made, f"kernels{compiler}", f"dispatcher{compiler}")
+    found = proven(altered(honest, members), fresh, tmp_path)
+    assert found.proof is Proof.OTHER
+    assert found.findings[0].startswith(said)
+
+
+def test_another_compiler_excuses_nothing_that_tuned_json_says_of_admission(
+    made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    wheel = wheel_of(tmp_path / "own", made, "kernels by gcc", "dispatcher by gcc")
+    found = proven(mended(wheel, stay_stock={"bias_op": "it is slow"}), fresh, tmp_path)
+    assert found.proof is Proof.OTHER
+    assert "haswell: stay_stock.bias_op (" in found.findings[0]
+
+
+def test_the_same_files_in_another_archive_are_no_proof(
+    made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    wheel = wheel_of(tmp_path / "own", made)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.comment = b"one more"
+    found = proven(wheel, fresh, tmp_path)
+    assert (found.proof, found.findings) == (Proof.NONE, ())
+    assert "packed otherwise" in found.reasons[0]
+
+
+def test_a_plan_of_another_version_accuses_nobody(
+    made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    wheel = wheel_of(tmp_path / "own", made, "kernels, other flags")
+    found = proven(wheel, fresh, tmp_path, unknown=("haswell",))
+    assert found.proof is Proof.NONE
+    assert "another one made it" in found.reasons[0]
+    assert any(each.startswith(KERNELS) for each in found.findings)
+
+
+def test_the_record_of_it_is_plain_json(
+    made: Mapping[str, Path], fresh: Path, tmp_path: Path
+) -> None:
+    fields = json.loads(pretty(proven(wheel_of(tmp_path / "own", made), fresh, tmp_path)))
+    assert fields["proof"] == "the same bytes"
+    assert fields["steps"] == [{"target": "haswell", "run": 3, "cached": 1}]
