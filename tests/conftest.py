@@ -39,7 +39,10 @@ hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-KERNELS = ("test_tuned_wheel.py", "test_fleet_wheel.py", "test_foreign_build.py")
+KERNELS = (
+    *("test_tuned_wheel.py", "test_fleet_wheel.py", "test_foreign_build.py"),
+    "test_rebuild.py",
+)
 """They build kernels in the same folders, so one after the other; they take longest, so first."""
 
 

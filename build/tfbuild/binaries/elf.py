@@ -247,7 +247,7 @@ def texts_of(path: Path, name: re.Pattern[str], count: int) -> tuple[tuple[str, 
 def pairs_of(path: Path) -> frozenset[tuple[str, str]]:
     """The texts that any two pointers lead to of which the second stands behind the first, as in a
     table of pairs. No symbol is needed, and nothing of the library is run."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         lead = dict(_pointers(elf))
         return frozenset(
             (_text_at(elf, first), _text_at(elf, lead[place + _WORD]))
@@ -259,7 +259,7 @@ def pairs_of(path: Path) -> frozenset[tuple[str, str]]:
 def constants_of(path: Path) -> tuple[bytes, tuple[tuple[int, int | str], ...]]:
     """The bytes of the constants with pointers among them (.data.rel.ro), and where these are and
     lead to: a place in the same constants, or a text."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         section = elf.get_section_by_name(".data.rel.ro")
         data = bytearray(_data(elf, section))
         begin = section["sh_addr"] if section else 0
@@ -276,14 +276,14 @@ def constants_of(path: Path) -> tuple[bytes, tuple[tuple[int, int | str], ...]]:
 def made_by(path: Path) -> tuple[str, ...]:
     """What the programs that made a library say of themselves in it (.comment): the version and
     package of the compiler of each object, those of the C library's own among them."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         texts = _data(elf, elf.get_section_by_name(".comment")).split(b"\0")
     return tuple(sorted({text.decode(errors="replace") for text in texts if text}))
 
 
 def section_at(path: Path, offset: int) -> str:
     """The name of the section that holds a byte of the file; empty where none does."""
-    with _opened(path) as elf:
+    with opened(path) as elf:
         for section in elf.iter_sections():
             begin = section["sh_offset"]
             if section["sh_type"] != "SHT_NOBITS" and begin <= offset < begin + section["sh_size"]:

@@ -103,10 +103,12 @@ def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
         found = unlike(pair.wheel, pair.fresh)
         unknown, elsewhere = list(_unknown(pair.origin)), list(_elsewhere(pair, found))
         reasons = [*unknown, *elsewhere] or ([] if found else [_packed(pair)])
-        findings = [_finding(pair, each) for each in found]
-        if elsewhere and not unknown:
-            agreeing = [what for each in found if (what := _agreement(pair, each))]
-            findings = [_finding(pair, each) for each in found if not _agreement(pair, each)]
+        agreed = {
+            each.file: _agreement(pair, each) if elsewhere and not unknown else "" for each in found
+        }
+        findings = [_finding(pair, each) for each in found if not agreed[each.file]]
+        agreeing = [what for what in agreed.values() if what]
+        agreeing += ["all other files are the same, byte for byte"] * bool(agreeing)
         doubted = unknown or (elsewhere and not findings) or not found
         proof = Proof.NONE if doubted else Proof.OTHER
     return Rebuilt(
@@ -245,7 +247,7 @@ def describe(found: Rebuilt) -> str:
     """A line for each thing that was seen."""
     lines = [_verdict(found)]
     lines += [f"  {each}" for each in (*found.reasons, *found.findings)]
-    lines += [f"  all the same: {each}" for each in found.agreeing]
+    lines += [f"  agrees: {each}" for each in found.agreeing]
     lines += [f"  {each.target}: {_work(each)}" for each in found.steps]
     if found.compiler:
         lines += [f"  {each}" for each in _TRUSTED]
@@ -272,11 +274,10 @@ def _work(steps: Steps) -> str:
 
 def judge(found: Rebuilt) -> None:
     """Raises AuditError for other bytes, RebuildError where nothing is proven."""
-    first = next(iter((*found.reasons, *found.findings)), "")
     if found.proof is Proof.OTHER:
         raise AuditError(
-            f"{found.wheel} is not what its plan makes: {first}",
+            f"{found.wheel} is not what its plan makes: {found.findings[0]}",
             hint="Do not publish it; build it anew",
         )
     if found.proof is Proof.NONE:
-        raise RebuildError(f"nothing is proven of {found.wheel}: {first}")
+        raise RebuildError(f"nothing is proven of {found.wheel}: {found.reasons[0]}")

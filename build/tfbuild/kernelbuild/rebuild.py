@@ -7,6 +7,7 @@ registers, and tuned.json says both. Whether those may be registered, `invoke ad
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ from tfbuild.planning.plan import Plan
 from tfbuild.settings import Places
 from tfbuild.tools import pgo
 from tfbuild.upstream import given, source
+
+_FOLDER = ".again."
 
 
 def origin_for(wheel: Path, given_source: Path | None) -> Origin:
@@ -81,7 +84,9 @@ def rebuild(
         _made(room, origin, dispatched=() if number else fleet.plans)
         for number, room in enumerate(rooms)
     ]
-    with tempfile.TemporaryDirectory(prefix=".again.", dir=places.work) as folder:
+    for left in places.work.glob(f"{_FOLDER}*"):  # by a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=places.work) as folder:
         fresh = _assembled(origin, made, rooms[0], inputs, Path(folder) / "wheel")
         with talk.step("compare"):
             said = tuned.read_tuned(fresh)

@@ -1,0 +1,148 @@
+"""A wheel that was really built, made again of what it says, and wheels that say something else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.invoked import Tasks
+from tests.tried import Tried, two_targets
+
+from tfbuild import front
+from tfbuild.binaries import census, elf
+from tfbuild.kernelbuild import build as builder
+from tfbuild.kernelbuild.proof import Proof, Rebuilt
+from tfbuild.packing.repack import repack
+from tfbuild.packing.tuned import FILE, KernelLibrary, read_tuned
+from tfbuild.packing.wheel import read_member
+from tfbuild.planning.request import Request, fleet_for
+from tfbuild.settings import Places
+from tfbuild.upstream.download import sha256_of
+
+pytestmark = pytest.mark.toolchain
+
+DISPATCHER = "tensorflow/core/kernels/libtfkernel_tensorwright.so"
+
+
+@pytest.fixture(scope="module")
+def invoke(tmp_path_factory: pytest.TempPathFactory, places: Places) -> Tasks:
+    tasks = Tasks(tmp_path_factory.mktemp("again"))
+    tasks.env["TENSORWRIGHT_CACHE"] = str(places.cache)
+    return tasks
+
+
+def library_of(tried: Tried) -> KernelLibrary:
+    said = read_tuned(tried.built.wheel)
+    assert said is not None
+    return said.libraries[0]
+
+
+def doctored(tried: Tried, folder: Path, members: dict[str, bytes], **fields: object) -> Path:
+    """The wheel with other members, its first library's fields in tuned.json and all of RECORD
+    mended."""
+    said = read_tuned(tried.built.wheel)
+    assert said is not None
+    first, *others = said.libraries
+    first = dataclasses.replace(first, **fields)  # type: ignore[arg-type]
+    said = dataclasses.replace(said, libraries=(first, *others))
+    info = f"tensorflow_cpu-{tried.fleet.version}.dist-info/{FILE}"
+    edits = {name: lambda _, content=content: content for name, content in members.items()}
+    return repack(
+        tried.built.wheel,
+        local=None,
+        add={},
+        out_dir=folder,
+        dist_info_files={},
+        edit=edits | {info: lambda _: said.to_bytes()},
+    )
+
+
+def again(wheel: Path) -> Rebuilt:
+    """In the cache that the tests build in."""
+    return front.rebuild_wheel(str(wheel), "", "", "")
+
+
+def test_the_wheel_is_made_again_byte_for_byte(native: Tried) -> None:
+    wheel = native.built.wheel
+    before = wheel.stat().st_mtime_ns, sha256_of(wheel)
+    found = again(wheel)
+    assert found.proof is Proof.SAME, found
+    assert found.compiler == f"{native.plan.compiler} {native.plan.compiler_version}"
+    assert [each.target for each in found.steps] == [native.plan.target.spec]
+    assert (wheel.stat().st_mtime_ns, sha256_of(wheel)) == before
+
+
+def test_what_would_be_made_again_is_said_and_not_done(invoke: Tasks, native: Tried) -> None:
+    done = invoke("audit", str(native.built.wheel), "--rebuild", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert native.plan.key[:16] in done.stdout
+    assert "from empty caches" in done.stdout
+    done = invoke("audit", str(native.built.wheel), "--dry-run")
+    assert done.returncode == 2
+    assert "--rebuild" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_flipped_byte_of_a_kernel_is_found(invoke: Tasks, native: Tried, tmp_path: Path) -> None:
+    """All that vouches for it was mended; the audit alone cannot see it."""
+    library = library_of(native)
+    content = bytearray(read_member(native.built.wheel, library.file))
+    path = tmp_path / "library.so"
+    path.write_bytes(content)
+    code = elf.code(path)
+    text = next(each for each in code.sections if each.name == ".text")
+    # An immediate or a displacement: no other instruction comes of it.
+    for place in range(text.offset + text.size // 2, text.offset + text.size):
+        content[place] ^= 1
+        path.write_bytes(content)
+        if census.census(path) == dict(library.census):
+            break
+        content[place] ^= 1
+    wheel = doctored(
+        native, tmp_path / "out", {library.file: bytes(content)}, sha256=sha256_of(path)
+    )
+    done = invoke("audit", str(wheel), "--rebuild")
+    assert "It is what it says." in done.stdout
+    assert "rebuild: other bytes" in done.stdout
+    assert f"differs from byte {place:,} on, in .text" in done.stdout
+    assert done.returncode == 34
+
+
+@pytest.mark.slow
+def test_other_code_in_the_dispatcher_is_found(native: Tried, tmp_path: Path) -> None:
+    content = bytearray(read_member(native.built.wheel, DISPATCHER))
+    place = content.index(b"TENSORWRIGHT_TARGET")
+    content[place : place + 1] = b"X"
+    done = invoke(
+        "audit", str(doctored(native, tmp_path, {DISPATCHER: bytes(content)})), "--rebuild"
+    )
+    assert f"{DISPATCHER} (" in done.stdout
+    assert f"differs from byte {place:,} on, in .rodata" in done.stdout
+    assert done.returncode == 34
+
+
+@pytest.mark.slow
+def test_kernels_of_other_flags_than_it_says_are_found(
+    native: Tried, places: Places, tmp_path: Path
+) -> None:
+    """A wheel of other flags, with the record of the one without them."""
+    other = dataclasses.replace(places, pool=tmp_path / "pool")
+    fleet, compiler = fleet_for(Request(kernels="mini", flags="-O1"))
+    jobs = front.jobs_for(fleet.first, "")
+    built = builder.build(fleet, compiler=compiler, jobs=jobs, places=other)
+    tried = dataclasses.replace(native, built=built, fleet=fleet)
+    assert again(built.wheel).proof is Proof.SAME
+    wheel = doctored(tried, tmp_path / "out", {}, source_flags={}, plan_key=native.plan.key)
+    found = again(wheel)
+    assert found.proof is Proof.OTHER
+    assert any(each.startswith(f"{library_of(native).file} (") for each in found.findings)
+
+
+@pytest.mark.slow
+def test_a_fleet_is_made_again(wheel_for: Callable[[str], Tried]) -> None:
+    fleet = wheel_for(two_targets())
+    found = again(fleet.built.wheel)
+    assert found.proof is Proof.SAME, found
+    assert tuple(each.target for each in found.steps) == fleet.fleet.targets
