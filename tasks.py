@@ -1114,11 +1114,11 @@ def audit(
     found, text = front.audit_wheel(wheel, stock, fetch=not no_fetch, as_json=json)
     if not (json and rebuild):
         print(text, end="", flush=True)
-    if rebuild:
-        made = front.rebuild_wheel(wheel, stock, source, jobs)
+    made = front.rebuild_wheel(wheel, stock, source, jobs) if rebuild else None
+    if made:
         print(front.describe_rebuilt(found, made, as_json=json), end="", flush=True)
     auditing.judge(found)
-    if rebuild:
+    if made:
         proof.judge(made)
 
 

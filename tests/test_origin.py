@@ -41,7 +41,7 @@ EMULATED = Evidence(
     source=Source.EMULATED,
     isa="",
     cpu="another CPU",
-    release="2.14.1",
+    release="2.20.0",
     vcpus=1,
     ratios={"mnist_mlp": Ratio(value=1.2, low=1.1, high=1.3)},
 )
@@ -87,7 +87,7 @@ def _registrations(plan: Plan, unit: str) -> Iterator[Choice]:
     yield from (Choice(op=op, types="T=2") for op in ops)
 
 
-def found(fleet: Fleet, said: Tuned, source_file: str = "") -> Origin:
+def found(fleet: Fleet, said: Tuned, source_file: str = "", *, compiler: str = CLANG) -> Origin:
     plan = fleet.first
     tag = f"cp{plan.python.replace('.', '')}"
     identity = WheelIdentity(
@@ -95,7 +95,8 @@ def found(fleet: Fleet, said: Tuned, source_file: str = "") -> Origin:
         version=fleet.version,
         tags=(f"{tag}-{tag}-manylinux_2_17_{plan.target.family}",),
     )
-    return origin_of(said, identity, declared_compiler(CLANG, plan.target.family), source_file)
+    here = declared_compiler(compiler, plan.target.family)
+    return origin_of(said, identity, here, source_file)
 
 
 X86 = ("skylake", "haswell", "zen4,haswell", STOCK_FLAGS, "x86_64_v4+avx512_bf16/zen4")
@@ -109,6 +110,7 @@ def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
     asked = request(
         arch=arch,
         release=data.draw(st.sampled_from(("2.14.1", "2.20.0")), label="release"),
+        compiler=data.draw(st.sampled_from((CLANG, "gcc@13.2.0")), label="compiler"),
         python=data.draw(st.sampled_from(("3.10", "3.11")), label="python"),
         kernels=data.draw(st.sampled_from(("hot", "mini", "cwise_op_log,Tanh,bias_op"))),
         flags=data.draw(st.sampled_from(("", "-O3 -mprefer-vector-width=256")), label="flags"),
@@ -117,7 +119,7 @@ def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
     )
     fleet, _ = fleet_for(asked)
     left = data.draw(st.integers(0, len(fleet.first.kernels) - 1), label="units that stay stock")
-    origin = found(fleet, made_of(fleet, left))
+    origin = found(fleet, made_of(fleet, left), compiler=asked.compiler)
     assert origin.fleet == fleet
     assert origin.unknown == ()
 
@@ -144,18 +146,21 @@ def test_what_was_selected_is_found_again(
 
 
 def test_part_of_the_recorded_selection_is_found_again() -> None:
-    fleet, _ = fleet_for(request(without="Tanh"))
-    whole, _ = fleet_for(request())
+    """With flags of which nothing was measured, and a unit that admission has refused."""
+    whole, _ = fleet_for(request(flags="-O3"))
+    fleet, _ = fleet_for(request(flags="-O3", without=whole.first.kernels[0].name))
     assert fleet.first.selection != whole.first.selection
-    assert found(fleet, made_of(fleet)).fleet == fleet
+    said = made_of(fleet, 1)
+    assert len(said.libraries[0].registrations) < len(fleet.first.selection or ())
+    assert found(fleet, said).fleet == fleet
 
 
 @pytest.mark.parametrize("trust", [False, True])
 def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> None:
     with patch("tfbuild.planning.request.read_evidence", return_value=(EMULATED,)):
-        fleet, _ = fleet_for(request(evidence="c.json", trust_emulated=trust))
-    plain, _ = fleet_for(request(trust_emulated=trust))
-    assert fleet.key != plain.key
+        fleet, _ = fleet_for(request(release="2.20.0", evidence="c.json", trust_emulated=trust))
+    (default,) = (each for each in fleet.first.defaults if each.lever == LEVER)
+    assert default.on is trust
     assert found(fleet, made_of(fleet)).fleet == fleet
 
 

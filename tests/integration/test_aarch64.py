@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import installed
 from tfbuild.kernelbuild.pool import Built
+from tfbuild.kernelbuild.proof import Proof
 from tfbuild.packing import admitted, tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
@@ -31,16 +33,20 @@ TARGETS = ("neoverse_v1", "neoverse_n1")
 
 
 @pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree_of(NEAR[RELEASE], tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
 def fleet_and_wheel(
-    places: Places, tmp_path_factory: pytest.TempPathFactory
+    tree: Path, places: Places, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Fleet, Built]:
-    source = tree_of(NEAR[RELEASE], tmp_path_factory.mktemp("tree"))
     request = Request(
         arch=",".join(TARGETS),
         release=RELEASE,
         kernels="cwise_op_tanh",
         python="3.11",
-        source=str(source),
+        source=str(tree),
     )
     fleet, compiler = fleet_for(request)
     built = builder.build(
@@ -48,7 +54,7 @@ def fleet_and_wheel(
         compiler=compiler,
         jobs=front.jobs_for(fleet.first, ""),
         places=dataclasses.replace(places, pool=tmp_path_factory.mktemp("pool")),
-        given_source=source,
+        given_source=tree,
     )
     return fleet, built
 
@@ -101,6 +107,16 @@ def test_the_wheel_asks_for_no_later_system_than_stock(
 ) -> None:
     found = audit.audit(fleet_and_wheel[1].wheel, places=places, stock=None)
     assert not found.problems
+
+
+def test_the_wheel_is_made_again_of_the_sources_that_were_given(
+    fleet_and_wheel: tuple[Fleet, Built], tree: Path
+) -> None:
+    """For CPUs that this machine has not: its kernels are compiled and not run."""
+    wheel = str(fleet_and_wheel[1].wheel)
+    found = front.rebuild_wheel(wheel, "", str(tree), "")
+    assert found.proof is Proof.SAME, found
+    assert "--source" in front.rebuild_wheel(wheel, "", "", "").reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,6 @@ def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[Choice, ..
     yield tuple(sorted({row.choice for row in library.measured if row.kept}))
     recorded = selections.recorded(plan.release, plan.target)
     if recorded is not None:
-        yield recorded.kept
         yield plans.without_units(recorded, plan.kernels, plan.release).kept
     yield library.registrations
 

@@ -1,0 +1,92 @@
+"""What is said of wheels that are not made again; those that are, are in integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.audited import sound_wheel
+from tests.invoked import Tasks
+from tests.published import stand_in, written
+from tests.test_origin import made_of, request
+
+from tfbuild import front
+from tfbuild.errors import RebuildError, WheelError
+from tfbuild.kernelbuild.proof import Proof, judge
+from tfbuild.kernelbuild.rebuild import origin_for
+from tfbuild.packing import sbom, tuned
+from tfbuild.planning.request import fleet_for
+
+
+def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) -> None:
+    wheel = stand_in(tmp_path, "2.14.1+haswell.full", whole="haswell")
+    found = front.rebuild_wheel(str(wheel), "", "", "")
+    assert found.proof is Proof.NONE
+    (reason,) = found.reasons
+    assert "core-hours" in reason
+    assert "invoke build --scope full --release 2.14.1 --arch haswell" in reason
+    with pytest.raises(RebuildError, match="nothing is proven"):
+        judge(found)
+
+
+def given(folder: Path) -> Path:
+    """A wheel of sources that somebody gave, as far as it says so."""
+    (folder / "mine.tar").write_bytes(b"sources")
+    fleet, _ = fleet_for(request(source=str(folder / "mine.tar"), kernels="mini"))
+    said = made_of(fleet)
+    document = sbom.document(
+        said,
+        package="tensorflow-cpu",
+        version=fleet.version,
+        stock_file="stock.whl",
+        source_file="mine.tar",
+        compiled=(),
+    )
+    stem = f"tensorflow_cpu-{fleet.version}"
+    members = {tuned.FILE: said.to_bytes(), sbom.FILE: document, "RECORD": b""}
+    return written(
+        folder / f"{stem}-cp311-cp311-manylinux_2_17_x86_64.whl",
+        {f"{stem}.dist-info/{name}": content for name, content in members.items()},
+    )
+
+
+def test_sources_that_were_given_are_asked_for_by_name_and_hash(tmp_path: Path) -> None:
+    with pytest.raises(RebuildError, match=r"of mine\.tar, sha256 [0-9a-f]{64}") as caught:
+        origin_for(given(tmp_path), None)
+    assert "--source" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "document",
+    [b"{", b"[]", b'{"components": []}', b'{"components": [{"bom-ref": "sources"}]}']
+    + [
+        f'{{"components": [{{"bom-ref": "sources", "description": "{text}"}}]}}'.encode()
+        for text in ("something", "The kernel sources, from ../x", "The kernel sources, from a\\nb")
+    ],
+)
+def test_a_bill_of_materials_that_names_no_sources_is_refused(document: bytes) -> None:
+    with pytest.raises(WheelError) as caught:
+        sbom.source_file(document)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.toolchain
+def test_what_cannot_be_compared_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    """The sources of this small wheel are none that anybody knows."""
+    invoke, wheel = Tasks(tmp_path), sound_wheel(tmp_path / "made")
+    done = invoke("audit", str(wheel), "--rebuild", "--json")
+    assert done.returncode == 42
+    found = json.loads(done.stdout)
+    assert found["problems"] == []
+    assert found["rebuild"]["proof"] == "not proven"
+    assert "1111" in found["rebuild"]["reasons"][0]
+    done = invoke("audit", str(wheel), "--rebuild")
+    assert (done.returncode, done.stdout.count("rebuild: not proven\n")) == (42, 1)
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("--source", "x"), ("--jobs", "1")])
+def test_options_of_a_rebuild_are_for_a_rebuild(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = Tasks(tmp_path)("audit", "no-such.whl", *words)
+    assert done.returncode == 2
+    assert f"{words[0]} is for --rebuild" in done.stderr
