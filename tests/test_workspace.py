@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from tfbuild.kernelbuild.workspace import failures
+import pytest
+
+from tfbuild.kernelbuild.workspace import failures, steps
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
 
 SHARED = f"{FOLDER}/common.cc"
@@ -51,3 +53,19 @@ def test_a_compiler_that_was_killed_is_told() -> None:
 
 def test_output_without_failures_has_none() -> None:
     assert failures(UNITS, "INFO: Build completed successfully") == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "ran", "cached"),
+    [
+        ("14 processes: 1 remote cache hit, 10 internal, 3 local", 3, 1),  # Bazel 4.2.3
+        ("36 processes: 12 disk cache hit, 22 internal, 2 local", 2, 12),  # Bazel 6.1.0
+        ("1 process: 1 internal", 0, 0),
+    ],
+)
+def test_what_was_run_and_what_was_cached_is_read_from_bazels_own_words(
+    said: str, ran: int, cached: int
+) -> None:
+    output = f"INFO: Elapsed time: 5.1s, Critical Path: 2.0s\nINFO: {said}.\nINFO: Build completed"
+    assert steps(output) == (ran, cached)
+    assert steps("ERROR: nothing was built") == (0, 0)

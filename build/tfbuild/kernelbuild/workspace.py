@@ -197,10 +197,15 @@ def link(
 
 
 def steps_of(workspace: Workspace) -> tuple[int, int]:
-    """How many compiles and links the last `link` has run, and how many results it took from the
-    disk cache. What neither counts was there from an earlier run in the same folder."""
+    """The `steps` of the last `link`."""
     log = workspace.folder.parent / _LINK_LOG
-    said = _PROCESSES.search(log.read_text(encoding="utf-8", errors="replace"))
+    return steps(log.read_text(encoding="utf-8", errors="replace"))
+
+
+def steps(output: str) -> tuple[int, int]:
+    """How many compiles and links Bazel says that it has run, and how many results it took from the
+    disk cache. What neither counts was there from an earlier run in the same folder."""
+    said = _PROCESSES.search(output)
     kinds = [each.partition(" ") for each in said[1].split(", ")] if said else []
     ran = sum(int(number) for number, _, kind in kinds if not kind.endswith(_NOT_RUN))
     return ran, sum(int(number) for number, _, kind in kinds if kind.endswith(_HIT))
