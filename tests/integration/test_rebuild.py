@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,9 +60,9 @@ def doctored(tried: Tried, folder: Path, members: dict[str, bytes], **fields: ob
     )
 
 
-def again(wheel: Path) -> Rebuilt:
+def again(wheel: Path, source: str = "") -> Rebuilt:
     """In the cache that the tests build in."""
-    return front.rebuild_wheel(str(wheel), "", "", "")
+    return front.rebuild_wheel(str(wheel), "", source, "")
 
 
 def test_the_wheel_is_made_again_byte_for_byte(native: Tried) -> None:
@@ -146,3 +147,23 @@ def test_a_fleet_is_made_again(wheel_for: Callable[[str], Tried]) -> None:
     found = again(fleet.built.wheel)
     assert found.proof is Proof.SAME, found
     assert tuple(each.target for each in found.steps) == fleet.fleet.targets
+
+
+@pytest.mark.slow
+def test_sources_that_were_given_must_be_given_again(
+    staged: Path, places: Places, tmp_path: Path
+) -> None:
+    tree = tmp_path / "mine"
+    shutil.copytree(staged, tree)
+    fleet, compiler = fleet_for(Request(kernels="mini", source=str(tree)))
+    built = builder.build(
+        fleet,
+        compiler=compiler,
+        jobs=front.jobs_for(fleet.first, ""),
+        places=dataclasses.replace(places, pool=tmp_path / "pool"),
+        given_source=tree,
+    )
+    found = again(built.wheel)
+    assert (found.proof, found.compiler) == (Proof.NONE, "")
+    assert "of mine, sha256 " in found.reasons[0]
+    assert again(built.wheel, str(tree)).proof is Proof.SAME
