@@ -8,6 +8,9 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from tests import compared
@@ -141,8 +144,8 @@ def test_samples_of_every_timed_cell_are_all_there() -> None:
         )
         assert dropped == 2
         assert drawing.description.startswith(f"{len(mine)} samples in 4 launches")
-        assert drawing.description.endswith("2 blocks dropped.")
-        assert {"stock", "stock again", "dropped block"} <= set(texts(drawing))
+        assert drawing.description.endswith("2 blocks of no measurement.")
+        assert {"stock", "stock again", "no measurement"} <= set(texts(drawing))
         uses = ET.fromstring(drawing.svg).iter(f"{SVG}use")  # noqa: S314  (our own)
         assert sum(1 for _ in uses) >= len(mine) + dropped
 
@@ -177,6 +180,49 @@ def test_an_absurdly_wide_interval_is_cut_off_with_an_arrow() -> None:
     assert 1.1 < high < 2
     markers = [line.get_marker() for line in axes.lines]
     assert markers.count("<") == markers.count(">") == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.97, 1.05, [0.98, 1, 1.02, 1.04]),
+        (0.915, 1.045, [0.92, 0.96, 1, 1.04]),
+        (0.995, 1.004, [0.996, 0.998, 1, 1.002, 1.004]),
+        (0.79, 1.62, [0.8, 0.9, 1, 1.1, 1.25, 1.5]),
+        (0.8, 9, [1, 2, 3, 5, 8]),
+        (0.14, 1.2, [0.15, 0.2, 0.3, 0.5, 1]),
+        (0.98, 60, [1, 2, 5, 10, 20, 50]),
+    ],
+)
+def test_an_axis_of_ratios_has_ticks_that_people_read(
+    low: float, high: float, ticks: list[float]
+) -> None:
+    assert charts.ratio_ticks(low, high) == pytest.approx(ticks)
+
+
+@given(low=st.floats(0.001, 1), high=st.floats(1, 1000))
+def test_ticks_are_few_within_and_apart_and_1_is_among_them(low: float, high: float) -> None:
+    assume(high / low > 1.001)
+    ticks = charts.ratio_ticks(low, high)
+    assert 2 <= len(ticks) <= 9
+    assert low <= ticks[0] < ticks[-1] <= high
+    assert min(abs(tick - 1) for tick in ticks) < 1e-9
+
+
+def test_a_model_far_beyond_the_others_does_not_squeeze_them() -> None:
+    rows = (row(6.2, 5.2, 7.4), row(1.25, 1.2, 1.3), row(1.0, 0.95, 1.05))
+    for figure in (charts.forest([Group(label="w", points=rows)], "speedup"), over(rows)):
+        axes = figure.axes[0]
+        low, high = axes.get_xlim() if axes.get_xscale() == "log" else axes.get_ylim()
+        apart = np.log(1.25) / np.log(high / low)
+        assert apart > 0.08
+        ticks = axes.get_xticks() if axes.get_xscale() == "log" else axes.get_yticks()
+        assert {1, 2, 5} <= {round(float(tick), 6) for tick in ticks}
+
+
+def over(rows: tuple[Point, ...]) -> Figure:
+    amounts = tuple((place, each.amount) for place, each in enumerate(rows, 1) if each.amount)
+    return charts.over_vcpus([Line(label="a", series=0, amounts=amounts)], {})
 
 
 def test_intervals_are_drawn_from_end_to_end() -> None:
@@ -225,5 +271,5 @@ def test_a_sample_far_beyond_the_rest_stands_at_the_upper_edge() -> None:
     (drawn,) = (line for line in axes.lines if line.get_label() == "a")
     assert ys(drawn) == [10.0, 10.5, 10.5 * charts.HIGH]
     assert axes.get_ylim()[1] < 20
-    (cross,) = (line for line in axes.lines if line.get_label() == "dropped block")
+    (cross,) = (line for line in axes.lines if line.get_label() == "no measurement")
     assert xs(cross) == [1.0]

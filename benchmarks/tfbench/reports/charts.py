@@ -6,6 +6,8 @@ figures, and arms have markers and hatches of their own, so that nothing rests o
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from tfbench.costs.cost import Amount, point
 from tfbench.reports import canvas
@@ -32,6 +34,14 @@ FAR = 1.5
 """An end of an interval this much beyond all estimates is cut off, with an arrow."""
 NARROW = 0.1
 """Per cent. The scale of half-widths goes at least so far."""
+NEAR = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 4, 5, 10])
+"""Few round ratios, 1 among them, for an axis that does not reach far from it."""
+ROUND = (1, 2, 5, 3, 1.5, 8, 1.25, 9, 1.1)
+"""Ratios that are read at a glance, times powers of ten; where room is short the first ones win."""
+WIDE = 2.0
+"""An axis of ratios whose end is so many times its beginning has ticks of these."""
+APART = 0.12
+"""Of the length of an axis, between two of its ticks."""
 HIGH = 1.5
 """A sample this many times the slowest arm's median, or longer, is drawn at the upper edge."""
 
@@ -92,10 +102,13 @@ class Learning:
 
 
 def forest(groups: Sequence[Group], axis: str) -> Figure:
-    """Estimates with their intervals around 1, one row each, and the figures at the right."""
+    """Ratios with their intervals around 1, one row each, and the figures at the right. The axis is
+    logarithmic: twice as fast and half as fast are as far from 1."""
     figure, axes = _rows(groups, axis)
     low, high = _limits(_ends(groups))
+    axes.set_xscale("log")
     axes.set_xlim(low, high)
+    _ratio_scale(axes.xaxis)
     axes.axvline(1, color=ink("ink"), linewidth=0.8, zorder=1)
     for group, places in _placed(groups):
         if group.band:
@@ -109,23 +122,22 @@ def forest(groups: Sequence[Group], axis: str) -> Figure:
 
 def bars(groups: Sequence[Group], axis: str) -> Figure:
     """Amounts from 0 on, with intervals where they have one, and the baseline at 1."""
-    figure, axes = _rows(groups, axis)
-    axes.set_xlim(0, 1.04 * max([1.0, *(high for _, _, high in _ends(groups))]))
-    axes.axvline(1, color=ink("ink"), linewidth=0.8, zorder=3)
-    for group, places in _placed(groups):
-        for row, y in zip(group.points, places, strict=True):
-            if row.amount is not None:
-                _bar(axes, row, row.amount, y)
+    figure = _barred(groups, axis, max([1.0, *(high for _, _, high in _ends(groups))]))
+    figure.axes[0].axvline(1, color=ink("ink"), linewidth=0.8, zorder=3)
     return figure
 
 
 def amounts(groups: Sequence[Group], axis: str) -> Figure:
     """Amounts from 0 on, with intervals where they have one, as far as these are not absurdly
     wide; rows without an amount show their note alone."""
-    figure, axes = _rows(groups, axis)
     ends = _ends(groups)
     largest = max((value for _, value, _ in ends), default=1.0)
-    axes.set_xlim(0, 1.04 * min(max([largest, *(high for _, _, high in ends)]), 2 * largest))
+    return _barred(groups, axis, min(max([largest, *(high for _, _, high in ends)]), 2 * largest))
+
+
+def _barred(groups: Sequence[Group], axis: str, end: float) -> Figure:
+    figure, axes = _rows(groups, axis)
+    axes.set_xlim(0, 1.04 * end)
     for group, places in _placed(groups):
         for row, y in zip(group.points, places, strict=True):
             if row.amount is not None:
@@ -200,8 +212,8 @@ def _limits(ends: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     lows, values, highs = zip((1.0, 1.0, 1.0), *ends, strict=True)
     low = max(min(lows), min(values) / FAR)
     high = min(max(highs), max(values) * FAR)
-    room = max(0.06 * (high - low), 0.002)
-    return low - room, high + room
+    room = max((high / low) ** 0.06, 1.002)
+    return low / room, high * room
 
 
 def _estimate(
@@ -253,15 +265,17 @@ def _bar(axes: Axes, row: Point, amount: Amount, y: float) -> None:
 
 
 def over_vcpus(lines: Sequence[Line], bands: Mapping[int, Interval]) -> Figure:
-    """Speedups with their intervals around 1."""
+    """Speedups with their intervals around 1, on a logarithmic axis."""
     figure = over_counts(lines, "vCPUs", "speedup")
     axes = figure.axes[0]
+    axes.set_yscale("log")
     axes.axhline(1, color=ink("ink"), linewidth=0.8, zorder=1)
     for place, vcpus in enumerate(_counts(lines)):
         if vcpus in bands:
             band = bands[vcpus]
             _shade(axes, (place - 0.4, band.low), 0.8, band.high - band.low)
     axes.margins(y=0.12)
+    _ratio_scale(axes.yaxis)
     return figure
 
 
@@ -312,8 +326,8 @@ def over_time(
 ) -> Figure:
     """Samples in milliseconds per step as they came.
 
-    `launches` are the minutes at which launches began, `dropped` those at which blocks were that do
-    not count: they have a cross at the lower edge.
+    `launches` are the minutes at which launches began, `dropped` those at which blocks were that
+    are no measurement: they have a cross at the lower edge.
     """
     figure, axes = panel(1.7, left_in=0.6, top_in=_legend_in(len(tracks) + bool(dropped)))
     every = [value for track in tracks for value in track.values]
@@ -335,7 +349,7 @@ def over_time(
     axes.set_ylim(low - 2 * room, high + room)
     if dropped:
         heights = [low - 1.4 * room] * len(dropped)
-        axes.plot(dropped, heights, "x", markersize=4, color=ink("bad"), label="dropped block")
+        axes.plot(dropped, heights, "x", markersize=4, color=ink("bad"), label="no measurement")
     axes.set_xlabel("minutes; a line where a launch begins")
     axes.set_ylabel("ms per step")
     axes.margins(x=0.02)
@@ -407,8 +421,33 @@ def learning(curves: Sequence[Learning], target: float, axis: str) -> Figure:
 def _scale(axis: Axis) -> None:
     """Few round numbers, without zeros at their ends, and a faint grid."""
     axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    _readable(axis)
+
+
+def _ratio_scale(axis: Axis) -> None:
+    """The same of a logarithmic axis whose limits are set."""
+    axis.set_major_locator(FixedLocator(ratio_ticks(*axis.get_view_interval())))
+    axis.set_minor_locator(NullLocator())
+    _readable(axis)
+
+
+def _readable(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
     axis.grid(visible=True, color=ink("rule"), linewidth=0.6)
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Where a logarithmic axis around 1 has its ticks. What is nearly 1 has equal steps."""
+    if high / low < WIDE:
+        return [tick for tick in NEAR.tick_values(low, high) if low <= tick <= high]
+    tens = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    nearest = sorted(tens, key=abs)
+    found: list[float] = []
+    for value in (float(f"{each}e{ten}") for each, ten in itertools.product(ROUND, nearest)):
+        apart = [abs(math.log(value / other)) for other in found]
+        if low <= value <= high and min(apart, default=math.inf) > APART * math.log(high / low):
+            found.append(value)
+    return sorted(found)
 
 
 def _shade(axes: Axes, corner: tuple[float, float], width: float, height: float) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from matplotlib.figure import Figure
 
 from tfbench.costs.bill import Bill, BillRow
 from tfbench.costs.cost import Amount, carry, point
@@ -231,7 +233,7 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
         ]
         if groups:
             axis = f"time per step ({comparison.baseline}: 1)"
-            yield _relatives(groups, f"time-{place}", label_of(workload), axis)
+            yield _relatives(forest, groups, f"time-{place}", label_of(workload), axis)
 
 
 def bill_times(bill: Bill) -> Iterator[Drawing]:
@@ -239,7 +241,7 @@ def bill_times(bill: Bill) -> Iterator[Drawing]:
     for place, (workload, rows) in enumerate(_by_workload(bill)):
         groups = _bill_groups(bill, [(row, row.relative_time) for row in rows])
         axis = f"time of a run ({bill.baseline}: 1)"
-        yield _relatives(groups, f"run-time-{place}", f"{workload}: time", axis)
+        yield _relatives(bars, groups, f"run-time-{place}", f"{workload}: time", axis)
 
 
 def bill_costs(bill: Bill) -> Iterator[Drawing]:
@@ -247,7 +249,7 @@ def bill_costs(bill: Bill) -> Iterator[Drawing]:
     for place, (workload, rows) in enumerate(_by_workload(bill)):
         groups = _bill_groups(bill, [(row, row.relative_cost) for row in rows])
         axis = f"cost of a run ({bill.baseline}: 1)"
-        yield _relatives(groups, f"run-cost-{place}", f"{workload}: cost", axis)
+        yield _relatives(bars, groups, f"run-cost-{place}", f"{workload}: cost", axis)
 
 
 def _inverse(value: float) -> float:
@@ -284,7 +286,13 @@ def _relative(arm: str, series: int, amount: Amount) -> Point:
     return Point(label=arm, series=series, amount=amount, note=f"{point(amount):.{digits}f}")
 
 
-def _relatives(groups: Sequence[Group], key: str, title: str, axis: str) -> Drawing:
+def _relatives(
+    chart: Callable[[Sequence[Group], str], Figure],
+    groups: Sequence[Group],
+    key: str,
+    title: str,
+    axis: str,
+) -> Drawing:
     told = "; ".join(
         f"{group.label} {row.label} {wording.relative(row.amount)}".lstrip()
         for group in groups
@@ -292,7 +300,7 @@ def _relatives(groups: Sequence[Group], key: str, title: str, axis: str) -> Draw
         if row.amount is not None
     )
     return drawing(
-        functools.partial(bars, groups, axis),
+        functools.partial(chart, groups, axis),
         key=key,
         title=title,
         caption="",
@@ -364,7 +372,7 @@ def _timeline(key: str, cell: Cell, taken: Sequence[Sample], arms: Sequence[str]
         description=(
             f"{len(walls)} samples in {talk.count(len(starts), 'launch', 'launches')}, from "
             f"{min(walls):.2f} to {max(walls):.2f} milliseconds per step. "
-            f"{talk.count(len(dropped), 'block')} dropped."
+            f"{talk.count(len(dropped), 'block')} of no measurement."
         ),
     )
 
