@@ -80,6 +80,13 @@ def test_a_recorded_run_gives_the_comparison_of_its_samples(tmp_path: Path) -> N
     assert [each.speedups[0].verdict for each in found.cells] == [Verdict.FASTER] * 2
 
 
+def test_a_recorded_run_is_as_old_as_it_says_and_not_as_its_files(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    assert recorded(folder)[0].made == ""
+    (folder / KIND.result).write_text('{"schema": 2, "made": "2026-01-02T03:04:05+00:00"}')
+    assert recorded(folder)[0].made == "2026-01-02T03:04:05+00:00"
+
+
 def test_a_packed_run_gives_the_same(tmp_path: Path) -> None:
     plain = recorded(run(tmp_path))
     assert recorded(packed(tmp_path)) == plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
 from pathlib import Path
 
 from tfbench.engine.journal import PACKED, entries
@@ -35,7 +35,7 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
     try:
         every = [measured_of(each, each.of(found)) for each in setting.questions]
         done = [each for each in every if each.starts]
-        comparison = summarised(setting, done, made=_made(folder / KIND.spec))
+        comparison = summarised(setting, done, made=_made(folder / KIND.result))
     except (SampleError, UsageError, KeyError, IndexError, ValueError) as error:
         raise RecordError(f"{path} holds no comparison ({error})") from error
     return comparison, tuple(each for each in found if isinstance(each, Sample))
@@ -58,4 +58,8 @@ def _samples(folder: Path) -> Path:
 
 
 def _made(path: Path) -> str:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    """When the run was measured, as its own result says. Files are dated by who copies them."""
+    try:
+        return str(json.loads(path.read_bytes())["made"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

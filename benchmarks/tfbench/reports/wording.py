@@ -93,8 +93,29 @@ def place(name: str, number: int) -> str:
     return f"{label_of(name)} on {talk.vcpus(number)}"
 
 
+def places(cells: Sequence[tuple[str, int]], of: int = 0) -> str:
+    """Workloads with their numbers of vCPUs. `of` is how many cells there are, and counts them
+    where several are meant."""
+    if 1 < len(cells) == of:
+        return f"all {of} cells"
+    vcpus: dict[str, list[int]] = {}
+    for name, number in cells:
+        vcpus.setdefault(label_of(name), []).append(number)
+    names: dict[tuple[int, ...], list[str]] = {}
+    for name, numbers in vcpus.items():
+        names.setdefault(tuple(numbers), []).append(name)
+    named = (
+        f"{listed(alike)} on {listed([*map(str, head), talk.vcpus(last)])}"
+        for (*head, last), alike in names.items()
+    )
+    counted = f"{len(cells)} of {of} cells: " if of and len(cells) > 1 else ""
+    return f"{counted}{'; '.join(named)}"
+
+
 def moment(made: str) -> str:
     """A time in ISO 8601 to the minute, as it is where it cannot be read."""
+    if not made:
+        return "at a time that was not recorded"
     try:
         when = datetime.fromisoformat(made).astimezone(UTC)
     except ValueError:
