@@ -254,7 +254,7 @@ def test_an_arm_that_never_started_is_named() -> None:
     found = Outline(html(compared.comparison(cell, arms=arms), TEMPLATES))
     assert found.by_tag["h1"] == ["tuned against stock on Example CPU @ 2.00GHz"]
     assert "No answer about tuned: it was not timed." in found.words
-    assert "mnist_mlp on 2 vCPUs, tuned failed: no such file" in found.words
+    assert "mnist_mlp on 2 vCPUs: tuned failed: no such file" in found.words
 
 
 def test_the_same_comparison_gives_the_same_page() -> None:

@@ -382,7 +382,7 @@ def test_blocks_that_a_quota_stopped_do_not_count_and_are_told_of() -> None:
     assert one.medians is not None
     assert one.medians.value == pytest.approx(1.25)
     assert one.verdict is Verdict.FASTER
-    assert found.blocks == 12
+    assert (found.blocks, found.gates.counting) == (12, 9)
     (unseen,) = summed(slowed(journal, hit)).speedups
     assert unseen.interval.value < 1.1
 

@@ -119,10 +119,20 @@ class Measured:
         return tuple(block for launch in self.launches for block in launch.judged)
 
     @property
+    def sound(self) -> tuple[tuple[Block, ...], ...]:
+        """The judged blocks that gates leave, of each launch that has any left."""
+        left = (
+            tuple(block for block in launch.judged if not gates.reasons(block))
+            for launch in self.launches
+        )
+        return tuple(blocks for blocks in left if blocks)
+
+    @property
     def fair(self) -> bool:
         """Whether gates left enough for a picture of the machine."""
-        dropped = sum(bool(gates.reasons(block)) for block in self.blocks)
-        return dropped <= gates.MOST_DROPPED * len(self.blocks)
+        dropped = len(self.blocks) - sum(map(len, self.sound))
+        enough = not dropped or len(self.sound) >= FEWEST_LAUNCHES
+        return enough and dropped <= gates.MOST_DROPPED * len(self.blocks)
 
 
 def launches_of(entries: Iterable[Entry]) -> tuple[Launch, ...]:
@@ -159,11 +169,9 @@ def contrast_of(measured: Measured, arm: str) -> Contrast:
 
 
 def counting(measured: Measured) -> tuple[tuple[Block, ...], ...]:
-    """Of each launch the judged blocks that gates leave; all of them where that is too little."""
-    whole = [launch.judged for launch in measured.launches]
-    left = [tuple(each for each in blocks if not gates.reasons(each)) for blocks in whole]
-    kept = tuple(blocks for blocks in left if blocks)
-    return kept if measured.fair and len(kept) >= FEWEST_LAUNCHES else tuple(whole)
+    """The judged blocks that the intervals are of: all of them where gates left too few."""
+    whole = tuple(launch.judged for launch in measured.launches)
+    return measured.sound if measured.fair else whole
 
 
 def medians(measured: Measured, arm: str) -> Interval:

@@ -27,6 +27,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
         _times(comparison),
         *costs,
         _coverage(comparison),
+        particulars.doubts(comparison),
         particulars.verdicts(comparison),
         particulars.samples(comparison),
         particulars.latency(comparison),
@@ -96,7 +97,7 @@ def _speedups(comparison: Comparison) -> Section:
             for row in rows
         ),
     )
-    missing = tuple(f"{row.place} {row.verdict}: {row.why}" for row in rows if not row.speedup)
+    missing = tuple(findings.failed(comparison))
     return Section(
         key=SPEEDUPS,
         heading=f"Speedup of {step}",
@@ -213,7 +214,11 @@ def _inverse(interval: Interval) -> str:
 
 
 def _coverage(comparison: Comparison) -> Section:
-    lines = tuple(findings.covered(comparison))
+    table = Table(
+        caption="Op time in ops whose tuned kernels ran",
+        columns=columns("workload", "#vCPUs", "arm", "#share", "ops"),
+        rows=tuple(findings.covered(comparison)),
+    )
     return Section(
         key=COVERAGE,
         heading="What tuned kernels cover",
@@ -221,11 +226,11 @@ def _coverage(comparison: Comparison) -> Section:
             (
                 "Op time is what TensorFlow's profiler saw in a few steps after the timing. An "
                 "op counts as covered when the library's own counters say that its tuned kernels "
-                "ran. MatMul and Conv belong to oneDNN, whose code is generated for the CPU in "
-                "any wheel."
+                "ran; those of a thousandth of the time and more are named. MatMul and Conv belong "
+                "to oneDNN, whose code is generated for the CPU in any wheel."
             ),
-            Points(items=lines),
+            table,
         )
-        if lines
+        if table.rows
         else (),
     )

@@ -18,7 +18,6 @@ from tfbuild.measured.comparison import (
     ArmTimes,
     Cell,
     Comparison,
-    Coverage,
     Overall,
     Speedup,
 )
@@ -32,7 +31,7 @@ FEW_LAUNCHES = 4
 IDLE = 0.01
 """Share of the others' time in which an arm that has nothing to do may compute."""
 SHOWN = 0.001
-"""The smallest share of op time that is listed."""
+"""The smallest share of op time that an op is named for."""
 STOPS = {
     Stop.PRECISION: "the intervals were narrow enough",
     Stop.LAUNCHES: "it was the last look",
@@ -55,15 +54,15 @@ class Row:
     """The A/A interval."""
     verdict: str
     why: str
+    confidence: str
+    """The largest level at which the interval leaves out 1."""
+    medians: str
+    """The second opinion."""
 
     @property
     def known(self) -> str:
         """The speedup and its interval."""
         return f"{self.speedup} ({self.interval})" if self.speedup else ""
-
-    @property
-    def place(self) -> str:
-        return f"{self.workload} on {talk.vcpus(int(self.vcpus))}, {self.arm}"
 
 
 def candidates(comparison: Comparison) -> tuple[str, ...]:
@@ -144,6 +143,8 @@ def _row(
         noise=wording.span(cell.noise) if cell.noise else "",
         verdict=str(verdict),
         why=why,
+        confidence=wording.level(speedup.confidence) if speedup else "",
+        medians=wording.factor_span(speedup.medians) if speedup and speedup.medians else "",
     )
 
 
@@ -156,18 +157,21 @@ def _milliseconds(times: ArmTimes) -> str:
 def reason(comparison: Comparison, cell: Cell, speedup: Speedup) -> str:
     """Which rule of the method gave the verdict."""
     if over_gated(cell):
-        return f"more than {gates.MOST_DROPPED:.0%} of the blocks were dropped"
+        return f"too many blocks are no measurement: {_dropped(cell)}"
     interval, bar = speedup.interval, _bar(comparison, cell)
     outside = interval.low > 1 or interval.high < 1
     match speedup.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
-            return f"the interval leaves out 1, by more than {bar}"
+            return f"the interval leaves out 1, and the estimate lies beyond {bar}"
         case Verdict.WITHIN_NOISE if outside:
-            return f"the interval leaves out 1, but by less than {bar}"
+            return f"the interval leaves out 1, but the estimate lies within {bar}"
         case Verdict.WITHIN_NOISE:
             return f"the whole interval lies within {comparison.margin:.0%} of 1"
         case _ if outside:
-            return f"the interval leaves out 1, but by less than {bar}, which is too high to tell"
+            return (
+                f"the interval leaves out 1, but the estimate lies within {bar}, which is too high "
+                "to tell"
+            )
         case _ if likely(comparison, speedup, cell.noise):
             return f"an interval of {wording.level(speedup.confidence)} would leave out 1"
     return f"the interval holds 1 and reaches beyond {comparison.margin:.0%} of it"
@@ -189,12 +193,20 @@ def floor_of(noise: Interval) -> float:
 
 
 def over_gated(cell: Cell) -> bool:
-    return cell.gates.dropped > gates.MOST_DROPPED * cell.blocks
+    """Whether gates left so few blocks that all of them count, and nothing is decided."""
+    found = cell.gates
+    if found.counting is None:
+        return found.dropped > gates.MOST_DROPPED * cell.blocks
+    return found.dropped > 0 and found.counting == cell.blocks
 
 
 def _dropped(cell: Cell) -> str:
-    why = ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
-    return f"{cell.gates.dropped} of {cell.blocks} blocks dropped" + (f" ({why})" if why else "")
+    return f"{cell.gates.dropped} of {cell.blocks} ({gated(cell)})"
+
+
+def gated(cell: Cell) -> str:
+    """How often each gate found a block to be no measurement."""
+    return ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
 
 
 def headlines(comparison: Comparison) -> Iterator[str]:
@@ -269,35 +281,27 @@ def _distance(ratio: float) -> str:
 
 def failed(comparison: Comparison) -> Iterator[str]:
     """Why arms have no figures, each reason once."""
-    places: dict[str, list[str]] = {}
+    arms: dict[tuple[str, str, str, str], list[str]] = {}
     for row in rows(comparison):
-        if row.verdict in {FAILED, DIFFERENT, NOT_TIMED}:
-            where = f"{row.workload} on {talk.vcpus(int(row.vcpus))}"
-            places.setdefault(f"{row.arm} {row.verdict} ({row.why})", []).append(where)
-    yield from (f"{wording.listed(where)}: {what}" for what, where in places.items())
+        if row.verdict in {FAILED, NOT_TIMED}:
+            key = (row.verdict, row.why, row.workload, row.vcpus)
+            arms.setdefault(key, []).append(row.arm)
+    places: dict[str, list[tuple[str, int]]] = {}
+    for (verdict, why, workload, vcpus), names in arms.items():
+        said = f"{wording.listed(names)} {verdict}: {why}"
+        places.setdefault(said, []).append((workload, int(vcpus)))
+    yield from (f"{wording.places(where)}: {said}" for said, where in places.items())
 
 
-def covered(comparison: Comparison) -> Iterator[str]:
-    """How much of each workload's time tuned kernels can change at all, and where it is nothing."""
-    for arm in comparison.arms:
-        found = {
-            wording.place(cell.workload, cell.vcpus): each.coverage
-            for cell in comparison.cells
-            for each in cell.arms
-            if each.arm == arm.name and each.coverage is not None
-        }
-        for place, coverage in found.items():
-            if coverage.share >= SHOWN:
-                yield f"{place}: {arm.name} kernels cover {_covered(coverage)}."
-        nothing = [place for place, coverage in found.items() if coverage.share < SHOWN]
-        if nothing:
-            least = f"less than {SHOWN:.1%} of the op time"
-            yield f"{arm.name} kernels cover {least} of {wording.listed(nothing)}."
-
-
-def _covered(coverage: Coverage) -> str:
-    ops = ", ".join(f"{row.op} {row.share:.1%}" for row in coverage.ops if row.share >= SHOWN)
-    return f"{coverage.share:.1%} of the op time" + (f" ({ops})" if ops else "")
+def covered(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """How much of each workload's time tuned kernels can change at all: the cell, the arm, the
+    share, and that of each op."""
+    for cell in comparison.cells:
+        for each in cell.arms:
+            if found := each.coverage:
+                ops = (f"{row.op} {row.share:.1%}" for row in found.ops if row.share >= SHOWN)
+                place = (label_of(cell.workload), str(cell.vcpus), each.arm)
+                yield (*place, wording.share(found.share), ", ".join(ops))
 
 
 def kernels(arm: ArmFacts) -> str:
@@ -308,51 +312,62 @@ def kernels(arm: ArmFacts) -> str:
     return f"tuned kernels from {Path(arm.kernel_library).name}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Doubt:
+    """What was seen in one cell. Those of one `kind` are one warning; `then` is what follows."""
+
+    kind: str
+    cell: Cell
+    seen: str
+    then: str = ""
+
+
 def warnings(comparison: Comparison) -> Iterator[str]:
-    """What a reader must know before the figures are used."""
+    """What a reader must know before the figures are used, a line for each kind."""
     if not comparison.complete:
         yield "Not complete: the measurement was ended before its last cell."
-    yield from _disagreements(comparison)
     yield from _families(comparison)
-    for cell in comparison.cells:
-        where = wording.place(cell.workload, cell.vcpus)
-        yield from (f"{where}: {line}" for line in _doubts(cell))
-    yield from _few_launches(comparison)
-    yield from _restless(comparison)
+    for kind, found in doubts(comparison).items():
+        cells = [(each.cell.workload, each.cell.vcpus) for each in found]
+        where = wording.places(cells, of=len(comparison.cells))
+        seen = f"{where}: {found[0].seen}." if len(found) == 1 else f"{kind} in {where}."
+        yield f"{seen} {found[0].then}".rstrip()
 
 
-def _disagreements(comparison: Comparison) -> Iterator[str]:
+def doubts(comparison: Comparison) -> dict[str, list[Doubt]]:
+    """By kind."""
+    found: dict[str, list[Doubt]] = {}
     for cell in comparison.cells:
-        for each in cell.agreements:
-            if not each.agrees:
-                yield (
-                    f"{wording.place(cell.workload, cell.vcpus)}: {each.arm} does not compute what "
-                    f"{comparison.baseline} computes. Do not use it."
-                )
+        for each in _doubts(comparison, cell):
+            found.setdefault(each.kind, []).append(each)
+    return found
 
 
 def _families(comparison: Comparison) -> Iterator[str]:
-    """Where arms differ in more than what they are called."""
+    """Where arms differ in more than what they are called, those that differ alike once."""
+    alike: dict[tuple[str, ...], list[ArmFacts]] = {}
     for base, arm in itertools.product(comparison.arms[:1], comparison.arms[1:]):
-        if arm.threading != base.threading:
-            yield (
-                f"{base.name} runs its kernels on {base.threading} threads and {arm.name} on "
-                f"{arm.threading} threads: this is a comparison of build families, not the gain "
-                "of a compiler's flag."
-            )
-        for what, ours, theirs in (
-            ("Python", base.python, arm.python),
-            ("NumPy", base.numpy, arm.numpy),
-        ):
-            if ours != theirs:
-                yield f"{base.name} has {what} {ours} and {arm.name} has {what} {theirs}."
-        if arm.keras != base.keras:
-            yield (
-                f"{base.name} has Keras {base.keras} and {arm.name} has Keras {arm.keras}: a step "
-                "of the same program is other ops there, and its results are not held to the same."
-            )
+        if found := _apart(base, arm):
+            alike.setdefault(found, []).append(arm)
+    for found, arms in alike.items():
+        names = wording.listed([arm.name for arm in arms])
+        yield f"{names}, other than {comparison.baseline}: {'; '.join(found)}."
     if comparison.arms and not any(map(_is_other, comparison.arms)):
         yield "No arm loaded tuned kernels: this compares stock kernels with stock kernels."
+
+
+def _apart(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
+    """In what the arm differs from the baseline beside its kernels."""
+    pairs = (("Python", base.python, arm.python), ("NumPy", base.numpy, arm.numpy))
+    found = [f"{what} {theirs}, not {ours}" for what, ours, theirs in pairs if ours != theirs]
+    if arm.threading != base.threading:
+        threads = f"kernels on {arm.threading} threads, not {base.threading} threads"
+        means = "which compares build families, not the gain of a compiler's flag"
+        found.insert(0, f"{threads}, {means}")
+    if arm.keras != base.keras:
+        means = "of which a step is other ops, and whose results are not held to the same"
+        found.append(f"Keras {arm.keras}, not Keras {base.keras}, {means}")
+    return tuple(found)
 
 
 def _is_other(arm: ArmFacts) -> bool:
@@ -360,19 +375,46 @@ def _is_other(arm: ArmFacts) -> bool:
     return bool(arm.kernel_library or arm.whole or arm.env)
 
 
-def _doubts(cell: Cell) -> Iterator[str]:
+def _doubts(comparison: Comparison, cell: Cell) -> Iterator[Doubt]:
+    for agreement in cell.agreements:
+        if not agreement.agrees:
+            other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
+            yield Doubt(kind=other, cell=cell, seen=other, then="Do not use it.")
     if over_gated(cell):
-        yield (
-            f"{_dropped(cell)}. What is left is no fair picture: the machine was too busy for an "
-            "answer."
+        yield Doubt(
+            kind="Too many blocks are no measurement",
+            cell=cell,
+            seen=f"too many blocks are no measurement, {_dropped(cell)}",
+            then="All blocks count there, and there is no verdict.",
         )
     if cell.unsteady:
         launches = talk.count(cell.launches, "launch", "launches")
-        yield f"in {cell.unsteady} of {launches} the warm-up had not become steady in its time."
+        unsteady = "the warm-up had not become steady in its time"
+        yield Doubt(
+            kind=unsteady.capitalize(),
+            cell=cell,
+            seen=f"in {cell.unsteady} of {launches} {unsteady}",
+        )
     yield from _unexplained(cell)
+    if cell.stopped_by and cell.launches < FEW_LAUNCHES:
+        yield Doubt(
+            kind=f"A quick look: fewer than {FEW_LAUNCHES} launches",
+            cell=cell,
+            seen=f"a quick look: {talk.count(cell.launches, 'launch', 'launches')}",
+            then="So few hardly show how two starts of a model differ.",
+        )
+    for times in cell.arms:
+        if times.idle_share is not None and times.idle_share > IDLE:
+            restless = f"{times.arm} did not rest while others were timed"
+            yield Doubt(
+                kind=restless,
+                cell=cell,
+                seen=f"{restless}: its threads took {times.idle_share:.1%} of that time",
+                then="It slows down the others.",
+            )
 
 
-def _unexplained(cell: Cell) -> Iterator[str]:
+def _unexplained(cell: Cell) -> Iterator[Doubt]:
     """Gains beyond what kernels of that share could give if they took no time (Amdahl's law), of
     arms that have no other settings which could give them."""
     shares = {
@@ -383,32 +425,10 @@ def _unexplained(cell: Cell) -> Iterator[str]:
     for each in cell.speedups:
         share = shares.get(each.arm)
         if share is not None and each.interval.low * (1 - share) > 1:
-            yield (
-                f"{wording.factor(each.interval.value)} cannot come from {each.arm} kernels, which "
-                f"cover {share:.1%} of the op time. Take it for noise of this machine."
-            )
-
-
-def _few_launches(comparison: Comparison) -> Iterator[str]:
-    fewest = min((cell.launches for cell in comparison.cells if cell.stopped_by), default=None)
-    if fewest is not None and fewest < FEW_LAUNCHES:
-        yield (
-            f"A quick look: {talk.count(fewest, 'launch', 'launches')} of a model hardly show "
-            f"how two starts of it differ. {FEW_LAUNCHES} or more do."
-        )
-
-
-def _restless(comparison: Comparison) -> Iterator[str]:
-    for arm in comparison.arms:
-        shares = [
-            (times.idle_share, cell)
-            for cell in comparison.cells
-            for times in cell.arms
-            if times.arm == arm.name and times.idle_share is not None and times.idle_share > IDLE
-        ]
-        if shares:
-            most, cell = max(shares, key=lambda each: each[0])
-            yield (
-                f"{arm.name} did not rest while others were timed: its threads took {most:.1%} of "
-                f"that time ({wording.place(cell.workload, cell.vcpus)}). It slows down the others."
+            yield Doubt(
+                kind=f"More gain than {each.arm} kernels can give",
+                cell=cell,
+                seen=f"{wording.factor(each.interval.value)} cannot come from {each.arm} kernels, "
+                f"which cover {share:.1%} of the op time",
+                then="Take it for noise of this machine.",
             )

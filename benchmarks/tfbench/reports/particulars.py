@@ -21,47 +21,49 @@ from tfbuild.talk import duration, size
 VERDICTS, SAMPLES = "verdicts", "samples"
 
 
+def doubts(comparison: Comparison) -> Section:
+    """Cell by cell, of the warnings that sum up several."""
+    rows = tuple(
+        (kind, label_of(each.cell.workload), str(each.cell.vcpus), each.seen)
+        for kind, found in findings.doubts(comparison).items()
+        for each in found
+        if len(found) > 1 and each.seen != kind
+    )
+    table = Table(
+        caption="Warnings by cell",
+        columns=columns("warning", "workload", "#vCPUs", "seen"),
+        rows=rows,
+    )
+    return Section(
+        key="doubts", heading="The warnings cell by cell", blocks=(table,) if rows else ()
+    )
+
+
 def verdicts(comparison: Comparison) -> Section:
     return Section(
         key=VERDICTS,
         heading="How each verdict was reached",
         blocks=(
-            Table(
-                caption="Verdicts and their reasons",
-                columns=columns("workload", "#vCPUs", "arm", "!verdict", "because"),
-                rows=tuple(
-                    (row.workload, row.vcpus, row.arm, row.verdict, row.why)
-                    for row in findings.rows(comparison)
-                ),
-            ),
             (
                 "The interval that decides is that of the launches' levels. Beside it: the largest "
                 "level at which it leaves out 1, and the interval of the medians of blocks, each "
                 "arm by its own spread."
             ),
-            _opinions(comparison),
+            Table(
+                caption="Verdicts and their reasons",
+                columns=columns(
+                    *("workload", "#vCPUs", "arm", "!verdict", "because", "#leaves out 1 at"),
+                    "#medians of blocks",
+                ),
+                rows=tuple(
+                    (
+                        *(row.workload, row.vcpus, row.arm, row.verdict, row.why),
+                        *(row.confidence, row.medians),
+                    )
+                    for row in findings.rows(comparison)
+                ),
+            ),
             _looks(comparison),
-        ),
-    )
-
-
-def _opinions(comparison: Comparison) -> Table:
-    return Table(
-        caption="Intervals by several methods",
-        columns=columns(
-            *("workload", "#vCPUs", "arm", "#levels", "#leaves out 1 at", "#medians of blocks"),
-        ),
-        rows=tuple(
-            (
-                label_of(cell.workload),
-                str(cell.vcpus),
-                each.arm,
-                wording.factor_span(each.interval),
-                wording.level(each.confidence),
-                wording.factor_span(each.medians) if each.medians else "",
-            )
-            for cell in comparison.cells
-            for each in cell.speedups
         ),
     )
 
@@ -91,17 +93,18 @@ def samples(comparison: Comparison) -> Section:
         heading="Samples over time",
         blocks=(
             (
-                "The HTML report shows every sample, and a cross for each block that a gate "
-                "dropped. What took much longer than all the rest stands at the upper edge. Under "
-                "`others` is the share of the CPU time that other processes and the hypervisor "
-                "took."
+                "The HTML report shows every sample, and a cross for each block that a gate found "
+                "to be no measurement. What took much longer than all the rest stands at the upper "
+                "edge. “Counting” are the blocks that the intervals are of: where gates left too "
+                "few, all. “Others” is the share of the CPU time that other processes and the "
+                "hypervisor took."
             ),
             Table(
                 caption="Samples per cell",
                 columns=columns(
                     *("workload", "#vCPUs", "#batch", "#steps per sample", "#launches"),
-                    *("#blocks", "#dropped", "reasons", "#others", "#unsteady launches", "#time"),
-                    "ended as",
+                    *("#blocks", "#no measurement", "reasons", "#counting", "#others"),
+                    *("#unsteady launches", "#time", "ended as"),
                 ),
                 rows=tuple(_sampled(cell) for cell in comparison.cells),
             ),
@@ -111,14 +114,15 @@ def samples(comparison: Comparison) -> Section:
 
 def _sampled(cell: Cell) -> tuple[str, ...]:
     numbers = (cell.batch, cell.steps, cell.launches, cell.blocks, cell.gates.dropped)
-    reasons = ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
+    counting = "not recorded" if cell.gates.counting is None else str(cell.gates.counting)
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
         *(
             label_of(cell.workload),
             str(cell.vcpus),
             *map(str, numbers),
-            reasons,
+            findings.gated(cell),
+            counting,
             wording.share(cell.others),
         ),
         *(str(cell.unsteady), duration(cell.seconds), ended),
@@ -156,7 +160,7 @@ def agreement(comparison: Comparison) -> Section:
 
 def _differences(each: Agreement) -> tuple[str, ...]:
     shown = [
-        "not a number" if value is None else f"{value:.1e}"
+        "not a number" if value is None else f"{value:.1e}" if value else "0"
         for value in (each.losses, each.predictions)
     ]
     allowed = f"{each.tolerance:.0e}" if each.held else "any"

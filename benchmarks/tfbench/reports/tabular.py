@@ -44,7 +44,8 @@ HEADER = (
 )
 """The same for every comparison. `*_ms` are per step, `median_ms` and `p99_ms` of single requests,
 `run_s` is a composed training run, `env` holds the arm's own settings; `noise` is the cell's A/A
-interval, `dropped` counts its blocks, `others` is the share of the CPU time that others took."""
+interval, `dropped` counts blocks that are no measurement, `others` is the share of the CPU time
+that others took."""
 
 
 class _OfArm(Protocol):

@@ -180,10 +180,13 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gates:
-    """Blocks that were dropped, by reason; one block may have several."""
+    """Blocks that are no measurement, by reason; one block may have several."""
 
     dropped: int
     reasons: tuple[tuple[str, int], ...]
+    counting: int | None = None
+    """Blocks that the intervals are of: all of them where too few were left. Not known of
+    comparisons from before it was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
