@@ -118,6 +118,7 @@ TFBENCH = {
     "reports": (
         *(
             "wording",
+            "templating",
             "document",
             "sheet",
             "findings",

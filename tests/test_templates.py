@@ -15,7 +15,8 @@ from tfbuild.settings import ROOT
 
 TEMPLATES = ROOT / "templates"
 NAMES = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*") if path.is_file())
-# Templates of other modules, which give their context in one call of render().
+# Templates of other modules, which give their context in one call of these.
+FILLED = ("render", "filled")
 ELSEWHERE = {
     "dispatcher_targets.h.j2": ROOT / "build/tfbuild/planning/dispatcher.py",
     "report.md.j2": ROOT / "benchmarks/tfbench/reports/report.py",
@@ -36,18 +37,16 @@ EVERY = (
 def given(name: str) -> set[str]:
     """The names that the code gives to a template."""
     if name in ELSEWHERE:
-        return keywords_of_render(ELSEWHERE[name])
+        return keywords_of_filling(ELSEWHERE[name])
     found = {template: set(context) for each in EVERY for template, context in each.items()}
     return found[name]
 
 
-def keywords_of_render(module: Path) -> set[str]:
+def keywords_of_filling(module: Path) -> set[str]:
     calls = [
         node
         for node in ast.walk(ast.parse(module.read_text("utf-8")))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "render"
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FILLED
     ]
     assert len(calls) == 1
     return {keyword.arg for keyword in calls[0].keywords if keyword.arg}

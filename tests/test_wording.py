@@ -56,9 +56,7 @@ def test_places_of_a_workload_are_named_together_and_counted() -> None:
     assert wording.places(cells) == "a on 1 and 4 vCPUs; lstm_text 32x2 on 2 vCPUs"
     assert wording.places(cells[:1], of=3) == "a on 1 vCPU"
     assert wording.places([("a", 1), ("b", 1)]) == "a and b on 1 vCPU"
-    assert (
-        wording.places(cells[:2], of=3) == "2 of 3 cells: a on 1 vCPU; lstm_text 32x2 on 2 vCPUs"
-    )
+    assert wording.places(cells[:2], of=3) == "2 of 3 cells: a on 1 vCPU; lstm_text 32x2 on 2 vCPUs"
     assert wording.places(cells, of=3) == "all 3 cells"
 
 

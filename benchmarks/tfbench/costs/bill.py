@@ -218,7 +218,7 @@ def _rows(runs: Runs, baseline: Run, rates: _Rates) -> Iterator[BillRow]:
             cheapest=offer == cheapest,
             fastest=offer == fastest,
             on_front=offer in front,
-            break_even_price_ratio=_inverse(relative.time) if run.arm != baseline.arm else None,
+            break_even_price_ratio=cost.inverse(relative.time) if run.arm != baseline.arm else None,
             amortisation=_amortisation(runs, run, rates.build) if run.arm in rates.built else None,
         )
 
@@ -237,11 +237,7 @@ def _speedups(runs: Runs) -> Iterator[tuple[int, str, Amount]]:
     for run in runs.all:
         beside = runs.beside(run)
         if run.vcpus is not None and run.arm != runs.reference and beside is not None:
-            speedup = _inverse(runs.relative(run, beside).time)
+            speedup = cost.inverse(runs.relative(run, beside).time)
             found.setdefault((run.vcpus, run.arm), []).append(speedup)
     for vcpus, arm in sorted(found, key=lambda key: key[0]):
         yield vcpus, arm, cost.geometric_mean(found[vcpus, arm])
-
-
-def _inverse(amount: Amount) -> Amount:
-    return cost.carry(amount, lambda each: 1 / each)

@@ -87,6 +87,10 @@ def carry(amount: Amount, function: Callable[[float], float]) -> Amount:
     return Interval(value=function(amount.value), low=low, high=high)
 
 
+def inverse(amount: Amount) -> Amount:
+    return carry(amount, lambda each: 1 / each)
+
+
 def ratio(above: Amount, below: Amount) -> Amount:
     """Of two positive amounts that were measured apart.
 
@@ -152,7 +156,7 @@ def paired(
         )
         return dearer * paid / baseline_paid
 
-    return Relative(name=name, time=carry(speedup, lambda each: 1 / each), usd=carry(speedup, usd))
+    return Relative(name=name, time=inverse(speedup), usd=carry(speedup, usd))
 
 
 def geometric_mean(amounts: Sequence[Amount]) -> Amount:

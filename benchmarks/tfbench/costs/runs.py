@@ -80,7 +80,7 @@ class Runs:
         if baseline.arm == self.reference:
             return run.speedup
         if run.arm == self.reference and baseline.speedup is not None:
-            return cost.carry(baseline.speedup, lambda each: 1 / each)
+            return cost.inverse(baseline.speedup)
         return None
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfbench.inside.workloads import label_of
+from tfbench.costs.cost import inverse
 from tfbench.reports import findings, method, particulars, wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
 from tfbench.reports.ladder import Ladder, find_ladder
 from tfbuild import talk
 from tfbuild.measured.comparison import Comparison, Overall
-from tfbuild.measured.interval import Interval
 
 SPEEDUPS, SCALING, TIMES, COST = "speedups", "scaling", "times", "cost"
 LADDER, COVERAGE = "ladder", "coverage"
@@ -177,11 +176,10 @@ def _times(comparison: Comparison) -> Section:
     base = comparison.baseline
     rows = tuple(
         (
-            label_of(cell.workload),
-            str(cell.vcpus),
+            *findings.place(cell),
             each.arm,
-            _inverse(each.interval),
-            _inverse(each.run) if each.run else "",
+            wording.relative(inverse(each.interval)),
+            wording.relative(inverse(each.run)) if each.run else "",
         )
         for cell in comparison.cells
         for each in cell.speedups
@@ -204,12 +202,6 @@ def _times(comparison: Comparison) -> Section:
         )
         if rows
         else (),
-    )
-
-
-def _inverse(interval: Interval) -> str:
-    return wording.relative(
-        Interval(value=1 / interval.value, low=1 / interval.high, high=1 / interval.low)
     )
 
 

@@ -93,6 +93,11 @@ def rows(comparison: Comparison) -> Iterator[Row]:
                 yield _answered(comparison, cell, arm)
 
 
+def place(cell: Cell) -> tuple[str, str]:
+    """The workload and the number of vCPUs, as a table has them."""
+    return label_of(cell.workload), str(cell.vcpus)
+
+
 def _answered(comparison: Comparison, cell: Cell, arm: str) -> Row:
     for agreement in cell.agreements:
         if agreement.arm == arm and not agreement.agrees:
@@ -131,10 +136,11 @@ def _row(
     why: str,
     speedup: Speedup | None = None,
 ) -> Row:
+    workload, vcpus = place(cell)
     steps = {each.arm: _milliseconds(each) for each in cell.arms}
     return Row(
-        workload=label_of(cell.workload),
-        vcpus=str(cell.vcpus),
+        workload=workload,
+        vcpus=vcpus,
         arm=arm,
         baseline_ms=steps.get(comparison.baseline, ""),
         arm_ms=steps.get(arm, ""),
@@ -300,8 +306,7 @@ def covered(comparison: Comparison) -> Iterator[tuple[str, ...]]:
         for each in cell.arms:
             if found := each.coverage:
                 ops = (f"{row.op} {row.share:.1%}" for row in found.ops if row.share >= SHOWN)
-                place = (label_of(cell.workload), str(cell.vcpus), each.arm)
-                yield (*place, wording.share(found.share), ", ".join(ops))
+                yield (*place(cell), each.arm, wording.share(found.share), ", ".join(ops))
 
 
 def kernels(arm: ArmFacts) -> str:

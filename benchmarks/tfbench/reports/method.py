@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import LIKELY
 from tfbench.reports import wording
 from tfbench.reports.document import Points, Section, paragraphs
+from tfbench.reports.templating import filled
 from tfbuild.measured.comparison import Comparison
 from tfbuild.talk import duration
 
@@ -39,13 +38,10 @@ _REQUESTS = (
 
 
 def method(comparison: Comparison, templates: Path) -> Section:
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701  (plain text: whoever shows it escapes it)
-    )
     effort = comparison.effort
-    text = environment.get_template(TEMPLATE).render(
+    text = filled(
+        templates,
+        TEMPLATE,
         baseline=comparison.baseline,
         level=f"{comparison.level:.0%}",
         likely=f"{LIKELY:.0%}",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
 from tfbench.reports import chapters, particulars, plots
@@ -14,6 +12,7 @@ from tfbench.reports import spending as costs
 from tfbench.reports.canvas import PALETTE, Drawing
 from tfbench.reports.document import Document
 from tfbench.reports.ladder import find_ladder
+from tfbench.reports.templating import filled
 from tfbuild.measured.comparison import Comparison
 
 TEMPLATE = "report.html.j2"
@@ -60,12 +59,5 @@ def _bill_figures(bill: Bill) -> Iterator[Drawing]:
 
 
 def rendered(page: Document, figures: Figures, templates: Path) -> str:
-    """A document as one HTML file. A name that the template uses and nobody gives is an error."""
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE).render(page=page, figures=figures, palette=PALETTE)
+    """A document as one HTML file."""
+    return filled(templates, TEMPLATE, page=page, figures=figures, palette=PALETTE)

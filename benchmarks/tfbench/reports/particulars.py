@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.inside.workloads import course_of, is_own, label_of
+from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns
@@ -24,7 +24,7 @@ VERDICTS, SAMPLES = "verdicts", "samples"
 def doubts(comparison: Comparison) -> Section:
     """Cell by cell, of the warnings that sum up several."""
     rows = tuple(
-        (kind, label_of(each.cell.workload), str(each.cell.vcpus), each.seen)
+        (kind, *findings.place(each.cell), each.seen)
         for kind, found in findings.doubts(comparison).items()
         for each in found
         if len(found) > 1 and each.seen != kind
@@ -74,8 +74,7 @@ def _looks(comparison: Comparison) -> Table:
         columns=columns("workload", "#vCPUs", "#launches", "#time", "#half-width"),
         rows=tuple(
             (
-                label_of(cell.workload),
-                str(cell.vcpus),
+                *findings.place(cell),
                 str(look.launches),
                 duration(look.seconds),
                 f"{look.half_width:.2%}",
@@ -118,8 +117,7 @@ def _sampled(cell: Cell) -> tuple[str, ...]:
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
         *(
-            label_of(cell.workload),
-            str(cell.vcpus),
+            *findings.place(cell),
             *map(str, numbers),
             findings.gated(cell),
             counting,
@@ -145,8 +143,7 @@ def agreement(comparison: Comparison) -> Section:
                 ),
                 rows=tuple(
                     (
-                        label_of(cell.workload),
-                        str(cell.vcpus),
+                        *findings.place(cell),
                         each.arm,
                         *_differences(each),
                     )
@@ -171,8 +168,7 @@ def latency(comparison: Comparison) -> Section:
     """Of single requests; nothing where models were trained."""
     rows = tuple(
         (
-            label_of(cell.workload),
-            str(cell.vcpus),
+            *findings.place(cell),
             times.arm,
             _spread_ms(times.latency.median_ms),
             _spread_ms(times.latency.p99_ms) or "too few requests",
@@ -227,8 +223,7 @@ def _phased(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
     runs = {each.arm: each.run for each in cell.speedups}
     run = runs.get(times.arm)
     return (
-        label_of(cell.workload),
-        str(cell.vcpus),
+        *findings.place(cell),
         times.arm,
         *(_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
         _course(cell.workload) if times.run_s else "not all phases were timed",
@@ -255,8 +250,7 @@ def starting(comparison: Comparison) -> Section:
     def row(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
         starts = (times.import_s, times.build_s, times.first_steps_s)
         return (
-            label_of(cell.workload),
-            str(cell.vcpus),
+            *findings.place(cell),
             times.arm,
             *(f"{value:.2f}" for value in starts),
             "" if times.cpu_ms is None else f"{times.cpu_ms:.2f}",

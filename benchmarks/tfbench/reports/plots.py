@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from matplotlib.figure import Figure
 
 from tfbench.costs.bill import Bill, BillRow
-from tfbench.costs.cost import Amount, carry, point
+from tfbench.costs.cost import Amount, inverse, point
 from tfbench.inside.phases import JUDGED
 from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
@@ -224,7 +224,7 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
             Group(
                 label=talk.vcpus(cell.vcpus),
                 points=tuple(
-                    _relative(each.arm, numbers[each.arm], carry(each.interval, _inverse))
+                    _relative(each.arm, numbers[each.arm], inverse(each.interval))
                     for each in cell.speedups
                 ),
             )
@@ -250,10 +250,6 @@ def bill_costs(bill: Bill) -> Iterator[Drawing]:
         groups = _bill_groups(bill, [(row, row.relative_cost) for row in rows])
         axis = f"cost of a run ({bill.baseline}: 1)"
         yield _relatives(bars, groups, f"run-cost-{place}", f"{workload}: cost", axis)
-
-
-def _inverse(value: float) -> float:
-    return 1 / value
 
 
 def _by_workload(bill: Bill) -> Iterator[tuple[str, list[BillRow]]]:

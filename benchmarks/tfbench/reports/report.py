@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.text import Text
 
 from tfbench import grid
@@ -17,6 +16,7 @@ from tfbench.reports import chapters, findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
 from tfbench.reports.pyperf import Contrast
+from tfbench.reports.templating import filled
 from tfbuild import talk
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Verdict
@@ -133,12 +133,5 @@ def plain(text: str) -> str:
 
 
 def rendered(page: Document, templates: Path) -> str:
-    """A document as Markdown. A name that the template uses and nobody gives is an error."""
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701  (Markdown, not HTML: `plain` escapes)
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE).render(page=page, plain=plain).rstrip() + "\n"
+    """A document as Markdown, escaped by `plain`."""
+    return filled(templates, TEMPLATE, page=page, plain=plain).rstrip() + "\n"

@@ -1,0 +1,19 @@
+"""Templates filled in. A name that a template uses and nobody gives is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+
+def filled(templates: Path, name: str, **values: object) -> str:
+    """The template of that name. Values are escaped for HTML where it is for HTML."""
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        autoescape=name.endswith(".html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name).render(values)
