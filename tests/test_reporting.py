@@ -147,6 +147,7 @@ def test_logs_of_epochs_become_runs(tmp_path: Path) -> None:
     [
         {"totals": "2017", "logs": "a/b/c=d"},
         {"prices": "no-such-book"},
+        {"prices": ","},
         {"prices": "2017-07-gce", "mode": "sometimes"},
         {"prices": "2017-07-gce,2018-04-riseml"},
         {"prices": "2017-07-gce", "machines": "1=cpu8,2=cpu16", "runs_per_day": "3"},

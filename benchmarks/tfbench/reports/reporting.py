@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbench import options
 from tfbench.costs import article, bill, catalog, kit_runs
 from tfbench.costs.bill import Bill, Build
 from tfbench.costs.machines import find_machines, parse_machines, parse_mode
@@ -62,18 +63,8 @@ def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
     Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
     """
     places = settings.places()
-    sources = [
-        each
-        for each in (
-            wanted.comparison,
-            wanted.samples,
-            wanted.totals,
-            wanted.logs,
-            wanted.pyperf,
-        )
-        if each
-    ]
-    if len(sources) > 1:
+    sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs, wanted.pyperf)
+    if len(list(filter(None, sources))) > 1:
         raise UsageError(
             "a report is of one thing",
             hint="Give --comparison, --samples, --totals, --logs or --pyperf",
@@ -206,8 +197,8 @@ def _elsewhere(wanted: Wanted, book: PriceBook) -> Iterator[Run]:
 
 def _kits(wanted: Wanted) -> Iterator[tuple[Path, str]]:
     """The kit's files with their machines. Raises UsageError."""
-    for word in wanted.kit.split(",") if wanted.kit else ():
-        file, equals, machine = word.strip().rpartition("=")
+    for word in options.words(wanted.kit):
+        file, equals, machine = word.rpartition("=")
         if not (file and equals and machine):
             raise UsageError(
                 f"--kit {word} does not say which machine it is of",
@@ -224,11 +215,8 @@ def _book(wanted: Wanted, text: str) -> PriceBook:
     names = tuple(parse_machines(wanted.machines).values())
     if names:
         names += tuple(machine for _, machine in _kits(wanted))
-    books = [
-        catalog.find(each.strip(), as_of=wanted.as_of, names=names)
-        for each in text.split(",")
-        if each.strip()
-    ]
+    words = options.words(text) or (text,)
+    books = [catalog.find(each, as_of=wanted.as_of, names=names) for each in words]
     return merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
 
 
@@ -237,15 +225,8 @@ def _build(wanted: Wanted) -> Build | None:
         if wanted.runs_per_day:
             raise UsageError("--runs-per-day needs the cost of a build", hint="Add --build-usd")
         return None
-    rate = _number(wanted.runs_per_day, "--runs-per-day") if wanted.runs_per_day else None
-    return Build(usd=_number(wanted.build_usd, "--build-usd"), runs_per_day=rate)
-
-
-def _number(text: str, option: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{option} {text} is not a number", hint=f"Try {option} 12.5") from None
+    rate = options.positive(wanted.runs_per_day, "--runs-per-day") if wanted.runs_per_day else None
+    return Build(usd=options.positive(wanted.build_usd, "--build-usd", 0.0), runs_per_day=rate)
 
 
 # --- runs that others made ------------------------------------------------------------------------
@@ -259,9 +240,9 @@ def _of_totals(wanted: Wanted, places: Places, *, as_json: bool) -> str:
         path = article.TOTALS if wanted.totals == ARTICLE else Path(wanted.totals).expanduser()
         totals = article.read_totals(path)
     else:
-        words = [word.strip() for word in wanted.logs.split(",") if word.strip()]
         totals = tuple(
-            article.read_log(word, book, region=wanted.region, mode=mode) for word in words
+            article.read_log(word, book, region=wanted.region, mode=mode)
+            for word in options.words(wanted.logs)
         )
     found = bill.bill_of_totals(
         totals,
