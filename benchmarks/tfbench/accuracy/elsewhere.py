@@ -9,7 +9,7 @@ from tfbench.accuracy.curve import best, share
 from tfbench.accuracy.figures import KEY
 from tfbench.accuracy.results import Imported
 from tfbench.reports import wording
-from tfbench.reports.document import Answer, Document, Section, Table, columns
+from tfbench.reports.document import Answer, Document, Table, columns, tabled
 from tfbench.reports.sheet import Sheet
 from tfbuild import talk
 
@@ -39,19 +39,7 @@ def document(result: Imported) -> Document:
         ),
         notes=tuple(more),
         warnings=(),
-        sections=(
-            Section(
-                key=KEY,
-                heading="The curve",
-                blocks=(
-                    Table(
-                        caption="Time and cost",
-                        columns=columns(*_CURVE),
-                        rows=(_row(result),),
-                    ),
-                ),
-            ),
-        ),
+        sections=(tabled(KEY, "The curve", "Time and cost", _CURVE, [_row(result)]),),
     )
 
 

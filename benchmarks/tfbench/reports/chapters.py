@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfbench.costs.cost import inverse
 from tfbench.reports import findings, method, particulars, wording
-from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
+from tfbench.reports.document import Answer, Document, Points, Section, Table, columns, tabled
 from tfbench.reports.ladder import Ladder, find_ladder
 from tfbuild import talk
 from tfbuild.measured.comparison import Comparison, Overall
@@ -113,30 +113,19 @@ def _speedups(comparison: Comparison) -> Section:
 
 
 def _scaling(comparison: Comparison) -> Section:
-    rows = tuple(
+    rows = (
         (
-            each.speedup.arm,
-            str(each.vcpus),
-            findings.outcome(comparison, each),
-            wording.factor_span(each.speedup.interval),
-            wording.span(each.noise),
+            *(each.speedup.arm, str(each.vcpus), findings.outcome(comparison, each)),
+            *(wording.factor_span(each.speedup.interval), wording.span(each.noise)),
             str(each.workloads),
         )
         for each in comparison.overall
     )
-    table = Table(
-        caption="Geometric means",
-        columns=columns(
-            *("arm", "#vCPUs", "!verdict", f"#geometric mean ({comparison.level:.0%} interval)"),
-            *(f"#{comparison.baseline} again", "#workloads"),
-        ),
-        rows=rows,
+    names = (
+        *("arm", "#vCPUs", "!verdict", f"#geometric mean ({comparison.level:.0%} interval)"),
+        *(f"#{comparison.baseline} again", "#workloads"),
     )
-    return Section(
-        key=SCALING,
-        heading="By number of vCPUs",
-        blocks=(table,) if rows else (),
-    )
+    return tabled(SCALING, "By number of vCPUs", "Geometric means", names, rows)
 
 
 def _ladder(comparison: Comparison, found: Ladder) -> Section:
@@ -149,80 +138,52 @@ def _ladder(comparison: Comparison, found: Ladder) -> Section:
         interval = means.get((vcpus, arm))
         return wording.factor_span(interval) if interval else ""
 
-    table = Table(
-        caption="Geometric means by rung and wheel",
-        columns=columns("rung", "#vCPUs", *(f"#{wheel}" for wheel in found.wheels)),
-        rows=tuple(
+    return tabled(
+        LADDER,
+        "Where a gain comes from",
+        "Geometric means by rung and wheel",
+        ("rung", "#vCPUs", *(f"#{wheel}" for wheel in found.wheels)),
+        (
             (rung, str(vcpus), *(shown(vcpus, found.arm(rung, wheel)) for wheel in found.wheels))
             for vcpus in dict.fromkeys(cell.vcpus for cell in comparison.cells)
             for rung in found.rungs
         ),
-    )
-    return Section(
-        key=LADDER,
-        heading="Where a gain comes from",
-        blocks=(
-            (
-                "Each rung adds one thing to the one above it, for every wheel. Between rungs "
-                "stands what was added, between wheels on one rung what compiling gives there. "
-                f"All figures are speedups over {comparison.baseline}."
-            ),
-            table,
-        ),
+        "Each rung adds one thing to the one above it, for every wheel. Between rungs stands what "
+        "was added, between wheels on one rung what compiling gives there. All figures are "
+        f"speedups over {comparison.baseline}.",
     )
 
 
 def _times(comparison: Comparison) -> Section:
     base = comparison.baseline
-    rows = tuple(
+    return tabled(
+        TIMES,
+        f"Time relative to {base}",
+        "Time relative to the baseline",
+        ("workload", "#vCPUs", "arm", "#step", "#training run"),
         (
-            *findings.place(cell),
-            each.arm,
-            wording.relative(inverse(each.interval)),
-            wording.relative(inverse(each.run)) if each.run else "",
-        )
-        for cell in comparison.cells
-        for each in cell.speedups
-    )
-    table = Table(
-        caption="Time relative to the baseline",
-        columns=columns("workload", "#vCPUs", "arm", "#step", "#training run"),
-        rows=rows,
-    )
-    return Section(
-        key=TIMES,
-        heading=f"Time relative to {base}",
-        blocks=(
             (
-                f"The arm's time over {base}'s at the same number of vCPUs: below 1 the arm is "
-                "faster. Both ran in the same blocks, so the interval is that of the ratio. A "
-                "training run is composed from its phases, see below."
-            ),
-            table,
-        )
-        if rows
-        else (),
+                *(*findings.place(cell), each.arm, wording.relative(inverse(each.interval))),
+                wording.relative(inverse(each.run)) if each.run else "",
+            )
+            for cell in comparison.cells
+            for each in cell.speedups
+        ),
+        f"The arm's time over {base}'s at the same number of vCPUs: below 1 the arm is faster. "
+        "Both ran in the same blocks, so the interval is that of the ratio. A training run is "
+        "composed from its phases, see below.",
     )
 
 
 def _coverage(comparison: Comparison) -> Section:
-    table = Table(
-        caption="Op time in ops whose tuned kernels ran",
-        columns=columns("workload", "#vCPUs", "arm", "#share", "ops"),
-        rows=tuple(findings.covered(comparison)),
-    )
-    return Section(
-        key=COVERAGE,
-        heading="What tuned kernels cover",
-        blocks=(
-            (
-                "Op time is what TensorFlow's profiler saw in a few steps after the timing. An "
-                "op counts as covered when the library's own counters say that its tuned kernels "
-                "ran; those of a thousandth of the time and more are named. MatMul and Conv belong "
-                "to oneDNN, whose code is generated for the CPU in any wheel."
-            ),
-            table,
-        )
-        if table.rows
-        else (),
+    return tabled(
+        COVERAGE,
+        "What tuned kernels cover",
+        "Op time in ops whose tuned kernels ran",
+        ("workload", "#vCPUs", "arm", "#share", "ops"),
+        findings.covered(comparison),
+        "Op time is what TensorFlow's profiler saw in a few steps after the timing. An op counts "
+        "as covered when the library's own counters say that its tuned kernels ran; those of a "
+        "thousandth of the time and more are named. MatMul and Conv belong to oneDNN, whose code "
+        "is generated for the CPU in any wheel.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -86,6 +87,19 @@ def columns(*names: str) -> tuple[Column, ...]:
     return tuple(
         Column(name=name.lstrip("#!"), kind=kinds.get(name[0], Kind.TEXT)) for name in names
     )
+
+
+def tabled(
+    key: str,
+    heading: str,
+    caption: str,
+    names: Iterable[str],
+    rows: Iterable[tuple[str, ...]],
+    *told: str,
+) -> Section:
+    """A section of a table below what is told of it; an empty one without rows."""
+    table = Table(caption=caption, columns=columns(*names), rows=tuple(rows))
+    return Section(key=key, heading=heading, blocks=(*told, table) if table.rows else ())
 
 
 def paragraphs(text: str) -> tuple[Block, ...]:

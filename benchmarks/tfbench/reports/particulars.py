@@ -9,7 +9,7 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
 from tfbench.reports import findings, wording
-from tfbench.reports.document import Section, Table, columns
+from tfbench.reports.document import Section, Table, columns, tabled
 from tfbuild import talk
 from tfbuild.measured.comparison import Agreement, ArmTimes, Cell, Comparison
 from tfbuild.measured.effort import Stop
@@ -23,20 +23,14 @@ VERDICTS, SAMPLES = "verdicts", "samples"
 
 def doubts(comparison: Comparison) -> Section:
     """Cell by cell, of the warnings that sum up several."""
-    rows = tuple(
+    rows = (
         (kind, *findings.place(each.cell), each.seen)
         for kind, found in findings.doubts(comparison).items()
         for each in found
         if len(found) > 1 and each.seen != kind
     )
-    table = Table(
-        caption="Warnings by cell",
-        columns=columns("warning", "workload", "#vCPUs", "seen"),
-        rows=rows,
-    )
-    return Section(
-        key="doubts", heading="The warnings cell by cell", blocks=(table,) if rows else ()
-    )
+    names = ("warning", "workload", "#vCPUs", "seen")
+    return tabled("doubts", "The warnings cell by cell", "Warnings by cell", names, rows)
 
 
 def verdicts(comparison: Comparison) -> Section:
@@ -87,27 +81,20 @@ def _looks(comparison: Comparison) -> Table:
 
 
 def samples(comparison: Comparison) -> Section:
-    return Section(
-        key=SAMPLES,
-        heading="Samples over time",
-        blocks=(
-            (
-                "The HTML report shows every sample, and a cross for each block that a gate found "
-                "to be no measurement. What took much longer than all the rest stands at the upper "
-                "edge. “Counting” are the blocks that the intervals are of: where gates left too "
-                "few, all. “Others” is the share of the CPU time that other processes and the "
-                "hypervisor took."
-            ),
-            Table(
-                caption="Samples per cell",
-                columns=columns(
-                    *("workload", "#vCPUs", "#batch", "#steps per sample", "#launches"),
-                    *("#blocks", "#no measurement", "reasons", "#counting", "#others"),
-                    *("#unsteady launches", "#time", "ended as"),
-                ),
-                rows=tuple(_sampled(cell) for cell in comparison.cells),
-            ),
+    return tabled(
+        SAMPLES,
+        "Samples over time",
+        "Samples per cell",
+        (
+            *("workload", "#vCPUs", "#batch", "#steps per sample", "#launches", "#blocks"),
+            *("#no measurement", "reasons", "#counting", "#others", "#unsteady launches"),
+            *("#time", "ended as"),
         ),
+        map(_sampled, comparison.cells),
+        "The HTML report shows every sample, and a cross for each block that a gate found to be no "
+        "measurement. What took much longer than all the rest stands at the upper edge. “Counting” "
+        "are the blocks that the intervals are of: where gates left too few, all. “Others” is the "
+        "share of the CPU time that other processes and the hypervisor took.",
     )
 
 
@@ -116,42 +103,24 @@ def _sampled(cell: Cell) -> tuple[str, ...]:
     counting = "not recorded" if cell.gates.counting is None else str(cell.gates.counting)
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
     return (
-        *(
-            *findings.place(cell),
-            *map(str, numbers),
-            findings.gated(cell),
-            counting,
-            wording.share(cell.others),
-        ),
-        *(str(cell.unsteady), duration(cell.seconds), ended),
+        *(*findings.place(cell), *map(str, numbers), findings.gated(cell), counting),
+        *(wording.share(cell.others), str(cell.unsteady), duration(cell.seconds), ended),
     )
 
 
 def agreement(comparison: Comparison) -> Section:
-    return Section(
-        key="agreement",
-        heading="Whether the arms compute the same",
-        blocks=(
-            (
-                "Largest differences from the baseline over all launches: of the first losses "
-                "relatively, of the predictions after them absolutely."
-            ),
-            Table(
-                caption="Differences from the baseline",
-                columns=columns(
-                    *("workload", "#vCPUs", "arm", "#losses", "#predictions", "#allowed", "!agrees")
-                ),
-                rows=tuple(
-                    (
-                        *findings.place(cell),
-                        each.arm,
-                        *_differences(each),
-                    )
-                    for cell in comparison.cells
-                    for each in cell.agreements
-                ),
-            ),
+    return tabled(
+        "agreement",
+        "Whether the arms compute the same",
+        "Differences from the baseline",
+        ("workload", "#vCPUs", "arm", "#losses", "#predictions", "#allowed", "!agrees"),
+        (
+            (*findings.place(cell), each.arm, *_differences(each))
+            for cell in comparison.cells
+            for each in cell.agreements
         ),
+        "Largest differences from the baseline over all launches: of the first losses relatively, "
+        "of the predictions after them absolutely.",
     )
 
 
@@ -166,21 +135,14 @@ def _differences(each: Agreement) -> tuple[str, ...]:
 
 def latency(comparison: Comparison) -> Section:
     """Of single requests; nothing where models were trained."""
-    rows = tuple(
+    rows = (
         (
-            *findings.place(cell),
-            times.arm,
-            _spread_ms(times.latency.median_ms),
+            *(*findings.place(cell), times.arm, _spread_ms(times.latency.median_ms)),
             _spread_ms(times.latency.p99_ms) or "too few requests",
         )
         for cell in comparison.cells
         for times in cell.arms
         if times.latency
-    )
-    table = Table(
-        caption="Latency of requests",
-        columns=columns("workload", "#vCPUs", "arm", "#median ms", "#99th percentile ms"),
-        rows=rows,
     )
     text = (
         "Milliseconds from a request to its answer, read as numbers: the quantile of each launch's "
@@ -188,33 +150,25 @@ def latency(comparison: Comparison) -> Section:
         f"that are {bins.WIDTH:.0%} wide. Requests of 32 examples are called 32, and 32x2 "
         "where two were under way at once: then one waits for the other."
     )
-    return Section(key="latency", heading="Latency", blocks=(text, table) if rows else ())
+    names = ("workload", "#vCPUs", "arm", "#median ms", "#99th percentile ms")
+    return tabled("latency", "Latency", "Latency of requests", names, rows, text)
 
 
 def phases(comparison: Comparison) -> Section:
-    if all(cell.asks for cell in comparison.cells):
-        return Section(key="phases", heading="Phases and composed training runs", blocks=())
-    base = comparison.baseline
-    return Section(
-        key="phases",
-        heading="Phases and composed training runs",
-        blocks=(
-            (
-                "Milliseconds per batch. A run is composed, not timed whole: the article's "
-                "epochs of training batches, each augmented where the article did so, with a "
-                "validation pass after each epoch. Start-up is no part of it."
-            ),
-            Table(
-                caption="Phases per batch and runs",
-                columns=columns(
-                    *("workload", "#vCPUs", "arm", "#train ms", "#validate ms", "#augment ms"),
-                    *("batches of a run", "#run s", f"#speedup over {base}"),
-                ),
-                rows=tuple(
-                    _phased(cell, times) for cell in comparison.cells for times in cell.arms
-                ),
-            ),
+    """Of training; nothing where all cells are of requests."""
+    asked = all(cell.asks for cell in comparison.cells)
+    return tabled(
+        "phases",
+        "Phases and composed training runs",
+        "Phases per batch and runs",
+        (
+            *("workload", "#vCPUs", "arm", "#train ms", "#validate ms", "#augment ms"),
+            *("batches of a run", "#run s", f"#speedup over {comparison.baseline}"),
         ),
+        () if asked else (_phased(cell, times) for cell in comparison.cells for times in cell.arms),
+        "Milliseconds per batch. A run is composed, not timed whole: the article's epochs of "
+        "training batches, each augmented where the article did so, with a validation pass after "
+        "each epoch. Start-up is no part of it.",
     )
 
 
@@ -258,23 +212,17 @@ def starting(comparison: Comparison) -> Section:
             f"{times.peak_mb:.0f}",
         )
 
-    return Section(
-        key="starting",
-        heading="Start-up, CPU time and memory",
-        blocks=(
-            (
-                "Starting up is no part of a step. CPU time is that of all threads; idle is the "
-                "CPU time that an arm took while the others were timed."
-            ),
-            Table(
-                caption="Start-up, CPU time and memory",
-                columns=columns(
-                    *("workload", "#vCPUs", "arm", "#import s", "#build s", "#first steps s"),
-                    *("#CPU ms per step", "#idle", "#peak MB"),
-                ),
-                rows=tuple(row(cell, times) for cell in comparison.cells for times in cell.arms),
-            ),
+    return tabled(
+        "starting",
+        "Start-up, CPU time and memory",
+        "Start-up, CPU time and memory",
+        (
+            *("workload", "#vCPUs", "arm", "#import s", "#build s", "#first steps s"),
+            *("#CPU ms per step", "#idle", "#peak MB"),
         ),
+        (row(cell, times) for cell in comparison.cells for times in cell.arms),
+        "Starting up is no part of a step. CPU time is that of all threads; idle is the CPU time "
+        "that an arm took while the others were timed.",
     )
 
 
@@ -366,11 +314,7 @@ def machine(comparison: Comparison) -> Section:
         ("measured", wording.moment(comparison.made)),
         ("took", duration(comparison.seconds)),
     )
-    return Section(
-        key="machine",
-        heading="The machine",
-        blocks=(Table(caption="The machine", columns=columns("what", "value"), rows=rows),),
-    )
+    return tabled("machine", "The machine", "The machine", ("what", "value"), rows)
 
 
 def _host(host: Host) -> tuple[tuple[str, str], ...]:

@@ -40,22 +40,35 @@ TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 
 def speedups(comparison: Comparison) -> Iterator[Drawing]:
     """Every arm of every cell, a figure per number of vCPUs."""
+    caption = (
+        "Filled marks are verdicts, faster or slower; open ones are within noise or inconclusive. "
+        f"Lines are {comparison.level:.0%} intervals."
+    )
+    points = functools.partial(_arm_points, findings.candidates(comparison))
+    yield from _forests(comparison, "speedups", "Speedup", caption, points)
+
+
+def _forests(
+    comparison: Comparison,
+    name: str,
+    title: str,
+    caption: str,
+    points: Callable[[Sequence[Speedup]], Iterable[Point]],
+) -> Iterator[Drawing]:
     for vcpus, cells in _by_vcpus(comparison):
-        groups = [_cell_group(comparison, cell) for cell in cells]
-        groups += _mean_group(comparison, vcpus)
-        if not any(row.amount for group in groups for row in group.points):
-            continue
-        yield drawing(
-            functools.partial(forest, groups, _speedup_axis(comparison)),
-            key=f"speedups-{vcpus}",
-            title=f"Speedup on {talk.vcpus(vcpus)}",
-            caption=(
-                "Filled marks are verdicts, faster or slower; open ones are within noise or "
-                f"inconclusive. Lines are {comparison.level:.0%} intervals. The shaded boxes are "
-                f"{comparison.baseline} against itself."
-            ),
-            description=_told(groups),
-        )
+        groups = [
+            Group(label=label, points=rows, band=band)
+            for label, found, band in _measured(comparison, vcpus, cells)
+            if (rows := tuple(points(found)))
+        ]
+        if any(row.amount for group in groups for row in group.points):
+            yield drawing(
+                functools.partial(forest, groups, f"speedup over {comparison.baseline}"),
+                key=f"{name}-{vcpus}",
+                title=f"{title} on {talk.vcpus(vcpus)}",
+                caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",
+                description=_told(groups),
+            )
 
 
 def _by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[Cell]]]:
@@ -63,30 +76,23 @@ def _by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[Cell]]]:
         yield vcpus, [cell for cell in comparison.cells if cell.vcpus == vcpus]
 
 
-def _speedup_axis(comparison: Comparison) -> str:
-    return f"speedup over {comparison.baseline}"
-
-
-def _cell_group(comparison: Comparison, cell: Cell) -> Group:
-    found = {each.arm: each for each in cell.speedups}
-    points = tuple(
-        _speedup_point(arm, number, found.get(arm))
-        for number, arm in enumerate(findings.candidates(comparison), start=1)
-    )
-    return Group(label=label_of(cell.workload), points=points, band=cell.noise)
-
-
-def _mean_group(comparison: Comparison, vcpus: int) -> list[Group]:
-    """The widest A/A interval stands for all: arms that failed somewhere have their own."""
+def _measured(
+    comparison: Comparison, vcpus: int, cells: Iterable[Cell]
+) -> Iterator[tuple[str, Sequence[Speedup], Interval | None]]:
+    """Each cell's speedups and A/A interval, then the means with the widest of theirs: arms that
+    failed somewhere have their own."""
+    for cell in cells:
+        yield label_of(cell.workload), cell.speedups, cell.noise
     means = [each for each in comparison.overall if each.vcpus == vcpus]
-    if not means:
-        return []
-    numbers = _numbers(comparison)
-    points = tuple(
-        _speedup_point(each.speedup.arm, numbers[each.speedup.arm], each.speedup) for each in means
-    )
-    band = max((each.noise for each in means), key=_reach)
-    return [Group(label="geometric mean", points=points, band=band)]
+    if means:
+        band = max((each.noise for each in means), key=_reach)
+        yield "geometric mean", [each.speedup for each in means], band
+
+
+def _arm_points(arms: Sequence[str], speedups: Iterable[Speedup]) -> Iterator[Point]:
+    found = {each.arm: each for each in speedups}
+    for number, arm in enumerate(arms, start=1):
+        yield _speedup_point(arm, number, found.get(arm))
 
 
 def _numbers(comparison: Comparison) -> dict[str, int]:
@@ -119,29 +125,12 @@ def _row_told(row: Point) -> str:
 
 def ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
     """Every workload's rungs, a figure per number of vCPUs; wheels have a marker each."""
-    for vcpus, cells in _by_vcpus(comparison):
-        rows = [(label_of(cell.workload), cell.speedups, cell.noise) for cell in cells]
-        means = [each for each in comparison.overall if each.vcpus == vcpus]
-        if means:
-            mean = tuple(each.speedup for each in means)
-            rows.append(("geometric mean", mean, max((m.noise for m in means), key=_reach)))
-        groups = [
-            Group(label=label, points=points, band=band)
-            for label, speedups, band in rows
-            if (points := tuple(_rung_points(found, speedups)))
-        ]
-        if groups:
-            yield drawing(
-                functools.partial(forest, groups, _speedup_axis(comparison)),
-                key=f"ladder-{vcpus}",
-                title=f"Ladder on {talk.vcpus(vcpus)}",
-                caption=(
-                    "From rung to rung one thing is added; each wheel has a marker of its own. "
-                    "Filled marks are verdicts, open ones within noise or inconclusive. The "
-                    f"shaded boxes are {comparison.baseline} against itself."
-                ),
-                description=_told(groups),
-            )
+    caption = (
+        "From rung to rung one thing is added; each wheel has a marker of its own. Filled marks "
+        "are verdicts, open ones within noise or inconclusive."
+    )
+    points = functools.partial(_rung_points, found)
+    yield from _forests(comparison, "ladder", "Ladder", caption, points)
 
 
 def _rung_points(found: Ladder, speedups: Iterable[Speedup]) -> Iterator[Point]:

@@ -10,7 +10,16 @@ from tfbench.costs.cost import Amount, carry, ratio
 from tfbench.costs.prices import Price
 from tfbench.reports import wording
 from tfbench.reports.chapters import COST, SCALING, TIMES
-from tfbench.reports.document import Answer, Block, Document, Points, Section, Table, columns
+from tfbench.reports.document import (
+    Answer,
+    Block,
+    Document,
+    Points,
+    Section,
+    Table,
+    columns,
+    tabled,
+)
 from tfbuild import talk
 
 MARKS = (
@@ -224,17 +233,13 @@ def _scaling(bill: Bill, *, shipped: bool) -> Section:
         "Compiled from source with SSE4, AVX, AVX2 and FMA, against the wheel from PyPI, which "
         "had none of them (TensorFlow 1.2)."
     )
-    table = Table(
-        caption="Geometric means",
-        columns=columns("arm", "#vCPUs", f"#speedup over {article.PIP}"),
-        rows=tuple(
-            (arm, str(vcpus), wording.factor_span(amount)) for vcpus, arm, amount in bill.speedups
-        ),
-    )
-    return Section(
-        key=SCALING,
-        heading=f"Speedup over {article.PIP}",
-        blocks=(*((built,) if shipped else ()), table) if bill.speedups else (),
+    return tabled(
+        SCALING,
+        f"Speedup over {article.PIP}",
+        "Geometric means",
+        ("arm", "#vCPUs", f"#speedup over {article.PIP}"),
+        ((arm, str(vcpus), wording.factor_span(amount)) for vcpus, arm, amount in bill.speedups),
+        *((built,) if shipped else ()),
     )
 
 
@@ -247,20 +252,17 @@ def _times(bill: Bill) -> Section:
         if arm == article.PIP and compiled is not None:
             place = "" if vcpus is None else str(vcpus)
             rows.append((workload, place, *_side_by_side(pip, compiled)))
-    table = Table(
-        caption="Both builds, model by model",
-        columns=columns(
+    return tabled(
+        TIMES,
+        f"Time and cost relative to {bill.baseline}",
+        "Both builds, model by model",
+        (
             *("model", "#vCPUs", f"#{article.PIP} s", f"#{article.COMPILED} s", "#speedup"),
             *(f"#time {article.PIP}", f"#time {article.COMPILED}"),
             *(f"#cost {article.PIP}", f"#cost {article.COMPILED}"),
         ),
-        rows=tuple(rows),
-    )
-    said = f"Time and cost of a training run over those on {bill.baseline}: below 1 is better."
-    return Section(
-        key=TIMES,
-        heading=f"Time and cost relative to {bill.baseline}",
-        blocks=(said, table) if rows else (),
+        rows,
+        f"Time and cost of a training run over those on {bill.baseline}: below 1 is better.",
     )
 
 
