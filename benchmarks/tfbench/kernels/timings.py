@@ -7,6 +7,7 @@ in every block, so each place has its own A/A control.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -185,17 +186,11 @@ class Timings:
                 seconds = workers.sample(sessions[name], calls, alone=asked.threads == 1)
                 taken[name].append(seconds / calls / count)
         stock, again, tuned = (tuple(taken[name]) for name in sessions)
-        return Line(
-            stage=self.stage.name,
-            threads=asked.threads,
-            launch=asked.number,
-            key=spot.key,
-            stock=stock,
-            again=again,
-            tuned=tuned,
-        )
+        line = self._without(asked, spot)
+        return dataclasses.replace(line, stock=stock, again=again, tuned=tuned)
 
-    def _without(self, asked: Launch, spot: Spot, reason: str) -> Line:
+    def _without(self, asked: Launch, spot: Spot, reason: str = "") -> Line:
+        """A line without times."""
         return Line(
             stage=self.stage.name,
             threads=asked.threads,

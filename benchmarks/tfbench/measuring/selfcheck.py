@@ -100,7 +100,7 @@ class Finding:
     @property
     def found(self) -> bool:
         """Whether the interval leaves out 1."""
-        return self.interval.low > 1 or self.interval.high < 1
+        return self.interval.leaves_out_1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

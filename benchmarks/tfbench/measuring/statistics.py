@@ -210,7 +210,7 @@ def verdict(speedup: Interval, bar: Bar) -> Verdict:
     machine's own noise is large, nothing can be said.
     """
     least = max(bar.floor, math.log1p(bar.threshold))
-    outside = speedup.low > 1 or speedup.high < 1
+    outside = speedup.leaves_out_1
     if outside and abs(math.log(speedup.value)) > least:
         return Verdict.FASTER if speedup.low > 1 else Verdict.SLOWER
     inside = speedup.low >= 1 - bar.margin and speedup.high <= 1 + bar.margin

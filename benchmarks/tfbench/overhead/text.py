@@ -159,7 +159,7 @@ def figures(overhead: Overhead) -> Iterator[Drawing]:
                 series=0,
                 amount=each.speedup,
                 note=factor(each.speedup.value),
-                solid=each.speedup.low > 1 or each.speedup.high < 1,
+                solid=each.speedup.leaves_out_1,
             )
             for each in answer.forms[1:]
         )

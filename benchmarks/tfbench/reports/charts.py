@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -96,6 +96,14 @@ class Learning:
     passed: tuple[float, ...]
     accuracies: tuple[float, ...]
     reached: bool
+
+
+def told(groups: Iterable[Group]) -> str:
+    """Rows in words."""
+    return " ".join(
+        f"{group.label}: {'; '.join(f'{row.label} {row.note}' for row in group.points)}."
+        for group in groups
+    )
 
 
 # --- rows ---------------------------------------------------------------------------------------

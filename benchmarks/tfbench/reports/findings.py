@@ -165,7 +165,7 @@ def reason(comparison: Comparison, cell: Cell, speedup: Speedup) -> str:
     if over_gated(cell):
         return f"too many blocks are no measurement: {_dropped(cell)}"
     interval, bar = speedup.interval, _bar(comparison, cell)
-    outside = interval.low > 1 or interval.high < 1
+    outside = interval.leaves_out_1
     match speedup.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
             return f"the interval leaves out 1, and the estimate lies beyond {bar}"
@@ -272,7 +272,7 @@ def _undecided(comparison: Comparison, each: Overall) -> str:
         sure = f"sure to {wording.level(speedup.confidence)}, a verdict asks for"
         return f"{speedup.arm} is likely {leaning} than {base}, {sure} {comparison.level:.0%}"
     interval = speedup.interval
-    if interval.low > 1 or interval.high < 1:
+    if interval.leaves_out_1:
         return (
             f"No answer about {speedup.arm}: it differs from {base} by no more than {base} does "
             "from itself"

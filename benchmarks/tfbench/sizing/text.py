@@ -9,7 +9,7 @@ from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import point
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Group, Point, amounts
+from tfbench.reports.charts import Group, Point, amounts, told
 from tfbench.reports.document import Document, Section
 from tfbench.reports.sheet import Sheet
 from tfbench.sizing.results import Knee, Row, Sizing
@@ -136,10 +136,7 @@ def figures(sizing: Sizing) -> Iterator[Drawing]:
             key=f"{KEY}-{place}",
             title=f"{workload}: {phase}",
             caption="By input; lines are 95% intervals over launches.",
-            description="; ".join(
-                f"{group.label}: " + ", ".join(f"{each.label} {each.note}" for each in group.points)
-                for group in groups
-            ),
+            description=told(groups),
         )
 
 

@@ -10,7 +10,7 @@ from tfbench.inside.groups import INDEPENDENT
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Group, Point, bars, forest
+from tfbench.reports.charts import Group, Point, bars, forest, told
 from tfbench.reports.document import (
     Answer,
     Block,
@@ -29,7 +29,6 @@ from tfbench.strategies.published import Published
 from tfbench.strategies.results import Figures, Parity, Result, Row
 from tfbench.strategies.strategy import NAMES, STRATEGIES, Family
 from tfbuild import talk
-from tfbuild.measured.interval import Interval
 
 KEY = "strategies"
 HEADING = "Strategies on several devices"
@@ -338,7 +337,7 @@ def figures(result: Result) -> Iterator[Drawing]:
                 key=f"{KEY}-{place}",
                 title=f"{arm}: {workload}" if len(result.arms) > 1 else workload,
                 caption=f"1 is no exchange at all. Lines are {LEVEL:.0%} intervals.",
-                description=_told(groups),
+                description=told(groups),
             )
     groups = tuple(_efficiencies(published.read()))
     yield drawing(
@@ -349,7 +348,7 @@ def figures(result: Result) -> Iterator[Drawing]:
             "Of TensorFlow's documentation, means of 5 runs. Plain bars: parameter server on "
             "the CPU; hatched ones: replicated, with NCCL."
         ),
-        description=_told(groups),
+        description=told(groups),
     )
 
 
@@ -361,17 +360,13 @@ def _shares(result: Result, arm: str, workload: str) -> Iterator[Group]:
                 series=NAMES.index(row.strategy),
                 amount=row.figures.share,
                 note=wording.factor(row.figures.share.value),
-                solid=_is_told_apart(row.figures.share),
+                solid=row.figures.share.leaves_out_1,
             )
             for row in rows
             if row.figures and row.figures.share and row.strategy != INDEPENDENT
         )
         if (own_arm, own_workload) == (arm, workload) and points:
             yield Group(label=talk.count(devices, "device"), points=points)
-
-
-def _is_told_apart(share: Interval) -> bool:
-    return share.low > 1 or share.high < 1
 
 
 def _efficiencies(reference: Published) -> Iterator[Group]:
@@ -390,10 +385,3 @@ def _efficiencies(reference: Published) -> Iterator[Group]:
                 if number != ALONE
             ),
         )
-
-
-def _told(groups: tuple[Group, ...]) -> str:
-    return " ".join(
-        f"{group.label}: {'; '.join(f'{row.label} {row.note}' for row in group.points)}."
-        for group in groups
-    )

@@ -16,6 +16,11 @@ class Interval:
     high: float
 
     @property
+    def leaves_out_1(self) -> bool:
+        """Whether a ratio is told apart from no difference."""
+        return self.low > 1 or self.high < 1
+
+    @property
     def half_width(self) -> float:
         """Half the width on a logarithmic scale: 0.01 is about 1 % to either side."""
         return math.log(self.high / self.low) / 2
