@@ -184,7 +184,7 @@ def test_a_torn_file_is_never_taken_for_a_record(
         (b'"schema"', "schema None"),
         (b"{}", "schema None"),
         (b'{"schema": 4}', "schema 4.* 3"),
-        (b'{"schema": "3"}', "schema 3"),
+        (b'{"schema": "3"}', "schema '3'"),
     ],
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:

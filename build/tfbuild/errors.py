@@ -5,7 +5,11 @@ A message says what failed and what was seen; `hint` says what to do next. Only 
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+_WORD = re.compile(r"\S{401,}")
+"""Longer than a path may be shown: no word of ours, but of a foreign file."""
 
 
 class TensorwrightError(Exception):
@@ -20,10 +24,19 @@ class TensorwrightError(Exception):
 
     def __str__(self) -> str:
         if not self.hint:
-            return self.message
+            return _printable(self.message)
         # A message that shows output or a list ends with its own line.
         between = "" if self.message.endswith("\n") else ". "
-        return f"{self.message}{between}{self.hint}"
+        return _printable(f"{self.message}{between}{self.hint}")
+
+
+def _printable(text: str) -> str:
+    """The text as a terminal can take it: what it shows may come from a foreign file."""
+    shown = _WORD.sub(lambda found: f"{found[0][:200]}…", text)
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in shown
+    )
 
 
 class UsageError(TensorwrightError):

@@ -7,8 +7,11 @@ import enum
 import functools
 import hashlib
 import json
+import math
 import os
+import reprlib
 import tempfile
+import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -21,6 +24,15 @@ Record = TypeVar("Record")
 _SHORT = 60
 """Characters of a value in a message: a line of a terminal."""
 _ABSENT = object()
+MOST = 16 << 20
+"""Bytes of the largest JSON or TOML text that is read. In memory it may take 30 times as many; the
+largest record of a run so far has 0.3 MB."""
+_DEEPEST = 64
+"""Objects and lists in one another. Records have 10; with ten times this number Python's own
+functions give up."""
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = _SHORT
+_SHOWN.maxlevel = 2
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  (the border between records and JSON)
@@ -88,15 +100,71 @@ def load(path: Path, *, schema: int | None) -> dict[str, Any]:
     """The record's fields, of any schema for None. Raises RecordError for a missing, torn or
     foreign file."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse_json(read_text(path))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RecordError(f"{path} is not whole JSON ({error})") from error
     if not isinstance(fields, dict) or schema not in (None, fields.get("schema")):
         seen = fields.get("schema") if isinstance(fields, dict) else None
-        raise RecordError(f"{path} has schema {seen}, this version reads {schema}")
+        raise RecordError(f"{path} has schema {shown(seen)}, this version reads {schema}")
     return fields
+
+
+def read_text(path: Path, *, encoding: str = "utf-8") -> str:
+    """The text of a file. Raises OSError, and ValueError for one with more than MOST bytes, of
+    which no more are read, and for bytes that are no text."""
+    with path.open("rb") as file:
+        data = file.read(MOST + 1)
+    if len(data) > MOST:
+        raise ValueError(f"it has more than {MOST} bytes, that is too many")
+    return data.decode(encoding)
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401  (JSON)
+    """What a JSON text says. Raises ValueError for a torn one, and for what no file of ours holds
+    and others stumble over: too many bytes, too deep a nesting, text that is not Unicode."""
+    if len(text) > MOST:
+        raise ValueError(f"it has {len(text)} bytes, that is too many")
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    _need_sound(value)
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The same of a TOML text."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    _need_sound(table)
+    return table
+
+
+def _need_sound(value: object) -> None:
+    level: list[object] = [value]
+    for _ in range(_DEEPEST):
+        inner: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.keys()
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+            elif isinstance(each, str) and not each.isascii():
+                each.encode()  # (a lone surrogate raises UnicodeEncodeError, a ValueError)
+        if not inner:
+            return
+        level = inner
+    raise ValueError(f"it is nested more than {_DEEPEST} times")
+
+
+def shown(value: object) -> str:
+    """A foreign value in a message: in quotes, without control characters, and cut short."""
+    return _SHOWN.repr(value)
 
 
 def differences(fields: Mapping[str, Any], value: object) -> list[str]:
@@ -137,16 +205,37 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401  (the border between JS
         return _read_members(origin, members, value)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):
-            raise TypeError(f"{value!r} is not a {kind.__name__}")
+            raise TypeError(f"{shown(value)} is not a {kind.__name__}")
         hints = _hints(kind)
-        return kind(**{name: _member(name, hints[name], each) for name, each in value.items()})
-    if issubclass(kind, enum.Enum) or (kind is float and type(value) is int):
-        return kind(value)
+        # No field has a longer name, and a KeyError shows it whole.
+        named = ((name[:_SHORT], each) for name, each in value.items())
+        return kind(**{name: _member(name, hints[name], each) for name, each in named})
+    if issubclass(kind, enum.Enum):
+        return _one_of(kind, value)
+    if kind is float and type(value) in {int, float}:
+        return _finite(value)
     if issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is not a {kind.__name__}")
+        raise TypeError(f"{shown(value)} is not a {kind.__name__}")
     return value
+
+
+def _one_of(kind: type[enum.Enum], value: object) -> enum.Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"{shown(value)} is not a valid {kind.__name__}") from None
+
+
+def _finite(value: float) -> float:
+    """Records are written without NaN and infinity, so one that has them is none of ours."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(f"{shown(value)} is too large") from error
 
 
 @functools.cache
@@ -175,8 +264,10 @@ def _read_members(origin: type, members: tuple[Any, ...], value: Any) -> object:
     """A tuple or frozenset from a JSON list, a mapping from an object with texts as names."""
     if origin is Mapping:
         if not isinstance(value, dict):
-            raise TypeError(f"{value!r} is not an object")
+            raise TypeError(f"{shown(value)} is not an object")
         return {str(name): _read(members[1], each) for name, each in value.items()}
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{shown(value)} is not a list")
     alike = origin is frozenset or members[-1] is Ellipsis
     kinds = members[:1] * len(value) if alike else members
     return origin(_read(each, member) for each, member in zip(kinds, value, strict=True))

@@ -8,7 +8,6 @@ wheels, METADATA, what the labels mean, pages, manifest, catalog.
 from __future__ import annotations
 
 import dataclasses
-import json
 import posixpath
 import tempfile
 from collections import defaultdict
@@ -22,7 +21,7 @@ from tfbuild import talk
 from tfbuild.errors import BusyError, PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.packing.wheel import read_member
-from tfbuild.records import pretty, read
+from tfbuild.records import parse_json, pretty, read, shown
 from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.entry import Entry, Kind
@@ -152,11 +151,11 @@ def _parse(data: bytes | None, where: str) -> Shelf:
     if data is None:
         return Shelf()
     try:
-        shelf = read(Shelf, json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        shelf = read(Shelf, parse_json(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=_MEND) from error
     if shelf.schema != SCHEMA:
-        seen = shelf.schema
+        seen = shown(shelf.schema)
         raise RecordError(
             f"{KEY} of {where} has schema {seen}, this version reads {SCHEMA}", hint=_MEND
         )

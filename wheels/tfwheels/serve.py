@@ -6,7 +6,6 @@ One thing is more than a store can do: a page is JSON for a client that prefers 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
+from tfbuild.records import parse_json
 from tfbuild.talk import note, say
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.choosing import why_without
@@ -228,7 +228,7 @@ def serve(at: str, port: str) -> None:
 def pip_line(root: Path, url: str, target: str) -> str:
     """The command that installs TensorFlow from the target's page, or that there is none."""
     try:
-        page = json.loads(place(root, folder_key(target) + JSON).read_bytes())
+        page = parse_json(place(root, folder_key(target) + JSON).read_bytes())
         listed = [project["name"] for project in page["projects"]]
     except (OSError, ValueError, KeyError, TypeError, PublishError):
         return f"it has no page for {target}, the target of this CPU"

@@ -290,7 +290,7 @@ def _on_disk(folder: Path, target: str, projects: Iterable[str]) -> dict[str, tu
         if path.is_file():
             try:
                 files = parse_json_project_page(path.read_text(encoding="utf-8")).files
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise PublishError(f"{path} is no page of an index ({error!r})") from error
             found[project] = tuple(_listed(files))
     return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 from tfbench.accuracy.curve import Point
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbuild.errors import SampleError, UsageError
+from tfbuild.records import parse_json, read_text, shown
 from tfbuild.talk import did_you_mean
 
 EPOCH = "epoch"
@@ -63,11 +63,11 @@ def read_curve(path: Path, column: str = "") -> Curve:
     Raises UsageError for a file or a column that is not there, SampleError for what is no curve.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SampleError(f"{path} is not text", hint=_FORM) from error
+    except ValueError as error:
+        raise SampleError(f"{path} is not text ({error})", hint=_FORM) from error
     found, points = parse(text, path.name, column)
     return Curve(name=path.stem, column=found, points=points, price=_price(path))
 
@@ -192,14 +192,14 @@ def _price(path: Path) -> Price | None:
     if beside == path or not beside.is_file():
         return None
     try:
-        facts: Any = json.loads(beside.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        facts: Any = parse_json(read_text(beside, encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
         raise SampleError(f"{beside} is not whole JSON ({error})") from error
     usd = facts.get("costPerHour") if isinstance(facts, dict) else None
     if usd is None:
         return None
     if isinstance(usd, bool) or not isinstance(usd, int | float):
-        raise SampleError(f"{beside}: costPerHour is {usd!r}, which is no price")
+        raise SampleError(f"{beside}: costPerHour is {shown(usd)}, which is no price")
     machine = str(facts.get("hardware") or path.stem)
     try:
         return Price(
@@ -210,5 +210,5 @@ def _price(path: Path) -> Price | None:
             as_of=str(facts.get("timestamp", "")),
             source=beside.name,
         )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise SampleError(f"{beside}: {error}", hint="Correct it, or remove the file") from error

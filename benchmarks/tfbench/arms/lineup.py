@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from tfbench.arms.levers import (
     variables,
 )
 from tfbuild.errors import UsageError
+from tfbuild.records import parse_toml, read_text
 from tfbuild.talk import did_you_mean
 from tfbuild.tools.requirement import parse_exact
 
@@ -206,7 +206,7 @@ def read_toml(path: Path) -> tuple[ArmSpec, ...]:
     """The [[arm]] tables of a file. Raises UsageError that names the file and the arm."""
     with _told(str(path)):
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            table = parse_toml(read_text(path))
         except OSError as error:
             raise UsageError(f"cannot be read: {error.strerror}") from error
         except ValueError as error:  # (also what is not UTF-8)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from tfbench.costs.machines import named, parse_mode
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
 from tfbuild.errors import UsageError
+from tfbuild.records import parse_toml, read_text
 
 SHIPPED = Path(__file__).with_name("books")
 _KEYS = {field.name for field in dataclasses.fields(Price)}
@@ -109,7 +109,7 @@ def read_csv(
 def read_toml(path: Path) -> PriceBook:
     """`[[price]]` tables; what stands above them holds for each of them. Raises UsageError."""
     with _told(f"{path}"):
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        fields = parse_toml(read_text(path))
         rows = fields.pop("price", [])
         name = str(fields.pop("name", path.stem))
         _check_keys(fields, _SHARED_KEYS)

@@ -26,6 +26,7 @@ from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, Values, combined
 from tfbuild.errors import HostError, SampleError, UsageError
 from tfbuild.measured.comparison import ArmFacts, Comparison
+from tfbuild.records import MOST, parse_json, shown
 
 VERSION = "1.0"
 READABLE = (VERSION, 6)
@@ -107,7 +108,7 @@ def read(path: Path) -> tuple[Timing, ...]:
     if not isinstance(data, dict) or data.get("version") not in READABLE:
         version = data.get("version") if isinstance(data, dict) else None
         raise SampleError(
-            f"{path} has version {version} of pyperf's format, readable is {VERSION}",
+            f"{path} has version {shown(version)} of pyperf's format, readable is {VERSION}",
             hint=f"Have pyperf write it again: python -m pyperf convert {path.name} -o NEW",
         )
     try:
@@ -220,13 +221,13 @@ def _texts(**values: str) -> dict[str, str]:
 
 def _loaded(path: Path) -> Any:  # noqa: ANN401  (the border between JSON and records)
     try:
-        content = path.read_bytes()
-        return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            return parse_json(file.read(MOST + 1))
     except gzip.BadGzipFile as error:
         raise SampleError(f"{path} is not gzipped ({error})") from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError, EOFError, zlib.error) as error:
+    except (ValueError, EOFError, zlib.error) as error:
         raise SampleError(f"{path} is not whole JSON ({error})") from error
 
 
@@ -236,6 +237,8 @@ def _timing(bench: Mapping[str, Any], shared: Metadata) -> Timing:
     first = runs[0].get("metadata", {}) if runs else {}
     metadata = {**shared, **bench.get("metadata", {}), **first}
     name, unit = metadata["name"], metadata.get("unit", _DEFAULT_UNIT)
+    if not isinstance(name, str):
+        raise TypeError(f"{shown(name)} is no name")
     if unit != _DEFAULT_UNIT:
         raise ValueError(f"{name} is counted in {unit}, not in seconds")
     values = tuple(tuple(run["values"]) for run in runs if run.get("values"))

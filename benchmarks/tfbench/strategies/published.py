@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from tfbench.inside.workloads import find
 from tfbench.strategies.strategy import Family
 from tfbuild.errors import RecordError
+from tfbuild.records import parse_toml, read_text
 
 P100 = Path(__file__).with_name("p100.toml")
 FLOAT_BYTES = 4
@@ -67,7 +67,7 @@ class Published:
 def read(path: Path = P100) -> Published:
     """Raises RecordError for a file that is not whole."""
     try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        fields = parse_toml(read_text(path))
         devices = tuple(fields["devices"])
         return Published(
             title=fields["title"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_mem
 from tfbuild.planning.defaults import Default
 from tfbuild.planning.guard import Carrier
 from tfbuild.planning.plan import Scope
-from tfbuild.records import pretty, read
+from tfbuild.records import parse_json, pretty, read, shown
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.nearness import Nearness
 
@@ -168,15 +167,15 @@ def read_tuned(wheel: Path) -> Tuned | None:
 def parse(text: bytes, wheel: str) -> Tuned:
     """The record that stands in a wheel of this name. Raises WheelError."""
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
         seen = fields["schema"]
         if seen != SCHEMA:
             raise WheelError(
-                f"{wheel} has {FILE} of schema {seen}, this version reads {SCHEMA}",
+                f"{wheel} has {FILE} of schema {shown(seen)}, this version reads {SCHEMA}",
                 hint="Build it anew",
             )
         tuned = read(Tuned, fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WheelError(f"{wheel} has a {FILE} that cannot be read ({error})") from error
     there = (bool(tuned.libraries), tuned.tree is not None and bool(tuned.tree.libraries))
     if there != (tuned.scope is Scope.KERNELS, tuned.scope is Scope.FULL):
