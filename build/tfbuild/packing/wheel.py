@@ -32,6 +32,17 @@ BLOCK = 1 << 20
 _WHOLE = 64 << 20
 """Bytes of the largest member that is held in memory whole. TensorFlow's RECORD has 1.2 MB."""
 
+_LARGEST = 2 << 30
+"""Bytes of the largest member. Code and data of a library reach no further (x86-64 psABI, small
+code model, as wheels' are); the largest of a stock wheel, which is built for GPUs, has 1.1 GB."""
+_MOST = 8 << 30
+"""Bytes of all members together: four times the largest stock wheel's."""
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What PyPI takes. Of others zipfile unpacks a block whole, however much that is."""
+
+_SHORT = 500
+"""Characters of a reason: a member's name and what is wrong with it."""
+
 _ENCRYPTED = 0x1  # the flag in a member's header
 _HASHES = ("sha256", "sha384", "sha512")
 _BROKEN = (
@@ -39,7 +50,7 @@ _BROKEN = (
     zlib.error,
     lzma.LZMAError,
     EOFError,
-    NotImplementedError,  # a compression that zipfile does not know
+    NotImplementedError,  # a version of the format that zipfile does not know
     struct.error,
     csv.Error,
     UnicodeDecodeError,
@@ -188,7 +199,9 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _not_whole(path: Path, why: Exception) -> WheelError:
     hint = "If it was made or fetched here, delete it, so that it is made or fetched again"
-    return WheelError(f"{path.name} is not a whole wheel: {why}", hint=hint)
+    said = str(why)  # (zipfile quotes what it finds, up to 64 kB)
+    short = said if len(said) <= _SHORT else f"{said[:_SHORT]}…"
+    return WheelError(f"{path.name} is not a whole wheel: {short}", hint=hint)
 
 
 def _need_sound_directory(archive: zipfile.ZipFile) -> None:
@@ -203,9 +216,27 @@ def _need_sound_directory(archive: zipfile.ZipFile) -> None:
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
             raise zipfile.BadZipFile(f"{info.filename} is a link or a device, not a file")
-        if info.header_offset < 0:
-            raise zipfile.BadZipFile(f"{info.filename} would start before the file")
+        _need_sound_bytes(info, archive.start_dir)
         names.add(info.filename)
+    total = sum(info.file_size for info in archive.infolist())
+    if total > _MOST:
+        raise _too_large("what it holds", total)
+
+
+def _need_sound_bytes(info: zipfile.ZipInfo, end: int) -> None:
+    """That a member lies in the file before `end`, and what it becomes has a limit."""
+    if info.header_offset < 0:
+        raise zipfile.BadZipFile(f"{info.filename} would start before the file")
+    if info.header_offset + info.compress_size > end:
+        raise zipfile.BadZipFile(f"{info.filename} would end behind the others")
+    if info.compress_type not in _METHODS:
+        raise zipfile.BadZipFile(f"{info.filename} is packed by method {info.compress_type}")
+    if info.file_size > _LARGEST:
+        raise _too_large(info.filename, info.file_size)
+
+
+def _too_large(what: str, size: int) -> zipfile.BadZipFile:
+    return zipfile.BadZipFile(f"{what} has {size} bytes, that is too many")
 
 
 def is_plain(name: str) -> bool:
@@ -225,8 +256,10 @@ def files(archive: zipfile.ZipFile) -> tuple[zipfile.ZipInfo, ...]:
 def whole(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """The bytes of a small member. Raises BadZipFile for one that would fill the memory."""
     if info.file_size > _WHOLE:
-        raise zipfile.BadZipFile(f"{info.filename} has {info.file_size} bytes, that is too many")
-    return archive.read(info)
+        raise _too_large(info.filename, info.file_size)
+    with archive.open(info) as source:
+        # read() would unpack all that is there, which may be more than the member says.
+        return source.read(info.file_size + 1)
 
 
 def record_name(archive: zipfile.ZipFile) -> str:
