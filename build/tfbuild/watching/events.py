@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import json
 import os
 import re
 import threading
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tfbuild.records import MOST, parse_json
 from tfbuild.watching.pace import Pace, Progress
 
 Event = Mapping[str, Any]
@@ -34,8 +34,9 @@ _SIGNALS = range(129, 193)  # a shell's 128 + signal, which Bazel's runners repo
 # Abort reasons that only say that something else failed, or that nothing was asked for.
 _CONSEQUENCES = frozenset({"INCOMPLETE", "SKIPPED", "NO_ANALYZE", "NO_BUILD"})
 _TESTS_THAT_FAILED = frozenset({"FAILED", "TIMEOUT", "REMOTE_FAILURE"})
-_PROGRESS = re.compile(r"^(?:\([\d:]+\) )?\[([\d,]+) / ([\d,]+)\] (.*)$")
+_PROGRESS = re.compile(r"^(?:\([\d:]+\) )?\[(\d[\d,]*) / (\d[\d,]*)\] (.*)$")
 _PROCESSES = re.compile(r"^[\d,]+ process(?:es)?: (.*)\.$")
+_NUMBER = re.compile(r"-?[0-9]{1,19}")  # of 64 bits
 _ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 
 
@@ -93,9 +94,10 @@ def options(path: Path) -> tuple[str, ...]:
 def read_events(path: Path) -> Iterator[Event]:
     """Each event of the file. A line that cannot be read is left out: a build that was killed, or
     whose disk ran full, cuts the last one short, and what it said before is still worth reading.
+    Of a line of more than MOST characters no part is an event.
     """
     with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
+        while line := lines.readline(MOST):
             event = _parsed(line)
             if event is not None:
                 yield event
@@ -103,8 +105,8 @@ def read_events(path: Path) -> Iterator[Event]:
 
 def _parsed(line: str) -> Event | None:
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        event = parse_json(line)
+    except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("id"), dict) else None
 
@@ -121,66 +123,92 @@ def read_outcome(path: Path) -> Outcome | None:
 
 
 def outcome_of(events: Iterable[Event]) -> Outcome:
-    """The outcome that the events add up to."""
+    """The outcome that the events add up to. What is not of its kind counts as left out."""
     failures: list[Failure] = []
     causes: list[Failure] = []  # of targets and of the build: said again where an action failed
-    finished, metrics, runners = None, {}, {}
+    finished: Event | None = None
+    metrics: Event = {}
+    runners: dict[str, int] = {}
     for event in events:
         failure = _failure(event)
         if failure is not None:
             (failures if "completed" not in event else causes).append(failure)
         if "finished" in event:
-            finished = event["finished"]
-            detail = finished.get("failureDetail", {}).get("message", "")
+            finished = _inner(event, "finished")
+            detail = _text(_inner(finished, "failureDetail"), "message")
             causes += [Failure(label="", kind="Build", message=detail)] if detail else []
         if "buildMetrics" in event:
-            metrics = event["buildMetrics"]
+            metrics = _inner(event, "buildMetrics")
         if "buildToolLogs" in event:
-            runners = _processes(event["buildToolLogs"])
-    exit_code = (finished or {}).get("exitCode", {})
-    actions = metrics.get("actionSummary", {})
+            runners = _processes(_inner(event, "buildToolLogs"))
+    exit_code = _inner(finished or {}, "exitCode")
+    actions = _inner(metrics, "actionSummary")
     return Outcome(
         finished=finished is not None,
-        exit_code=int(exit_code.get("code", 0)),
-        exit_name=exit_code.get("name", ""),
+        exit_code=_number(exit_code, "code"),
+        exit_name=_text(exit_code, "name"),
         failures=tuple(failures or causes),
-        actions_created=int(actions.get("actionsCreated", 0)),
-        actions_executed=int(actions.get("actionsExecuted", 0)),
-        runners=_counted(actions.get("runnerCount", ())) or runners,
-        seconds=int(metrics.get("timingMetrics", {}).get("wallTimeInMs", 0)) / 1000,
+        actions_created=_number(actions, "actionsCreated"),
+        actions_executed=_number(actions, "actionsExecuted"),
+        runners=_counted(_each(actions, "runnerCount")) or runners,
+        seconds=_number(_inner(metrics, "timingMetrics"), "wallTimeInMs") / 1000,
     )
 
 
 def _failure(event: Event) -> Failure | None:
-    identity = next(iter(event["id"].values()), None) or {}
-    label = identity.get("label") or " ".join(identity.get("pattern", ()))
-    if "action" in event and not event["action"].get("success"):
-        return _failed_action(label, event["action"])
-    if "aborted" in event and event["aborted"].get("reason") not in _CONSEQUENCES:
-        aborted = event["aborted"]
-        message = aborted.get("description", "")
+    identity = _inner(event["id"], next(iter(event["id"]), ""))
+    pattern = identity.get("pattern")
+    words = map(str, pattern) if isinstance(pattern, list) else ()
+    label = _text(identity, "label") or " ".join(words)
+    if "action" in event and not _inner(event, "action").get("success"):
+        return _failed_action(label, _inner(event, "action"))
+    aborted = _inner(event, "aborted")
+    reason = _text(aborted, "reason")
+    if "aborted" in event and reason not in _CONSEQUENCES:
+        message = _text(aborted, "description")
         # An analysis that failed says why at what it failed for, and nothing here.
-        if message or aborted.get("reason") != "ANALYSIS_FAILURE":
-            return Failure(label=label, kind=aborted.get("reason", "UNKNOWN"), message=message)
-    if event.get("testSummary", {}).get("overallStatus") in _TESTS_THAT_FAILED:
-        return Failure(label=label, kind=f"Test {event['testSummary']['overallStatus']}")
-    detail = event.get("completed", {}).get("failureDetail")
+        if message or reason != "ANALYSIS_FAILURE":
+            return Failure(label=label, kind=reason or "UNKNOWN", message=message)
+    status = _text(_inner(event, "testSummary"), "overallStatus")
+    if status in _TESTS_THAT_FAILED:
+        return Failure(label=label, kind=f"Test {status}")
+    detail = _inner(_inner(event, "completed"), "failureDetail")
     if detail:
-        return Failure(label=label, kind="Target", message=detail.get("message", ""))
+        return Failure(label=label, kind="Target", message=_text(detail, "message"))
     return None
 
 
 def _failed_action(label: str, action: Event) -> Failure:
     # In 4.2.3 `exitCode` is 1 for a program that a signal ended; the spawn's is the program's own.
-    detail = action.get("failureDetail", {})
-    exit_code = detail.get("spawn", {}).get("spawnExitCode") or action.get("exitCode", 0)
+    detail = _inner(action, "failureDetail")
+    spawned = _number(_inner(detail, "spawn"), "spawnExitCode")
     return Failure(
-        label=label or action.get("label", ""),
-        kind=action.get("type", ""),
-        exit_code=int(exit_code),
-        message=detail.get("message", ""),
-        stderr=_contents(action.get("stderr", {})),
+        label=label or _text(action, "label"),
+        kind=_text(action, "type"),
+        exit_code=spawned or _number(action, "exitCode"),
+        message=_text(detail, "message"),
+        stderr=_contents(_inner(action, "stderr")),
     )
+
+
+def _inner(event: Event, name: str) -> Event:
+    value = event.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _each(event: Event, name: str) -> list[Event]:
+    value = event.get(name)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _text(event: Event, name: str) -> str:
+    value = event.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(event: Event, name: str) -> int:
+    found = _NUMBER.fullmatch(str(event.get(name)))
+    return int(found[0]) if found else 0
 
 
 def _contents(file: Event) -> str:
@@ -188,8 +216,8 @@ def _contents(file: Event) -> str:
     data = b""
     with contextlib.suppress(OSError, ValueError, binascii.Error):
         if "contents" in file:
-            data = base64.b64decode(file["contents"], validate=True)
-        place = urlsplit(file.get("uri", ""))
+            data = base64.b64decode(_text(file, "contents"), validate=True)
+        place = urlsplit(_text(file, "uri"))
         if place.scheme == "file" and (path := Path(unquote(place.path))).is_file():
             with path.open("rb") as stream:
                 data = stream.read(_STDERR_B)
@@ -203,16 +231,16 @@ def plain(text: str) -> str:
 
 def _counted(runners: Iterable[Event]) -> dict[str, int]:
     """Of `runnerCount`: its entry "total" is the sum of the others."""
-    named = {entry["name"]: int(entry.get("count", 0)) for entry in runners if "name" in entry}
-    return {name: count for name, count in named.items() if name != "total"}
+    named = {_text(entry, "name"): _number(entry, "count") for entry in runners}
+    return {name: count for name, count in named.items() if name not in {"", "total"}}
 
 
 def _processes(logs: Event) -> dict[str, int]:
     """Of "18 processes: 12 internal, 6 linux-sandbox."."""
-    texts = [_contents(log) for log in logs.get("log", ()) if log.get("name") == "process stats"]
-    found = _PROCESSES.match(texts[0].strip()) if texts else None
+    named = (log for log in _each(logs, "log") if _text(log, "name") == "process stats")
+    found = _PROCESSES.match(next((_contents(log).strip() for log in named), ""))
     parts = [part.partition(" ") for part in found[1].split(", ")] if found else []
-    return {name: int(count) for count, _, name in parts if count.isdigit()}
+    return {name: int(count) for count, _, name in parts if _NUMBER.fullmatch(count)}
 
 
 @contextlib.contextmanager
@@ -237,7 +265,7 @@ def _follow(path: Path, on_progress: Callable[[Progress], None], ended: threadin
     pace = Pace()
     with contextlib.suppress(Exception):
         for line in _tail(path, ended):
-            said = _said((_parsed(line) or {}).get("progress", {}).get("stderr", ""))
+            said = _said(_text(_inner(_parsed(line) or {}, "progress"), "stderr"))
             if said is not None:
                 on_progress(pace.fed(time.monotonic(), *said))
 
