@@ -6,7 +6,6 @@ A file of JSON objects, one a line, written as things happen; `is` says which re
 from __future__ import annotations
 
 import contextlib
-import json
 import lzma
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfbuild.errors import DiskError, RecordError, SampleError
-from tfbuild.records import canonical, plain, read, write_atomic
+from tfbuild.records import canonical, parse_json, plain, read, write_atomic
 
 Entry = TypeVar("Entry")
 Kinds = Mapping[str, type[Entry]]
@@ -23,6 +22,9 @@ Keep = Callable[[Entry], None]
 JOURNAL = "journal.jsonl"
 PACKED = ".xz"
 _TAG = "is"
+_FOREIGN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, SampleError)
+_MOST = 128 << 20
+"""Bytes of the longest journal, unpacked: a hundred times those of our longest run."""
 
 
 @contextlib.contextmanager
@@ -78,8 +80,8 @@ def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[En
             continue
         seen.add(line)
         try:
-            found.append(parse(json.loads(line)))
-        except (ValueError, TypeError, KeyError, AttributeError, SampleError) as error:
+            found.append(parse(parse_json(line)))
+        except _FOREIGN as error:
             raise RecordError(
                 f"{path}, line {number} is not {what} ({error})",
                 hint="Remove the file, or give another --out",
@@ -89,8 +91,11 @@ def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[En
 
 def _lines(path: Path) -> list[str]:
     try:
-        content = path.read_bytes()
-        content = lzma.decompress(content) if path.suffix == PACKED else content
+        with path.open("rb") as file:
+            content = file.read(_MOST + 1)
+        content = _unpacked(content) if path.suffix == PACKED else content
+        if len(content) > _MOST:
+            raise RecordError(f"cannot read {path}: it has more than {_MOST} bytes")
         return content.decode("utf-8").split("\n")[:-1]
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
@@ -98,6 +103,20 @@ def _lines(path: Path) -> list[str]:
         raise RecordError(f"cannot read {path}: it is not text") from error
     except (EOFError, lzma.LZMAError) as error:
         raise RecordError(f"cannot read {path}: it is torn") from error
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """All streams of an .xz file, or _MOST bytes and one more. Raises LZMAError, EOFError."""
+    content = bytearray()
+    while len(content) <= _MOST:
+        stream = lzma.LZMADecompressor(memlimit=_MOST)
+        content += stream.decompress(packed, _MOST + 1 - len(content))
+        if not stream.eof and len(content) <= _MOST:
+            raise EOFError
+        packed = stream.unused_data
+        if not packed:
+            break
+    return bytes(content)
 
 
 def _cut_half_line(path: Path) -> None:

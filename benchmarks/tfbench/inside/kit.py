@@ -146,12 +146,13 @@ def read(path: Path) -> list[dict[str, Any]]:
     something else."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         found = [json.loads(line) for line in lines]
-        if all(each["schema"] == SCHEMA for each in found):
+        schemas = {_place(each): each["schema"] for each in found}
+        if all(schema == SCHEMA for schema in schemas.values()):
             return found
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise SystemExit(f"error: {path} is no file of this kit; give another --out")
 

@@ -13,6 +13,10 @@ from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.measured.comparison import SCHEMA, Comparison
 from tfbuild.records import load, read
 
+_FOREIGN = (
+    *(SampleError, UsageError, KeyError, IndexError, ValueError),
+    *(TypeError, AttributeError, ArithmeticError),  # (facts of workers are of any kind)
+)
 OLDER = 2
 """The schema of runs whose samples say what they say today, and that cannot go on."""
 
@@ -36,7 +40,7 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
         every = [measured_of(each, each.of(found)) for each in setting.questions]
         done = [each for each in every if each.starts]
         comparison = summarised(setting, done, made=_made(folder / KIND.result))
-    except (SampleError, UsageError, KeyError, IndexError, ValueError) as error:
+    except _FOREIGN as error:
         raise RecordError(f"{path} holds no comparison ({error})") from error
     return comparison, tuple(each for each in found if isinstance(each, Sample))
 
