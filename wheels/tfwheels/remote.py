@@ -37,6 +37,9 @@ _PATIENCE_S = (15.0, 900.0)
 """For a connection, and between two signs of life: a server hashes a large wheel before it answers.
 twine itself would wait for ever."""
 _MOST_REDIRECTS = 5
+_LARGEST = 32 << 20
+"""Bytes of the largest page of a project: of 60,000 files."""
+_BLOCK = 1 << 16
 _LONGEST_REASON = 200
 _HOW = (
     "Set TWINE_USERNAME and TWINE_PASSWORD, or keep them with: keyring set URL NAME, or in ~/.netrc"
@@ -67,28 +70,47 @@ class Index:
         if answer is None:
             return {}
         try:
+            with answer:
+                body = _body(answer)
             if answer.headers.get("Content-Type", "").startswith(_JSON):
-                files = parse_json_project_page(answer.text).files
+                files = parse_json_project_page(body.decode()).files
             else:
-                files = parse_html_project_page(answer.text, project).files
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PublishError(f"{address} is no page of an index ({error!r})") from error
-        return {unquote(file.filename).strip(): file for file in files}
+                files = parse_html_project_page(body.decode(errors="replace"), project).files
+            return {_plain(file.filename): _sound(file) for file in files}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            why = self._shown(repr(error))
+            raise PublishError(f"{address} is no page of an index ({why})") from error
 
     def get(self, address: str, redirects: int = _MOST_REDIRECTS) -> requests.Response | None:
-        """A page of this index. None where it has none, or names another index for it: some send
-        a client that asks for what they have not to PyPI."""
-        headers = {"Accept": _ACCEPT, "Cache-Control": "no-cache"}
-        answer = self.repository.session.get(address, headers=headers, allow_redirects=False)
-        if answer.is_redirect and redirects:
-            onward = urljoin(address, answer.headers["Location"])
-            same = urlsplit(onward).netloc == urlsplit(address).netloc
-            return self.get(onward, redirects - 1) if same else None
-        if answer.status_code == requests.codes.not_found:
-            return None
-        if answer.is_redirect or not answer.ok:
+        """A page of this index, to be read and closed by the caller. None where it has none, or
+        names another index for it: some send a client that asks for what they have not to PyPI."""
+        # Of what is packed nobody could tell beforehand how much it is.
+        packed = {"Accept-Encoding": "identity", "Cache-Control": "no-cache"}
+        try:
+            answer = self.repository.session.get(
+                address, headers={"Accept": _ACCEPT, **packed}, allow_redirects=False, stream=True
+            )
+        except requests.RequestException:
+            raise
+        except ValueError as error:  # (requests looks where a redirect leads, even so)
+            raise PublishError(f"{address}: the index sends nowhere ({error})") from error
+        if answer.ok and not answer.is_redirect:
+            return answer
+        with answer:
+            if answer.is_redirect and redirects:
+                onward = self._onward(address, answer)
+                return self.get(onward, redirects - 1) if onward else None
+            if answer.status_code == requests.codes.not_found:
+                return None
             raise self.refused(address, answer)
-        return answer
+
+    def _onward(self, address: str, answer: requests.Response) -> str:
+        """Where a redirect leads; empty where that is another server."""
+        try:
+            onward = urljoin(address, answer.headers["Location"])
+            return onward if urlsplit(onward).netloc == urlsplit(address).netloc else ""
+        except ValueError as error:
+            raise self.refused(address, answer) from error
 
     def refused(self, what: str, answer: requests.Response) -> PublishError:
         """What a refusal means to a person. Of the answer one line is shown, at most."""
@@ -107,6 +129,32 @@ class Index:
         line = "".join(letter for letter in text or "" if letter.isprintable())[:_LONGEST_REASON]
         password = self.credentials.password
         return line.replace(password, "***") if password else line
+
+
+def _body(answer: requests.Response) -> bytes:
+    """Raises ValueError for one that is packed, or too large."""
+    if answer.headers.get("Content-Encoding", "identity") != "identity":
+        raise ValueError("it is packed, which was not asked for")
+    body = bytearray()
+    for block in answer.iter_content(_BLOCK):
+        body += block
+        if len(body) > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST} bytes")
+    return bytes(body)
+
+
+def _plain(name: str) -> str:
+    """A file's name as it is, from a page that may have it quoted. Raises ValueError."""
+    found = unquote(name).strip()
+    found.encode()  # (of a lone surrogate nothing could be said)
+    return found
+
+
+def _sound(file: File) -> File:
+    """Raises TypeError for hashes that are none."""
+    if not isinstance(file.hashes, dict) or not isinstance(file.hashes.get("sha256", ""), str):
+        raise TypeError(f"{file.filename} has no hashes")
+    return file
 
 
 @contextlib.contextmanager
@@ -178,13 +226,15 @@ class _Patient(HTTPAdapter):
 
 def _find_pages(index: Index, url: str) -> str:
     places = [f"{url.rstrip('/')}/{place}" for place in _PLACES]
-    found = next((place for place in places if index.get(place) is not None), None)
-    if found is None:
-        raise PublishError(
-            f"no pages of an index at {' or '.join(places)}",
-            hint="Check the address, or say where its pages are: --simple URL",
-        )
-    return found
+    for place in places:
+        answer = index.get(place)
+        if answer is not None:
+            answer.close()
+            return place
+    raise PublishError(
+        f"no pages of an index at {' or '.join(places)}",
+        hint="Check the address, or say where its pages are: --simple URL",
+    )
 
 
 @contextlib.contextmanager
