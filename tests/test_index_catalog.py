@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,17 @@ NOW = "2020-02-29T00:00:00+00:00"
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 verdicts = st.builds(Verdict, speedup=numbers, low=numbers, high=numbers)
-entries = st.builds(Entry, targets=..., verdicts=st.tuples() | st.tuples(verdicts))
+entries = st.builds(
+    Entry,
+    file=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.whl", fullmatch=True),
+    name=st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True),
+    version=st.sampled_from(("1", "2.14.1+zen4.x")),
+    tags=st.just(("py3-none-any",)),
+    published=st.datetimes().map(datetime.isoformat),
+    kind=st.just(Kind.TUNED),
+    targets=st.lists(st.text(), min_size=1).map(tuple),
+    verdicts=st.tuples() | st.tuples(verdicts),
+)
 
 
 def entry(file: str, sha256: str = "0" * 64, published: str = NOW) -> Entry:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from packaging.tags import parse_tag
+from packaging.version import Version
+
 from tfbuild import talk
 from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.records import pretty, read
+from tfbuild.records import parse_json, pretty, read, shown
 from tfwheels import gate
-from tfwheels.entry import Entry, Gating, read_entry
+from tfwheels.entry import Entry, Gating, Kind, read_entry
 from tfwheels.folder import need_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import pool_key
@@ -52,13 +54,29 @@ def parse(data: bytes | None, where: str) -> Catalog:
     if data is None:
         return Catalog()
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         seen = fields["schema"]
         if seen == SCHEMA:
-            return read(Catalog, fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found = read(Catalog, fields)
+            for entry in found.entries:
+                _check(entry)
+            return found
+    except (ValueError, KeyError, TypeError, AttributeError, PublishError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=MEND) from error
-    raise RecordError(f"{KEY} of {where} has schema {seen}, this version reads {SCHEMA}", hint=MEND)
+    raise RecordError(
+        f"{KEY} of {where} has schema {shown(seen)}, this version reads {SCHEMA}", hint=MEND
+    )
+
+
+def _check(entry: Entry) -> None:
+    """Raises ValueError and PublishError for what no page can show."""
+    pool_key(entry.name, entry.file)
+    Version(entry.version)
+    datetime.fromisoformat(entry.published)
+    for tag in entry.tags:
+        parse_tag(tag)
+    if entry.kind is Kind.TUNED and not entry.targets:
+        raise ValueError(f"{entry.file} is tuned for no target")
 
 
 def merged(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:

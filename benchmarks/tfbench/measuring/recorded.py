@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tfbench.engine.journal import PACKED, entries
@@ -11,7 +10,7 @@ from tfbench.measuring.measurement import measured_of
 from tfbench.measuring.samples import KINDS, Sample
 from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.measured.comparison import SCHEMA, Comparison
-from tfbuild.records import load, read
+from tfbuild.records import load, parse_json, read
 
 _FOREIGN = (
     *(SampleError, UsageError, KeyError, IndexError, ValueError),
@@ -64,6 +63,6 @@ def _samples(folder: Path) -> Path:
 def _made(path: Path) -> str:
     """When the run was measured, as its own result says. Files are dated by who copies them."""
     try:
-        return str(json.loads(path.read_bytes())["made"])
+        return str(parse_json(path.read_bytes())["made"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
