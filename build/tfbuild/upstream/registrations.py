@@ -138,7 +138,7 @@ def _branch(word: str, rest: str, lively: list[bool | None], macros: Mapping[str
     elif word == "if":
         lively.append(_true(rest, macros))
     else:
-        lively.append((rest.split(maxsplit=1)[0] in macros) == (word == "ifdef"))
+        lively.append((_first(rest) in macros) == (word == "ifdef"))
 
 
 def _true(condition: str, macros: Mapping[str, _Macro]) -> bool:
@@ -153,8 +153,13 @@ def _true(condition: str, macros: Mapping[str, _Macro]) -> bool:
     text = re.sub(r"!(?!=)", " not ", text)
     try:
         return bool(_value(ast.parse(text.strip(), mode="eval").body))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # (the last two: too deep)
         return False
+
+
+def _first(rest: str) -> str:
+    """The name that a directive is about; empty for one without."""
+    return next(iter(rest.split()), "")
 
 
 def _number(name: str, macros: Mapping[str, _Macro]) -> str:
@@ -188,7 +193,7 @@ def _obey(word: str, rest: str, state: _State) -> None:
         if path in state.texts and (path.endswith(".inc") or path not in state.read):
             _read(path, state)
     elif word == "undef":
-        state.macros.pop(rest.split(maxsplit=1)[0], None)
+        state.macros.pop(_first(rest), None)
     elif word == "define":
         found = _DEFINITION.match(rest)
         if found:

@@ -6,16 +6,18 @@ release's home, and Debian's source package through apt, whose signature chain a
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
+import io
 import lzma
+import posixpath
 import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
+from pathlib import Path, PurePosixPath
 
 # Debian 12's Python, 3.11.2, has no extraction filters yet (PEP 706).
 from backports import tarfile
@@ -40,7 +42,14 @@ tree. In the repository itself quoted headers would be looked for before anywher
 _MB = 1_000_000
 _STAGED_BYTES = 400 * _MB
 _TREE_BYTES = 700 * _MB  # (2.14.1's tree takes 354 MB)
-_TORN = (tarfile.TarError, EOFError, ValueError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+_MOST = 4000 * _MB
+"""Bytes that an archive may unpack to: ten times 2.14.1's tree."""
+_AT_ONCE = 1 << 20
+"""Bytes that tarfile reads at once: of files it takes less, and so have all headers."""
+_TORN = (
+    *(tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError),
+    *(gzip.BadGzipFile, lzma.LZMAError, zlib.error),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,13 +218,60 @@ def unpack(archive: Path, sha256: str, places: Places) -> Path:
 
 
 @contextlib.contextmanager
-def _opened(packed: BinaryIO) -> Iterator[tarfile.TarFile]:
+def _opened(packed: io.BufferedReader) -> Iterator[tarfile.TarFile]:
     """Raises ChecksumError for what the block finds torn."""
     try:
-        with tarfile.open(fileobj=packed) as tar:
+        limited = _Limited(_unpacked(packed))
+        with tarfile.open(fileobj=limited, mode="r:") as tar:
             yield tar
     except _TORN as error:
         raise ChecksumError(f"{packed.name} cannot be unpacked: {error}") from error
+
+
+def _unpacked(packed: io.BufferedReader) -> io.BufferedIOBase:
+    begin = packed.peek(2)
+    if begin.startswith(b"\x1f\x8b"):
+        return gzip.open(packed)
+    if begin.startswith(b"\xfd7zXZ"):
+        return lzma.open(packed)
+    return bz2.open(packed) if begin.startswith(b"BZh") else packed
+
+
+@contextlib.contextmanager
+def _torn() -> Iterator[None]:
+    """What cannot be read is no fault of the disk that is written to."""
+    try:
+        yield
+    except OSError as error:
+        raise tarfile.ReadError(str(error)) from error
+
+
+class _Limited:
+    """An unpacked archive of which no header fills the memory."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        if size > _AT_ONCE:
+            raise tarfile.ReadError(f"it has a header of {size} bytes")
+        with _torn():
+            return self._stream.read(size)
+
+    def seek(self, place: int) -> int:
+        with _torn():
+            return self._stream.seek(place)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """All members, each before a byte of it is unpacked."""
+    for member in tar:
+        if member.offset_data + member.size > _MOST:
+            raise tarfile.ReadError(f"it unpacks to more than {_MOST // _MB} MB")
+        yield member
 
 
 @contextlib.contextmanager
@@ -235,21 +291,34 @@ def scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _counted(tar: tarfile.TarFile, packed: BinaryIO) -> Iterator[tarfile.TarInfo]:
+def _counted(tar: tarfile.TarFile, packed: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
     """Every member with the archive's own top folder taken off; progress is how much is read."""
     total = Path(packed.name).stat().st_size
+    links: set[str] = set()
     with talk.counting("MB of the archive", total // _MB) as count:
-        for member in tar:
+        for member in _members(tar):
             _, _, inner = member.name.partition("/")
             linked = member.linkname.partition("/")[2] if member.islnk() else member.linkname
+            for name in (inner, linked) if member.islnk() else (inner,):
+                _need_no_link(name, links)
+            if member.issym():
+                links.add(posixpath.normpath(inner))
             if inner:
                 yield member.replace(name=inner, linkname=linked, deep=False)
             count.advance(packed.tell() // _MB)
 
 
+def _need_no_link(name: str, links: set[str]) -> None:
+    """Nothing is to be written through a link: where it leads, tarfile's filter may see wrongly
+    (CVE-2025-4517)."""
+    path = PurePosixPath(posixpath.normpath(name))
+    if any(str(each) in links for each in (path, *path.parents)):
+        raise tarfile.ReadError(f"{name} is, or lies behind, a link")
+
+
 def _chosen(tar: tarfile.TarFile, staging: Staging) -> Iterator[tarfile.TarInfo]:
     """Members below the prefixes, with the archive's own top folder taken off."""
-    for member in tar:
+    for member in _members(tar):
         _, _, inner = member.name.partition("/")
         if member.isreg() and inner.startswith(staging.prefixes) and wanted(inner, staging):
             yield member.replace(name=inner, mode=0o644, deep=False)

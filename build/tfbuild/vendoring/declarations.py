@@ -150,9 +150,16 @@ def _modules(tree: Path) -> Iterator[tuple[str, ast.Module]]:
             raise TreeError(f"{origin} cannot be read as Starlark: {said}") from error
         yield origin, module
         found = {_inside(label, origin) for label in _loads(module)} - seen
-        fresh = sorted(path for path in found if path and (tree / path).is_file())
+        fresh = sorted(path for path in found if path and _is_file(tree / path))
         seen |= found
         waiting += fresh
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # (a label that is too long for a name)
+        return False
 
 
 def _loads(module: ast.Module) -> dict[str, tuple[str, ...]]:
