@@ -1,0 +1,900 @@
+"""Whatever stands in a file, its reader answers with a value or with an error of ours, which is a
+line that a terminal can take; in bounded time and memory, and without writing anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import io
+import json
+import lzma
+import re
+import socketserver
+import tarfile
+import tempfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import markupsafe._speedups
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import compared, recorded
+from tests.audited import sound_wheel
+from tests.confined import confined
+from tests.examples import at_most
+from tests.kernel_places import place
+from tests.mutated import altered, torn
+from tests.published import entry_of, stand_in, tuned_for
+from tests.test_admitted import SHA, record, trial
+from tests.test_audit import STEM, packed
+from tests.test_kit import line
+from tests.test_profiles import profile, program
+from tests.test_recorded import ASKED, run
+from tests.test_source import STAGING
+from tests.test_structures import tables
+from tests.vendors import make_folder
+
+from tfbench.accuracy import curve_file
+from tfbench.arms import lineup
+from tfbench.costs import article, catalog, kit_runs
+from tfbench.engine import folder as folders
+from tfbench.engine import journal
+from tfbench.inside import kit as inside_kit
+from tfbench.kernels import profiles
+from tfbench.kit.phases import phases
+from tfbench.measuring.comparison import KIND
+from tfbench.measuring.recorded import recorded as computed_again
+from tfbench.measuring.samples import KINDS
+from tfbench.reports import pyperf
+from tfbench.strategies import published as figures
+from tfbuild.auditing.audit import audit, describe
+from tfbuild.binaries import census, elf
+from tfbuild.cpus.cpu import parse_cpuinfo
+from tfbuild.errors import (
+    ChecksumError,
+    PublishError,
+    RecordError,
+    SampleError,
+    TensorwrightError,
+    WheelError,
+)
+from tfbuild.kernelbuild.structures import KERNELS
+from tfbuild.kernelbuild.structures import WHEEL as WHEEL_TABLE
+from tfbuild.measured import comparison
+from tfbuild.packing import admitted, tuned, wheel
+from tfbuild.planning import selection
+from tfbuild.records import load, plain, pretty
+from tfbuild.settings import Places
+from tfbuild.upstream import source
+from tfbuild.upstream.download import sha256_of
+from tfbuild.upstream.registrations import ops_of
+from tfbuild.upstream.registrations import plain as plain_text
+from tfbuild.vendoring import declarations, vendored
+from tfbuild.watching.events import read_outcome
+from tfwheels import catalog as index_catalog
+from tfwheels import pages
+from tfwheels.entry import read_entry
+from tfwheels.gate import find_comparisons
+from tfwheels.remote import Credentials, open_index
+from tfwheels.upload import plan
+
+# What fails is printed whole, however long it is.
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
+
+DATA = Path(__file__).parent / "data"
+MANY = 1500
+"""Examples of each reader in the second tier, half a minute of the slowest."""
+LONGEST = 2000
+"""Characters of a message."""
+WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+INFO = "tensorflow_cpu-2.14.1+haswell.dist-info"
+NOW = "2026-11-21T12:00:00Z"
+Read = Callable[[Path], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """`reads` are what is done with a file of this name, one after the other, and `inputs` gives
+    what stands in it. `beside` are other files of its folder."""
+
+    name: str
+    inputs: Callable[[], st.SearchStrategy[bytes]]
+    reads: tuple[Read, ...]
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+
+# --- what is sound --------------------------------------------------------------------------------
+
+
+@functools.cache
+def sound_members() -> Mapping[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = stand_in(Path(folder), "2.14.1+haswell", targets=("haswell",), content=b"x" * 300)
+        assert path.name == WHEEL
+        with zipfile.ZipFile(path) as archive:
+            return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def zipped(members: Mapping[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
+    return sink.getvalue()
+
+
+@st.composite
+def with_torn_member(draw: st.DrawFn) -> bytes:
+    members = dict(sound_members())
+    name = draw(st.sampled_from(sorted(members)))
+    members[name] = draw(torn(members[name]))
+    return zipped(members)
+
+
+def with_facts(facts: bytes) -> bytes:
+    return zipped({**sound_members(), f"{INFO}/{tuned.FILE}": facts})
+
+
+@functools.cache
+def recorded_run() -> Mapping[str, bytes]:
+    """run.json and the journal, of few lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(Path(folder))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@functools.cache
+def sources() -> bytes:
+    """A small tree in a tar, with every kind of member."""
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in {
+            "top/tensorflow/core/a.h": b"#pragma once",
+            f"top/tensorflow/core/{'long' * 40}.h": b"",
+            "top/third_party/eigen3/Eigen/Core": b"x" * 600,
+        }.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        for kind, target in (
+            (tarfile.SYMTYPE, "a.h"),
+            (tarfile.LNKTYPE, "top/tensorflow/core/a.h"),
+        ):
+            member = tarfile.TarInfo(f"top/tensorflow/core/link{kind.decode()}.h")
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+    return sink.getvalue()
+
+
+def vendor_lock() -> Any:  # noqa: ANN401  (JSON)
+    with tempfile.TemporaryDirectory() as folder:
+        return plain(make_folder(Path(folder)))
+
+
+def lines(*rows: object) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@st.composite
+def with_altered_line(draw: st.DrawFn, sound: bytes) -> bytes:
+    """A file of JSON lines in which one is altered."""
+    rows = sound.splitlines()
+    number = draw(st.integers(0, len(rows) - 1))
+    rows[number] = draw(altered(json.loads(rows[number])))
+    return b"\n".join([*rows, b""])
+
+
+def torn_or_altered(sound: bytes) -> st.SearchStrategy[bytes]:
+    return torn(sound) | altered(json.loads(sound))
+
+
+def torn_or_altered_lines(sound: bytes) -> st.SearchStrategy[bytes]:
+    return torn(sound) | with_altered_line(sound)
+
+
+# --- what is done with it -------------------------------------------------------------------------
+
+
+def unpack_wheel(path: Path) -> None:
+    wheel.extract(path, ("tensorflow_cpu/", f"{INFO}/METADATA"), path.parent / "out" / "here")
+
+
+def use_facts(path: Path) -> None:
+    facts = tuned.read_tuned(path)
+    if facts is not None:
+        cpu = recorded.cpu_of("haswell")
+        tuned.chosen(facts, cpu)
+        tuned.lacking(facts, cpu)
+        tuned.is_control(facts)
+        admitted.standings(facts, None)
+        facts.to_bytes()
+
+
+def use_admission(path: Path) -> None:
+    found = admitted.read_record(path.with_name(WHEEL), SHA)
+    for each in admitted.standings(tuned_for(("zen4",)), found):
+        admitted.describe(each)
+    if found is not None:
+        pretty(found)
+
+
+def use_index(path: Path) -> None:
+    found = index_catalog.parse(path.read_bytes(), "here")
+    pages.render(found.entries, "x86_64")
+    index_catalog.merged(found.entries, [entry_of("2.14.1")])
+
+
+def go_on(path: Path) -> None:
+    places = Places(root=path.parent, cache=path.parent, pool=path.parent)
+    folders.unfinished(KIND, ASKED, [path.parent])
+    folders.newest(KIND, places)
+    folders.begin(KIND, ASKED, path.parent)
+
+
+def use_result(path: Path) -> None:
+    folders.need_unfinished(KIND, path.parent)
+
+
+def use_comparison(path: Path) -> None:
+    find_comparisons(path.parent, SHA)
+    found = comparison.load(path)
+    pretty(found)
+
+
+def use_profile(path: Path) -> None:
+    profiles.spots(profiles.read_profile(path))
+
+
+def use_kit(path: Path) -> None:
+    found = kit_runs.read(path)
+    phases(found)
+    kit_runs.runs(found, catalog.shipped("2017-07-gce").prices[0])
+
+
+def resume_kit(path: Path) -> None:
+    with contextlib.suppress(SystemExit):  # (its way to say an error in a line)
+        inside_kit.read(path)
+
+
+def use_times(path: Path) -> None:
+    found = pyperf.read(path)
+    pyperf.contrast(found, found)
+
+
+def look_into_library(path: Path) -> None:
+    code = elf.code(path)
+    elf.symbols_at(path, [code.sections[0].address] if code.sections else ())
+
+
+def unpack_sources(path: Path) -> None:
+    places = Places(root=path.parent, cache=path.parent / "cache", pool=path.parent)
+    source.unpack(path, sha256_of(path), places)
+
+
+def plain_source(path: Path) -> str:
+    return plain_text(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def stage_sources(path: Path) -> None:
+    places = Places(root=path.parent, cache=path.parent / "cache", pool=path.parent)
+    source.stage(path, sha256_of(path), STAGING, places)
+
+
+ON_WHEELS: tuple[Read, ...] = (
+    wheel.read_identity,
+    wheel.stem_of,
+    wheel.verify_record,
+    wheel.read_record,
+    lambda path: wheel.read_member(path, f"{INFO}/METADATA"),
+    unpack_wheel,
+    use_facts,
+    lambda path: read_entry(path, published=NOW),
+)
+ON_LIBRARIES: tuple[Read, ...] = (
+    census.census,
+    lambda path: census.uses(path, {"avx", "undecoded"}, 3),
+    lambda path: census.strangers(path, ()),
+    elf.floors,
+    elf.needed,
+    elf.isa_needed,
+    look_into_library,
+)
+LIBRARY = Path(markupsafe._speedups.__file__)
+BOOK = (DATA.parents[1] / "benchmarks/tfbench/costs/books/2017-07-gce.toml").read_bytes()
+LINEUP = b"""[[arm]]
+name = "stock"
+tolerance = 0.01
+
+[[arm]]
+name = "fast"
+wheel = "a.whl"
+onednn = true
+intra = 2
+env = {TF_X = "1"}
+"""
+KERNEL_SOURCE = b"""#include "a.h"
+#ifdef INTEL_MKL
+#undef INTEL_MKL
+#endif
+#if defined(A) && !defined(B) || C >= 2
+#define REGISTER(T) /* one */ \\
+  REGISTER_KERNEL_BUILDER(Name("X" #T).Device(DEVICE_CPU).TypeConstraint<T>("T"), Op##T)
+#else
+#define REGISTER(T, ...) REGISTER_KERNEL_BUILDER(Name("Y").Device(DEVICE_CPU), Op<T>)
+#endif
+REGISTER(float);
+"""
+CATALOGUE = b"""InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,Region,Price,SpotPrice
+m8,8,32,,,r,0.5,0.1
+,,,K80,4,r,0.7,
+"""
+CURVE = b"epoch\thours\ttop1Accuracy\n1\t0.5\t30.5\n2\t1\t70\n"
+OFFER = b'{"costPerHour": 1.5, "hardware": "m8", "timestamp": "2018-04-20"}'
+WORKSPACE = b"""workspace(name = "org_tensorflow")
+load("//third_party:repo.bzl", "tf_http_archive")
+V = "1." + "2"
+def deps(name = "x"):
+    tf_http_archive(
+        name = name,
+        sha256 = "%s",
+        urls = tf_mirror_urls("https://a.example/{}.tar.gz".format(V)),
+    )
+http_archive(name = "b", sha256 = "%s", urls = ["https://b.example/%%s.zip" %% V])
+""" % (b"a" * 64, b"b" * 64)
+READERS: Mapping[str, Reader] = {
+    "wheel": Reader(name=WHEEL, inputs=lambda: torn(zipped(sound_members())), reads=ON_WHEELS),
+    "members of a wheel": Reader(name=WHEEL, inputs=with_torn_member, reads=ON_WHEELS),
+    "tuned.json": Reader(
+        name=WHEEL,
+        inputs=lambda: altered(plain(tuned_for(("haswell", "zen4")))).map(with_facts),
+        reads=(use_facts, lambda path: read_entry(path, published=NOW)),
+    ),
+    "record of an admission": Reader(
+        name=admitted.record_of(Path(WHEEL)).name,
+        inputs=lambda: torn_or_altered(pretty(record(SHA, zen4=trial())).encode()),
+        reads=(use_admission,),
+    ),
+    "library": Reader(name="a.so", inputs=lambda: torn(LIBRARY.read_bytes()), reads=ON_LIBRARIES),
+    "catalog of an index": Reader(
+        name="catalog.json",
+        inputs=lambda: torn_or_altered(
+            index_catalog.Catalog(
+                entries=(entry_of("2.14.1"), entry_of("2.14.1+zen4", targets=("zen4",)))
+            ).to_bytes()
+        ),
+        reads=(use_index,),
+    ),
+    "journal": Reader(
+        name="journal.jsonl",
+        inputs=lambda: torn_or_altered_lines(
+            b"\n".join(recorded_run()[KIND.journal].splitlines()[:6]) + b"\n"
+        ),
+        reads=(lambda path: journal.entries(path, KINDS),),
+    ),
+    "packed journal": Reader(
+        name="journal.jsonl.xz",
+        inputs=lambda: torn(lzma.compress(recorded_run()[KIND.journal])),
+        reads=(lambda path: journal.entries(path, KINDS),),
+    ),
+    "question of a run": Reader(
+        name=KIND.spec,
+        inputs=lambda: torn_or_altered(recorded_run()[KIND.spec]),
+        reads=(go_on, lambda path: computed_again(path.parent)),
+        beside={KIND.journal: b""},
+    ),
+    "recorded run": Reader(
+        name=KIND.journal,
+        inputs=lambda: torn_or_altered_lines(recorded_run()[KIND.journal]),
+        reads=(lambda path: computed_again(path.parent),),
+        beside={KIND.spec: recorded_run()[KIND.spec]},
+    ),
+    "comparison": Reader(
+        name=comparison.FILE,
+        inputs=lambda: torn_or_altered(pretty(compared.sound()).encode()),
+        reads=(use_comparison, use_result),
+    ),
+    "price book": Reader(name="book.toml", inputs=lambda: torn(BOOK[:1200]), reads=(catalog.load,)),
+    "catalogue of prices": Reader(
+        name="skypilot.csv",
+        inputs=lambda: torn(CATALOGUE),
+        reads=(lambda path: catalog.load(path, as_of="2026-11-21", provider="p"),),
+    ),
+    "log of an article": Reader(
+        name="log.csv",
+        inputs=lambda: torn(b"epoch,elapsed\n0,1.5\n1,1.25\n"),
+        reads=(article.read_epochs,),
+    ),
+    "totals of an article": Reader(
+        name="totals.csv",
+        inputs=lambda: torn(article.TOTALS.read_bytes()[:400]),
+        reads=(article.read_totals,),
+    ),
+    "published figures": Reader(
+        name="p100.toml", inputs=lambda: torn(figures.P100.read_bytes()), reads=(figures.read,)
+    ),
+    "selection": Reader(
+        name="selection.json",
+        inputs=lambda: torn_or_altered(short_selection()),
+        reads=(selection.read_selection,),
+    ),
+    "profile": Reader(
+        name="profile.json",
+        inputs=lambda: torn_or_altered(
+            pretty(profile(program("a", (place("Tanh", 10), 2, 0.5)))).encode()
+        ),
+        reads=(use_profile,),
+    ),
+    "line-up": Reader(name="lineup.toml", inputs=lambda: torn(LINEUP), reads=(lineup.read_toml,)),
+    "samples of the kit": Reader(
+        name="samples.jsonl",
+        inputs=lambda: torn_or_altered_lines(
+            lines(*(line(phase, launch) for phase in ("train", "validate") for launch in (0, 1)))
+        ),
+        reads=(use_kit, resume_kit),
+    ),
+    "curve": Reader(
+        name="curve.tsv",
+        inputs=lambda: torn(CURVE),
+        reads=(curve_file.read_curve,),
+        beside={"curve.json": OFFER},
+    ),
+    "price beside a curve": Reader(
+        name="curve.json",
+        inputs=lambda: torn_or_altered(OFFER),
+        reads=(lambda path: curve_file.read_curve(path.with_suffix(".tsv")),),
+        beside={"curve.tsv": CURVE},
+    ),
+    "times of pyperf": Reader(
+        name="slow.json",
+        inputs=lambda: torn_or_altered((DATA / "pyperf/slow.json").read_bytes()),
+        reads=(use_times,),
+    ),
+    "packed times of pyperf": Reader(
+        name="slow.json.gz",
+        inputs=lambda: torn(gzip.compress((DATA / "pyperf/slow.json").read_bytes())),
+        reads=(use_times,),
+    ),
+    "/proc/cpuinfo": Reader(
+        name="cpuinfo",
+        inputs=lambda: st.sampled_from(recorded.WHOLE).flatmap(
+            lambda name: torn(recorded.text_of(name).encode()[:6000])
+        ),
+        reads=(lambda path: parse_cpuinfo(path.read_text("utf-8", errors="replace")),),
+    ),
+    "events of Bazel": Reader(
+        name="events.json",
+        inputs=lambda: st.sampled_from(("killed", "succeeded", "target", "killed_7")).flatmap(
+            lambda name: torn_or_altered_lines((DATA / f"events/{name}.json").read_bytes())
+        ),
+        reads=(read_outcome,),
+    ),
+    "lock of a vendor folder": Reader(
+        name=vendored.LOCK,
+        inputs=lambda: torn_or_altered(pretty(vendor_lock()).encode()),
+        reads=(vendored.read_lock,),
+    ),
+    "declarations of a tree": Reader(
+        name="WORKSPACE",
+        inputs=lambda: torn(WORKSPACE),
+        reads=(lambda path: declarations.declared(path.parent),),
+    ),
+    "kernel source": Reader(
+        name="x.cc",
+        inputs=lambda: torn(KERNEL_SOURCE),
+        reads=(lambda path: ops_of("x.cc", {"x.cc": plain_source(path)}, {"INTEL_MKL": "1"}),),
+    ),
+    "sources": Reader(
+        name="v2.tar", inputs=lambda: torn(sources()), reads=(unpack_sources, stage_sources)
+    ),
+    "packed sources": Reader(
+        name="v2.tar.gz",
+        inputs=lambda: torn(gzip.compress(sources())),
+        reads=(unpack_sources, stage_sources),
+    ),
+}
+
+
+def short_selection() -> bytes:
+    path = Path(selection.__file__).parent / "selections/2.14.1-haswell.json"
+    found = load(path, schema=selection.SCHEMA)
+    return pretty({**found, "rows": found["rows"][:2], "kept": found["kept"][:2]}).encode()
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_an_answer_is_a_value_or_an_error_of_ours(what: str) -> None:
+    @given(READERS[what].inputs())
+    def answers(data: bytes) -> None:
+        answer(READERS[what], data)
+
+    answers()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", READERS)
+def test_so_it_is_with_many_inputs(what: str) -> None:
+    @settings(max_examples=MANY)
+    @given(READERS[what].inputs())
+    def answers(data: bytes) -> None:
+        answer(READERS[what], data)
+
+    answers()
+
+
+def answer(reader: Reader, data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, content in {**reader.beside, reader.name: data}.items():
+            (root / name).write_bytes(content)
+        for read in reader.reads:
+            said = refusal(read, root / reader.name)
+            assert len(said) < LONGEST, said[:LONGEST]
+            assert "\n" not in said.strip()
+            assert said.replace("\n", "").replace("\t", "").isprintable()
+
+
+def refusal(read: Read, path: Path) -> str:
+    """What a reader says of a file; empty where it takes it."""
+    with confined(path.parent):
+        try:
+            read(path)
+        except TensorwrightError as error:
+            return str(error)
+    return ""
+
+
+# --- what compilers make --------------------------------------------------------------------------
+
+
+@pytest.mark.toolchain
+def test_tables_of_a_library_may_lead_anywhere(tmp_path: Path) -> None:
+    sound = tables(tmp_path, {KERNELS: {"sizeof(Tensor)": 32}, WHEEL_TABLE: {"x": 1}}).read_bytes()
+    reader = Reader(
+        name="a.so",
+        inputs=lambda: torn(sound),
+        reads=(
+            lambda path: elf.numbers_of(path, KERNELS),
+            lambda path: elf.texts_of(path, re.compile(KERNELS), 1),
+            lambda path: elf.shared_objects(path, frozenset({KERNELS})),
+            elf.exported,
+            elf.undefined,
+        ),
+    )
+
+    @at_most(100)
+    @given(reader.inputs())
+    def answers(data: bytes) -> None:
+        answer(reader, data)
+
+    answers()
+
+
+@pytest.mark.toolchain
+def test_an_audit_finds_out_of_any_member_that_it_is_broken(tmp_path: Path) -> None:
+    """RECORD fits what is there, so only the member itself can tell."""
+    path = sound_wheel(tmp_path)
+    (stock,) = (tmp_path / "stock").iterdir()
+    with zipfile.ZipFile(path) as archive:
+        sound = {info.filename: archive.read(info) for info in archive.infolist()}
+    names = st.sampled_from(sorted(name for name in sound if not name.endswith("/RECORD")))
+
+    @at_most(100)
+    @given(names.flatmap(lambda name: st.tuples(st.just(name), torn(sound[name]))))
+    def answers(changed: tuple[str, bytes]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            broken = packed(Path(folder) / path.name, sound | dict((changed,)), STEM)
+            said = refusal(functools.partial(look_through, stock=stock), broken)
+            assert len(said) < LONGEST, said[:LONGEST]
+
+    answers()
+
+
+def look_through(path: Path, *, stock: Path) -> None:
+    places = Places(root=path.parent, cache=path.parent / "cache", pool=path.parent)
+    describe(audit(path, places=places, stock=stock))
+
+
+# --- bombs ----------------------------------------------------------------------------------------
+
+
+def inflating(megabytes: int) -> bytes:
+    """A raw deflate stream of so many zeros; a thousandth of them long."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return block * megabytes + b"\x03\x00"
+
+
+def saying(raw: bytes, size: int, *, method: int = zipfile.ZIP_DEFLATED, times: int = 1) -> bytes:
+    """A wheel whose METADATA, and `times` - 1 members like it, are these raw bytes, and say that
+    they are `size` bytes packed by the method."""
+    members = sound_members()
+    bombs = [f"{INFO}/METADATA", *(f"{INFO}/{number}" for number in range(times - 1))]
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in bombs:
+            archive.writestr(zipfile.ZipInfo(name), raw)
+            info = archive.getinfo(name)
+            info.file_size, info.compress_type = size, method  # (written at the end, in the list)
+        for name in sorted(members.keys() - {*bombs}):
+            archive.writestr(name, members[name])
+    data = bytearray(sink.getvalue())
+    for name in bombs:
+        at = data.index(name.encode()) - 30
+        data[at + 8 : at + 10] = method.to_bytes(2, "little")
+    return bytes(data)
+
+
+METADATA = f"{INFO}/METADATA"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (lambda: saying(b"\x03\x00", 4 << 30), "METADATA has 4294967296 bytes, that is too many"),
+        (lambda: saying(b"\x03\x00", 10 << 30), "METADATA has 10737418240 bytes, that is too many"),
+        (lambda: saying(b"\x03\x00", 2 << 30, times=5), r"what it holds has 1073742\d+ bytes"),
+        (lambda: saying(b"x", 1, method=zipfile.ZIP_BZIP2), "METADATA is packed by method 12"),
+        (lambda: saying(b"x", 1, method=zipfile.ZIP_LZMA), "METADATA is packed by method 14"),
+        (lambda: saying(inflating(2000), 100), "Bad CRC-32"),
+    ],
+)
+def test_a_wheel_that_would_fill_disk_or_memory_is_refused(
+    tmp_path: Path, data: Callable[[], bytes], said: str
+) -> None:
+    path = tmp_path / WHEEL
+    path.write_bytes(data())
+    for read in (lambda path: wheel.read_member(path, METADATA), unpack_wheel):
+        with confined(tmp_path), pytest.raises(WheelError, match=said):
+            read(path)
+    assert {each.name for each in tmp_path.iterdir()} <= {WHEEL, "out"}
+    assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (b"[" + b'{"":0},' * 9_000_000 + b"0]", "too many"),
+        (b'{"schema": 6, "libraries": ' + b"[" * 900 + b"]" * 900 + b"}", "nested more than 64"),
+        (b'{"schema": ' + b"[" * 900 + b"]" * 900 + b"}", "nested more than 64"),
+        (b"[" * 10**6, "nested too deeply"),
+        (b'{"schema": 6, "key": "\\ud800"}', "surrogates not allowed"),
+    ],
+)
+def test_facts_that_would_fill_the_memory_or_the_stack_are_refused(
+    tmp_path: Path, facts: bytes, said: str
+) -> None:
+    path = tmp_path / WHEEL
+    path.write_bytes(with_facts(facts))
+    with confined(tmp_path), pytest.raises(WheelError, match=said):
+        tuned.read_tuned(path)
+
+
+def test_a_record_of_half_a_gigabyte_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / comparison.FILE
+    with path.open("wb") as file:
+        file.truncate(500_000_000)
+    with confined(tmp_path), pytest.raises(RecordError, match="more than 16777216 bytes"):
+        comparison.load(path)
+
+
+def test_a_packed_journal_that_grows_beyond_all_runs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / f"{KIND.journal}{journal.PACKED}"
+    path.write_bytes(lzma.compress(bytes(1 << 20)) * 3000)
+    with confined(tmp_path), pytest.raises(RecordError, match="more than"):
+        journal.entries(path, KINDS)
+
+
+def test_packed_times_that_grow_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "slow.json.gz"
+    path.write_bytes(gzip.compress(bytes(1 << 20)) * 3000)
+    with confined(tmp_path), pytest.raises(SampleError, match="too many"):
+        pyperf.read(path)
+
+
+def header(name: str, kind: bytes, size: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (
+            lambda: (
+                gzip.compress(header("x", tarfile.GNUTYPE_LONGNAME, 2 << 30))
+                + gzip.compress(bytes(1 << 20)) * 2100
+            ),
+            "a header of 2147483648 bytes",
+        ),
+        (
+            lambda: (
+                gzip.compress(header("x", tarfile.XHDTYPE, 2 << 30))
+                + gzip.compress(bytes(1 << 20)) * 2100
+            ),
+            "a header of 2147483648 bytes",
+        ),
+        (lambda: header("top/big", tarfile.REGTYPE, 5 << 30), "more than 4000 MB"),
+        (lambda: header("x", tarfile.GNUTYPE_LONGNAME, 0) * 3000, "recursion"),
+    ],
+)
+def test_sources_that_would_fill_memory_or_disk_are_refused(
+    tmp_path: Path, data: Callable[[], bytes], said: str
+) -> None:
+    path = tmp_path / "v2.tar"
+    path.write_bytes(data())
+    for read in (unpack_sources, stage_sources):
+        with confined(tmp_path), pytest.raises(ChecksumError, match=said):
+            read(path)
+    assert list((tmp_path / "cache/sources").iterdir()) == []
+
+
+def test_nothing_is_written_through_a_link_that_is_too_long_to_follow(tmp_path: Path) -> None:
+    """CVE-2025-4517: where a path is longer than the system takes, realpath() stops looking, and
+    the filter lets pass what leads outside."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    path = tmp_path / "in" / "v2.tar"
+    path.parent.mkdir()
+    with tarfile.open(path, "w") as tar:
+        for member, content in _leading_to(outside):
+            tar.addfile(member, io.BytesIO(content))
+    with confined(path.parent), pytest.raises(ChecksumError, match="link"):
+        unpack_sources(path)
+    assert list(outside.iterdir()) == []
+
+
+def _leading_to(outside: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Folders with long names, links to them with short ones, and a link over all of those."""
+    long, way, short = "d" * 247, "top", "top"
+    for letter in "abcdefghijklmnop":
+        folder = tarfile.TarInfo(f"{way}/{long}")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+        yield folder, b""
+        link = tarfile.TarInfo(f"{way}/{letter}")
+        link.type, link.linkname = tarfile.SYMTYPE, long
+        yield link, b""
+        way, short = f"{way}/{long}", f"{short}/{letter}"
+    end = tarfile.TarInfo(f"{short}/{'l' * 254}")
+    end.type, end.linkname = tarfile.SYMTYPE, "../" * 16
+    yield end, b""
+    out = tarfile.TarInfo("top/escape")
+    out.type = tarfile.SYMTYPE
+    out.linkname = f"{short.removeprefix('top/')}/{'l' * 254}/" + "../" * 30 + str(outside)[1:]
+    yield out, b""
+    evil = tarfile.TarInfo("top/escape/evil")
+    evil.size = 4
+    yield evil, b"evil"
+
+
+# --- an index on a server -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Callable[[bytes], str]]:
+    """A server that answers each request with the bytes that it was last given, as they are."""
+    said = [b""]
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.recv(1 << 16)
+                self.request.sendall(said[0])
+
+    def answering(data: bytes) -> str:
+        said[0] = data
+        return f"http://127.0.0.1:{server.server_address[1]}/"
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield answering
+        server.shutdown()
+        thread.join()
+
+
+def ask(url: str, wheel: Path) -> None:
+    with open_index(url, f"{url}simple/", Credentials()) as found:
+        plan([wheel], found)
+
+
+def http_answer(kind: str, body: bytes, more: str = "") -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    return head.encode() + body
+
+
+JSON_PAGE = "application/vnd.pypi.simple.v1+json"
+PAGE: Any = {
+    "meta": {"api-version": "1.1"},
+    "name": "tensorflow-cpu",
+    "versions": ["2.14.1"],
+    "files": [
+        {
+            "filename": WHEEL,
+            "url": f"https://a.example/{WHEEL}",
+            "hashes": {"sha256": "0" * 64},
+            "requires-python": ">=3.9",
+            "size": 1000,
+            "upload-time": "2026-11-21T12:00:00Z",
+            "yanked": False,
+        }
+    ],
+}
+HTML_PAGE = f'<!DOCTYPE html><a href="../{WHEEL}#sha256={"0" * 64}">{WHEEL}</a>'.encode()
+ANSWERS = {
+    "JSON": lambda: altered(PAGE).map(functools.partial(http_answer, JSON_PAGE)),
+    "HTML": lambda: torn(HTML_PAGE).map(functools.partial(http_answer, "text/html")),
+    "HTTP": lambda: torn(http_answer(JSON_PAGE, json.dumps(PAGE).encode())),
+    "elsewhere": lambda: torn(
+        b"HTTP/1.1 302 Found\r\nLocation: http://[::1]/a\r\nContent-Length: 0\r\n\r\n"
+    ),
+}
+
+
+def need_answer(index: Callable[[bytes], str], data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / WHEEL
+        path.write_bytes(zipped(sound_members()))
+        said = refusal(lambda wheel: ask(index(data), wheel), path)
+    assert len(said) < LONGEST
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_index_may_answer_what_it_likes(index: Callable[[bytes], str], what: str) -> None:
+    @given(ANSWERS[what]())
+    def answers(data: bytes) -> None:
+        need_answer(index, data)
+
+    answers()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_index_may_answer_often(index: Callable[[bytes], str], what: str) -> None:
+    @settings(max_examples=MANY)
+    @given(ANSWERS[what]())
+    def answers(data: bytes) -> None:
+        need_answer(index, data)
+
+    answers()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (lambda: http_answer(JSON_PAGE, b" " * (33 << 20)), "more than 33554432 bytes"),
+        (
+            lambda: http_answer(
+                JSON_PAGE, gzip.compress(bytes(1 << 20)) * 3000, "Content-Encoding: gzip\r\n"
+            ),
+            "it is packed",
+        ),
+        (lambda: http_answer(JSON_PAGE, b"[" * 10**6), "RecursionError"),
+        (lambda: http_answer(JSON_PAGE, b"\xff"), "UnicodeDecodeError"),
+        (
+            lambda: http_answer(
+                JSON_PAGE, json.dumps(PAGE).encode().replace(b'"%s"' % (b"0" * 64), b"0")
+            ),
+            "has no hashes",
+        ),
+        (
+            lambda: b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
+            "sends nowhere",
+        ),
+    ],
+)
+def test_a_page_that_is_none_or_too_much_is_refused(
+    index: Callable[[bytes], str], tmp_path: Path, data: Callable[[], bytes], said: str
+) -> None:
+    path = tmp_path / WHEEL
+    path.write_bytes(zipped(sound_members()))
+    url = index(data())
+    with confined(tmp_path), pytest.raises(PublishError, match=said):
+        ask(url, path)
