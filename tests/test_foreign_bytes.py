@@ -26,14 +26,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import compared, recorded
-from tests.audited import sound_wheel
+from tests.compiled import KERNEL, QUICK, library
 from tests.confined import confined
 from tests.examples import at_most
 from tests.kernel_places import place
 from tests.mutated import altered, torn
 from tests.published import entry_of, stand_in, tuned_for
 from tests.test_admitted import SHA, record, trial
-from tests.test_audit import STEM, packed
+from tests.test_audit import CORE, STEM, XGETBV, packed, stock_wheel, tuned_wheel
 from tests.test_kit import line
 from tests.test_profiles import profile, program
 from tests.test_recorded import ASKED, run
@@ -562,8 +562,6 @@ def test_tables_of_a_library_may_lead_anywhere(tmp_path: Path) -> None:
             lambda path: elf.numbers_of(path, KERNELS),
             lambda path: elf.texts_of(path, re.compile(KERNELS), 1),
             lambda path: elf.shared_objects(path, frozenset({KERNELS})),
-            elf.exported,
-            elf.undefined,
         ),
     )
 
@@ -578,8 +576,11 @@ def test_tables_of_a_library_may_lead_anywhere(tmp_path: Path) -> None:
 @pytest.mark.toolchain
 def test_an_audit_finds_out_of_any_member_that_it_is_broken(tmp_path: Path) -> None:
     """RECORD fits what is there, so only the member itself can tell."""
-    path = sound_wheel(tmp_path)
-    (stock,) = (tmp_path / "stock").iterdir()
+    core = library(tmp_path, "core", KERNEL, *QUICK, "-mavx")
+    kernels = library(tmp_path, "haswell", KERNEL, *QUICK, "-march=haswell", "-s")
+    stock = stock_wheel(tmp_path / "stock", {CORE: core})
+    dispatcher = library(tmp_path, "dispatcher", XGETBV, *QUICK)
+    path = tuned_wheel(stock, {"haswell": kernels}, dispatcher, more={})
     with zipfile.ZipFile(path) as archive:
         sound = {info.filename: archive.read(info) for info in archive.infolist()}
     names = st.sampled_from(sorted(name for name in sound if not name.endswith("/RECORD")))

@@ -230,12 +230,13 @@ def _one_of(kind: type[enum.Enum], value: object) -> enum.Enum:
 
 def _finite(value: float) -> float:
     """Records are written without NaN and infinity, so one that has them is none of ours."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no number")
     try:
-        return float(value)
+        number = float(value)
     except OverflowError as error:
         raise ValueError(f"{shown(value)} is too large") from error
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no number")
+    return number
 
 
 @functools.cache

@@ -152,7 +152,9 @@ def _plain(name: str) -> str:
 
 def _sound(file: File) -> File:
     """Raises TypeError for hashes that are none."""
-    if not isinstance(file.hashes, dict) or not isinstance(file.hashes.get("sha256", ""), str):
+    hashes: object = file.hashes
+    sha256 = hashes.get("sha256", "") if isinstance(hashes, dict) else None
+    if not isinstance(sha256, str):
         raise TypeError(f"{file.filename} has no hashes")
     return file
 
