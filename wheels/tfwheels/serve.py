@@ -242,7 +242,7 @@ def pip_line(root: Path, url: str, target: str) -> str:
 def _lists(root: Path, target: str, package: str) -> bool:
     """Whether the page has a file at all."""
     try:
-        page = json.loads(place(root, folder_key(target, package) + JSON).read_bytes())
+        page = parse_json(place(root, folder_key(target, package) + JSON).read_bytes())
         return bool(page["files"])
     except (OSError, ValueError, KeyError, TypeError, PublishError):
         return False
