@@ -246,7 +246,7 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
 ) -> None:
     zen4 = wheels["zen4"]
     judgement = compared(tmp_path, zen4)
-    slower = dataclasses.replace(judgement, faults=("it is slower (in /home/ann/model.py)",))
+    slower = dataclasses.replace(judgement, faults=("it is slower (in /srv/ann/model.py)",))
     put(folder, zen4, judged={sha256_of(zen4): slower})
     refused = Gating(passed=False, faults=("it is slower (in model.py)",))
     assert gatings(folder) == [refused]
