@@ -63,6 +63,7 @@ MACHINE = "what this machine is called in the price book"
 MODE = "how it is paid for, if the book has it in several: on_demand, spot, reserved_1y, monthly"
 REGION = "where it stands, if the book has it in several regions"
 OUT = "the folder for samples and reports"
+TRUST = "public keys, PEM files with commas between"
 SEED = "of data, parameters and orders"
 KERNEL_PLAN = ("arch", "release", "scope", "kernels", "python", "package", "compiler")
 TREE_HELP = {
@@ -1150,6 +1151,8 @@ def admit(_: Context, wheel: str, dry_run: bool = False, json: bool = False) -> 
         "stock-wheel": "the stock wheel to compare with, or a folder with it; else it is fetched",
         "rebuild": "make the index anew from the wheels in it, all of whose bytes are read",
         "variants": "experimental: x86-64 level variants (PEP 825) in a tree of their own",
+        "sign": "an ed25519 private key, a PEM file: a signed provenance goes beside each wheel",
+        "trust": TRUST + ": the index takes from now on only what they have signed",
         "dry-run": DRY,
         "json": JSON,
     }
@@ -1168,6 +1171,8 @@ def publish(
     stock_wheel: str = "",
     rebuild: bool = False,
     variants: bool = False,
+    sign: str = "",
+    trust: str = "",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
@@ -1187,17 +1192,25 @@ def publish(
         stock_wheel=stock_wheel,
         rebuild=rebuild,
         variants=variants,
+        sign=sign,
+        trust=trust,
         dry_run=dry_run,
     )
     print(front.publish_wheels(wanted, as_json=json), end="")
 
 
-@command({"at": "the folder of a published tree", "port": "by default 8000, or any that is free"})
-def serve(_: Context, at: str = "", port: str = "") -> None:
+@command(
+    {
+        "at": "the folder of a published tree",
+        "port": "by default 8000, or any that is free",
+        "trust": TRUST + ": only wheels that they have signed are handed out",
+    }
+)
+def serve(_: Context, at: str = "", port: str = "", trust: str = "") -> None:
     """Try a published tree on this machine, until Ctrl-C."""
     from tfwheels import serve as server
 
-    server.serve(at, port)
+    server.serve(at, port, trust)
 
 
 @command(
@@ -1207,6 +1220,7 @@ def serve(_: Context, at: str = "", port: str = "") -> None:
         "target": "by default the one that this CPU is (archspec cpu)",
         "package": PACKAGE,
         "python": PYTHON,
+        "trust": TRUST + ": with lines that check the wheel before it is installed",
         "json": JSON,
     }
 )
@@ -1217,6 +1231,7 @@ def install_snippet(
     target: str = "",
     package: str = "",
     python: str = "3.11",
+    trust: str = "",
     json: bool = False,
 ) -> None:
     """Print what installs from an index: pip, uv and requirements lines, pinned by hash."""
@@ -1224,7 +1239,13 @@ def install_snippet(
 
     print(
         front.describe_install(
-            at, version=version, target=target, package=package, python=python, as_json=json
+            at,
+            version=version,
+            target=target,
+            package=package,
+            python=python,
+            trust=trust,
+            as_json=json,
         ),
         end="",
     )

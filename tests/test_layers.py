@@ -64,9 +64,19 @@ TFBUILD = {
     "treebuild": (*("stages", "tree", "differences", "site", "compiling", "finish", "build"),),
 }
 TFWHEELS = (
-    *("layout", "entry", "choosing", "pages", "gate", "folder", "bucket", "store", "catalog"),
-    *("publish", "remote", "upload", "dependencies", "snippet", "serve", "variants", "leveled"),
-    *("offers", "summary", "front"),
+    *("check_wheel", "layout", "entry", "keys", "provenance", "choosing", "attested", "pages"),
+    *("gate", "folder", "bucket", "store", "catalog", "trust", "publish", "remote", "upload"),
+    *(
+        "dependencies",
+        "snippet",
+        "signed_files",
+        "serve",
+        "variants",
+        "leveled",
+        "offers",
+        "summary",
+    ),
+    *("front",),
 )
 PROBE = (
     *(

@@ -20,10 +20,11 @@ from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import parse_json, pretty, read, shown
 from tfwheels import gate
-from tfwheels.entry import Entry, Gating, Kind, read_entry
+from tfwheels.entry import Entry, Gating, Kind, Signed, read_entry
 from tfwheels.folder import need_same
 from tfwheels.gate import Judgement
-from tfwheels.layout import pool_key
+from tfwheels.layout import PROVENANCE, digest_of, pool_key
+from tfwheels.provenance import key_named
 from tfwheels.store import Store
 
 SCHEMA = 1
@@ -80,8 +81,8 @@ def _check(entry: Entry) -> None:
 
 
 def merged(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
-    """What is known and what is new, in one order. A wheel that comes again keeps its time and its
-    verdicts. Raises PublishError for one that comes again with other bytes."""
+    """What is known and what is new, in one order. A wheel that comes again keeps its time, its
+    verdicts and its provenance. Raises PublishError for one that comes again with other bytes."""
     found = {entry.file: entry for entry in known}
     for entry in fresh:
         old = found.get(entry.file)
@@ -119,7 +120,15 @@ def _read_again(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
         raise PublishError(
             f"{store.where} has {key}, which is no place for a wheel of {entry.name}"
         )
+    entry = dataclasses.replace(entry, provenance=_provenance(store, key, entry))
     return entry if said is None else with_judgement(entry, said)
+
+
+def _provenance(store: Store, key: str, entry: Entry) -> Signed | None:
+    data = store.read(key + PROVENANCE)
+    if data is None:
+        return None
+    return Signed(key=key_named(data, entry.file), sha256=digest_of(data).sha256)
 
 
 def with_judgement(entry: Entry, judgement: Judgement) -> Entry:
@@ -162,6 +171,7 @@ def _renewed(old: Entry, new: Entry) -> Entry:
         new,
         published=old.published,
         verdicts=tuple(verdicts.values()),
+        provenance=new.provenance or old.provenance,
         gating=_regated(old.gating, new.gating),
     )
 

@@ -61,6 +61,13 @@ class Gating:
         return "published without passing the gate" + (f": {why}" if why else "")
 
 
+class Signed:
+    """The provenance object beside a wheel: the id of the `key` that it names, and its hash."""
+
+    key: str
+    sha256: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """A file of the pool. `name` is normalized. Hashes are hex; `published` is ISO 8601 in UTC;
@@ -70,7 +77,7 @@ class Entry:
 
     `near` says how near the sources are that it was compiled from (--near-sources); empty where
     they are the release's own. `gating` is None where no gate was asked: of a wheel that is not
-    tuned, and of one from before this was recorded.
+    tuned, and of one from before this was recorded. One without a `provenance` is unsigned.
     """
 
     file: str
@@ -89,6 +96,7 @@ class Entry:
     near: str = ""
     gating: Gating | None = None
     verdicts: tuple[Verdict, ...] = ()
+    provenance: Signed | None = None
 
     @property
     def public(self) -> str:

@@ -19,11 +19,13 @@ from tfbuild.settings import Places
 from tfbuild.upstream import releases
 from tfwheels import snippet, summary
 from tfwheels.dependencies import stock_and_dependencies
+from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.leveled import publish_variants
 from tfwheels.offers import Offer, Offers, Rule, offer_named, offer_pool
 from tfwheels.publish import publish
 from tfwheels.remote import check_url
 from tfwheels.store import Store, open_store
+from tfwheels.trust import Signing, settled
 from tfwheels.upload import upload
 
 
@@ -43,6 +45,8 @@ class Wanted:
     stock_wheel: str = ""
     rebuild: bool = False
     variants: bool = False
+    sign: str = ""
+    trust: str = ""
     dry_run: bool = False
 
 
@@ -53,7 +57,12 @@ def publish_wheels(wanted: Wanted, *, as_json: bool) -> str:
     """
     _need_sense(wanted)
     places = settings.places()
+    signing = _signing(wanted)
     store = open_store(wanted.to) if wanted.to else None
+    if store is not None and (wanted.sign or wanted.trust or wanted.variants):
+        signing = settled(signing, store)
+    if wanted.variants and signing.trusted:
+        raise UsageError("an index of signed wheels has no variants: they are unsigned")
     rule = Rule(
         comparisons=tuple(_comparisons(wanted.comparison)),
         gated=wanted.gate,
@@ -68,11 +77,18 @@ def publish_wheels(wanted: Wanted, *, as_json: bool) -> str:
     _warn(offers, gated=wanted.gate)
     if store is None:
         return _upload(offers, wanted, as_json=as_json)
-    return _publish(offers, store, wanted, rule.now, places, as_json=as_json)
+    return _publish(offers, store, wanted, signing, rule.now, places, as_json=as_json)
 
 
 def _publish(
-    offers: Offers, store: Store, wanted: Wanted, now: str, places: Places, *, as_json: bool
+    offers: Offers,
+    store: Store,
+    wanted: Wanted,
+    signing: Signing,
+    now: str,
+    places: Places,
+    *,
+    as_json: bool,
 ) -> str:
     others = () if wanted.only_tuned else _stock_of(offers.made, wanted, places)
     dry_run = wanted.dry_run
@@ -82,6 +98,7 @@ def _publish(
             store,
             judgements={each.entry.sha256: each.judgement for each in offers.made},
             now=now,
+            signing=signing,
             rebuild=wanted.rebuild,
             dry_run=dry_run,
         )
@@ -123,6 +140,8 @@ def _need_sense(wanted: Wanted) -> None:
         ("--only-tuned", wanted.only_tuned, "--upload", wanted.upload),
         ("--rebuild", wanted.rebuild, "--upload", wanted.upload),
         ("--variants", wanted.variants, "--upload", wanted.upload),
+        ("--sign", wanted.sign, "--upload", wanted.upload),
+        ("--trust", wanted.trust, "--upload", wanted.upload),
         ("--dependencies", wanted.dependencies, "--upload", wanted.upload),
         ("--dependencies", wanted.dependencies, "--only-tuned", wanted.only_tuned),
     )
@@ -137,6 +156,12 @@ def _need_sense(wanted: Wanted) -> None:
 
 def _given(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
+
+
+def _signing(wanted: Wanted) -> Signing:
+    """Raises UsageError for keys that are none."""
+    key = read_signing_key(Path(wanted.sign).expanduser()) if wanted.sign else None
+    return Signing(key=key, trusted=read_public_keys(wanted.trust))
 
 
 def _paths(text: str) -> Iterator[Path]:
@@ -207,12 +232,19 @@ def _stock_of(made: Iterable[Offer], wanted: Wanted, places: Places) -> tuple[Pa
 
 
 def describe_install(
-    at: str, *, version: str, target: str, package: str, python: str, as_json: bool
+    at: str,
+    *,
+    version: str,
+    target: str,
+    package: str,
+    python: str,
+    trust: str = "",
+    as_json: bool,
 ) -> str:
     """The lines that install from an index."""
     if not at:
         raise UsageError("name the index", hint="--at DIR, or the address that it is served at")
     made = snippet.install_snippet(
-        at, version=version, target=target, package=package, python=python
+        at, version=version, target=target, package=package, python=python, trust=trust
     )
     return pretty(made) if as_json else snippet.describe(made)

@@ -20,6 +20,7 @@ from tfbuild.packing.wheel import is_plain
 
 HTML = "index.html"
 JSON = "index.json"
+PROVENANCE = ".provenance"
 _POOL = "pool"
 _SIMPLE = "simple"
 VARIANTS = "variants"
@@ -33,6 +34,7 @@ _TYPES = {
     HTML: "text/html; charset=utf-8",
     JSON: "application/vnd.pypi.simple.v1+json",
     ".json": "application/json",
+    PROVENANCE: "application/vnd.pypi.integrity.v1+json",
 }
 _ANY_BYTES = "application/octet-stream"
 # pip 26.2 and newer keep a page as long as it says; what is in the pool never changes.
@@ -69,6 +71,11 @@ def pool_key(project: str, file: str) -> str:
 def metadata_key(project: str, file: str) -> str:
     """The wheel's METADATA beside it (PEP 658)."""
     return pool_key(project, file) + ".metadata"
+
+
+def provenance_key(project: str, file: str) -> str:
+    """What the wheel was made from, signed, beside it (PEP 740)."""
+    return pool_key(project, file) + PROVENANCE
 
 
 def folder_key(target: str = "", project: str = "") -> str:

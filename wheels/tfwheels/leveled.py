@@ -35,7 +35,14 @@ from tfwheels.layout import (
     variant_key,
     variants_folder,
 )
-from tfwheels.pages import caveats, keyed, linked, project_list, project_page
+from tfwheels.pages import (
+    caveats,
+    keyed,
+    linked,
+    project_list,
+    project_page,
+    provenance_links,
+)
 from tfwheels.publish import TRIES, show
 from tfwheels.store import Store
 from tfwheels.variants import index_json, index_name, label_of, make_variant, variant_name
@@ -195,7 +202,8 @@ def _made(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
             sha256=sha256_of(path),
             metadata_sha256=digest_of(metadata).sha256,
             published=now,
-            verdicts=(),  # they are of the tuned wheel's bytes
+            verdicts=(),  # they are of the tuned wheel's bytes, and so is what is signed
+            provenance=None,
         )
         store.put_new(_key(entry), path, entry.sha256)
     store.put_new(f"{_key(entry)}.metadata", metadata, entry.metadata_sha256)
@@ -232,10 +240,12 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> Tree:
     versions: dict[str, set[str]] = defaultdict(set)
     notes: dict[str, tuple[str, ...]] = defaultdict(tuple)
     releases: dict[tuple[str, str], list[str]] = defaultdict(list)
+    signed: dict[str, dict[str, str]] = defaultdict(dict)
     for entry in plain:
         key = pool_key(entry.name, entry.file)
         files[entry.name].append(linked(entry, key, variants_folder(entry.name)))
         versions[entry.name].add(entry.version)
+        signed[entry.name] |= provenance_links((entry,), variants_folder(entry.name))
     for entry in variants:
         files[entry.name].append(linked(entry, _key(entry), variants_folder(entry.name)))
         notes[entry.name] += caveats(entry)
@@ -250,9 +260,8 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> Tree:
     pages = keyed(variants_folder(), project_list(files))
     for name, listed in files.items():
         ordered = sorted(listed, key=lambda each: each.filename)
-        pages |= keyed(
-            variants_folder(name), project_page(name, ordered, versions[name], notes[name])
-        )
+        page = project_page(name, ordered, versions[name], notes[name], signed[name])
+        pages |= keyed(variants_folder(name), page)
     return Tree(meanings=meanings, pages={key: text.encode() for key, text in pages.items()})
 
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import TypeVar
 
 from simple_repository.model import (
@@ -28,6 +29,7 @@ from simple_repository.serializer import SerializerHtmlV1, SerializerJsonV1
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import PublishError
 from tfbuild.records import plain
+from tfwheels.attested import API, attested
 from tfwheels.choosing import (
     contests,
     decide,
@@ -37,9 +39,10 @@ from tfwheels.choosing import (
     why_without,
 )
 from tfwheels.entry import Entry, Kind
-from tfwheels.layout import HTML, JSON, folder_key, link, pool_key
+from tfwheels.layout import HTML, JSON, folder_key, link, pool_key, provenance_key
 
-# Sizes, upload times and versions came with 1.1 (PEP 700); what came later is not used here.
+# Sizes, upload times and versions came with 1.1 (PEP 700); what came later is used only on pages
+# with signed wheels.
 _META = Meta("1.1")
 _NOTES = "_notes"
 
@@ -152,26 +155,40 @@ def _project_page(
     refuse_ambiguous(folder, (entry.file for entry in entries))
     files = [linked(entry, pool_key(entry.name, entry.file), folder) for entry in entries]
     notes = (*notes, *(note for entry in entries for note in caveats(entry)))
-    return project_page(name, files, (entry.version for entry in entries), notes)
+    versions = (entry.version for entry in entries)
+    return project_page(name, files, versions, notes, provenance_links(entries, folder))
 
 
 # ---- what any page of files is made of ----
 
 
 def project_page(
-    name: str, files: Iterable[File], versions: Iterable[str], notes: tuple[str, ...] = ()
+    name: str,
+    files: Iterable[File],
+    versions: Iterable[str],
+    notes: tuple[str, ...] = (),
+    provenances: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The page of a project in both forms, by file name."""
+    """The page of a project in both forms, by file name; `provenances` are links, by theirs."""
     page = ProjectDetail(
-        meta=_META,
+        meta=Meta(API) if provenances else _META,
         name=name,
         files=tuple(files),
         versions=_Sorted(versions),
         private_metadata=PrivateMetadataMapping({_NOTES: notes} if notes else {}),
     )
-    return {
+    plain_page = {
         HTML: _TO_HTML.serialize_project_page(page),
         JSON: _TO_JSON.serialize_project_page(page),
+    }
+    return attested(plain_page, provenances) if provenances else plain_page
+
+
+def provenance_links(entries: Iterable[Entry], folder: str) -> dict[str, str]:
+    """Where signed wheels of the pool have their provenance, for a page in `folder`."""
+    signed = (entry for entry in entries if entry.provenance is not None)
+    return {
+        entry.file: link(provenance_key(entry.name, entry.file), folder=folder) for entry in signed
     }
 
 

@@ -1,35 +1,38 @@
 """Wheels into an index, so that whoever uses it meanwhile sees the old one or the new one.
 
-An index begins with an empty catalog. Then the order is wheel, METADATA, comparisons, pages,
-manifest, catalog. A page names only what is in the pool, nothing in the pool changes or goes away,
-and each file is there whole or not at all: so a run may be killed anywhere, and the next one
+An index begins with an empty catalog. Then the order is wheel, METADATA, provenance, comparisons,
+pages, manifest, catalog. A page names only what is in the pool, nothing in the pool changes or goes
+away, and each file is there whole or not at all: so a run may be killed anywhere, and the next one
 finishes the work.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfbuild import talk
 from tfbuild.errors import BusyError, PublishError, RecordError
 from tfbuild.records import pretty
 from tfbuild.upstream.download import sha256_of
-from tfwheels import catalog
+from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
 from tfwheels.choosing import Choice, choose, targets_for
 from tfwheels.entry import Entry, read_entry
 from tfwheels.folder import OWN_NAME, need_same
 from tfwheels.gate import Judgement
-from tfwheels.layout import Digest, digest_of, manifest, metadata_key, pool_key
+from tfwheels.layout import Digest, digest_of, manifest, metadata_key, pool_key, provenance_key
 from tfwheels.pages import render
 from tfwheels.store import Store
+from tfwheels.trust import Signing
 
 MANIFEST = "manifest.json"
 TRIES = 20
 """Each time that a publisher loses, another one has won."""
+_UNSIGNED = Signing()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +40,8 @@ class Published:
     """What came of it, or would. `added`, `restored` and `present` are files: new ones, published
     ones that the pool had lost, and those that it has; nobody looked at the bytes of the `unread`
     ones. `pages` are keys of those that changed. `choices` are what each target's pages list of the
-    versions that were given."""
+    versions that were given, and `signers` the ids of the keys that signed what was given, by file;
+    empty for an unsigned one."""
 
     added: tuple[str, ...]
     restored: tuple[str, ...] = ()
@@ -45,6 +49,7 @@ class Published:
     unread: tuple[str, ...] = ()
     pages: tuple[str, ...]
     choices: Mapping[str, tuple[Choice, ...]]
+    signers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +78,7 @@ def publish(
     judgements: Mapping[str, Judgement],
     now: str,
     family: str | None = None,
+    signing: Signing = _UNSIGNED,
     rebuild: bool = False,
     dry_run: bool = False,
 ) -> Published:
@@ -81,15 +87,21 @@ def publish(
 
     `judgements` are by the wheel's SHA-256, `now` is ISO 8601 in UTC. `rebuild` reads the pool
     instead of the catalog, and may go without a wheel. Raises PublishError, also where the pool has
-    other bytes of a wheel than are given, WheelError, RecordError, BusyError, DiskError.
+    other bytes of a wheel than are given and for a wheel that was not signed as the index asks,
+    WheelError, RecordError, BusyError, DiskError.
     """
     offers = [_offer(path, judgements, now) for path in wheels]
     with contextlib.nullcontext() if dry_run else store.exclusive():
+        signing = trust.settled(signing, store)
+        offers = [_signed(offer, signing, store) for offer in offers]
+        beside = {key: data for offer in offers for key, data in offer.beside.items()}
         pool: _Pool | None = None
         for _ in range(TRIES):
             seen = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
             old = catalog.rebuilt(store, seen) if rebuild else catalog.parse(seen, store.where)
             entries = catalog.merged(old.entries, (offer.entry for offer in offers))
+            needed = trust.settled(signing, store).trusted
+            trust.need_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
             pages = render(entries, family)
             changed = store.differing(pages)
             begins = pool is None
@@ -98,6 +110,7 @@ def publish(
             if dry_run:
                 return outcome
             if begins:
+                trust.keep(signing, store)
                 _store(offers, pool, store)
             show(pages, changed, _pooled(entries, store), MANIFEST, store)
             if _settled(entries, old, changed, seen, store):
@@ -131,6 +144,17 @@ def _offer(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Offer:
         files = judgement.published
         beside |= {_comparison_key(entry, file): data for file, data in files.items()}
     return _Offer(path=path, entry=entry, beside=beside)
+
+
+def _signed(offer: _Offer, signing: Signing, store: Store) -> _Offer:
+    """With its provenance, where it has one or gets one. Raises PublishError."""
+    found = trust.provenance_for(offer.path, offer.entry, signing, store)
+    if found is None:
+        return offer
+    signed, data = found
+    key = provenance_key(offer.entry.name, offer.entry.file)
+    entry = dataclasses.replace(offer.entry, provenance=signed)
+    return dataclasses.replace(offer, entry=entry, beside={**offer.beside, key: data})
 
 
 def _examined(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) -> _Pool:
@@ -207,6 +231,8 @@ def _pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
         hashes = {_key(entry): entry.sha256}
         hashes[metadata_key(entry.name, entry.file)] = entry.metadata_sha256
         hashes |= {_comparison_key(entry, each.file): each.sha256 for each in entry.verdicts}
+        if entry.provenance is not None:
+            hashes[provenance_key(entry.name, entry.file)] = entry.provenance.sha256
         for key, sha256 in hashes.items():
             if key not in sizes or (key == _key(entry) and sizes[key] != entry.size):
                 raise PublishError(
@@ -254,6 +280,11 @@ def _published(
         unread=pool.unread,
         pages=changed,
         choices={each.name: choose(rivals, each) for each in targets_for(entries, family)},
+        signers={
+            each.file: each.provenance.key if each.provenance else ""
+            for each in entries
+            if each.file in given
+        },
     )
 
 

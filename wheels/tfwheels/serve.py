@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +27,11 @@ from tfbuild.records import parse_json
 from tfbuild.talk import note, say
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.choosing import why_without
+from tfwheels.folder import Folder
+from tfwheels.keys import PublicKey, read_public_keys
 from tfwheels.layout import HTML, JSON, Digest, folder_key, manifest, place
+from tfwheels.signed_files import SignedFiles
+from tfwheels.trust import FILE, own_keys
 
 HOST = "127.0.0.1"
 PORT = 8000
@@ -119,8 +124,9 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True  # Ctrl-C does not wait for a client that downloads
 
-    def __init__(self, root: Path, port: int) -> None:
+    def __init__(self, root: Path, port: int, trusted: Sequence[PublicKey] = ()) -> None:
         self.root = root
+        self.signed = SignedFiles(root, trusted)
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -157,6 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
                 try:
                     file = stack.enter_context((self.server.root / found.key).open("rb"))
                 except OSError:
+                    self.send_error(HTTPStatus.NOT_FOUND)
+                    return
+                if not self.server.signed.passes(found.key, file):
                     self.send_error(HTTPStatus.NOT_FOUND)
                     return
                 self._send(file, found, with_body=with_body)
@@ -207,9 +216,11 @@ class _Handler(BaseHTTPRequestHandler):
 # ---- the task ----
 
 
-def serve(at: str, port: str) -> None:
+def serve(at: str, port: str, trust: str = "") -> None:
     """Serve the tree in the folder `at` until Ctrl-C. Without a port it is 8000, or any other that
-    is free. Raises UsageError, or HostError where the port is taken."""
+    is free. Wheels have to be signed by a key of `trust`, paths of files, or else by one that the
+    tree trusts, if it does. Raises UsageError, RecordError, or HostError where the port is taken.
+    """
     if not at:
         raise UsageError("name the tree", hint="--at DIR")
     root = Path(at).expanduser()
@@ -218,8 +229,12 @@ def serve(at: str, port: str) -> None:
             f"{at} holds no published tree: it has no simple/",
             hint="Make one: invoke publish --to DIR",
         )
-    with opened(root, port) as server, contextlib.suppress(KeyboardInterrupt):
+    trusted = read_public_keys(trust) or own_keys(Folder(root=root))
+    with opened(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
         say(f"{root} is at {server.url}/simple/ for this machine, until Ctrl-C")
+        if trusted:
+            whose = "the given keys" if trust else f"{FILE} in it"
+            say(f"only wheels that are signed are handed out, by {whose}")
         say(pip_line(root, server.url, match(read_cpu()).best.name))
         server.serve_forever()
     say("stopped")
@@ -248,13 +263,13 @@ def _lists(root: Path, target: str, package: str) -> bool:
         return False
 
 
-def opened(root: Path, port: str) -> Server:
+def opened(root: Path, port: str, trusted: Sequence[PublicKey] = ()) -> Server:
     """The server, listening. Raises UsageError, HostError."""
     if port and not (re.fullmatch(r"\d{1,5}", port, re.ASCII) and int(port) in _PORTS):
         raise UsageError(f"--port is a number from 1 to 65535, not {port!r}")
     for wanted in (int(port),) if port else (PORT, 0):
         with contextlib.suppress(OSError):
-            return Server(root, wanted)
+            return Server(root, wanted, trusted)
     raise HostError(
         f"port {port or 'any'} of {HOST} cannot be had",
         hint="Leave --port out: a free one is taken",

@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -27,9 +28,13 @@ from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError, WheelError
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
+from tfwheels import check_wheel
 from tfwheels.choosing import stock_lacks, why_without
 from tfwheels.dependencies import Pinned, read_lock
-from tfwheels.layout import JSON, folder_key
+from tfwheels.folder import Folder
+from tfwheels.keys import PublicKey, read_public_keys
+from tfwheels.layout import JSON, PROVENANCE, folder_key, pool_key
+from tfwheels.provenance import signed_by
 from tfwheels.remote import Credentials, check_url, is_here, open_index
 
 _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
@@ -37,6 +42,7 @@ _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-che
 _BY_HASH = "pip install --require-hashes --no-deps"
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
 _NAME = "tensorwright"
+_PROGRAM, _PEM = "check_wheel.py", "publisher.pem"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +74,8 @@ class Snippet:
     """`file` is the wheel that all of it installs, by `sha256`. `requirements` and `pyproject` are
     texts of files, `pip`, `uv` and `fleet` lines of a shell. `lock` names the file of
     tfbuild/upstream/locks that is installed first where the index does not carry what TensorFlow
-    depends on."""
+    depends on. `check` are lines that install with pip, and with uv, what the key `signer` has
+    signed; without a trusted key there are none."""
 
     target: str
     page: str
@@ -82,14 +89,18 @@ class Snippet:
     pyproject: str
     fleet: tuple[str, ...]
     notes: tuple[str, ...]
+    signer: str = ""
+    check: tuple[str, ...] = ()
 
 
 def install_snippet(
-    at: str, *, version: str = "", target: str = "", package: str = "", python: str
+    at: str, *, version: str = "", target: str = "", package: str = "", python: str, trust: str = ""
 ) -> Snippet:
     """What installs the version from the index `at`, a folder or an address; by default the newest
-    that the index has, of this host's target. Raises UsageError, TargetError, PublishError, and
-    HostError for a target that TensorFlow's wheels would kill."""
+    that the index has, of this host's target. With `trust`, paths of public keys, one of them has
+    signed the wheel. Raises UsageError, TargetError, PublishError, and HostError for a target that
+    TensorFlow's wheels would kill."""
+    trusted = read_public_keys(trust)
     chosen = parse_target(target) if target else match(read_cpu()).best
     folder = Path(at) if "://" not in at else None
     newest = releases.with_kernels()[-1]
@@ -105,7 +116,43 @@ def install_snippet(
         wanted = dataclasses.replace(wanted, version=_newest(wanted, own))
     lock, needs = _locked(wanted)
     listed = _read_pages(wanted, folder, [wanted.package, *(each.exact.name for each in needs)])
-    return make_snippet(wanted, listed, needs, lock)
+    made = make_snippet(wanted, listed, needs, lock)
+    return _checked(made, wanted, folder, trusted) if trusted else made
+
+
+def _checked(
+    made: Snippet, wanted: Wanted, folder: Path | None, trusted: Sequence[PublicKey]
+) -> Snippet:
+    """With the lines that check its wheel. Raises PublishError where no trusted key signed it."""
+    key = pool_key(wanted.package, made.file)
+    data = _read_beside(wanted, folder, key + PROVENANCE)
+    if data is None:
+        raise PublishError(f"{made.file} is unsigned: {wanted.base} has no {key}{PROVENANCE}")
+    signer = signed_by(data, made.file, made.sha256, trusted)
+    (pem,) = (each.pem for each in trusted if each.id == signer)
+    return dataclasses.replace(
+        made, signer=signer, check=tuple(_check_lines(made, f"{wanted.base}/{quote(key)}", pem))
+    )
+
+
+def _read_beside(wanted: Wanted, folder: Path | None, key: str) -> bytes | None:
+    if folder is not None:
+        return Folder(root=folder).read(key)
+    with open_index(wanted.base, wanted.page, Credentials()) as index:
+        found = index.get(f"{wanted.base}/{quote(key)}")
+        return found.content if found is not None else None
+
+
+def _check_lines(made: Snippet, url: str, pem: str) -> Iterator[str]:
+    """Lines of a shell: the program and the key as files, then the check before each installer."""
+    program = Path(check_wheel.__file__).read_text(encoding="utf-8")
+    for name, text in ((_PROGRAM, program), (_PEM, pem)):
+        yield f"cat > {name} <<'END'\n{text}END"
+    check = f"python3 {_PROGRAM} {shlex.quote(url)} {_PEM}"
+    needs = f"{_BY_HASH} -r {shlex.quote(made.lock or 'requirements.txt')}"
+    for tool in ("", "uv "):
+        own = f"{tool}pip install --no-deps {shlex.quote(f'./{made.file}')}"
+        yield f"{check} && {own} && {tool}{needs}"
 
 
 def _read_pages(
@@ -157,6 +204,11 @@ def describe(snippet: Snippet) -> str:
         "pyproject.toml of a uv project": snippet.pyproject,
         "every host of a fleet, each with its own wheel": "\n".join(snippet.fleet),
     }
+    if snippet.check:
+        parts |= {
+            f"check first, with Python 3 and openssl 3, that key {snippet.signer} signed the wheel "
+            "(the same requirements.txt): pip, or uv": "\n".join(snippet.check)
+        }
     texts = [f"# {title}\n{text.strip()}\n" for title, text in parts.items()]
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
 

@@ -23,6 +23,7 @@ from tfwheels.publish import Published
 from tfwheels.upload import State, Upload
 
 _WIDEST = 1000
+_FEW = 3
 _TARGETS = 60
 """Characters of a line of targets: a page is right for many."""
 
@@ -48,7 +49,12 @@ def describe(published: Published, offers: Offers, where: str, *, dry_run: bool)
     ]
     table = f"\n{_table(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
     shown = _shown(published, offers)
-    lines = (*_without(published.choices), *_caveats(shown), *_unread(published, where))
+    lines = (
+        *_without(published.choices),
+        *_caveats(shown),
+        *_unread(published, where),
+        *_signed(published.signers),
+    )
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
 
@@ -62,6 +68,7 @@ def fields(published: Published, offers: Offers, where: str, *, dry_run: bool) -
         "present": published.present,
         "unread": published.unread,
         "pages": published.pages,
+        "signers": published.signers,
         "choices": {
             name: [
                 {
@@ -137,6 +144,17 @@ def verdicts_of(entry: Entry, verdicts: Iterable[Verdict] | None = None) -> str:
 def _said(verdict: Verdict) -> str:
     figures = f"{verdict.speedup:.3f}x ({verdict.low:.3f} to {verdict.high:.3f})"
     return f"{verdict.verdict}, {figures} on {verdict.cpu}"
+
+
+def _signed(signers: Mapping[str, str]) -> Iterator[str]:
+    """How many of the wheels that were given each key has signed, and which are unsigned."""
+    keys = Counter(key for key in signers.values() if key)
+    for key, wheels in keys.items():
+        yield f"{count(wheels, 'wheel')} signed by key {key}"
+    others = [file for file, key in signers.items() if not key]
+    if others:
+        shown = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW} more" * bool(others[_FEW:]))
+        yield f"{count(len(others), 'wheel')} unsigned: {shown}"
 
 
 def _reached(choices: Mapping[str, Sequence[Choice]]) -> dict[Entry, list[str]]:
