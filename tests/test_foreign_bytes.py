@@ -26,6 +26,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import compared, recorded
+from tests.audited import CORE, STEM, packed, stock_wheel, tuned_wheel
 from tests.compiled import KERNEL, QUICK, library
 from tests.confined import confined
 from tests.examples import at_most
@@ -33,7 +34,7 @@ from tests.kernel_places import place
 from tests.mutated import altered, torn
 from tests.published import entry_of, stand_in, tuned_for
 from tests.test_admitted import SHA, record, trial
-from tests.test_audit import CORE, STEM, XGETBV, packed, stock_wheel, tuned_wheel
+from tests.test_audit import XGETBV
 from tests.test_kit import line
 from tests.test_profiles import profile, program
 from tests.test_recorded import ASKED, run

@@ -87,7 +87,7 @@ def _registrations(plan: Plan, unit: str) -> Iterator[Choice]:
     yield from (Choice(op=op, types="T=2") for op in ops)
 
 
-def found(fleet: Fleet, said: Tuned, source_file: str = "", *, compiler: str = CLANG) -> Origin:
+def found(fleet: Fleet, said: Tuned, *, compiler: str = CLANG) -> Origin:
     plan = fleet.first
     tag = f"cp{plan.python.replace('.', '')}"
     identity = WheelIdentity(
@@ -96,7 +96,7 @@ def found(fleet: Fleet, said: Tuned, source_file: str = "", *, compiler: str = C
         tags=(f"{tag}-{tag}-manylinux_2_17_{plan.target.family}",),
     )
     here = declared_compiler(compiler, plan.target.family)
-    return origin_of(said, identity, here, source_file)
+    return origin_of(said, identity, here)
 
 
 X86 = ("skylake", "haswell", "zen4,haswell", STOCK_FLAGS, "x86_64_v4+avx512_bf16/zen4")
@@ -168,8 +168,17 @@ def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None
     (tmp_path / "mine.tar").write_bytes(b"sources")
     fleet, _ = fleet_for(request(source=str(tmp_path / "mine.tar")))
     said = made_of(fleet)
-    assert found(fleet, said, "mine.tar").fleet == fleet
-    assert found(fleet, said, "renamed.tar").unknown == ("skylake",)
+    assert found(fleet, said).fleet == fleet
+    renamed = dataclasses.replace(said, source_file="renamed.tar")
+    assert found(fleet, renamed).unknown == ("skylake",)
+
+
+@pytest.mark.parametrize("name", ["", "../x.tar", "a\nb"])
+def test_sources_by_a_name_that_is_no_files_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.tar").write_bytes(b"sources")
+    fleet, _ = fleet_for(request(source=str(tmp_path / "mine.tar")))
+    with pytest.raises(RebuildError, match="names no file"):
+        found(fleet, dataclasses.replace(made_of(fleet), source_file=name))
 
 
 FLEET, _ = fleet_for(request(kernels="mini"))

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.audited import CORE, DISPATCHER, STEM, altered, stock_wheel, tuned_wheel
 from tests.compiled import KERNEL, QUICK, library
-from tests.test_audit import CORE, DISPATCHER, STEM, altered, stock_wheel, tuned_wheel
 from tests.test_origin import FLEET
 
 from tfbuild.binaries import elf

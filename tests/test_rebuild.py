@@ -12,10 +12,10 @@ from tests.published import stand_in, written
 from tests.test_origin import made_of, request
 
 from tfbuild import front
-from tfbuild.errors import RebuildError, WheelError
+from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild.proof import Proof, judge
 from tfbuild.kernelbuild.rebuild import origin_for
-from tfbuild.packing import sbom, tuned
+from tfbuild.packing import tuned
 from tfbuild.planning.request import fleet_for
 
 
@@ -35,16 +35,8 @@ def given(folder: Path) -> Path:
     (folder / "mine.tar").write_bytes(b"sources")
     fleet, _ = fleet_for(request(source=str(folder / "mine.tar"), kernels="mini"))
     said = made_of(fleet)
-    document = sbom.document(
-        said,
-        package="tensorflow-cpu",
-        version=fleet.version,
-        stock_file="stock.whl",
-        source_file="mine.tar",
-        compiled=(),
-    )
     stem = f"tensorflow_cpu-{fleet.version}"
-    members = {tuned.FILE: said.to_bytes(), sbom.FILE: document, "RECORD": b""}
+    members = {tuned.FILE: said.to_bytes(), "RECORD": b""}
     return written(
         folder / f"{stem}-cp311-cp311-manylinux_2_17_x86_64.whl",
         {f"{stem}.dist-info/{name}": content for name, content in members.items()},
@@ -55,20 +47,6 @@ def test_sources_that_were_given_are_asked_for_by_name_and_hash(tmp_path: Path) 
     with pytest.raises(RebuildError, match=r"of mine\.tar, sha256 [0-9a-f]{64}") as caught:
         origin_for(given(tmp_path), None)
     assert "--source" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "document",
-    [b"{", b"[]", b'{"components": []}', b'{"components": [{"bom-ref": "sources"}]}']
-    + [
-        f'{{"components": [{{"bom-ref": "sources", "description": "{text}"}}]}}'.encode()
-        for text in ("something", "The kernel sources, from ../x", "The kernel sources, from a\\nb")
-    ],
-)
-def test_a_bill_of_materials_that_names_no_sources_is_refused(document: bytes) -> None:
-    with pytest.raises(WheelError) as caught:
-        sbom.source_file(document)
-    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.toolchain

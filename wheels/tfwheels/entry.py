@@ -61,6 +61,7 @@ class Gating:
         return "published without passing the gate" + (f": {why}" if why else "")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Signed:
     """The provenance object beside a wheel: the id of the `key` that it names, and its hash."""
 

@@ -84,17 +84,12 @@ def compiler_for(facts: Tuned, architecture: str) -> Compiler:
     return max(found, key=lambda each: (each.family, each.version) == (family, version))
 
 
-def origin_of(
-    facts: Tuned, identity: WheelIdentity, compiler: Compiler, source_file: str = ""
-) -> Origin:
-    """The plans of a wheel of kernels, for this compiler. `source_file` is the name of the sources
-    where they were given (packing.sbom.source_file).
-
-    Raises RebuildError for what this version cannot plan.
-    """
+def origin_of(facts: Tuned, identity: WheelIdentity, compiler: Compiler) -> Origin:
+    """The plans of a wheel of kernels, for this compiler. Raises RebuildError for what this version
+    cannot plan."""
     try:
         release = releases.find_release(facts.release)
-        sources = _sources(facts, release, source_file)
+        sources = _sources(facts, release)
         made = [_planned(facts, each, identity, compiler, sources) for each in facts.libraries]
         fleet = fleet_of(plan for plan, _ in made)
     except RebuildError:
@@ -110,11 +105,14 @@ def origin_of(
     return Origin(facts=facts, compiler=compiler, fleet=fleet, unknown=unknown)
 
 
-def _sources(facts: Tuned, release: Release, source_file: str) -> tuple[SourcePin, ...]:
+def _sources(facts: Tuned, release: Release) -> tuple[SourcePin, ...]:
     """The release's own, or what was given in their place."""
     near, own = facts.nearness, plans.source_pins(release)
     if near is not None and not near.own:
-        file = Pin(name=source_file, sha256=facts.source_sha256)
+        name = facts.source_file
+        if not name or "/" in name or not name.isprintable():
+            raise RebuildError(f"tuned.json calls its sources {name!r}, which names no file")
+        file = Pin(name=name, sha256=facts.source_sha256)
         return (SourcePin(kind=given.KIND, origin=near.commit, file=file),)
     if facts.source_sha256 not in {pin.file.sha256 for pin in own}:
         raise RebuildError(

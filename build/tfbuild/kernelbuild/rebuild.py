@@ -42,17 +42,15 @@ def origin_for(wheel: Path, given_source: Path | None) -> Origin:
     Raises RebuildError for what this version of Tensorwright, or this machine, cannot make.
     """
     facts, identity = need_kernels(tuned.read_tuned(wheel)), read_identity(wheel)
-    name = ""
-    if facts.nearness is not None and not facts.nearness.own:
-        name = facts.source_file
-        if given_source is None:
-            commit = f" ({facts.nearness.commit})" if facts.nearness.commit else ""
-            raise RebuildError(
-                f"its kernels are not of the release's own sources, but of {name}{commit}, sha256 "
-                f"{facts.source_sha256}",
-                hint="Give them: --source PATH",
-            )
-    return origin_of(facts, identity, compiler_for(facts, identity.machine), name)
+    near = facts.nearness
+    if near is not None and not near.own and given_source is None:
+        commit = f" ({near.commit})" if near.commit else ""
+        raise RebuildError(
+            "its kernels are not of the release's own sources, but of "
+            f"{facts.source_file}{commit}, sha256 {facts.source_sha256}",
+            hint="Give them: --source PATH",
+        )
+    return origin_of(facts, identity, compiler_for(facts, identity.machine))
 
 
 def rebuild(
