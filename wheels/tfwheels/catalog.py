@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from packaging.tags import parse_tag
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfbuild import talk
@@ -72,6 +73,7 @@ def parse(data: bytes | None, where: str) -> Catalog:
 def _check(entry: Entry) -> None:
     """Raises ValueError and PublishError for what no page can show."""
     pool_key(entry.name, entry.file)
+    parse_wheel_filename(entry.file)
     Version(entry.version)
     datetime.fromisoformat(entry.published)
     for tag in entry.tags:

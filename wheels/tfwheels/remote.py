@@ -37,6 +37,8 @@ _PATIENCE_S = (15.0, 900.0)
 """For a connection, and between two signs of life: a server hashes a large wheel before it answers.
 twine itself would wait for ever."""
 _MOST_REDIRECTS = 5
+# The last one is how html.parser says that it gives up.
+_FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError, AssertionError)
 _LARGEST = 32 << 20
 """Bytes of the largest page of a project: of 60,000 files."""
 _BLOCK = 1 << 16
@@ -77,7 +79,7 @@ class Index:
             else:
                 files = parse_html_project_page(body.decode(errors="replace"), project).files
             return {_plain(file.filename): _sound(file) for file in files}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except _FOREIGN as error:
             why = self._shown(repr(error))
             raise PublishError(f"{address} is no page of an index ({why})") from error
 
@@ -154,7 +156,7 @@ def _sound(file: File) -> File:
     """Raises TypeError for hashes that are none."""
     hashes: object = file.hashes
     sha256 = hashes.get("sha256", "") if isinstance(hashes, dict) else None
-    if not isinstance(sha256, str):
+    if not isinstance(sha256, str) or not sha256.isprintable():
         raise TypeError(f"{file.filename} has no hashes")
     return file
 

@@ -17,6 +17,10 @@ from tfbench.inside.steps import OK
 from tfbench.inside.workloads import UnknownWorkloadError, find
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
 from tfbuild.errors import RecordError, UsageError
+from tfbuild.records import shown
+
+_SHORTEST_S = 1e-9
+"""No step takes less, and none as many seconds as there are of these in one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +49,7 @@ def read(path: Path) -> tuple[Launch, ...]:
 
 def _launch(line: Any) -> Launch:  # noqa: ANN401  (JSON)
     if line["schema"] != SCHEMA:
-        raise ValueError(f"schema {line['schema']}, this version reads {SCHEMA}")
+        raise ValueError(f"schema {shown(line['schema'])}, this version reads {SCHEMA}")
     outcome = str(line["outcome"])
     try:
         workload = find(line["workload"])
@@ -67,7 +71,7 @@ def _launch(line: Any) -> Launch:  # noqa: ANN401  (JSON)
 
 def _mean(step_s: Sequence[float]) -> float:
     mean = math.fsum(step_s) / len(step_s) if step_s else math.nan
-    if not (math.isfinite(mean) and mean > 0):
+    if not _SHORTEST_S < mean < 1 / _SHORTEST_S:
         raise ValueError(f"a step took {mean} s")
     return mean
 

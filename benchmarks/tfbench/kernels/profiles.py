@@ -77,9 +77,19 @@ class Spot:
 def read_profile(path: Path) -> Profile:
     """Raises RecordError for a file that is none."""
     try:
-        return read(Profile, load(path, schema=SCHEMA))
+        found = read(Profile, load(path, schema=SCHEMA))
+        for program in found.programs:
+            _check(program)
     except (TypeError, ValueError, KeyError) as error:
         raise RecordError(f"{path} is no profile ({error})") from error
+    return found
+
+
+def _check(program: Program) -> None:
+    """Raises ValueError for places that take no time, or are never called."""
+    for row in program.places:
+        if not (row.calls > 0 and row.seconds > 0):
+            raise ValueError(f"{row.place.op} takes {row.seconds} s in {row.calls} calls")
 
 
 def spots(profile: Profile) -> tuple[Spot, ...]:

@@ -113,7 +113,7 @@ def read(path: Path) -> tuple[Timing, ...]:
         )
     try:
         found = [_timing(bench, data.get("metadata") or {}) for bench in data["benchmarks"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise SampleError(f"{path} is not a file of pyperf ({error})") from error
     if not found:
         raise SampleError(f"{path} has no benchmarks")
@@ -237,15 +237,15 @@ def _timing(bench: Mapping[str, Any], shared: Metadata) -> Timing:
     first = runs[0].get("metadata", {}) if runs else {}
     metadata = {**shared, **bench.get("metadata", {}), **first}
     name, unit = metadata["name"], metadata.get("unit", _DEFAULT_UNIT)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name.isprintable():
         raise TypeError(f"{shown(name)} is no name")
     if unit != _DEFAULT_UNIT:
-        raise ValueError(f"{name} is counted in {unit}, not in seconds")
+        raise ValueError(f"{name} is counted in {shown(unit)}, not in seconds")
     values = tuple(tuple(run["values"]) for run in runs if run.get("values"))
     if not values:
         raise ValueError(f"{name} has no values")
     for value in (value for run in values for value in run):
-        if isinstance(value, bool) or not (0 < value < math.inf):
+        if isinstance(value, bool) or not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} took {value} seconds, which is not a time")
     return Timing(name=name, runs=values, metadata=metadata)
 
