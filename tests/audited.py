@@ -152,7 +152,7 @@ def tuned_wheel(
         tuned_for(tuple(kernels)), libraries=claims, stock_sha256=sha256_of(stock)
     )
     own = {claim.file: kernels[claim.target] for claim in claims}
-    ours = guard.files("x86_64") | guard.defaults_file("x86_64", said.carriers)
+    ours = _guards(said)
     right = dispatching or linked(stock.parent / "linked", rows_of(claims))
     add: dict[str, Path | bytes] = {DISPATCHER: right, **own, **ours, **(more or {})}
     return repack(
@@ -207,16 +207,25 @@ def saying(wheel: Path, stock: Path | None = None, **fields: object) -> Path:
     facts = read(Tuned, fields_of(wheel) | fields)
     if stock is None:
         return altered(wheel, {f"{INFO}/{tuned.FILE}": facts.to_bytes()})
-    ours = guard.files("x86_64") | guard.defaults_file("x86_64", facts.carriers)
-    written = papers.of_kernels(
+    ours = _guards(facts)
+    written = papers_of(facts, stock)
+    return altered(wheel, {f"{INFO}/{name}": data for name, data in written.items()} | ours)
+
+
+def papers_of(facts: Tuned, stock: Path) -> dict[str, bytes]:
+    """What a wheel of the stock wheel says of itself, by the places in dist-info."""
+    return papers.of_kernels(
         facts,
         stock,
         package=PACKAGE,
         version=f"{VERSION}+tried",
         stock_file=stock.name,
-        added=[DISPATCHER, *(each.file for each in facts.libraries), *ours],
+        added=[DISPATCHER, *(each.file for each in facts.libraries), *_guards(facts)],
     )
-    return altered(wheel, {f"{INFO}/{name}": data for name, data in written.items()} | ours)
+
+
+def _guards(facts: Tuned) -> dict[str, bytes]:
+    return guard.files("x86_64") | guard.defaults_file("x86_64", facts.carriers)
 
 
 def fields_of(wheel: Path) -> dict[str, Any]:

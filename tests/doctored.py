@@ -560,7 +560,7 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     ),
     "a member that few can unpack": (
         plain_member(compress_type=zipfile.ZIP_LZMA),
-        "packed in another way",
+        "packed by method 14",
     ),
     "an encrypted member": (
         bytes_changed(lambda data: _flagged(data, 1)),

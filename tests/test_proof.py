@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.audited import CORE, DISPATCHER, STEM, altered, stock_wheel, tuned_wheel
+from tests.audited import (
+    CORE,
+    DISPATCHER,
+    STEM,
+    altered,
+    papers_of,
+    saying,
+    stock_wheel,
+    tuned_wheel,
+)
 from tests.compiled import KERNEL, QUICK, library
 from tests.test_origin import FLEET
 
@@ -17,11 +26,10 @@ from tfbuild.binaries import elf
 from tfbuild.errors import AuditError, RebuildError
 from tfbuild.kernelbuild.origin import Origin
 from tfbuild.kernelbuild.proof import Pair, Proof, Rebuilt, Steps, describe, judge, prove
-from tfbuild.packing import notices, sbom
-from tfbuild.packing.tuned import FILE, read_tuned
-from tfbuild.packing.wheel import read_member
+from tfbuild.packing import sbom
+from tfbuild.packing.tuned import read_tuned
 from tfbuild.planning.plan import declared_compiler
-from tfbuild.records import pretty
+from tfbuild.records import plain, pretty
 
 pytestmark = pytest.mark.toolchain
 
@@ -90,29 +98,31 @@ def proven(wheel: Path, fresh: Path, tmp_path: Path, *, unknown: tuple[str, ...]
     facts, said = read_tuned(wheel), read_tuned(fresh)
     assert facts is not None
     assert said is not None
-    papers = {name: read_member(wheel, f"{INFO}/{name}") for name in (notices.FILE,)}
-    papers |= {FILE: facts.to_bytes(), sbom.FILE: b"{}"}
     clang = declared_compiler("clang@16.0.6", "x86_64")
     pair = Pair(
         wheel=wheel,
         fresh=fresh,
         origin=Origin(facts=facts, compiler=clang, fleet=FLEET, unknown=unknown),
         made=said,
-        papers=papers,
+        papers=papers_of(facts, stock_of(fresh)),
         folder=tmp_path / "unpacked",
     )
     return prove(pair, STEPS)
 
 
+def stock_of(wheel: Path) -> Path:
+    """The stock wheel that a wheel of `wheel_of` was made of."""
+    (stock,) = wheel.parents[1].glob("*.whl")
+    return stock
+
+
 def mended(wheel: Path, **fields: object) -> Path:
-    """With other fields in tuned.json, or of its library, written as a build writes them."""
+    """With other fields of its library in tuned.json, written as a build writes them."""
     facts = read_tuned(wheel)
     assert facts is not None
     (said,) = facts.libraries
     said = dataclasses.replace(said, **fields)  # type: ignore[arg-type]
-    return altered(
-        wheel, {f"{INFO}/{FILE}": dataclasses.replace(facts, libraries=(said,)).to_bytes()}
-    )
+    return saying(wheel, stock_of(wheel), libraries=plain((said,)))
 
 
 def test_the_same_bytes_are_a_proof(made: Mapping[str, Path], fresh: Path, tmp_path: Path) -> None:

@@ -373,10 +373,10 @@ def test_a_gap_is_published_without_the_folders_of_this_machine(
 
 @pytest.mark.toolchain
 def test_a_wheel_of_near_sources_says_so_where_it_is_published(
-    sound: Path, publish: Publish, index: Path
+    sound: Path, stock: Path, publish: Publish, index: Path
 ) -> None:
     nearness = {"own": False, "commit": "", "compared": 4, "differing": ["tensorflow/core/a.h"]}
-    wheel = saying(sound, nearness=nearness)
+    wheel = saying(sound, stock, nearness=nearness)
     with pytest.raises(PublishError, match="--near-sources"):
         publish(wheels=str(wheel), gate=False)
     assert "compiled from near sources: 1 of 4 headers" in publish(

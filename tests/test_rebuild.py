@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.audited import sound_wheel
+from tests.audited import pin_stock, small_stock, sound_wheel
 from tests.invoked import Tasks
 from tests.published import stand_in, written
 from tests.test_origin import made_of, request
@@ -50,16 +50,21 @@ def test_sources_that_were_given_are_asked_for_by_name_and_hash(tmp_path: Path) 
 
 
 @pytest.mark.toolchain
-def test_what_cannot_be_compared_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sources of this small wheel are none that anybody knows."""
     invoke, wheel = Tasks(tmp_path), sound_wheel(tmp_path / "made")
-    done = invoke("audit", str(wheel), "--rebuild", "--json")
+    stock = small_stock(tmp_path / "made")
+    pin_stock(monkeypatch, stock)
+    words = ("audit", str(wheel), "--stock", str(stock), "--rebuild")
+    done = invoke(*words, "--json")
     assert done.returncode == 42
     found = json.loads(done.stdout)
     assert found["problems"] == []
     assert found["rebuild"]["proof"] == "not proven"
     assert "1111" in found["rebuild"]["reasons"][0]
-    done = invoke("audit", str(wheel), "--rebuild")
+    done = invoke(*words)
     assert (done.returncode, done.stdout.count("rebuild: not proven\n")) == (42, 1)
 
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.audited import sound_wheel
+from tests.audited import pin_stock, sound_wheel
 from tests.invoked import Tasks, said
 from tests.signed import key_file, made_key, public_file
 
@@ -35,6 +35,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def sound(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy2(made, tmp_path))
+
+
+@pytest.fixture
+def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Options for the sound wheel, whose small stock wheel is the published one."""
+    (stock,) = made.parents[1].glob("*.whl")
+    pin_stock(monkeypatch, stock)
+    return (*HERE, "--stock-wheel", str(stock))
 
 
 def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
@@ -91,12 +99,12 @@ def secrets(key: Path) -> tuple[str, ...]:
 
 @pytest.mark.toolchain
 def test_a_key_with_a_passphrase_signs_and_neither_is_seen_again(
-    invoke: Tasks, sound: Path, tmp_path: Path
+    invoke: Tasks, sound: Path, here: tuple[str, ...], tmp_path: Path
 ) -> None:
     key = key_file(tmp_path, passphrase=SECRET.encode())
-    said(invoke("publish", *HERE, "--wheels", str(sound), "--sign", str(key)), 2)
+    said(invoke("publish", *here, "--wheels", str(sound), "--sign", str(key)), 2)
     env = {PASSWORD: SECRET}
-    words = ("publish", *HERE, "--wheels", str(sound), "--sign", "key.pem", "--json")
+    words = ("publish", *here, "--wheels", str(sound), "--sign", "key.pem", "--json")
     done = invoke(*words, **env)
     assert done.returncode == 0, done.stderr
     (signer,) = json.loads(done.stdout)["signers"].values()
@@ -108,20 +116,22 @@ def test_a_key_with_a_passphrase_signs_and_neither_is_seen_again(
 
 
 @pytest.mark.toolchain
-def test_from_the_key_to_the_lines_of_a_client(invoke: Tasks, sound: Path, tmp_path: Path) -> None:
+def test_from_the_key_to_the_lines_of_a_client(
+    invoke: Tasks, sound: Path, here: tuple[str, ...], tmp_path: Path
+) -> None:
     key = read_signing_key(key_file(tmp_path))
     public_file(tmp_path, key.public)
     other = made_key(tmp_path, "other")
     public_file(tmp_path, other.public, "their")
     wheels = ("--wheels", str(sound))
-    refused = invoke("publish", *HERE, *wheels, "--trust", "public.pem")
+    refused = invoke("publish", *here, *wheels, "--trust", "public.pem")
     assert (refused.returncode, refused.stdout) == (36, "")
     assert f"{sound.name} is unsigned" in refused.stderr.splitlines()[-1]
-    done = invoke("publish", *HERE, *wheels, "--sign", "key.pem", "--trust", "public.pem")
+    done = invoke("publish", *here, *wheels, "--sign", "key.pem", "--trust", "public.pem")
     assert done.returncode == 0, done.stderr
     assert f"1 wheel signed by key {key.public.id}" in done.stdout
-    assert "does not trust" in said(invoke("publish", *HERE, *wheels, "--sign", "other.pem"), 36)
+    assert "does not trust" in said(invoke("publish", *here, *wheels, "--sign", "other.pem"), 36)
     snippet = ("install-snippet", "--at", "index", "--target", "haswell")
     assert "python3 check_wheel.py" in invoke(*snippet, "--trust", "public.pem").stdout
     assert "signed by none" in said(invoke(*snippet, "--trust", "their.pem"), 36)
-    assert "variants" in said(invoke("publish", *HERE, *wheels, "--variants"), 2)
+    assert "variants" in said(invoke("publish", *here, *wheels, "--variants"), 2)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.audited import rows_of
@@ -128,6 +129,21 @@ def test_broken_bytes_are_an_error_and_never_more(
     for read in (table_of, lambda path: unregistered(path, ["Tanh"])):
         with contextlib.suppress(WheelError):
             read(scratch)
+
+
+def test_a_library_without_a_table_of_names_is_an_error(fleet: Path, scratch: Path) -> None:
+    """pyelftools has an assertion there."""
+    content = bytearray(fleet.read_bytes())
+    with fleet.open("rb") as file:
+        library = ELFFile(file)
+        dynamic = next(each for each in library.iter_segments() if each["p_type"] == "PT_DYNAMIC")
+        number = [tag["d_tag"] for tag in dynamic.iter_tags()].index("DT_STRTAB")
+        tag = dynamic["p_offset"] + 16 * number
+    content[tag : tag + 8] = (0x15).to_bytes(8, "little")  # (DT_DEBUG)
+    content[40:48], content[60:64] = bytes(8), bytes(4)  # no sections either
+    scratch.write_bytes(content)
+    with pytest.raises(WheelError):
+        table_of(scratch)
 
 
 def test_a_registration_is_two_pointers_and_not_a_text(folder: Path) -> None:

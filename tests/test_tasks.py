@@ -530,7 +530,7 @@ def silent_index() -> Iterator[tuple[str, threading.Event, threading.Event]]:
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, *later(signal.SIGHUP)])
+@pytest.mark.parametrize("number", [signal.SIGINT, *later(signal.SIGTERM, signal.SIGHUP)])
 def test_a_signal_ends_a_build_and_all_that_it_started(
     tooled: Tasks, number: signal.Signals
 ) -> None:

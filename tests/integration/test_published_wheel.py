@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.invoked import Tasks
 from tests.judged import compared
+from tests.later import later
 from tests.served import running
 from tests.tried import Tried
 
@@ -224,7 +225,7 @@ def test_the_verdict_of_a_comparison_is_published_beside_the_wheel(
 # ---- install ----
 
 
-@pytest.mark.parametrize("name", ["pip", "uv"])
+@pytest.mark.parametrize("name", ["pip", *later("uv")])
 def test_an_older_cpu_gets_the_stock_wheel(
     name: str, served: Server, stock_python: Path, tmp_path: Path
 ) -> None:
@@ -233,7 +234,7 @@ def test_an_older_cpu_gets_the_stock_wheel(
     assert not list(tmp_path.rglob("*tensorwright*"))
 
 
-@pytest.mark.parametrize("name", ["pip", "uv"])
+@pytest.mark.parametrize("name", ["uv", *later("pip")])
 def test_a_cpu_that_runs_it_gets_the_tuned_wheel_and_loads_its_kernels(
     name: str,
     served: Server,

@@ -151,6 +151,7 @@ def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> N
     assert reasons == {unknown.key: "the values of input 0 (dims) are known only at run time"}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was_killed(every: tuple[Spot, ...], bench: Bench) -> None:
     wanted = {1: [of("Tanh", every), of("Reshape", every)]}
     time_places(bench, stage(1), wanted, lambda *_: None)

@@ -185,6 +185,7 @@ def test_a_lost_kernel_library_is_no_catastrophe(native: Tried, tmp_path: Path) 
     assert found["computes"]
 
 
+@pytest.mark.slow
 def test_doctor_says_where_the_tuned_kernels_run_and_why_not_elsewhere(
     native: Tried, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_doctor_says_where_the_tuned_kernels_run_and_why_not_elsewhere(
     assert "--force-reinstall" in done.stderr
 
 
+@pytest.mark.slow
 def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_path: Path) -> None:
     """With nothing left but the caches: the workspace is rendered, linked and packed anew."""
     shutil.rmtree(places.work / native.plan.key[:16])

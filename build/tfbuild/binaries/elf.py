@@ -42,7 +42,7 @@ _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPE
 # What pyelftools raises for bytes that are no ELF file, or not all of one.
 _NOT_WHOLE = (
     *(ELFError, ConstructError, struct.error, OSError, ValueError, AttributeError, KeyError),
-    *(OverflowError, IndexError, TypeError),
+    *(ArithmeticError, IndexError, TypeError, AssertionError),
 )
 
 
