@@ -13,18 +13,21 @@ from tests.tried import Tried, two_targets
 
 from tfbuild import front
 from tfbuild.binaries import census, elf
+from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.proof import Proof, Rebuilt
 from tfbuild.packing.repack import repack
-from tfbuild.packing.tuned import FILE, KernelLibrary, read_tuned
+from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import read_member
 from tfbuild.planning.request import Request, fleet_for
 from tfbuild.settings import Places
+from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
 
 pytestmark = pytest.mark.toolchain
 
 DISPATCHER = "tensorflow/core/kernels/libtfkernel_tensorwright.so"
+Doctored = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +43,31 @@ def library_of(tried: Tried) -> KernelLibrary:
     return said.libraries[0]
 
 
-def doctored(tried: Tried, folder: Path, members: dict[str, bytes], **fields: object) -> Path:
-    """The wheel with other members, its first library's fields in tuned.json and all of RECORD
-    mended."""
-    said = read_tuned(tried.built.wheel)
-    assert said is not None
-    first, *others = said.libraries
-    first = dataclasses.replace(first, **fields)  # type: ignore[arg-type]
-    said = dataclasses.replace(said, libraries=(first, *others))
-    info = f"tensorflow_cpu-{tried.fleet.version}.dist-info/{FILE}"
-    edits = {name: lambda _, content=content: content for name, content in members.items()}
-    return repack(
-        tried.built.wheel,
-        local=None,
-        add={},
-        out_dir=folder,
-        dist_info_files={},
-        edit=edits | {info: lambda _: said.to_bytes()},
-    )
+@pytest.fixture(scope="module")
+def doctored(stock_arm: Environment, staged: Path) -> Doctored:
+    """The wheel with other members, its first library's fields in tuned.json, and all that follows
+    from these mended."""
+
+    def made(tried: Tried, folder: Path, members: dict[str, bytes], **fields: object) -> Path:
+        said = read_tuned(tried.built.wheel)
+        assert said is not None
+        first, *others = said.libraries
+        first = dataclasses.replace(first, **fields)  # type: ignore[arg-type]
+        said = dataclasses.replace(said, libraries=(first, *others))
+        info = f"tensorflow_cpu-{tried.fleet.version}.dist-info"
+        papers = assemble.papers_of(said, tried.fleet, stock_arm.wheel, staged)
+        changed = members | {f"{info}/{name}": content for name, content in papers.items()}
+        edits = {name: lambda _, content=content: content for name, content in changed.items()}
+        return repack(
+            tried.built.wheel,
+            local=None,
+            add={},
+            out_dir=folder,
+            dist_info_files={},
+            edit=edits,
+        )
+
+    return made
 
 
 def again(wheel: Path, source: str = "") -> Rebuilt:
@@ -86,7 +96,9 @@ def test_what_would_be_made_again_is_said_and_not_done(invoke: Tasks, native: Tr
 
 
 @pytest.mark.slow
-def test_a_flipped_byte_of_a_kernel_is_found(invoke: Tasks, native: Tried, tmp_path: Path) -> None:
+def test_a_flipped_byte_of_a_kernel_is_found(
+    invoke: Tasks, native: Tried, doctored: Doctored, tmp_path: Path
+) -> None:
     """All that vouches for it was mended; the audit alone cannot see it."""
     library = library_of(native)
     content = bytearray(read_member(native.built.wheel, library.file))
@@ -112,7 +124,9 @@ def test_a_flipped_byte_of_a_kernel_is_found(invoke: Tasks, native: Tried, tmp_p
 
 
 @pytest.mark.slow
-def test_other_code_in_the_dispatcher_is_found(native: Tried, tmp_path: Path) -> None:
+def test_other_code_in_the_dispatcher_is_found(
+    native: Tried, doctored: Doctored, tmp_path: Path
+) -> None:
     path = tmp_path / "dispatcher.so"
     path.write_bytes(read_member(native.built.wheel, DISPATCHER))
     text = next(each for each in elf.code(path).sections if each.name == ".text")
@@ -126,7 +140,7 @@ def test_other_code_in_the_dispatcher_is_found(native: Tried, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_kernels_of_other_flags_than_it_says_are_found(
-    native: Tried, places: Places, tmp_path: Path
+    native: Tried, doctored: Doctored, places: Places, tmp_path: Path
 ) -> None:
     """A wheel of other flags, with the record of the one without them."""
     other = dataclasses.replace(places, pool=tmp_path / "pool")
