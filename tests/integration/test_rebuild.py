@@ -60,7 +60,7 @@ def doctored(stock_arm: Environment, staged: Path) -> Doctored:
         edits = {name: lambda _, content=content: content for name, content in changed.items()}
         return repack(
             tried.built.wheel,
-            local=None,
+            local=tried.fleet.local,
             add={},
             out_dir=folder,
             dist_info_files={},
