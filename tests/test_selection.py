@@ -6,12 +6,14 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from tests.needed_sources import needed
 from tests.planned import planned
 
 from tfbuild import settings
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import Verdict, registered
+from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.measured.kernels import Choice, Row
 from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import Request, plan_for
@@ -90,6 +92,44 @@ def test_only_the_source_that_it_names_gets_its_flags(tmp_path: Path) -> None:
     assert files["BUILD.bazel"].count('"-O3"') == 1
 
 
+def test_with_sources_nothing_is_compiled_but_what_is_selected(tmp_path: Path) -> None:
+    unit, needed = "cwise_op_add", "tensorflow/core/kernels/cwise_op_add_1.cc"
+    changes = {"kernels": (unit,), "flags": {needed: ("-O3",)}}
+    whole = planned(selection=saved(tmp_path, **changes))
+    assert len(whole.sources_compiled) > 1
+    assert not whole.only_selected
+    plan = planned(selection=saved(tmp_path, **changes, sources=(needed,)))
+    assert plan.only_selected
+    assert plan.sources_compiled == (needed,)
+    assert plan.key != whole.key
+    files = render(plan, TEMPLATES)
+    assert '{"Tanh", "T=1"}' in files["tensorwright/compiled.inc"]
+    assert "-DTENSORWRIGHT_ONLY_SELECTED" in files["BUILD.bazel"]
+    files = render(whole, TEMPLATES)
+    assert "tensorwright/compiled.inc" not in files
+    assert "-DTENSORWRIGHT_ONLY_SELECTED" not in files["BUILD.bazel"]
+
+
+def test_flags_of_sources_that_are_not_compiled_are_left_out(tmp_path: Path) -> None:
+    one, other = (f"tensorflow/core/kernels/cwise_op_add_{number}.cc" for number in (1, 2))
+    flags = {one: ("-O3",), other: ("-O1",)}
+    chosen = saved(tmp_path, kernels=("cwise_op_add",), flags=flags, sources=(one,))
+    assert planned(selection=chosen).source_flags == {one: ("-O3",)}
+
+
+def test_sources_are_needed_that_register_or_define_what_others_lack() -> None:
+    def symbols(taken: str, strong: str) -> Symbols:
+        return Symbols(taken=frozenset(taken), strong=frozenset(strong), weak=frozenset())
+
+    found = {
+        "a": symbols("x", ""),
+        "b": symbols("y", "x"),
+        "c": symbols("", "y"),
+        "d": symbols("", "z"),
+    }
+    assert needed(found, frozenset("a")) == ("a", "b", "c")
+
+
 def test_the_table_is_sorted_as_the_library_looks_it_up() -> None:
     log = Choice(op="Log", types="T=1")
     (text,) = selected((TANH, log, Choice(op="Tanh")), TEMPLATES).values()
@@ -123,6 +163,8 @@ def test_a_recorded_selection_can_be_built(own: Selection) -> None:
         source for unit in select(",".join(own.kernels), own.release) for source in unit.sources
     }
     assert set(own.flags) <= sources
+    assert set(own.sources) <= sources
+    assert all(set(unit.sources) & set(own.sources or sources) for unit in units)
 
 
 @pytest.mark.parametrize("own", _recorded(), ids=lambda own: f"{own.release}-{own.target}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.invoked import Tasks
+from tests.later import later
 from tests.tried import Tried, own_arm
 
 from tfbuild import front
@@ -30,6 +31,7 @@ from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools import environment, sharing
 from tfbuild.tools.environment import Environment
+from tfbuild.upstream.kernels import FOLDER
 
 pytestmark = pytest.mark.toolchain
 
@@ -279,9 +281,16 @@ def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
     assert pool.find(native.fleet, dataclasses.replace(places, pool=tmp_path)) is None
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sources",
+    [
+        tuple(f"{FOLDER}/{each}.cc" for each in ("cwise_op_tanh", "spacetodepth_op")),
+        *later(()),
+    ],
+    ids=["only what is selected", "units whole"],
+)
 def test_a_selection_registers_what_it_names_and_nothing_else(
-    native: Tried, places: Places, tmp_path: Path
+    native: Tried, places: Places, tmp_path: Path, sources: tuple[str, ...]
 ) -> None:
     """SpaceToDepth is limited to a data format, too: an attribute without types."""
     kept = (Choice(op="SpaceToDepth", types="T=1,data_format="), Choice(op="Tanh", types="T=1"))
@@ -293,6 +302,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
         plan_key=native.plan.key,
         rate=0.05,
         kernels=("cwise_op_tanh", "spacetodepth_op"),
+        sources=sources,
         kept=kept,
         rows=(),
     )
@@ -304,6 +314,10 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None
     assert facts.libraries[0].registrations == kept
+    assert set(facts.libraries[0].sources) == set(sources)
+    (part,) = built.parts
+    seen = {each for verdict in part.verdicts for each in verdict.registrations}
+    assert (seen == set(kept)) == bool(sources), "what is compiled whole is admitted whole"
     needs = needs_of(decided.first)
     arm = environment.create(
         built.wheel, python=decided.first.python, requirements=needs, places=places

@@ -96,17 +96,35 @@ def admit(
     copts: tuple[str, ...],
     environment: Environment,
     folder: Path,
+    compiled: Iterable[Choice] | None = None,
 ) -> tuple[Verdict, ...]:
-    """A verdict on each unit's library. Raises KernelError when the stock wheel was compiled with
-    another ABI than the kernels."""
+    """A verdict on each unit's library. Where only some kernels of the sources were `compiled`, a
+    library has to register those of its ops; else all that stock has of them.
+
+    Raises KernelError when the stock wheel was compiled with another ABI than the kernels.
+    """
     if not libraries:
         return ()
     looked = _looked_at(libraries, staged, stock_libraries)
     rest = {unit: path for unit, path in libraries.items() if looked[unit].admitted}
-    facts, rows = probe(rest, environment, folder)
+    claims = None if compiled is None else _claims(rest, tuple(compiled))
+    facts, rows = probe(rest, environment, folder, claims)
     _check_abi(facts, copts)
     late = {unit: verdict_of(unit, rows[unit], looked[unit].state) for unit in rest}
     return tuple((looked | late)[unit] for unit in libraries)
+
+
+def _claims(
+    libraries: Mapping[str, Path], compiled: tuple[Choice, ...]
+) -> dict[str, tuple[Choice, ...]]:
+    """Of the kernels that were compiled those of each library's ops."""
+    ops = {unit: {op for op, _ in registered_by(path)} for unit, path in libraries.items()}
+    return {unit: tuple(each for each in compiled if each.op in ops[unit]) for unit in libraries}
+
+
+def registered_by(library: Path) -> Counter[tuple[str, str]]:
+    """Op and kernel class of every registration in a unit's library."""
+    return Counter((op, kernel) for op, kernel in elf.texts_of(library, _COUNTER, 2))
 
 
 def vouched(
@@ -136,7 +154,7 @@ def vouched(
 def unlike(library: Path, ran: Path) -> str:
     """Why a library registers other kernels than the one that ran; empty if it does not. What is
     under an #ifdef of a feature is in one of them only."""
-    wanted, there = (Counter(elf.texts_of(path, _COUNTER, 2)) for path in (ran, library))
+    wanted, there = registered_by(ran), registered_by(library)
     for lost, gained, what in ((wanted, there, "does not register"), (there, wanted, "registers")):
         for op, kernel in sorted(lost - gained):
             return f"compiled for its own target it {what} {op} by {kernel}"

@@ -132,6 +132,7 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
         required_features=plan.required,
         flags=plan.flags,
         source_flags=plan.source_flags,
+        sources=plan.sources_compiled if plan.only_selected else (),
         kernels=tuple(verdict.unit for verdict in verdicts if verdict.admitted),
         admission={each.unit: _admitted(each, made) for each in verdicts if each.admitted},
         registrations=made.registrations,

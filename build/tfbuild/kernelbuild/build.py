@@ -374,6 +374,7 @@ def admit(
         copts=recipe.copts,
         environment=ground.arm,
         folder=workspace.folder.parent,
+        compiled=workspace.plan.selection if workspace.plan.only_selected else None,
     )
     for verdict in fresh:
         verdicts.keep(libraries[verdict.unit], verdict)

@@ -144,12 +144,15 @@ def _planned(
         wishes=_wishes(library, target, facts.release),
         sources=sources,
     )
+    units = plans.needed(plan.kernels, library.sources)
     plan = dataclasses.replace(
         plan,
+        kernels=units,
         source_flags=library.source_flags,
+        only_selected=bool(library.sources),
         measured=library.measured,
         measured_on=library.measured_on,
-        kernel_recipe=plans.kernel_recipe(release, compiler, plan.kernels, library.source_flags),
+        kernel_recipe=plans.kernel_recipe(release, compiler, units, library.source_flags),
     )
     # As tuned.json has it, whether this version would decide so or not: then only what tuned.json
     # does not say, Tensorwright's own part, can make another key.

@@ -144,28 +144,61 @@ inline const ::tensorflow::KernelDef* Raised(const ::tensorflow::KernelDef* buil
   return raised;
 }
 
+// Registers a kernel with its executions counted; `built` is its definition, null for none. One that
+// is not compiled leaves nothing in the library.
+template <bool kCompiled, Counter* counter, class Kernel>
+::tensorflow::InitOnStartupMarker Register(const ::tensorflow::KernelDef* built,
+                                           const char* kernel_class) {
+  if constexpr (kCompiled) {
+    if (const auto* definition = Raised(built)) {
+      counter->Publish();
+      ::tensorflow::kernel_factory::OpKernelRegistrar registrar(
+          definition, kernel_class,
+          [](::tensorflow::OpKernelConstruction* context) -> ::tensorflow::OpKernel* {
+            return new Counted<Kernel>(context, counter);
+          });
+      (void)registrar;
+    }
+  }
+  return {};
+}
+
 }  // namespace tensorwright
 
+// Whether a kernel is compiled, and its definition. With TENSORWRIGHT_ONLY_SELECTED the words of the
+// registration are read twice, of which `Name` and the devices mean something else each time.
+#ifdef TENSORWRIGHT_ONLY_SELECTED
+#include "tensorwright/definition.h"
+#undef TF_EXTRACT_KERNEL_NAME_Name
+#define TF_EXTRACT_KERNEL_NAME_Name(name_str) name_str, Name(name_str)
+#define TENSORWRIGHT_IS_COMPILED(kernel_builder_expr)         \
+  [] {                                                        \
+    using Name = ::tensorwright::Definition;                  \
+    [[maybe_unused]] constexpr const char* DEVICE_CPU = "CPU"; \
+    [[maybe_unused]] constexpr const char* DEVICE_DEFAULT = "DEFAULT"; \
+    return kernel_builder_expr.IsCompiled();                  \
+  }()
+#define TENSORWRIGHT_BUILT(compiled, kernel_builder_expr) \
+  (compiled ? [] {                                        \
+    using ::tensorflow::register_kernel::Name;            \
+    return kernel_builder_expr.Build();                   \
+  }() : nullptr)
+#else
+#define TENSORWRIGHT_IS_COMPILED(kernel_builder_expr) true
+#define TENSORWRIGHT_BUILT(compiled, kernel_builder_expr) kernel_builder_expr.Build()
+#endif
+
 #undef REGISTER_KERNEL_BUILDER_IMPL_3
-#define REGISTER_KERNEL_BUILDER_IMPL_3(ctr, op_name, kernel_builder_expr,                        \
-                                       is_system_kernel, ...)                                    \
+#define REGISTER_KERNEL_BUILDER_IMPL_3(ctr, op_name, kernel_builder_expr, is_system_kernel, ...) \
   static ::tensorwright::Counter tensorwright_counter_##ctr(op_name, #__VA_ARGS__);              \
+  static constexpr bool tensorwright_compiled_##ctr =                                            \
+      TENSORWRIGHT_IS_COMPILED(kernel_builder_expr);                                             \
   static ::tensorflow::InitOnStartupMarker const register_kernel_##ctr TF_ATTRIBUTE_UNUSED =     \
       TF_INIT_ON_STARTUP_IF(is_system_kernel || (SHOULD_REGISTER_OP_KERNEL(#__VA_ARGS__) &&      \
                                                  SHOULD_REGISTER_OP(op_name)))                   \
-      << ([](::tensorflow::KernelDef const* kernel_def) {                                        \
-           if (kernel_def != nullptr) {                                                          \
-             tensorwright_counter_##ctr.Publish();                                               \
-             ::tensorflow::kernel_factory::OpKernelRegistrar registrar(                          \
-                 kernel_def, #__VA_ARGS__,                                                       \
-                 [](::tensorflow::OpKernelConstruction* context) -> ::tensorflow::OpKernel* {    \
-                   return new ::tensorwright::Counted<                                           \
-                      typename ::tensorwright::Argument<void(__VA_ARGS__)>::Type>(             \
-                       context, &tensorwright_counter_##ctr);                                    \
-                 });                                                                             \
-             (void)registrar;                                                                    \
-           }                                                                                     \
-           return ::tensorflow::InitOnStartupMarker{};                                           \
-         })(::tensorwright::Raised(kernel_builder_expr.Build()));
+      << ::tensorwright::Register<                                                               \
+             tensorwright_compiled_##ctr, &tensorwright_counter_##ctr,                           \
+             typename ::tensorwright::Argument<void(__VA_ARGS__)>::Type>(                        \
+             TENSORWRIGHT_BUILT(tensorwright_compiled_##ctr, kernel_builder_expr), #__VA_ARGS__);
 
 #endif  // TENSORWRIGHT_REGISTRATION_H_

@@ -38,10 +38,11 @@ class KernelLibrary:
     """A library of kernels in the wheel, compiled for one target.
 
     `name` is what the dispatcher calls it (TENSORWRIGHT_TARGET), `file` its member of the wheel.
-    `flags` are those of every source, `source_flags` what some get beside them. `registrations` are
-    the kernels that take the place of the stock ones, and `measured` what a selection knows of each
-    candidate, `measured_on` of which CPU and code; without a selection both are empty, and all that
-    was admitted is registered.
+    `flags` are those of every source, `source_flags` what some get beside them. `sources` are what
+    was compiled where that was only what had been selected; without them it was all of `kernels`.
+    `registrations` are the kernels that take the place of the stock ones, and `measured` what a
+    selection knows of each candidate, `measured_on` of which CPU and code; without a selection both
+    are empty, and all that was admitted is registered.
     `defaults` are what is set at run time where it runs. `floors` are the newest versions of the
     runtime libraries that it asks for; `stay_stock` gives a reason for each unit that was not
     admitted, `admission` says how each of `kernels` was; `census` counts instructions by CPUID
@@ -57,6 +58,7 @@ class KernelLibrary:
     required_features: tuple[str, ...]
     flags: tuple[str, ...]
     source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
     kernels: tuple[str, ...]
     admission: Mapping[str, Admitted]
     registrations: tuple[Choice, ...]

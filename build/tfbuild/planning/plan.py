@@ -105,8 +105,9 @@ class Plan:
     """One wheel, decided. `required` are the features that a CPU must have to run it.
 
     `source_flags` are what some sources of kernels get after `flags`. With a `selection` only its
-    kernels are registered; `measured` is what it is founded on, and `measured_on` says on which CPU
-    and with which code. `defaults` are what the wheel sets at run time for this target.
+    kernels are registered, and with `only_selected` no other is compiled; `measured` is what it is
+    founded on, and `measured_on` says on which CPU and with which code. `defaults` are what the
+    wheel sets at run time for this target.
     """
 
     schema: int = SCHEMA
@@ -125,6 +126,7 @@ class Plan:
     kernels: tuple[KernelUnit, ...] = ()
     source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     selection: tuple[Choice, ...] | None = None
+    only_selected: bool = False
     measured: tuple[Row, ...] = ()
     measured_on: str = ""
     defaults: tuple[Default, ...] = ()
@@ -152,6 +154,11 @@ class Plan:
     def version(self) -> str:
         """The version of a wheel for this target alone."""
         return f"{self.release}+{self.local}"
+
+    @property
+    def sources_compiled(self) -> tuple[str, ...]:
+        """Those of all units, each once."""
+        return tuple(sorted({source for unit in self.kernels for source in unit.sources}))
 
     @property
     def library(self) -> str:
@@ -220,6 +227,7 @@ def make_plan(
             selection = selection and without_units(selection, units, release.version)
         if not units:
             raise UsageError("--without leaves no kernel", hint="Leave out fewer")
+        units = needed(units, selection.sources if selection else ())
         source_flags = _source_flags(units, selection, extra_flags)
         kernel = kernel_recipe(release, compiler, units, source_flags)
         releases.need_python(release, releases.python_tag(python))
@@ -257,6 +265,7 @@ def make_plan(
         kernels=units,
         source_flags=source_flags,
         selection=selection.kept if selection else None,
+        only_selected=bool(selection and selection.sources),
         measured=evidence.rows if evidence else (),
         measured_on=f"{evidence.cpu}, code for {evidence.target}" if evidence else "",
         defaults=decide(target, release.version, wishes),
@@ -288,13 +297,25 @@ def without_units(selection: Selection, units: tuple[KernelUnit, ...], release: 
     )
 
 
+def needed(units: tuple[KernelUnit, ...], sources: Collection[str]) -> tuple[KernelUnit, ...]:
+    """The units with none but these of their sources; whole where there are none."""
+    return tuple(
+        dataclasses.replace(unit, sources=tuple(each for each in unit.sources if each in sources))
+        if sources
+        else unit
+        for unit in units
+    )
+
+
 def _source_flags(
     units: tuple[KernelUnit, ...], selection: Selection | None, extra: tuple[str, ...]
 ) -> Mapping[str, tuple[str, ...]]:
     """What was asked for all, else what the selection found for some."""
     if extra:
         return {source: extra for unit in units for source in unit.sources}
-    return selection.flags if selection else {}
+    there = {source for unit in units for source in unit.sources}
+    said = selection.flags if selection else {}
+    return {source: each for source, each in said.items() if source in there}
 
 
 def _scope(text: str) -> Scope:

@@ -32,6 +32,7 @@ from tfbuild.upstream.source import TREE
 
 _ADMITTED = "admitted.bzl"
 _SELECTED = "tensorwright/selected.inc"
+_COMPILED = "tensorwright/compiled.inc"
 _DISPATCHED = f"tensorwright/{dispatcher.HEADER}"
 CHOSEN = (_ADMITTED, _SELECTED, _DISPATCHED)
 """The files of a kernels build that admission, and the other plans of its fleet, decide."""
@@ -55,7 +56,7 @@ def render(plan: Plan, templates: Path) -> dict[str, str]:
     files["plan.json"] = pretty(plan)
     if plan.scope is Scope.FULL:
         return files
-    return files | dispatch_table([plan], templates) | _native()
+    return files | dispatch_table([plan], templates) | _compiled(plan, templates) | _native()
 
 
 def contexts(plan: Plan) -> dict[str, dict[str, object]]:
@@ -66,19 +67,18 @@ def contexts(plan: Plan) -> dict[str, dict[str, object]]:
 def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
     recipe = plan.kernel_recipe
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    sources = sorted({source for unit in plan.kernels for source in unit.sources})
     return {
         "kernels/WORKSPACE.j2": {"plan": plan},
         "kernels/BUILD.bazel.j2": {
             "plan": plan,
             "recipe": recipe,
-            "sources": tuple(_source(plan, recipe, each) for each in sources),
+            "sources": tuple(_source(plan, recipe, each) for each in plan.sources_compiled),
             "profiles": {name: profile_path(name) for name in profiles(plan)},
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
         },
         "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
-        "kernels/selected.inc.j2": {"selection": plan.selection or ()},
+        "kernels/selected.inc.j2": _rows("kSelected", plan.selection or ()),
         "kernels/bazelrc.j2": {"plan": plan, "recipe": recipe},
         "kernels/tf_source.BUILD.j2": {"kernel_folder": FOLDER, "tree": TREE},
         "kernels/tf_wheel.BUILD.j2": {"recipe": recipe},
@@ -132,8 +132,21 @@ def admitted(units: tuple[KernelUnit, ...], templates: Path) -> dict[str, str]:
 
 def selected(registrations: Iterable[Choice], templates: Path) -> dict[str, str]:
     """The table of the kernels that a library registers, as a file."""
-    text = rendered(templates, "kernels/selected.inc.j2", {"selection": sorted(registrations)})
-    return {_SELECTED: text}
+    rows = _rows("kSelected", sorted(registrations))
+    return {_SELECTED: rendered(templates, "kernels/selected.inc.j2", rows)}
+
+
+def _compiled(plan: Plan, templates: Path) -> dict[str, str]:
+    """The table of the kernels that are compiled, as a file, where those are not all of the
+    sources'."""
+    if not plan.only_selected:
+        return {}
+    rows = _rows("kCompiled", sorted(plan.selection or ()))
+    return {_COMPILED: rendered(templates, "kernels/selected.inc.j2", rows)}
+
+
+def _rows(table: str, registrations: Iterable[Choice]) -> dict[str, object]:
+    return {"table": table, "registrations": tuple(registrations)}
 
 
 def repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:

@@ -28,8 +28,9 @@ class Selection:
     """What was measured of the wheel of which plan, on which CPU, and what is kept of it.
 
     `kernels` are the units that the kept ones are in, `flags` what some of their sources (paths in
-    the release's tree) are compiled with beside the target's. `rate` is the false discovery rate
-    that was allowed.
+    the release's tree) are compiled with beside the target's. `sources` are those that the kept
+    ones need: of these sources nothing else is compiled. Where that was not looked at there are
+    none, and units are compiled whole. `rate` is the false discovery rate that was allowed.
     """
 
     schema: int = SCHEMA
@@ -41,6 +42,7 @@ class Selection:
     rate: float
     kernels: tuple[str, ...]
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
     kept: tuple[Choice, ...]
     rows: tuple[Row, ...]
 

@@ -100,6 +100,7 @@ def _of_sources(plan: Plan, other: Plan) -> Plan:
         kernels=plan.kernels,
         source_flags=plan.source_flags,
         selection=plan.selection,
+        only_selected=plan.only_selected,
         measured=plan.measured,
         measured_on=plan.measured_on,
         kernel_recipe=plan.kernel_recipe,

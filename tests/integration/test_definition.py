@@ -1,0 +1,70 @@
+"""What a registration says while it is compiled: the same as TensorFlow's KernelDef says later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.later import later
+
+from tfbuild.cpus import compilers
+from tfbuild.kernelbuild.ground import unpack_stock
+from tfbuild.planning.plan import NATIVE, need_stock
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.tools.environment import Environment
+
+pytestmark = pytest.mark.toolchain
+
+PROGRAM = """
+#include "tensorwright/definition.h"
+
+using tensorwright::Definition;
+using namespace tensorflow;
+
+static_assert(Definition("Mul").Device("CPU").TypeConstraint<float>("T").IsCompiled());
+static_assert(!Definition("Mul").Device("CPU").TypeConstraint<double>("T").IsCompiled());
+static_assert(!Definition("Mul").Device("CPU").IsCompiled());
+static_assert(!Definition("Mul").Device("GPU").TypeConstraint<float>("T").IsCompiled());
+static_assert(!Definition("Mu").Device("CPU").TypeConstraint<float>("T").IsCompiled());
+// Constraints are in the order of their names, not of the calls; types keep theirs.
+static_assert(Definition("Scatter").Device("CPU").HostMemory("resource")
+                  .TypeConstraint("dtype", DT_FLOAT).TypeConstraint<int32>("Tindices")
+                  .IsCompiled());
+static_assert(Definition("Where").Device("CPU").TypeConstraint("T", {DT_FLOAT, DT_INT64})
+                  .IsCompiled());
+static_assert(!Definition("Where").Device("CPU").TypeConstraint("T", {DT_INT64, DT_FLOAT})
+                   .IsCompiled());
+static_assert(Definition("Depth").Device("CPU").TypeConstraint<float>("T")
+                  .AttrConstraint("data_format", "NHWC").Priority(1).IsCompiled());
+static_assert(Definition("Rng").Device("CPU").Label("fast").TypeConstraint<float>("dtype")
+                  .IsCompiled());
+static_assert(!Definition("Rng").Device("CPU").TypeConstraint<float>("dtype").IsCompiled());
+static_assert(Definition("NoOp").Device("CPU").IsCompiled());
+static_assert(Definition("Half").Device("CPU").TypeConstraint<bfloat16>("T").IsCompiled());
+"""
+TABLE = """constexpr Row kCompiled[] = {
+    {"Depth", "T=1,data_format="}, {"Half", "T=14"}, {"Mul", "T=1"}, {"NoOp", ""},
+    {"Rng", "dtype=1;fast"}, {"Scatter", "Tindices=3,dtype=1"}, {"Where", "T=1|9"},
+};
+"""
+
+
+@pytest.mark.parametrize("name", ["clang-16", *later("g++")])
+def test_a_definition_is_compared_as_it_is_compiled(
+    name: str, stock_arm: Environment, places: Places, tmp_path: Path
+) -> None:
+    plan, _ = plan_for(Request(arch="haswell", kernels="mini"))
+    recipe = plan.kernel_recipe
+    assert recipe is not None
+    headers = unpack_stock(stock_arm.wheel, need_stock(plan).sha256, recipe, places)
+    own = tmp_path / "tensorwright"
+    own.mkdir()
+    (own / "definition.h").symlink_to(NATIVE / "definition.h")
+    (own / "compiled.inc").write_text(TABLE, encoding="utf-8")
+    (tmp_path / "program.cc").write_text(PROGRAM, encoding="utf-8")
+    roots = [f"-isystem{headers / root}" for root in recipe.include_roots]
+    defines = [word for word in recipe.copts if word.startswith("-D")]
+    words = ["-fsyntax-only", f"-std={recipe.cxx_standard}", *defines, f"-I{tmp_path}", *roots]
+    run([compilers.find_compiler(name, "x86_64").path, *words, tmp_path / "program.cc"])

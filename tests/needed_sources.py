@@ -1,0 +1,81 @@
+"""Which sources the kernels of a recorded selection need, so that no others are compiled for them.
+
+`python -m tests.needed_sources SELECTION.json [SOURCE]` compiles what is selected of all sources of
+its units, writes into the file those that register some of it or define what these lack, and says
+what was left out. SOURCE are the release's sources where they cannot be fetched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfbuild import front, settings
+from tfbuild.kernelbuild import closure
+from tfbuild.kernelbuild import workspace as workspaces
+from tfbuild.kernelbuild.closure import Symbols
+from tfbuild.kernelbuild.ground import inputs_for
+from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.selection import Selection, read_selection
+from tfbuild.records import save
+from tfbuild.run import run
+from tfbuild.settings import Places
+from tfbuild.upstream import kernels
+
+_COUNTER = re.compile(r"^[0-9a-f]+ [bd] \S*tensorwright_counter_[0-9]+", re.MULTILINE)
+"""What nm(1) says of a registration (native/registration.h)."""
+
+
+def needed(symbols: Mapping[str, Symbols], registering: frozenset[str]) -> tuple[str, ...]:
+    """Of the sources those that register something, and what they need of the others."""
+    table = {source: (source,) for source in registering}
+    owners = closure.owners_of(symbols, table)
+    found = (closure.closed(source, symbols, table, owners) for source in registering)
+    return tuple(sorted(frozenset[str]().union(*found)))
+
+
+def sources_of(path: Path, source: Path | None, places: Places) -> tuple[str, ...]:
+    """The needed ones of a recorded selection, whose own list says that there are all."""
+    given = "" if source is None else str(source)
+    chosen = read_selection(path)
+    request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
+    plan, compiler = plan_for(request)
+    inputs = inputs_for(plan, places, source, None)
+    room = workspaces.prepare(
+        plan,
+        compiler,
+        front.jobs_for(plan, ""),
+        places=places,
+        staged=inputs.staged,
+        headers=inputs.headers,
+    )
+    workspaces.compile_units(room, plan.kernels, keep_going=False)
+    objects = {each: workspaces.object_of(room, each) for each in plan.sources_compiled}
+    symbols = {each: closure.read_symbols(at) for each, at in objects.items()}
+    registering = {each for each, at in objects.items() if _COUNTER.search(run(["nm", at]).output)}
+    return needed(symbols, frozenset(registering))
+
+
+def whole(selection: Selection) -> Selection:
+    """The selection with all sources of its units."""
+    units = kernels.select(",".join(selection.kernels), selection.release)
+    every = {source for unit in units for source in unit.sources}
+    return dataclasses.replace(selection, sources=tuple(sorted(every)))
+
+
+def main(path: Path, source: Path | None) -> None:
+    places = settings.places()
+    before = whole(read_selection(path))
+    every = places.work / path.name
+    save(every, before)
+    found = sources_of(every, source, places)
+    save(path, dataclasses.replace(before, sources=found))
+    print(f"{len(found)} of {len(before.sources)} sources; not needed:")
+    print(*(each for each in before.sources if each not in found), sep="\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None)
