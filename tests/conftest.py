@@ -19,10 +19,11 @@ from tests.tried import Tried
 from xdist.scheduler import LoadScopeScheduling
 
 from tfbuild import checks, front
+from tfbuild.commands import Request
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.planning import plan
-from tfbuild.planning.request import Request, fleet_for, plan_for
+from tfbuild.planning.request import fleet_for, plan_for
 from tfbuild.settings import Places
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tfbuild.checks import TESTED_RELEASE
+from tfbuild.commands import Request
 from tfbuild.planning.containers import containers
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.settings import ROOT
 
 TEMPLATES = ROOT / "templates"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from tfbuild.commandline import CommandLine
+from tensorwright.commandline import CommandLine
 from tfbuild.settings import ROOT
 
 

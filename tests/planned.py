@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfbuild.commands import Request
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.upstream.releases import find_release
 
 

@@ -18,7 +18,6 @@ from tests.invented import host
 from tests.priced import price
 
 from tfbench.accuracy import article, command, elsewhere, figures, results, sets, text
-from tfbench.accuracy.command import Wanted
 from tfbench.accuracy.curve import reached
 from tfbench.accuracy.median import FEWEST, coverage, median
 from tfbench.accuracy.results import (
@@ -34,6 +33,7 @@ from tfbench.accuracy.sets import CIFAR10, DIGITS, MNIST, SETS
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
 from tfbench.cells.experiment import Wheel
+from tfbench.commands import AccuracyOptions
 from tfbench.costs.prices import Price
 from tfbench.inside import convergence
 from tfbench.inside.convergence import batches_of, shuffled
@@ -324,7 +324,7 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
 
 
 def asking(**options: str) -> command.Question:
-    return command.read(Wanted(**options))
+    return command.read(AccuracyOptions(**options))
 
 
 def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
@@ -381,26 +381,26 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        command.accuracy(Wanted(**options))
+        command.accuracy(AccuracyOptions(**options))
     assert "\n" not in str(raised.value)
 
 
 def test_a_machine_with_fewer_vcpus_is_refused() -> None:
     with pytest.raises(UsageError, match=r"gpu .* 1 vCPU.* 2"):
-        command._price(Wanted(prices="2017-07-gce", machine="gpu"), 2)
+        command._price(AccuracyOptions(prices="2017-07-gce", machine="gpu"), 2)
     found = command._price(
-        Wanted(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2
+        AccuracyOptions(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2
     )
     assert found is not None
     assert found.usd_hour == 8.34
 
 
 def test_a_dry_run_says_what_would_be_done() -> None:
-    shown = command.describe(Wanted(target="95%", seeds="3"))
+    shown = command.describe(AccuracyOptions(target="95%", seeds="3"))
     for words in ("digits_cnn, batches of 32", "0.95 of the test", "3 seeds", "tensorflow-cpu=="):
         assert words in shown
-    assert "train      nothing" in command.describe(Wanted(article="2018"))
-    assert "curve.csv" in command.describe(Wanted(curve="curve.csv", target="0.5"))
+    assert "train      nothing" in command.describe(AccuracyOptions(article="2018"))
+    assert "curve.csv" in command.describe(AccuracyOptions(curve="curve.csv", target="0.5"))
 
 
 def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places) -> None:

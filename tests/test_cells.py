@@ -53,7 +53,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         folder = tmp_path / "workers"
         folder.mkdir(exist_ok=True)
         (folder / "stand_in.py").write_text(WORKER.format(then=then, file=file), "utf-8")
-        monkeypatch.setattr("tfbench.engine.workers.ROOT", folder)
+        monkeypatch.setattr("tfbench.engine.workers.PACKAGE", folder / "tfbench")
         return folder / "asked"
 
     return make

@@ -15,10 +15,10 @@ from invoke.parser import Parser
 from tests.contained import CASES, contained, fleet
 from tests.regenerate import COMMAND, GOLDEN
 
+from tfbuild.commands import Request
 from tfbuild.errors import CompilerError, PythonError
 from tfbuild.machine.programs import PROGRAMS
 from tfbuild.planning.containers import BASE
-from tfbuild.planning.request import Request
 from tfbuild.settings import ROOT, places
 from tfbuild.tools import doctor
 

@@ -20,6 +20,7 @@ from tests.later import later
 from tests.recorded import WHOLE, cpu_of
 from tests.test_dispatcher import KERNELS, TEMPLATES, compile_c, on_x86_64
 
+from tfbuild.commands import Request
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import all_targets
@@ -29,7 +30,7 @@ from tfbuild.planning.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_h
 from tfbuild.planning.fleet import fleet_of
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import dispatch_target
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.run import run
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]

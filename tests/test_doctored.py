@@ -14,7 +14,8 @@ from tfbuild import settings
 from tfbuild.auditing.audit import audit
 from tfbuild.errors import AdmissionError, AuditError, PublishError, TensorwrightError, WheelError
 from tfbuild.settings import Places
-from tfwheels.front import Wanted, publish_wheels
+from tfwheels.commands import PublishOptions
+from tfwheels.front import publish_wheels
 
 pytestmark = pytest.mark.toolchain
 
@@ -47,7 +48,7 @@ def case(made: Made, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def published(wheel: Path, case: Case) -> None:
     """Whatever the options: the gate and the dependencies are others' matters."""
-    wanted = Wanted(
+    wanted = PublishOptions(
         to=str(case.folder / "index"),
         wheels=str(wheel),
         gate=False,

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernel_places import TANH, spot, timed
 
-from tfbench.kernels.flag_search import ToSearch, _ask, describe
+from tfbench.commands import FlagsOptions
+from tfbench.kernels.flag_search import _ask, describe
 from tfbench.kernels.flag_table import described
 from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
+from tfbuild.commands import Request
 from tfbuild.cpus.flags import extra_flags
 from tfbuild.errors import TensorwrightError
-from tfbuild.planning.request import Request
 
 PLAIN = FlagSet(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
 FASTER = FlagSet(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
@@ -61,7 +62,7 @@ def test_a_wheel_has_the_compiler_that_saves_most_over_all_units() -> None:
 
 def test_the_better_compiler_gets_the_flags() -> None:
     both = Request(arch="haswell", compiler="gcc@12.2.0,clang@16.0.6")
-    asked = _ask(ToSearch(request=both, variants="-O3"))
+    asked = _ask(both, FlagsOptions(variants="-O3"))
     tried: list[FlagSet] = []
     seen = []
     for compiler, flags in asked.tries(tried):
@@ -76,12 +77,9 @@ def test_the_better_compiler_gets_the_flags() -> None:
 def test_the_training_comes_last(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import tensorflow\n")
-    wanted = ToSearch(
-        request=Request(arch="x86_64", kernels="mini", compiler="clang-16"),
-        variants="-flto=thin",
-        pgo=str(program),
-    )
-    first, second, third = describe(wanted).splitlines()
+    request = Request(arch="x86_64", kernels="mini", compiler="clang-16")
+    wanted = FlagsOptions(variants="-flto=thin", pgo=str(program))
+    first, second, third = describe(request, wanted).splitlines()
     assert "flags alone" in first
     assert "clang-16, -flto=thin" in second
     assert "training program" in third
@@ -91,9 +89,9 @@ def test_the_training_comes_last(tmp_path: Path) -> None:
 def test_only_clang_can_learn(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("")
-    wanted = ToSearch(request=Request(arch="x86_64", compiler="clang-16,g++"), pgo=str(program))
+    both = Request(arch="x86_64", compiler="clang-16,g++")
     with pytest.raises(TensorwrightError, match="-fprofile-generate"):
-        describe(wanted)
+        describe(both, FlagsOptions(pgo=str(program)))
 
 
 def test_what_might_be_chance_changes_nothing() -> None:
@@ -123,7 +121,7 @@ def test_no_flags_are_faster_than_themselves(launches: list[float]) -> None:
 
 
 def test_a_search_says_what_it_would_build() -> None:
-    said = describe(ToSearch(request=Request(arch="haswell", kernels="mini"), variants="-O3;-O3;"))
+    said = describe(Request(arch="haswell", kernels="mini"), FlagsOptions(variants="-O3;-O3;"))
     first, second = said.splitlines()
     assert "flags alone" in first
     assert "-O3" in second
@@ -131,23 +129,25 @@ def test_a_search_says_what_it_would_build() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("request_", "wanted", "told"),
     [
-        (ToSearch(request=Request(), variants=" ; "), "--variants"),
-        (ToSearch(request=Request(), variants="-march=znver4"), "-march=znver4 is no flag"),
-        (ToSearch(request=Request(), variants="-O3", launches="2"), "--launches 2"),
-        (ToSearch(request=Request(), variants="-O3", vcpus="x"), "--vcpus x"),
-        (ToSearch(request=Request(), variants="-O3", budget="-1"), "--budget -1"),
-        (ToSearch(request=Request(compiler="clang@16.0.6,c--"), variants="-O3"), "c--"),
-        (ToSearch(request=Request(flags="-O3")), "--flags"),
-        (ToSearch(request=Request(), pgo="/nowhere.py"), "--pgo /nowhere.py"),
-        (ToSearch(request=Request(arch="no_such"), variants="-O3"), "no_such"),
-        (ToSearch(request=Request(), profile="/nowhere.json"), "/nowhere.json"),
+        (Request(), FlagsOptions(variants=" ; "), "--variants"),
+        (Request(), FlagsOptions(variants="-march=znver4"), "-march=znver4 is no flag"),
+        (Request(), FlagsOptions(variants="-O3", launches="2"), "--launches 2"),
+        (Request(), FlagsOptions(variants="-O3", vcpus="x"), "--vcpus x"),
+        (Request(), FlagsOptions(variants="-O3", budget="-1"), "--budget -1"),
+        (Request(compiler="clang@16.0.6,c--"), FlagsOptions(variants="-O3"), "c--"),
+        (Request(flags="-O3"), FlagsOptions(), "--flags"),
+        (Request(), FlagsOptions(pgo="/nowhere.py"), "--pgo /nowhere.py"),
+        (Request(arch="no_such"), FlagsOptions(variants="-O3"), "no_such"),
+        (Request(), FlagsOptions(profile="/nowhere.json"), "/nowhere.json"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused(wanted: ToSearch, told: str) -> None:
+def test_a_search_that_makes_no_sense_is_refused(
+    request_: Request, wanted: FlagsOptions, told: str
+) -> None:
     with pytest.raises(TensorwrightError, match=told):
-        describe(wanted)
+        describe(request_, wanted)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from tests.planned import planned
 
+from tfbuild.commands import Request
 from tfbuild.errors import UsageError
 from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.render import dispatch_target
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 
 NAMES = ("x86_64_v3", "haswell", "skylake", "skylake_avx512", "zen3", "zen4", "sapphirerapids")
 PLANS = {name: planned(name) for name in NAMES}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tfbuild.commands import BuildOptions, Request
 from tfbuild.errors import CompilerError, ToolError, UsageError
-from tfbuild.front import Request, build_wheel, describe_built, describe_plan, estimate, jobs_for
+from tfbuild.front import build_wheel, describe_built, describe_plan, estimate, jobs_for
 from tfbuild.kernelbuild.admission import Verdict
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.measured.kernels import Choice
@@ -98,7 +99,7 @@ def test_what_is_missing_is_installed_before_a_compiler_is_looked_for(
     monkeypatch.setattr("tfbuild.tools.doctor.prepare", install)
     request = Request(arch="skylake", scope=scope, compiler="nonesuch-16")
     with pytest.raises(ToolError, match="asked to install: True"):
-        build_wheel(request, install=True)
+        build_wheel(request, BuildOptions(install=True))
     with pytest.raises(CompilerError, match="nonesuch-16"):
         build_wheel(request)
 

@@ -28,11 +28,11 @@ from tfbench.arms.installs import (
 from tfbench.arms.levers import BFLOAT16_TOLERANCE
 from tfbench.arms.lineup import parse_arm, read_lineup
 from tfbuild import settings
+from tfbuild.commands import Request
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import HostError, PythonError, UsageError, WheelError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.defaults import BF16, Default, levers
-from tfbuild.planning.request import Request
 from tfbuild.settings import Places
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import sha256_of

@@ -26,7 +26,8 @@ def checkout(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("inv", "requirements.txt", "tasks.py"):
         shutil.copy2(ROOT / name, folder)
-    (folder / "build").symlink_to(ROOT / "build")
+    for name in ("build", "wheels", "benchmarks"):
+        (folder / name).symlink_to(ROOT / name)
     return folder
 
 
@@ -125,3 +126,12 @@ def test_without_a_python_the_package_is_named(checkout: Path, tmp_path: Path) -
     assert done.returncode == 15
     assert "no Python 3.11 or newer is on PATH" in done.stderr
     assert not (checkout / ".venv").exists()
+
+
+@pytest.mark.parametrize("word", ["--list-depth", "--config", "--hide"])
+def test_an_option_before_the_task_has_its_value_or_a_line(checkout: Path, word: str) -> None:
+    finish(checkout)
+    done = inv(checkout, word)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: invoke {word} has no value")
+    assert done.stderr.count("\n") == 1

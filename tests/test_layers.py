@@ -64,6 +64,7 @@ TFBUILD = {
     "treebuild": (*("stages", "tree", "differences", "site", "compiling", "finish", "build"),),
 }
 TFWHEELS = (
+    "commands",
     *("check_wheel", "layout", "entry", "keys", "provenance", "choosing", "attested", "pages"),
     *("gate", "folder", "bucket", "store", "catalog", "trust", "publish", "remote", "upload"),
     *(
@@ -77,6 +78,9 @@ TFWHEELS = (
         "summary",
     ),
     *("front",),
+)
+TENSORWRIGHT = (
+    *("command", "commandline", "build", "measure", "publish", "articles", "project", "program"),
 )
 PROBE = (
     *(
@@ -161,15 +165,26 @@ GROUND = ("errors", "records", "talk", "run", "settings")
 PACKAGES = {
     "build/tfbuild": (
         *GROUND,
+        "option",
+        "commands",
         *TFBUILD,
+        "own_cpu",
         "listing",
+        "lacks",
         "whole",
         "outline",
         "checks",
         "front",
-        "commandline",
     ),
-    "benchmarks/tfbench": ("grid", "inside", "arms", "options", *list(TFBENCH)[2:], "front"),
+    "benchmarks/tfbench": (
+        "grid",
+        "commands",
+        "inside",
+        "arms",
+        "options",
+        *list(TFBENCH)[2:],
+        "front",
+    ),
 }
 # Folders that hold what is put into wheels or run inside an arm.
 NOT_OURS_TO_IMPORT = {"native", "probe", "shipped"}
@@ -220,6 +235,7 @@ def modules(folder: str) -> list[Path]:
         *((f"build/tfbuild/{each}", f"tfbuild.{each}", TFBUILD[each]) for each in TFBUILD),
         ("build/tfbuild/probe", "tfbuild.probe", PROBE),
         ("wheels/tfwheels", "tfwheels", TFWHEELS),
+        ("build/tensorwright", "tensorwright", TENSORWRIGHT),
         *((f"benchmarks/tfbench/{each}", f"tfbench.{each}", TFBENCH[each]) for each in TFBENCH),
     ],
 )
@@ -248,9 +264,9 @@ def test_packages_are_in_one_order(root: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "others"),
     [
-        ("build/tfbuild", {"tfbench", "tfwheels"}),
-        ("benchmarks/tfbench", {"tfwheels"}),
-        ("wheels/tfwheels", {"tfbench"}),
+        ("build/tfbuild", {"tfbench", "tfwheels", "tensorwright"}),
+        ("benchmarks/tfbench", {"tfwheels", "tensorwright"}),
+        ("wheels/tfwheels", {"tfbench", "tensorwright"}),
     ],
 )
 def test_packages_do_not_import_each_other(folder: str, others: set[str]) -> None:
@@ -285,6 +301,22 @@ def test_workers_import_tensorflow_only_once_they_run(folder: str) -> None:
         assert "tensorflow" not in roots(ROOT / folder / f"{name}.py", at_top=True)
 
 
-def test_tasks_import_ours_only_inside_functions() -> None:
-    assert roots(ROOT / "tasks.py", at_top=True) <= {"invoke", *sys.stdlib_module_names}
-    assert {"tfbuild", "tfbench"} <= roots(ROOT / "tasks.py")
+LIGHT = {
+    *("tfbuild.commands", "tfbuild.errors", "tfbuild.option"),
+    *("tfbench.commands", "tfwheels.commands"),
+}
+"""Those of ours, beside the commands themselves, that a list of them waits for."""
+
+
+def test_commands_import_what_they_run_only_inside_functions() -> None:
+    records = [ROOT / "build/tfbuild/option.py", *ROOT.glob("*/*/commands.py")]
+    assert len(records) == 4
+    for path in (ROOT / "tasks.py", *modules("build/tensorwright"), *records):
+        found = set(imports(path, at_top=True))
+        ours = {
+            name for name in found if name.partition(".")[0] in {"tfbuild", "tfbench", "tfwheels"}
+        }
+        assert all({name, name.rpartition(".")[0]} & LIGHT for name in ours), path
+        others = {name.partition(".")[0] for name in found - ours}
+        assert others <= {"invoke", "tensorwright", *sys.stdlib_module_names}, path
+    assert {"tfbuild", "tfbench"} <= roots(ROOT / "build/tensorwright/build.py")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import listing
+from tfbuild import lacks, listing
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import all_targets, missing, parse_target
 from tfbuild.errors import UsageError
@@ -70,11 +70,11 @@ def test_what_is_missing_is_listed_with_the_commands(
 ) -> None:
     places = Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
-    text, complete = listing.needs(places, tests=False, as_json=False)
+    text, complete = lacks.needs(places, tests=False, as_json=False)
     assert not complete
     assert "missing" in text
     assert "apt-get install -y" in text.splitlines()[-1]
-    text, complete = listing.needs(places, tests=False, as_json=True)
+    text, complete = lacks.needs(places, tests=False, as_json=True)
     answer = json.loads(text)
     assert not complete
     assert {need["present"] for need in answer["needs"]} == {""}
@@ -82,5 +82,5 @@ def test_what_is_missing_is_listed_with_the_commands(
 
 
 def text_command(places: Places) -> str:
-    text, _ = listing.needs(places, tests=False, as_json=False)
+    text, _ = lacks.needs(places, tests=False, as_json=False)
     return text.splitlines()[-1].strip()

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tfbuild.commands import NEWEST, Request
 from tfbuild.planning import newest as newests
 from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import source_pins
-from tfbuild.planning.request import Request, settled
+from tfbuild.planning.request import settled
 from tfbuild.settings import Places
-from tfbuild.upstream.releases import NEWEST, Release, find_release, load_releases, with_kernels
+from tfbuild.upstream.releases import Release, find_release, load_releases, with_kernels
 
 NOWHERE = "https://nowhere.invalid/"
 """RFC 2606: a name that no server has."""

@@ -15,6 +15,7 @@ from tests.examples import at_most
 from tests.published import whole_for
 from tests.test_selection import ROW, SELECTION, TANH
 
+from tfbuild.commands import Request
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild import assemble
@@ -27,7 +28,7 @@ from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning.defaults import Evidence, Ratio, Source, levers
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, declared_compiler
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.records import save
 from tfbuild.upstream import kernels
 from tfbuild.upstream.nearness import Nearness

@@ -37,8 +37,9 @@ from tfbuild.records import canonical
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
 from tfwheels.choosing import choose
+from tfwheels.commands import PublishOptions
 from tfwheels.entry import Entry, Gating, Verdict
-from tfwheels.front import Wanted, publish_wheels
+from tfwheels.front import publish_wheels
 from tfwheels.gate import Judgement
 from tfwheels.offers import Offer, Offers
 from tfwheels.publish import Published
@@ -97,9 +98,9 @@ def index(tmp_path: Path) -> Path:
 def publish(index: Path) -> Publish:
     """Without the stock wheel and what that needs."""
 
-    def run(*, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401  (of Wanted)
+    def run(*, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401  (of PublishOptions)
         given: dict[str, Any] = {"to": str(index), "only_tuned": True} | options
-        return publish_wheels(Wanted(**given), as_json=as_json)
+        return publish_wheels(PublishOptions(**given), as_json=as_json)
 
     return run
 

@@ -7,9 +7,10 @@ import json
 
 import pytest
 
+from tfbuild.commands import Request
 from tfbuild.errors import PythonError, UsageError
 from tfbuild.front import describe_plan
-from tfbuild.planning.request import Request, fleets_for
+from tfbuild.planning.request import fleets_for
 
 REQUEST = Request(
     arch="haswell", release="2.20.0", kernels="mini", compiler="clang@16.0.6", python="3.12,3.10"

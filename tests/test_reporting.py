@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from tests.compared import sound
 
+from tfbench.commands import ReportOptions
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.workloads import find
-from tfbench.reports.reporting import Wanted, report_again
+from tfbench.reports.reporting import report_again
 from tfbuild.errors import RecordError, TensorwrightError, UsageError
 from tfbuild.measured.comparison import save
 
 
 def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:  # noqa: ANN401
-    return report_again(Wanted(**options), line=line, as_json=as_json)
+    return report_again(ReportOptions(**options, line=line), as_json=as_json)
 
 
 @pytest.fixture

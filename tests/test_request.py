@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tfbuild.commands import Request
 from tfbuild.cpus.compilers import Compiler, find_compiler, macros
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.features import computing
 from tfbuild.cpus.flags import implied_features, march_flags
 from tfbuild.cpus.targets import match, missing, parse_target
 from tfbuild.errors import CompilerError, ReleaseError, TargetError
-from tfbuild.planning.request import Request, buildable, default_python, plan_for
+from tfbuild.planning.request import buildable, default_python, plan_for
 from tfbuild.run import run
 from tfbuild.upstream.releases import find_release, load_releases, stock_target
 

@@ -10,13 +10,14 @@ from tests.needed_sources import needed
 from tests.planned import planned
 
 from tfbuild import settings
+from tfbuild.commands import Request
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import Verdict, registered
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.measured.kernels import Choice, Row
 from tfbuild.planning.render import render, selected
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, _recorded, read_selection, recorded
 from tfbuild.records import save
 from tfbuild.upstream.kernels import RELEASE, select

@@ -21,6 +21,7 @@ from tests.test_snippet import PYTHON, TAG, installed, on_x86_64
 
 from tfbuild.errors import PublishError, UsageError
 from tfwheels import check_wheel
+from tfwheels.commands import SnippetOptions
 from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
 from tfwheels.publish import publish
@@ -79,7 +80,9 @@ def served(tree: Path) -> Iterator[Server]:
 
 
 def snippet_of(at: Path | str, trust: str) -> Snippet:
-    return install_snippet(str(at), version="2.14.1", target="skylake", python=PYTHON, trust=trust)
+    return install_snippet(
+        SnippetOptions(at=str(at), version="2.14.1", target="skylake", python=PYTHON, trust=trust)
+    )
 
 
 # What is printed ----------------------------------------------------------------------------------

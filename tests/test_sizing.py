@@ -12,6 +12,7 @@ from tests.invented import host
 from tfbench.arms.installs import Choice, Source
 from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
+from tfbench.commands import SizingOptions
 from tfbench.costs.cost import point
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
 from tfbench.inside.phases import PREPROCESS
@@ -260,7 +261,7 @@ def test_files_that_stayed_in_memory_are_told() -> None:
 
 
 def read(**options: str) -> command.Question:
-    return command.read(command.Wanted(**options))
+    return command.read(SizingOptions(**options))
 
 
 def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: ANN401
@@ -292,4 +293,4 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: s
 
 def test_sizes_are_of_one_wheel() -> None:
     with pytest.raises(UsageError, match="several"):
-        command.read(command.Wanted(arms="stock,tuned"))
+        command.read(SizingOptions(arms="stock,tuned"))

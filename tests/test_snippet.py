@@ -22,13 +22,14 @@ from tfbuild.errors import HostError, PublishError, TargetError, UsageError
 from tfbuild.records import pretty
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream.download import sha256_of
+from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import Pinned
 from tfwheels.publish import publish
 from tfwheels.serve import Server
 from tfwheels.snippet import (
     Listed,
+    Query,
     Snippet,
-    Wanted,
     _on_disk,
     describe,
     install_snippet,
@@ -42,7 +43,7 @@ NOW = "2026-01-02T03:04:05+00:00"
 WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
 ALONE = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
 PAGE = (Listed(file=WHEEL, sha256="a" * 64),)
-WANTED = Wanted(
+WANTED = Query(
     base="https://example.org/tf",
     target="icelake",
     package="tensorflow-cpu",
@@ -164,7 +165,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     publish(wheels, store, judgements={}, now=NOW, family="x86_64")
     place = {"version": version, "target": "nehalem", "python": PYTHON}
     with pytest.raises(HostError, match=r"simple/nehalem/ lists no tensorflow-cpu") as caught:
-        install_snippet(store.where, **place)
+        install_snippet(SnippetOptions(at=store.where, **place))
     said = str(caught.value)
     assert "nehalem lacks avx, which TensorFlow's wheels need" in said
     assert "--scope full --arch nehalem" in said
@@ -173,9 +174,9 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     publish([full], store, judgements={}, now=NOW, family="x86_64")
     if version == "2.13.1":
         with pytest.raises(UsageError, match=r"no wheels of tensorflow-cpu 2\.13\.1"):
-            install_snippet(store.where, **place)
+            install_snippet(SnippetOptions(at=store.where, **place))
     else:
-        assert install_snippet(store.where, **place).file == full.name
+        assert install_snippet(SnippetOptions(at=store.where, **place)).file == full.name
 
 
 def test_the_stock_wheel_on_an_older_indexs_page_is_not_taken_where_it_would_kill() -> None:
@@ -217,15 +218,19 @@ def test_http_to_another_machine_is_noted() -> None:
 )
 def test_an_address_that_is_none_or_holds_a_password_is_refused_and_not_repeated(at: str) -> None:
     with pytest.raises(UsageError, match="--at") as caught:
-        install_snippet(at, version="2.14.1", target="icelake", python=PYTHON)
+        install_snippet(SnippetOptions(at=at, version="2.14.1", target="icelake", python=PYTHON))
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_folder_without_a_tree_and_an_unknown_target_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=str(tmp_path)):
-        install_snippet(str(tmp_path), version="2.14.1", target="icelake", python=PYTHON)
+        install_snippet(
+            SnippetOptions(at=str(tmp_path), version="2.14.1", target="icelake", python=PYTHON)
+        )
     with pytest.raises(TargetError, match="pentium"):
-        install_snippet(str(tmp_path), version="2.14.1", target="pentium", python=PYTHON)
+        install_snippet(
+            SnippetOptions(at=str(tmp_path), version="2.14.1", target="pentium", python=PYTHON)
+        )
 
 
 # --- the printed lines, with real installers ------------------------------------------------------
@@ -305,7 +310,7 @@ def needs(tmp_path: Path, tree: Path) -> tuple[Pinned, ...]:
 
 def snippet_for(tree: Path, target: str, needs: tuple[Pinned, ...]) -> Snippet:
     listed = _on_disk(tree, target, ["tensorflow-cpu", *(each.exact.name for each in needs)])
-    wanted = Wanted(
+    wanted = Query(
         base=tree.as_uri(),
         target=target,
         package="tensorflow-cpu",
@@ -427,8 +432,12 @@ def test_a_folder_and_a_server_give_the_same(
     tree: Path, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWINE_PASSWORD", "not for this host")
-    one = install_snippet(str(tree), version="2.14.1", target="skylake", python="3.11")
-    other = install_snippet(f"{served}/", version="2.14.1", target="skylake", python="3.11")
+    one = install_snippet(
+        SnippetOptions(at=str(tree), version="2.14.1", target="skylake", python="3.11")
+    )
+    other = install_snippet(
+        SnippetOptions(at=f"{served}/", version="2.14.1", target="skylake", python="3.11")
+    )
     assert one.sha256 == other.sha256
     assert describe(one).replace(tree.as_uri(), served) == describe(other)
     assert other.page == f"{served}/simple/skylake/"
@@ -436,7 +445,9 @@ def test_a_folder_and_a_server_give_the_same(
 
 @on_x86_64
 def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) -> None:
-    made = install_snippet(str(tree), version="2.14.1", target="skylake", python="3.11")
+    made = install_snippet(
+        SnippetOptions(at=str(tree), version="2.14.1", target="skylake", python="3.11")
+    )
     assert made.lock == "2.14.1.txt"
     assert "absl-py" in made.notes[0]
     assert "/build/tfbuild/upstream/locks" not in made.pip[0]
@@ -444,11 +455,13 @@ def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) ->
 
 @on_x86_64
 def test_the_target_is_this_hosts_own_unless_another_is_asked_for(tree: Path) -> None:
-    made = install_snippet(str(tree), version="2.14.1", python=PYTHON)
+    made = install_snippet(SnippetOptions(at=str(tree), version="2.14.1", python=PYTHON))
     assert made.target == match(read_cpu()).best.name
 
 
 def test_a_page_on_disk_that_is_none_is_said(tree: Path) -> None:
     (tree / "simple/skylake/tensorflow-cpu/index.json").write_text("{", "utf-8")
     with pytest.raises(PublishError, match=r"index\.json"):
-        install_snippet(str(tree), version="2.14.1", target="skylake", python=PYTHON)
+        install_snippet(
+            SnippetOptions(at=str(tree), version="2.14.1", target="skylake", python=PYTHON)
+        )

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from tests.planned import planned
 from tests.recorded import HONEST, cpu_of
 
+from tfbuild.commands import Request
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import masked, x86_64_level
 from tfbuild.cpus.targets import all_targets, parse_target
 from tfbuild.errors import KernelError
 from tfbuild.planning.fleet import fleet_of
 from tfbuild.planning.plan import Plan, declared_compiler
-from tfbuild.planning.request import Request
 from tfbuild.planning.stand_in import absent, nearest, stand_in
 
 CLANG: Compiler = declared_compiler("clang@16.0.6", "x86_64")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.measured import HOST
 
 from tfbench.arms.arm import Arm
+from tfbench.commands import StartupOptions
 from tfbench.engine.schedule import block_order
 from tfbench.startup.command import measure, measure_startup
 from tfbench.startup.imports import Spec
@@ -231,7 +232,7 @@ def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rounds", ["1", "0", "-3", "many", "1.5"])
 def test_too_few_rounds_are_refused(rounds: str) -> None:
     with pytest.raises(UsageError, match=f"--rounds {rounds}"):
-        measure_startup(candidate="", rounds=rounds, out="", as_json=False)
+        measure_startup(StartupOptions(rounds=rounds), as_json=False)
 
 
 # ---- libraries ----

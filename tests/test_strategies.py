@@ -17,6 +17,7 @@ from tests.measured import HOST
 from tfbench.arms.arm import TOLERANCE
 from tfbench.cells.cell import Outcome, Seen
 from tfbench.cells.experiment import Wheel
+from tfbench.commands import StrategiesOptions
 from tfbench.inside import replicas
 from tfbench.inside.groups import (
     CENTRAL,
@@ -36,7 +37,7 @@ from tfbench.reports import page, report
 from tfbench.reports.document import Points
 from tfbench.strategies import command, published, text
 from tfbench.strategies.advice import Advice, advised, asked_for
-from tfbench.strategies.command import QUICK, Wanted, read
+from tfbench.strategies.command import QUICK, read
 from tfbench.strategies.matrix import Matrix, cells, is_comparable
 from tfbench.strategies.results import (
     Parity,
@@ -114,7 +115,7 @@ def result(*found: Seen, **changed: Any) -> Result:  # noqa: ANN401
 
 
 def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
-    found = read(Wanted())
+    found = read(StrategiesOptions())
     assert found.strategies == STRATEGIES
     assert found.devices == (1, 2)
     assert found.workloads == command.NETS
@@ -123,20 +124,20 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Wanted(strategies="centrall"), "Did you mean central?"),
-        (Wanted(strategies="ring,zzz"), "There are central"),
-        (Wanted(workloads="alexnt"), "Did you mean alexnet?"),
-        (Wanted(workloads="alexnet:image=8"), "32 pixels"),
-        (Wanted(kind="gpus"), "Did you mean gpu?"),
-        (Wanted(devices="0"), "Ask for 1 to 64"),
-        (Wanted(devices="65"), "Ask for 1 to 64"),
-        (Wanted(devices="two"), "not a list of numbers"),
-        (Wanted(launches="1"), "from 2"),
-        (Wanted(seconds="nan"), "not a number above 0"),
-        (Wanted(seed="-1"), "--seed"),
+        (StrategiesOptions(strategies="centrall"), "Did you mean central?"),
+        (StrategiesOptions(strategies="ring,zzz"), "There are central"),
+        (StrategiesOptions(workloads="alexnt"), "Did you mean alexnet?"),
+        (StrategiesOptions(workloads="alexnet:image=8"), "32 pixels"),
+        (StrategiesOptions(kind="gpus"), "Did you mean gpu?"),
+        (StrategiesOptions(devices="0"), "Ask for 1 to 64"),
+        (StrategiesOptions(devices="65"), "Ask for 1 to 64"),
+        (StrategiesOptions(devices="two"), "not a list of numbers"),
+        (StrategiesOptions(launches="1"), "from 2"),
+        (StrategiesOptions(seconds="nan"), "not a number above 0"),
+        (StrategiesOptions(seed="-1"), "--seed"),
     ],
 )
-def test_bad_options_say_what_to_do(wanted: Wanted, message: str) -> None:
+def test_bad_options_say_what_to_do(wanted: StrategiesOptions, message: str) -> None:
     with pytest.raises(UsageError) as error:
         read(wanted)
     assert message in str(error.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import importlib.util
 import json
 import os
 import re
@@ -16,40 +15,32 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.invoked import Tasks, said
 from tests.later import later
 from tests.trees import change, make_tree
 
+from tensorwright.program import commands
 from tfbuild import settings
 from tfbuild.errors import ToolError, UsageError
 from tfbuild.records import key_of
 from tfbuild.settings import ROOT
 
-NAMES = {
-    *(
-        "detect",
-        "targets",
-        "releases",
-        "plan",
-        "render",
-        "containers",
-        "build",
-        "vendor",
-        "survey",
-        "audit",
-        "admit",
-        "profile",
-        "flags",
-        "select",
-        "tune",
-        "compare",
-    ),
-    *("startup", "throughput", "accuracy", "sizing", "strategies", "overhead", "articles", "kit"),
-    *("selfcheck", "report", "publish", "serve", "install-snippet"),
+ARTICLES = {"throughput", "accuracy", "sizing", "strategies", "overhead"}
+"""Each serves one article, and has its flat name beside that of its group."""
+NAMES = ARTICLES | {
+    *("detect", "targets", "releases", "plan", "render", "containers", "build", "vendor", "survey"),
+    *("audit", "admit", "profile", "flags", "select", "tune", "compare", "startup", "kit"),
+    *("selfcheck", "report", "publish", "serve", "install-snippet", "articles"),
     *("doctor", "quickstart", "test", "lint"),
+}
+COMMON = {
+    "build": ["detect", "plan", "build", "audit"],
+    "measure": ["compare", "tune", "report"],
+    "publish": ["publish", "install-snippet"],
+    "articles": ["articles"],
+    "project": ["quickstart", "doctor"],
 }
 
 
@@ -81,14 +72,55 @@ def invoke(tmp_path: Path) -> Tasks:
 # What there is ------------------------------------------------------------------------------------
 
 
-def test_the_list_has_every_task_and_a_line_about_each(invoke: Tasks) -> None:
+def listed(text: str) -> dict[str, list[str]]:
+    """The names below the heading of each group."""
+    groups: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if heading := re.fullmatch(r"(\w+):", line):
+            groups[heading[1]] = []
+        elif row := re.match(r"  ([a-z][a-z.-]*) +[A-Z]", line):
+            list(groups.values())[-1].append(row[1])
+    return groups
+
+
+def test_the_list_shows_what_people_use_by_group(invoke: Tasks) -> None:
+    found = listed(invoke("--list").stdout)
+    assert found == COMMON
+    assert sum(map(len, found.values())) == 12
+
+
+def test_every_task_is_listed_where_all_are_asked_for(invoke: Tasks) -> None:
+    found = listed(invoke("--list", "all").stdout)
+    every = {name.rpartition(".")[2] for names in found.values() for name in names}
+    assert every == NAMES
+    assert sum(map(len, found.values())) == len(NAMES)
+    assert {group: [name for name in found[group] if name in COMMON[group]] for group in found} == (
+        COMMON
+    )
+
+
+def test_one_group_is_listed_whole(invoke: Tasks) -> None:
+    (names,) = listed(invoke("--list", "articles").stdout).values()
+    assert {*names} == {"articles", *(f"articles.{name}" for name in ARTICLES)}
+
+
+def test_programs_read_every_task_and_a_line_about_each(invoke: Tasks) -> None:
     found = json.loads(invoke("--list", "-F", "json").stdout)
-    assert {task["name"] for task in found["tasks"]} == NAMES
+    assert {task["name"] for task in found["tasks"]} == NAMES - {"articles"}
     assert all(task["help"].endswith(".") for task in found["tasks"])
-    assert found["collections"] == []
+    (articles,) = found["collections"]
+    assert {task["name"] for task in articles["tasks"]} == ARTICLES | {"all"}
 
 
-def test_the_list_loads_nothing_but_invoke(invoke: Tasks) -> None:
+def test_what_serves_an_article_has_two_names(invoke: Tasks) -> None:
+    for name in sorted(ARTICLES):
+        words = ("--vcpus", "none", "--dry-run") if name != "strategies" else ("--devices", "none")
+        assert said(invoke(f"articles.{name}", *words), 2) == said(invoke(name, *words), 2)
+    words = ("--arms", "nowhere.whl", "--dry-run")
+    assert said(invoke("articles", *words), 20) == said(invoke("articles.all", *words), 20)
+
+
+def test_the_list_loads_nothing_but_invoke_and_the_declared_options(invoke: Tasks) -> None:
     argv = invoke.argv("--list")
     argv[1:1] = ["-X", "importtime"]
     done = subprocess.run(argv, cwd=invoke.folder, capture_output=True, text=True, check=True)
@@ -96,26 +128,18 @@ def test_the_list_loads_nothing_but_invoke(invoke: Tasks) -> None:
     assert "quickstart" in done.stdout
     assert "invoke.tasks" in loaded
     heavy = {"archspec", "jinja2", "numpy", "rich", "tensorflow"}
-    heavy |= {"tfbench", "tfwheels"}
     assert not {name.partition(".")[0] for name in loaded} & heavy
-    ours = {name for name in loaded if name.partition(".")[0] == "tfbuild"}
-    assert ours == {"tfbuild", "tfbuild.commandline", "tfbuild.errors"}
-
-
-@pytest.fixture(scope="module")
-def afresh() -> Any:  # noqa: ANN401
-    """tasks.py, imported anew: Invoke takes an option's help out when it is first asked for it."""
-    spec = importlib.util.spec_from_file_location("tasks_afresh", ROOT / "tasks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    ours = {name for name in loaded if name.partition(".")[0] in {"tfbuild", "tfbench", "tfwheels"}}
+    packages = {name.partition(".")[0] for name in ours}
+    assert ours - packages == {
+        *("tfbuild.commands", "tfbuild.errors", "tfbuild.option"),
+        *("tfbench.commands", "tfwheels.commands"),
+    }
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_every_option_is_explained(name: str, afresh: Any) -> None:  # noqa: ANN401
-    arguments = afresh.ns[name].get_arguments()
+def test_every_option_is_explained(name: str) -> None:
+    arguments = commands()[name].get_arguments()
     assert [argument.name for argument in arguments if not argument.help] == []
 
 

@@ -12,6 +12,7 @@ from tests.invented import host, spread
 from tfbench.arms.installs import Choice, Source
 from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
+from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
 from tfbench.costs.cost import point
 from tfbench.inside.workloads import PROGRAM, find
@@ -137,7 +138,7 @@ def test_the_page_has_the_tables_rows() -> None:
 
 
 def read(**options: str) -> command.Question:
-    return command.read(command.Wanted(**options))
+    return command.read(ThroughputOptions(**options))
 
 
 def test_cells_are_every_batch_with_and_without_augmentation() -> None:
@@ -176,7 +177,7 @@ def test_a_dry_run_says_what_would_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    told = command.describe(command.Wanted(batches="4,8", launches="2"))
+    told = command.describe(ThroughputOptions(batches="4,8", launches="2"))
     assert "processes    4, 100 steps" in told
     assert not any(tmp_path.iterdir())
 

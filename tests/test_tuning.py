@@ -12,9 +12,10 @@ import pytest
 from tests.measured import HOST, STOCK, TUNED
 from tests.test_search import cell, interval, setup
 
+from tfbench.commands import TuneOptions
 from tfbench.tuning import command, hunt, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
-from tfbench.tuning.command import Wanted, digest
+from tfbench.tuning.command import digest
 from tfbench.tuning.hunt import KIND, Asked, candidates
 from tfbench.tuning.hunt import TRIAL as TRIAL_FILE
 from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
@@ -96,7 +97,7 @@ def test_wheels_settings_and_advice_are_tried_alone() -> None:
 
 
 def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> None:
-    wanted = Wanted(workload="lstm_text", wheels="stock", levers="wheel", vcpus="1")
+    wanted = TuneOptions(workload="lstm_text", arms="stock", levers="wheel", vcpus="1")
     with pytest.raises(UsageError, match="1 vCPU: wheel"):
         command.describe(wanted)
     with pytest.raises(UsageError, match="nothing to try"):
@@ -140,7 +141,7 @@ def test_a_run_goes_on_only_in_an_equal_one_that_is_not_finished(tmp_path: Path)
         ("missing.py", "missing.py"),
         ("folder/model", "folder/model"),
         (".", "no model"),
-        ("", "--for .*mnist_mlp"),
+        ("", "--workload .*mnist_mlp"),
     ],
 )
 def test_what_is_no_workload_is_refused(
@@ -148,7 +149,7 @@ def test_what_is_no_workload_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
-        command.read(Wanted(workload=words, wheels="stock"), here(tmp_path))
+        command.read(TuneOptions(workload=words, arms="stock"), here(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_what_is_no_workload_is_refused(
         ("phase", "serve", "--phase serve"),
         ("levers", "intra,onedn", "Did you mean onednn"),
         ("levers", BF16, "--allow-bf16"),
-        ("wheels", "stock:intra=1", "--wheels"),
+        ("arms", "stock:intra=1", "--arms"),
         ("wheels", "stock,stock", "one name"),
     ],
 )
@@ -168,13 +169,13 @@ def test_an_option_that_makes_no_sense_is_refused(
     option: str, value: str, message: str, tmp_path: Path
 ) -> None:
     plain: dict[str, Any] = {"workload": "lstm_text", "wheels": "stock"}
-    wanted = Wanted(**plain | {option: value})
+    wanted = TuneOptions(**plain | {option: value})
     with pytest.raises(UsageError, match=message):
         command.read(wanted, here(tmp_path))
 
 
 def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
-    plain = Wanted(workload="lstm_text", wheels="stock")
+    plain = TuneOptions(workload="lstm_text", arms="stock")
     assert BF16 not in command.read(plain, here(tmp_path)).levers
     allowed = dataclasses.replace(plain, allow_bf16=True)
     assert command.read(allowed, here(tmp_path)).levers == KINDS
@@ -190,7 +191,7 @@ def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
 def test_requests_are_tuned_without_what_only_training_has(
     workload: str, asked_for: str, tmp_path: Path
 ) -> None:
-    plain = Wanted(workload=workload, phase="infer", wheels="stock")
+    plain = TuneOptions(workload=workload, phase="infer", arms="stock")
     found = command.read(plain, here(tmp_path))
     assert found.workload == asked_for
     setups = candidates(found.asked([STOCK]), TRIAL)
@@ -206,7 +207,9 @@ def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:
         before = digest(path.parent if path.suffix == ".pb" else path)
         path.write_text("two")
         assert digest(path.parent if path.suffix == ".pb" else path) != before
-    found = command.read(Wanted(workload=str(tmp_path / "model"), wheels="stock"), here(tmp_path))
+    found = command.read(
+        TuneOptions(workload=str(tmp_path / "model"), arms="stock"), here(tmp_path)
+    )
     assert found.program == tmp_path / "model"
     assert found.workload == "own:model"
     own = found.asked([STOCK])
@@ -218,7 +221,7 @@ def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
     said = command.describe(
-        Wanted(workload="lstm_text", wheels="stock", levers="onednn,jit_compile", vcpus="1")
+        TuneOptions(workload="lstm_text", arms="stock", levers="onednn,jit_compile", vcpus="1")
     )
     assert "onednn=on, onednn=off, jit_compile=True" in said
     assert "tensorflow-cpu==" in said

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.planned import planned
 
+from tfbuild.commands import Request
 from tfbuild.errors import UsageError
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.upstream import kernels
 
 

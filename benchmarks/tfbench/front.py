@@ -14,8 +14,9 @@ from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
+from tfbench.commands import CompareOptions, SelfcheckOptions
 from tfbench.engine import folder
-from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import PROGRAM, label_of, requests
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
@@ -31,13 +32,13 @@ from tfbench.reports.reporting import write_reports
 from tfbench.tuning.command import digest
 from tfbench.tuning.trial import try_out
 from tfbuild import front as builds
-from tfbuild import listing, settings, talk
+from tfbuild import own_cpu, settings, talk
+from tfbuild.commands import Request
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HarnessError, UsageError
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import read_host
-from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
 from tfbuild.tools import doctor
@@ -47,25 +48,6 @@ PROGRAM_SHA256 = f"{PROGRAM}_SHA256"
 """Keeps a run from going on with a file that has changed."""
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
 QUICKSTART = Effort(precision=0.015, budget_s=60.0)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke compare` as they were typed; an empty one means the default."""
-
-    arms: str = ""
-    candidate: str = ""
-    baseline: str = "stock"
-    workloads: str = "all"
-    workload: str = ""
-    vcpus: str = ""
-    out: str = ""
-    thorough: bool = False
-    budget: str = ""
-    precision: str = ""
-    threshold: str = "0"
-    phase: str = TRAIN
-    seed: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +64,7 @@ class Asked:
 
 
 def compare_wheels(
-    wanted: Wanted, *, as_json: bool = False, effort: Effort | None = None
+    wanted: CompareOptions, *, as_json: bool = False, effort: Effort | None = None
 ) -> tuple[Comparison, str]:
     """Measure, write samples, comparison and reports; the comparison and what to print of it."""
     places = settings.places()
@@ -120,7 +102,7 @@ def _arms(asked: Asked, places: Places) -> tuple[Arm, ...]:
     return arms
 
 
-def describe_comparison(wanted: Wanted) -> str:
+def describe_comparison(wanted: CompareOptions) -> str:
     """What would be compared. Nothing is installed."""
     places = settings.places()
     asked = ask(wanted, places, None)
@@ -134,7 +116,7 @@ def describe_comparison(wanted: Wanted) -> str:
     )
 
 
-def ask(wanted: Wanted, places: Places, effort: Effort | None) -> Asked:
+def ask(wanted: CompareOptions, places: Places, effort: Effort | None) -> Asked:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     names, program = _workloads(wanted)
     usable = read_vcpus().usable
@@ -154,14 +136,14 @@ def ask(wanted: Wanted, places: Places, effort: Effort | None) -> Asked:
     )
 
 
-def _workloads(wanted: Wanted) -> tuple[tuple[str, ...], Path | None]:
+def _workloads(wanted: CompareOptions) -> tuple[tuple[str, ...], Path | None]:
     if not wanted.workload:
         return options.workloads(wanted.workloads), None
     name, path = options.own_file(wanted.workload)
     return (name,), path
 
 
-def _phase(wanted: Wanted) -> str:
+def _phase(wanted: CompareOptions) -> str:
     phase = options.phase(wanted.phase)
     if phase == INFER and wanted.thorough:
         raise UsageError(
@@ -171,7 +153,7 @@ def _phase(wanted: Wanted) -> str:
     return phase
 
 
-def _effort(wanted: Wanted) -> Effort:
+def _effort(wanted: CompareOptions) -> Effort:
     effort = THOROUGH if wanted.thorough else QUICK
     if wanted.budget:
         effort = replace(effort, budget_s=options.positive(wanted.budget, "--budget"))
@@ -183,12 +165,12 @@ def _effort(wanted: Wanted) -> Effort:
 # --- the harness checked on itself ----------------------------------------------------------------
 
 
-def check_harness(*, quick: bool, out: str, seed: str, as_json: bool) -> tuple[SelfCheck, str]:
+def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
     """The check and what to print of it."""
     places = settings.places()
-    there = Path(out) if out else places.new_report(selfcheck.KIND.prefix)
-    parts = selfcheck.QUICK if quick else selfcheck.FULL
-    number = options.whole(seed, "--seed", least=0)
+    there = Path(wanted.out) if wanted.out else places.new_report(selfcheck.KIND.prefix)
+    parts = selfcheck.QUICK if wanted.quick else selfcheck.FULL
+    number = options.whole(wanted.seed, "--seed", least=0)
     host = read_host()
     with settings.exclusive(places.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
@@ -220,9 +202,9 @@ def quickstart() -> None:
     request = Request()
     with talk.step("set-up"):
         doctor.prepare(places, releases.kernels_bazel(), install=True)
-    talk.say(listing.detected(as_json=False).rstrip())
+    talk.say(own_cpu.detected(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
     talk.say(builds.describe_built([built], as_json=False).rstrip())
-    wanted = Wanted(candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS))
+    wanted = CompareOptions(candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS))
     _, text = compare_wheels(wanted, effort=QUICKSTART)
     print(text, end="")

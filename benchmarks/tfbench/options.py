@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tfbench.arms.lineup import path_of
+from tfbench.commands import ALL
 from tfbench.inside.phases import JUDGED
 from tfbench.inside.workloads import (
     NAMES,
@@ -20,7 +21,6 @@ from tfbuild import talk
 from tfbuild.errors import UsageError
 from tfbuild.talk import did_you_mean
 
-ALL = "all"
 KNOWN = f"There are {', '.join(NAMES)}"
 MODELS = f"{KNOWN}, and paths of models"
 ANY = f"{KNOWN}, and the sets {' and '.join(SETS)}"
@@ -85,9 +85,9 @@ def own_file(text: str) -> tuple[str, Path]:
 
 
 def subject(text: str) -> Subject:
-    """What --for names: one of the workloads, or a model in a file."""
+    """What --workload names: one of the workloads, or a model in a file."""
     if not text:
-        raise UsageError("--for names nothing", hint=MODELS)
+        raise UsageError("--workload names nothing", hint=MODELS)
     if text.partition(":")[0] in NAMES:
         return workload(text), None
     path = path_of(text)

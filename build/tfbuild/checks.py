@@ -23,7 +23,8 @@ _MOST_WORKERS = 8
 
 
 def lint() -> None:
-    """ruff and mypy. Raises FailedTests."""
+    """ruff and mypy. Raises FailedTests, UsageError."""
+    settings.need_checkout("lint")
     _check("ruff check", "-m", "ruff", "check", *_CODE)
     _check("ruff format", "-m", "ruff", "format", "--check", "--quiet", *_CODE)
     _check("mypy", "-m", "mypy", *_CODE)
@@ -31,7 +32,8 @@ def lint() -> None:
 
 def test(*, every: bool) -> None:
     """The first tier of the tests, or `every` one; what they need is installed first. One run at a
-    time in a checkout. Raises BusyError, ToolError, FailedTests."""
+    time in a checkout. Raises BusyError, ToolError, FailedTests, UsageError."""
+    settings.need_checkout("test")
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
         version = releases.kernels_bazel()
         doctor.prepare(own_places(), version, tests=True, install=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tfbuild import outline, settings, talk, whole
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
+from tfbuild.commands import AuditOptions, BuildOptions, Request
 from tfbuild.cpus import cpu
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import Cpu
@@ -37,18 +38,15 @@ from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
-from tfbuild.planning.request import Request, fleet_for, fleets_for, plan_for, settled
+from tfbuild.planning.request import fleet_for, fleets_for, plan_for, settled
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.records import plain, pretty
 from tfbuild.settings import Places
 from tfbuild.tools import doctor, emulation, environment, pgo
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import sha256_of
-from tfbuild.whole import Wanted
 
 __all__ = [
-    "Request",
-    "Wanted",
     "admit_wheel",
     "audit_wheel",
     "build_wheel",
@@ -94,14 +92,14 @@ def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
     return found
 
 
-def dry_run(request: Request, wanted: Wanted, *, as_json: bool) -> str:
+def dry_run(request: Request, options: BuildOptions, *, as_json: bool) -> str:
     """The whole plan, once the options beside it are seen to be usable."""
     if request.scope == Scope.FULL:
-        whole.check(request, wanted)
+        whole.check(request, options)
     else:
-        _need_nothing_of_the_tree(wanted)
-        request = dataclasses.replace(request, source=wanted.source)
-    return describe_plan(request, wanted.jobs, as_json=as_json)
+        _need_nothing_of_the_tree(options)
+        request = dataclasses.replace(request, source=options.source)
+    return describe_plan(request, options.jobs, as_json=as_json)
 
 
 def estimate(fleet: Fleet, jobs: int) -> Estimate:
@@ -168,40 +166,36 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
 
 def build_wheel(
     request: Request,
-    wanted: Wanted = whole.NOTHING,
+    options: BuildOptions = whole.NOTHING,
     *,
-    stock_wheel: str = "",
-    keep_going: bool = False,
-    install: bool = False,
     pool: Path | None = None,
 ) -> tuple[Built, ...]:
     """Make the wheel of a request, for each of its Pythons, in `pool` or the user's own. One run at
     a time works in the cache.
 
-    What was asked for is looked at first, so that a wrong request leaves no trace. With `install`
-    the compiler and Bazel are installed where they are missing.
+    What was asked for is looked at first, so that a wrong request leaves no trace.
     """
     if request.scope == Scope.FULL:
-        for option, value in (("--stock-wheel", stock_wheel), ("--keep-going", keep_going)):
-            if value:
-                raise UsageError(f"{option} is for --scope kernels")
+        for option in ("stock_wheel", "keep_going"):
+            if getattr(options, option):
+                raise UsageError(f"--{option.replace('_', '-')} is for --scope kernels")
     else:
-        _need_nothing_of_the_tree(wanted)
+        _need_nothing_of_the_tree(options)
     places = settings.places()
     if pool is not None:
         places = dataclasses.replace(places, pool=pool)
-    request = settled(dataclasses.replace(request, source=wanted.source), places)
-    if install:
+    request = settled(dataclasses.replace(request, source=options.source), places)
+    if options.install:
         release = releases.find_release(request.release)
         whole_tree = request.scope == Scope.FULL
         bazel = releases.pinned_bazel(release) if whole_tree else releases.kernels_bazel()
         doctor.prepare(places, bazel, install=True)
     if request.scope == Scope.FULL:
         fleets_for(request)
-        return (whole.build(request, wanted),)
+        return (whole.build(request, options),)
     fleets, compiler = fleets_for(request)
     plan = fleets[0].first
-    chosen = jobs_for(plan, wanted.jobs)
+    chosen = jobs_for(plan, options.jobs)
     for fleet in fleets:
         plans.need_stock(fleet.first)
     compiler.need_here()
@@ -216,9 +210,9 @@ def build_wheel(
             compiler=compiler,
             jobs=chosen,
             places=places,
-            given_source=whole.path_of(wanted.source),
-            given_stock=whole.path_of(stock_wheel),
-            keep_going=keep_going,
+            given_source=whole.path_of(options.source),
+            given_stock=whole.path_of(options.stock_wheel),
+            keep_going=options.keep_going,
         )
 
 
@@ -228,17 +222,17 @@ def _bring_profiles(request: Request, fleet: Fleet, places: Places) -> None:
     pgo.bring({name for plan in fleet.plans for name in render.profiles(plan)}, folders, places)
 
 
-def _need_nothing_of_the_tree(wanted: Wanted) -> None:
-    given = whole.unused(wanted)
+def _need_nothing_of_the_tree(options: BuildOptions) -> None:
+    given = whole.unused(options)
     if given:
         raise UsageError(f"{given[0]} is for --scope full")
 
 
-def audit_wheel(wheel: str, stock: str, *, fetch: bool, as_json: bool) -> tuple[Audit, str]:
-    """What a wheel contains, as a record and as text. Without `fetch` it is compared with nothing
-    where the stock wheel is not in the cache. Raises WheelError, DownloadError."""
-    path, places, given = _wheel_at(wheel), settings.places(), whole.path_of(stock)
-    if fetch and given is None:
+def audit_wheel(options: AuditOptions, *, as_json: bool) -> tuple[Audit, str]:
+    """What a wheel contains, as a record and as text. Raises WheelError, DownloadError."""
+    path, places = _wheel_at(options.wheel), settings.places()
+    given = whole.path_of(options.stock)
+    if options.fetch and given is None:
         _bring_stock(path, places)
     found = audit.audit(path, places=places, stock=given)
     return found, pretty(found) if as_json else audit.describe(found)
@@ -259,18 +253,22 @@ def _bring_stock(wheel: Path, places: Places) -> None:
         ) from error
 
 
-def need_no_rebuild(source: str, jobs: str, *, dry_run: bool) -> None:
+def need_no_rebuild(options: AuditOptions, *, dry_run: bool) -> None:
     """Raises UsageError for an option that an audit without --rebuild has no use for."""
-    for option, value in (("--source", source), ("--jobs", jobs), ("--dry-run", dry_run)):
+    for option, value in (
+        ("--source", options.source),
+        ("--jobs", options.jobs),
+        ("--dry-run", dry_run),
+    ):
         if value:
             raise UsageError(f"{option} is for --rebuild")
 
 
-def rebuild_wheel(wheel: str, stock: str, source: str, wanted_jobs: str) -> Rebuilt:
+def rebuild_wheel(options: AuditOptions) -> Rebuilt:
     """A wheel of kernels made again and compared; where that cannot be, why. Raises WheelError, and
     whatever a stage of a build raises."""
-    path, places = _wheel_at(wheel), settings.places()
-    given_source = whole.path_of(source)
+    path, places = _wheel_at(options.wheel), settings.places()
+    given_source = whole.path_of(options.source)
     try:
         origin = rebuilding.origin_for(path, given_source)
         first = origin.fleet.first
@@ -279,10 +277,10 @@ def rebuild_wheel(wheel: str, stock: str, source: str, wanted_jobs: str) -> Rebu
             return rebuilding.rebuild(
                 path,
                 origin,
-                jobs_for(first, wanted_jobs),
+                jobs_for(first, options.jobs),
                 places=places,
                 given_source=given_source,
-                given_stock=whole.path_of(stock),
+                given_stock=whole.path_of(options.stock),
             )
     except RebuildError as error:
         return Rebuilt(wheel=path.name, proof=Proof.NONE, reasons=(str(error),))
@@ -293,11 +291,11 @@ def describe_rebuilt(found: Audit, made: Rebuilt, *, as_json: bool) -> str:
     return pretty(plain(found) | {"rebuild": made}) if as_json else proof.describe(made)
 
 
-def would_rebuild(wheel: str, source: str, wanted_jobs: str, *, as_json: bool) -> str:
+def would_rebuild(options: AuditOptions, *, as_json: bool) -> str:
     """What would be made again, and how long it takes. Raises RebuildError, WheelError."""
-    origin = rebuilding.origin_for(_wheel_at(wheel), whole.path_of(source))
+    origin = rebuilding.origin_for(_wheel_at(options.wheel), whole.path_of(options.source))
     fleet, compiler = origin.fleet, origin.compiler
-    chosen = jobs_for(fleet.first, wanted_jobs)
+    chosen = jobs_for(fleet.first, options.jobs)
     one = plans.estimate(fleet.first, chosen.count)
     guess = dataclasses.replace(one, seconds=one.seconds * len(fleet.plans))
     by = f"{compiler.family} {compiler.version}"
@@ -363,13 +361,13 @@ def _would_admit(found: Finished, here: Cpu, *, as_json: bool) -> str:
     return "\n".join([*lines, f"record: {admitted.record_of(found.wheel)}", ""])
 
 
-def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel: str = "") -> str:
+def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     """Look at every kernel source of a release, and write what became of each. `budget` is in
     minutes. Raises UsageError for one that is none, and HostError on a CPU that cannot run them."""
     places = settings.places()
     if not budget.isdecimal() or not int(budget):
         raise UsageError(f"--budget {budget} is not a number of minutes", hint="Try --budget 60")
-    request = settled(dataclasses.replace(request, source=wanted.source), places)
+    request = settled(dataclasses.replace(request, source=options.source), places)
     plan, compiler = plan_for(request)
     lacks = absent(plan, cpu.read_cpu())
     if lacks:
@@ -378,7 +376,7 @@ def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel
             f"{', '.join(lacks)}",
             hint="Survey a target that it has, such as --arch native",
         )
-    chosen = jobs_for(plan, wanted.jobs)
+    chosen = jobs_for(plan, options.jobs)
     plans.need_stock(plan)
     compiler.need_here()
     with settings.exclusive(places.cache, "a survey"):
@@ -389,8 +387,8 @@ def survey_kernels(request: Request, wanted: Wanted, budget: str, *, stock_wheel
             chosen,
             places=places,
             budget_s=60.0 * int(budget),
-            given_source=whole.path_of(wanted.source),
-            given_stock=whole.path_of(stock_wheel),
+            given_source=whole.path_of(options.source),
+            given_stock=whole.path_of(options.stock_wheel),
         )
     written = "\n".join(map(str, survey_page.write(found, places)))
     return written if found.whole else f"{written}\nnot finished: run the same again"

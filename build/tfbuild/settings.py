@@ -1,7 +1,8 @@
 """Where things lie. The only module that reads the environment for paths.
 
 `TENSORWRIGHT_CACHE`  downloads, sources, compiled objects, environments (default: the XDG cache).
-`TENSORWRIGHT_WHEELS` the pool of finished wheels (default: wheels/ of the checkout).
+`TENSORWRIGHT_WHEELS` the pool of finished wheels (default: wheels/ of the checkout, or where the
+                      tool is installed of the working directory; reports/ lies beside it).
 `TENSORWRIGHT_MIRROR` a base URL or folder that is asked before a file's own home.
 
 `TENSORWRIGHT_RELEASE` is the TensorFlow release that is meant where none is named.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -20,10 +22,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbuild import talk
-from tfbuild.errors import BusyError, DiskError
+from tfbuild.errors import BusyError, DiskError, UsageError
 from tfbuild.talk import size
 
-ROOT = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parent
+IN_CHECKOUT = (_PACKAGE.parents[1] / "tasks.py").is_file()
+ROOT = _PACKAGE.parents[1] if IN_CHECKOUT else Path.cwd()
+"""The checkout. Where the package is installed the working directory, for wheels and reports."""
+TEMPLATES = (ROOT if IN_CHECKOUT else _PACKAGE) / "templates"
+NPM = ROOT / "build" / "npm" if IN_CHECKOUT else _PACKAGE / "npm"
+"""The lock of what npm installs."""
 INSTALL = "TENSORWRIGHT_INSTALL"
 
 
@@ -39,7 +47,7 @@ class Places:
 
     @property
     def templates(self) -> Path:
-        return self.root / "templates"
+        return TEMPLATES
 
     @property
     def reports(self) -> Path:
@@ -89,11 +97,6 @@ class Places:
         return self.reports / "-".join(filter(None, words))
 
 
-def default_release() -> str:
-    """A version, or what is written for the newest."""
-    return os.environ.get("TENSORWRIGHT_RELEASE") or "newest"
-
-
 def may_install() -> bool:
     return os.environ.get(INSTALL) != "0"
 
@@ -109,6 +112,25 @@ def places(env: Mapping[str, str] | None = None) -> Places:
         pool=Path(env.get("TENSORWRIGHT_WHEELS") or ROOT / "wheels").expanduser().resolve(),
         mirror=env.get("TENSORWRIGHT_MIRROR", ""),
     )
+
+
+def import_root(package: Path) -> Path:
+    """The folder that PYTHONPATH gets, so that another environment finds this package of ours and
+    nothing else that it has itself: an installed one lies beside all that we need, so the cache has
+    a folder with a link to it."""
+    if IN_CHECKOUT:
+        return package.parent
+    folder = places().cache / "imports" / hashlib.sha256(str(package).encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (folder / package.name).symlink_to(package)
+    return folder
+
+
+def need_checkout(what: str) -> None:
+    """Raises UsageError where the package is installed alone."""
+    if not IN_CHECKOUT:
+        raise UsageError(f"{what} needs a checkout of Tensorwright", hint="Run it there: ./inv")
 
 
 @contextlib.contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild import settings, talk
+from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import cpu
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import UsageError
@@ -17,7 +17,7 @@ from tfbuild.machine import checklist, memory, preflight
 from tfbuild.machine.memory import Budget
 from tfbuild.planning import jobs
 from tfbuild.planning.plan import Estimate, Plan
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.records import pretty
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
@@ -29,39 +29,15 @@ from tfbuild.treebuild.build import Order
 from tfbuild.upstream import releases
 from tfbuild.vendoring import declarations
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """Options beside the plan's; an empty one means the default. Lists have commas between."""
-
-    jobs: str = ""
-    source: str = ""
-    tree: str = ""
-    vendor: str = ""
-    remote_cache: str = ""
-    remote_executor: str = ""
-    remote_instance: str = ""
-    remote_headers: str = ""
-    remote_ca: str = ""
-    remote_certificate: str = ""
-    remote_key: str = ""
-    remote_property: str = ""
-    remote_timeout: str = ""
-    remote_cache_read_only: bool = False
-    define: str = ""
-    auto_fix: bool = False
-    preflight: bool = True
-
-
-NOTHING = Wanted()
+NOTHING = BuildOptions()
 _CORE_SECONDS = 40 * 3600
 
 
-def build(request: Request, wanted: Wanted) -> Built:
+def build(request: Request, options: BuildOptions) -> Built:
     """Make the wheel of a request from TensorFlow's whole tree. What was asked for is looked at
     first, so that a wrong request leaves no trace, and then the machine."""
     places = settings.places()
-    plan, compiler, order = _asked(request, wanted)
+    plan, compiler, order = _asked(request, options)
     compiler.need_here()
     finished = builder.finished(plan, order, places)
     if finished is not None:
@@ -70,28 +46,28 @@ def build(request: Request, wanted: Wanted) -> Built:
         if not order.vendored:
             doctor.prepare(places, plan.bazel, clang=False)
         talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
-        if wanted.preflight:
+        if options.preflight:
             _preflight(plan, compiler, order, places)
         return builder.build(plan, compiler=compiler, order=order, places=places)
 
 
-def check(request: Request, wanted: Wanted) -> None:
+def check(request: Request, options: BuildOptions) -> None:
     """Raises for what a build would refuse before it looks at the machine."""
-    _asked(request, wanted)
+    _asked(request, options)
 
 
-def _asked(request: Request, wanted: Wanted) -> tuple[Plan, Compiler, Order]:
-    remote = remote_of(wanted)
+def _asked(request: Request, options: BuildOptions) -> tuple[Plan, Compiler, Order]:
+    remote = remote_of(options)
     caches.check_given(remote)
     caches.need_explicit(request.arch, remote)
     fleet, compiler = fleet_for(request)
-    return fleet.first, compiler, _order(fleet.first, request, wanted, remote)
+    return fleet.first, compiler, _order(fleet.first, request, options, remote)
 
 
-def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
+def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) -> str:
     """Make or complete a vendor folder for a request. Returns what is in it."""
     places = settings.places()
-    plan, compiler, order = _asked(request, wanted)
+    plan, compiler, order = _asked(request, options)
     compiler.need_here()
     folder = path_of(out) or places.reports / f"vendor-{plan.release}"
     with settings.exclusive(places.cache, "vendoring"):
@@ -108,11 +84,11 @@ def vendor(request: Request, wanted: Wanted, out: str, *, as_json: bool) -> str:
     )
 
 
-def declared(request: Request, wanted: Wanted, *, as_json: bool) -> str:
+def declared(request: Request, options: BuildOptions, *, as_json: bool) -> str:
     """The archives that a tree declares, without a network where the tree is here."""
     places = settings.places()
     plan = fleet_for(request)[0].first
-    tree = _folder("tree", wanted.tree) or site.tree_of(plan, path_of(wanted.source), places)[0]
+    tree = _folder("tree", options.tree) or site.tree_of(plan, path_of(options.source), places)[0]
     found = declarations.declared(tree)
     if as_json:
         return pretty(found)
@@ -144,18 +120,20 @@ def estimate(plan: Plan, budget: Budget) -> Estimate:
     )
 
 
-def _order(plan: Plan, request: Request, wanted: Wanted, remote: Remote) -> Order:
-    if wanted.tree and wanted.source:
+def _order(plan: Plan, request: Request, options: BuildOptions, remote: Remote) -> Order:
+    if options.tree and options.source:
         raise UsageError("--tree and --source both say which sources to build: give one")
     return Order(
-        budget=budget_for(plan, wanted.jobs),
-        tree=_folder("tree", wanted.tree),
-        source=path_of(wanted.source),
-        vendored=_folder("vendor", wanted.vendor),
+        budget=budget_for(plan, options.jobs),
+        tree=_folder("tree", options.tree),
+        source=path_of(options.source),
+        vendored=_folder("vendor", options.vendor),
         remote=remote,
         training=path_of(request.pgo),
-        defines=tuple(f"{name}={value}" for name, value in _pairs("define", wanted.define).items()),
-        auto_fix=wanted.auto_fix,
+        defines=tuple(
+            f"{name}={value}" for name, value in _pairs("define", options.define).items()
+        ),
+        auto_fix=options.auto_fix,
     )
 
 
@@ -174,21 +152,21 @@ def _preflight(plan: Plan, compiler: Compiler, order: Order, places: Places) -> 
     checklist.judge(findings)
 
 
-def remote_of(wanted: Wanted) -> Remote:
+def remote_of(options: BuildOptions) -> Remote:
     """What the options say of a shared cache. Raises UsageError."""
-    timeout = wanted.remote_timeout or str(Remote().timeout_s)
+    timeout = options.remote_timeout or str(Remote().timeout_s)
     if not timeout.isdecimal():
         raise UsageError(f"--remote-timeout {timeout} is no number of seconds")
     return Remote(
-        cache=wanted.remote_cache,
-        executor=wanted.remote_executor,
-        instance=wanted.remote_instance,
-        authority=path_of(wanted.remote_ca),
-        certificate=path_of(wanted.remote_certificate),
-        key=path_of(wanted.remote_key),
-        headers=path_of(wanted.remote_headers),
-        properties=_pairs("remote-property", wanted.remote_property),
-        upload=not wanted.remote_cache_read_only,
+        cache=options.remote_cache,
+        executor=options.remote_executor,
+        instance=options.remote_instance,
+        authority=path_of(options.remote_ca),
+        certificate=path_of(options.remote_certificate),
+        key=path_of(options.remote_key),
+        headers=path_of(options.remote_headers),
+        properties=_pairs("remote-property", options.remote_property),
+        upload=not options.remote_cache_read_only,
         timeout_s=int(timeout),
     )
 
@@ -219,9 +197,9 @@ def _folder(option: str, text: str) -> Path | None:
     return path
 
 
-def unused(wanted: Wanted) -> tuple[str, ...]:
+def unused(options: BuildOptions) -> tuple[str, ...]:
     """The options that were given and mean nothing for another scope."""
-    shared = {"jobs", "source"}
-    fields = (each.name for each in dataclasses.fields(Wanted) if each.name not in shared)
-    given = (name for name in fields if getattr(wanted, name) != getattr(NOTHING, name))
+    shared = {"jobs", "source", "workload", "stock_wheel", "install", "keep_going"}
+    fields = (each.name for each in dataclasses.fields(BuildOptions) if each.name not in shared)
+    given = (name for name in fields if getattr(options, name) != getattr(NOTHING, name))
     return tuple(f"--{name.replace('_', '-')}" for name in given)

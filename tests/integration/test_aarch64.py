@@ -12,6 +12,7 @@ from tests.integration.test_other_releases import NEAR, tree_of
 
 from tfbuild import front
 from tfbuild.auditing import audit
+from tfbuild.commands import AuditOptions, Request
 from tfbuild.errors import AdmissionError, ToolError
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
@@ -21,7 +22,7 @@ from tfbuild.kernelbuild.proof import Proof
 from tfbuild.packing import admitted, tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.settings import Places
 from tfbuild.tools.emulation import find_emulator
 from tfbuild.upstream.download import sha256_of
@@ -114,9 +115,9 @@ def test_the_wheel_is_made_again_of_the_sources_that_were_given(
 ) -> None:
     """For CPUs that this machine has not: its kernels are compiled and not run."""
     wheel = str(fleet_and_wheel[1].wheel)
-    found = front.rebuild_wheel(wheel, "", str(tree), "")
+    found = front.rebuild_wheel(AuditOptions(wheel=wheel, source=str(tree)))
     assert found.proof is Proof.SAME, found
-    assert "--source" in front.rebuild_wheel(wheel, "", "", "").reasons[0]
+    assert "--source" in front.rebuild_wheel(AuditOptions(wheel=wheel)).reasons[0]
 
 
 @pytest.mark.parametrize(

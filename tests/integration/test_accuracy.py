@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from tfbench.accuracy import command, sets
-from tfbench.accuracy.command import Wanted
 from tfbench.accuracy.results import Accuracy
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Outcome
 from tfbench.cells.running import KINDS
+from tfbench.commands import AccuracyOptions
 from tfbench.engine.journal import JOURNAL, entries
 from tfbuild.records import load, read
 from tfbuild.settings import Places
@@ -34,11 +34,11 @@ import sys
 from pathlib import Path
 sys.path[:0] = {roots}
 from tfbench.accuracy import command, sets
-from tfbench.accuracy.command import Wanted
+from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
 from tfbuild import settings
 places = settings.places()
-question = command.read(Wanted(**{options}))
+question = command.read(AccuracyOptions(**{options}))
 examples = sets.load(question.data, question.file, places, Path("/"))
 arm = Arm(name="stock", python=Path({python}), label="stock")
 command.train(question, {{arm.name: arm}}, examples, {out}, places)
@@ -46,7 +46,7 @@ command.train(question, {{arm.name: arm}}, examples, {out}, places)
 
 
 def asked(python: Path, out: Path, places: Places, **options: str) -> Accuracy:
-    question = command.read(Wanted(**options))
+    question = command.read(AccuracyOptions(**options))
     examples = sets.load(question.data, question.file, places, Path("/"))
     arm = Arm(name="stock", python=python, label="stock")
     return command.train(question, {arm.name: arm}, examples, str(out), places)

@@ -26,12 +26,13 @@ from tests import newer_bazel
 from tests.trees import reduced_tree
 
 from tfbuild import settings
+from tfbuild.commands import Request
 from tfbuild.cpus.compilers import Compiler, find_compiler
 from tfbuild.errors import BuildError, UsageError
 from tfbuild.machine import memory
 from tfbuild.planning import render
 from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.remote import caches, headers, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.run import run

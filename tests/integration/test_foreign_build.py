@@ -15,6 +15,7 @@ from tests.tried import Tried
 
 from tfbench.arms import admitting
 from tfbuild import front
+from tfbuild.commands import Request
 from tfbuild.cpus.cpu import MASK, read_cpu
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import parse_target
@@ -26,7 +27,7 @@ from tfbuild.measured.kernels import Choice
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import Admitted
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.settings import Places
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of

@@ -16,10 +16,11 @@ import pytest
 from scipy import special
 
 from tfbuild import front
+from tfbuild.commands import Request
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.planning.selection import _recorded
 from tfbuild.run import run
 from tfbuild.settings import Places

@@ -13,6 +13,7 @@ import pytest
 from tests.later import later
 
 from tfbuild import front
+from tfbuild.commands import Request
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import unpack_stock
@@ -21,7 +22,7 @@ from tfbuild.packing import tuned
 from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import read_identity, read_record
 from tfbuild.planning.plan import NATIVE, need_stock
-from tfbuild.planning.request import Request, fleets_for, plan_for
+from tfbuild.planning.request import fleets_for, plan_for
 from tfbuild.records import load
 from tfbuild.run import run
 from tfbuild.settings import ROOT, Places

@@ -13,13 +13,14 @@ from tests.tried import Tried, two_targets
 
 from tfbuild import front
 from tfbuild.binaries import census, elf
+from tfbuild.commands import AuditOptions, Request
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.proof import Proof, Rebuilt
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import read_member
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.settings import Places
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
@@ -72,7 +73,7 @@ def doctored(stock_arm: Environment, staged: Path) -> Doctored:
 
 def again(wheel: Path, source: str = "") -> Rebuilt:
     """In the cache that the tests build in."""
-    return front.rebuild_wheel(str(wheel), "", source, "")
+    return front.rebuild_wheel(AuditOptions(wheel=str(wheel), source=source))
 
 
 def test_the_wheel_is_made_again_byte_for_byte(native: Tried) -> None:

@@ -17,6 +17,7 @@ from tests.tried import Tried, own_arm
 
 from tfbuild import front
 from tfbuild.binaries import elf
+from tfbuild.commands import Request
 from tfbuild.errors import AgreementError, KernelError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
@@ -24,7 +25,7 @@ from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.measured.kernels import Choice
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
-from tfbuild.planning.request import Request, fleet_for
+from tfbuild.planning.request import fleet_for
 from tfbuild.planning.selection import Selection
 from tfbuild.records import save
 from tfbuild.run import run

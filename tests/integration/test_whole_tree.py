@@ -22,13 +22,14 @@ from tests.trees import change, make_tree, repository_options
 
 from tfbuild import settings
 from tfbuild.binaries.census import census
+from tfbuild.commands import Request
 from tfbuild.cpus.compilers import find_compiler
 from tfbuild.errors import BuildError, TreeError
 from tfbuild.kernelbuild.pool import Built
 from tfbuild.machine import memory
 from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.records import plain
 from tfbuild.settings import ROOT, Places
 from tfbuild.tools import bazel

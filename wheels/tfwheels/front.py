@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tfbuild.records import pretty
 from tfbuild.settings import Places
 from tfbuild.upstream import releases
 from tfwheels import snippet, summary
+from tfwheels.commands import PublishOptions, SnippetOptions
 from tfwheels.dependencies import stock_and_dependencies
 from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.leveled import publish_variants
@@ -29,28 +29,7 @@ from tfwheels.trust import Signing, settled
 from tfwheels.upload import upload
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """Options as they were typed; an empty one means the default."""
-
-    to: str = ""
-    upload: str = ""
-    simple: str = ""
-    wheels: str = ""
-    comparison: str = ""
-    gate: bool = True
-    near_sources: bool = False
-    only_tuned: bool = False
-    dependencies: str = ""
-    stock_wheel: str = ""
-    rebuild: bool = False
-    variants: bool = False
-    sign: str = ""
-    trust: str = ""
-    dry_run: bool = False
-
-
-def publish_wheels(wanted: Wanted, *, as_json: bool) -> str:
+def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
     """Audit and judge the tuned wheels, then put them into the index that was named.
 
     What was typed is looked at first, so that a wrong option takes no time and leaves no trace.
@@ -83,7 +62,7 @@ def publish_wheels(wanted: Wanted, *, as_json: bool) -> str:
 def _publish(
     offers: Offers,
     store: Store,
-    wanted: Wanted,
+    wanted: PublishOptions,
     signing: Signing,
     now: str,
     places: Places,
@@ -116,7 +95,7 @@ def _publish(
     return f"{text}\nTry it: invoke serve --at {at}\nUse it: invoke install-snippet --at {at}\n"
 
 
-def _upload(offers: Offers, wanted: Wanted, *, as_json: bool) -> str:
+def _upload(offers: Offers, wanted: PublishOptions, *, as_json: bool) -> str:
     wheels = [each.wheel for each in offers.made]
     sent = upload(wheels, wanted.upload, pages=wanted.simple, dry_run=wanted.dry_run)
     if as_json:
@@ -127,7 +106,7 @@ def _upload(offers: Offers, wanted: Wanted, *, as_json: bool) -> str:
 # ---- what was typed ----
 
 
-def _need_sense(wanted: Wanted) -> None:
+def _need_sense(wanted: PublishOptions) -> None:
     """Raises UsageError where an option is missing, or would do nothing."""
     if bool(wanted.to) == bool(wanted.upload):
         raise UsageError("name one place for the wheels", hint="--to DIR or --upload URL")
@@ -158,7 +137,7 @@ def _given(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def _signing(wanted: Wanted) -> Signing:
+def _signing(wanted: PublishOptions) -> Signing:
     """Raises UsageError for keys that are none."""
     key = read_signing_key(Path(wanted.sign).expanduser()) if wanted.sign else None
     return Signing(key=key, trusted=read_public_keys(wanted.trust))
@@ -214,7 +193,7 @@ def _warn(offers: Offers, *, gated: bool) -> None:
             talk.warn(f"{each.entry.file}: {what}")
 
 
-def _stock_of(made: Iterable[Offer], wanted: Wanted, places: Places) -> tuple[Path, ...]:
+def _stock_of(made: Iterable[Offer], wanted: PublishOptions, places: Places) -> tuple[Path, ...]:
     """The stock wheels of what is offered and all that they need, each once."""
     kinds = {
         (each.tuned.release, identity.name, identity.python)
@@ -231,20 +210,9 @@ def _stock_of(made: Iterable[Offer], wanted: Wanted, places: Places) -> tuple[Pa
     return tuple(found.values())
 
 
-def describe_install(
-    at: str,
-    *,
-    version: str,
-    target: str,
-    package: str,
-    python: str,
-    trust: str = "",
-    as_json: bool,
-) -> str:
+def describe_install(wanted: SnippetOptions, *, as_json: bool) -> str:
     """The lines that install from an index."""
-    if not at:
+    if not wanted.at:
         raise UsageError("name the index", hint="--at DIR, or the address that it is served at")
-    made = snippet.install_snippet(
-        at, version=version, target=target, package=package, python=python, trust=trust
-    )
+    made = snippet.install_snippet(wanted)
     return pretty(made) if as_json else snippet.describe(made)

@@ -30,6 +30,7 @@ from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
 from tfwheels import check_wheel
 from tfwheels.choosing import stock_lacks, why_without
+from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import Pinned, read_lock
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey, read_public_keys
@@ -54,7 +55,7 @@ class Listed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Query:
     """`base` is the address of the index's tree, `target` names a page, `version` may leave the
     local part to the page, `python` is as 3.11."""
 
@@ -93,25 +94,22 @@ class Snippet:
     check: tuple[str, ...] = ()
 
 
-def install_snippet(
-    at: str, *, version: str = "", target: str = "", package: str = "", python: str, trust: str = ""
-) -> Snippet:
-    """What installs the version from the index `at`, a folder or an address; by default the newest
-    that the index has, of this host's target. With `trust`, paths of public keys, one of them has
-    signed the wheel. Raises UsageError, TargetError, PublishError, and HostError for a target that
-    TensorFlow's wheels would kill."""
-    trusted = read_public_keys(trust)
-    chosen = parse_target(target) if target else match(read_cpu()).best
-    folder = Path(at) if "://" not in at else None
+def install_snippet(options: SnippetOptions) -> Snippet:
+    """What installs the version from the index; by default the newest that it has, of this host's
+    target. With trusted keys, one of them has signed the wheel. Raises UsageError, TargetError,
+    PublishError, and HostError for a target that TensorFlow's wheels would kill."""
+    trusted = read_public_keys(options.trust)
+    chosen = parse_target(options.target) if options.target else match(read_cpu()).best
+    folder = Path(options.at) if "://" not in options.at else None
     newest = releases.with_kernels()[-1]
-    wanted = Wanted(
-        base=_base(at, folder),
+    wanted = Query(
+        base=_base(options.at, folder),
         target=chosen.name,
-        package=canonicalize_name(package or releases.cpu_package(newest, chosen.family)),
-        version=version,
-        python=python,
+        package=canonicalize_name(options.package or releases.cpu_package(newest, chosen.family)),
+        version=options.version,
+        python=options.python,
     )
-    if not version:
+    if not wanted.version:
         own = _read_pages(wanted, folder, [wanted.package]).get(wanted.package, ())
         wanted = dataclasses.replace(wanted, version=_newest(wanted, own))
     lock, needs = _locked(wanted)
@@ -121,7 +119,7 @@ def install_snippet(
 
 
 def _checked(
-    made: Snippet, wanted: Wanted, folder: Path | None, trusted: Sequence[PublicKey]
+    made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[PublicKey]
 ) -> Snippet:
     """With the lines that check its wheel. Raises PublishError where no trusted key signed it."""
     key = pool_key(wanted.package, made.file)
@@ -135,7 +133,7 @@ def _checked(
     )
 
 
-def _read_beside(wanted: Wanted, folder: Path | None, key: str) -> bytes | None:
+def _read_beside(wanted: Query, folder: Path | None, key: str) -> bytes | None:
     if folder is not None:
         return Folder(root=folder).read(key)
     with open_index(wanted.base, wanted.page, Credentials()) as index:
@@ -156,14 +154,14 @@ def _check_lines(made: Snippet, url: str, pem: str) -> Iterator[str]:
 
 
 def _read_pages(
-    wanted: Wanted, folder: Path | None, projects: Sequence[str]
+    wanted: Query, folder: Path | None, projects: Sequence[str]
 ) -> Mapping[str, Sequence[Listed]]:
     """What the target's pages list of the projects."""
     return _on_disk(folder, wanted.target, projects) if folder else _on_server(wanted, projects)
 
 
 def make_snippet(
-    wanted: Wanted, listed: Mapping[str, Sequence[Listed]], needs: Sequence[Pinned], lock: str = ""
+    wanted: Query, listed: Mapping[str, Sequence[Listed]], needs: Sequence[Pinned], lock: str = ""
 ) -> Snippet:
     """The snippet for what the pages of the projects list; `needs` is what `lock` pins. Raises
     UsageError when the page has no such wheel, HostError when its CPUs could run none."""
@@ -213,7 +211,7 @@ def describe(snippet: Snippet) -> str:
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
 
 
-def _newest(wanted: Wanted, listed: Iterable[Listed]) -> str:
+def _newest(wanted: Query, listed: Iterable[Listed]) -> str:
     """The newest public version of a wheel that fits."""
     seen = [parse_wheel_filename(each.file)[1] for each in listed if _fits(wanted, each)]
     if not seen:
@@ -225,7 +223,7 @@ def _newest(wanted: Wanted, listed: Iterable[Listed]) -> str:
     return max(seen).public
 
 
-def _fits(wanted: Wanted, each: Listed) -> bool:
+def _fits(wanted: Query, each: Listed) -> bool:
     """Whether a wheel is for the Python and the target's machine. The stock one of an index that
     was published by an older version may stand where it would kill."""
     tag, target = releases.python_tag(wanted.python), parse_target(wanted.target)
@@ -236,7 +234,7 @@ def _fits(wanted: Wanted, each: Listed) -> bool:
     )
 
 
-def _need_baseline(wanted: Wanted) -> None:
+def _need_baseline(wanted: Query) -> None:
     """Raises HostError where the page lists no TensorFlow since its CPUs could not run it."""
     why = (
         why_without(parse_target(wanted.target)) if wanted.package in releases.CPU_PACKAGES else ""
@@ -245,7 +243,7 @@ def _need_baseline(wanted: Wanted) -> None:
         raise HostError(f"{wanted.page} lists no {wanted.package} that its CPUs run: {why}")
 
 
-def _pick(wanted: Wanted, listed: Iterable[Listed]) -> Listed:
+def _pick(wanted: Query, listed: Iterable[Listed]) -> Listed:
     """The wheel of the version for the Python and the target's machine."""
     try:
         version = Version(wanted.version)
@@ -284,7 +282,7 @@ def _requirements(page: str, pinned: Iterable[Pinned]) -> str:
     return "\n".join((f"--index-url {page}", "--only-binary :all:", *lines)) + "\n"
 
 
-def _pyproject(wanted: Wanted, requirement: str) -> str:
+def _pyproject(wanted: Query, requirement: str) -> str:
     return (
         "[project]\n"
         f"dependencies = [{json.dumps(requirement)}]\n\n"
@@ -297,7 +295,7 @@ def _pyproject(wanted: Wanted, requirement: str) -> str:
     )
 
 
-def _notes(wanted: Wanted, carried: Iterable[Pinned], *, whole: bool, lock: str) -> Iterator[str]:
+def _notes(wanted: Query, carried: Iterable[Pinned], *, whole: bool, lock: str) -> Iterator[str]:
     absent = [str(each.exact) for each in carried if not each.sha256s]
     if not whole and not lock:
         yield "what TensorFlow depends on is locked for no such release: install it yourself, first"
@@ -322,7 +320,7 @@ def _base(at: str, folder: Path | None) -> str:
     return at.rstrip("/")
 
 
-def _locked(wanted: Wanted) -> tuple[str, tuple[Pinned, ...]]:
+def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
     """The lock that is shipped for the release, and what it pins; nothing where there is none."""
     tag, machine = releases.python_tag(wanted.python), parse_target(wanted.target).family
     try:
@@ -348,7 +346,7 @@ def _on_disk(folder: Path, target: str, projects: Iterable[str]) -> dict[str, tu
     return found
 
 
-def _on_server(wanted: Wanted, projects: Iterable[str]) -> dict[str, tuple[Listed, ...]]:
+def _on_server(wanted: Query, projects: Iterable[str]) -> dict[str, tuple[Listed, ...]]:
     """Without the password for uploads: what netrc has for the host is taken by itself."""
     with open_index(wanted.base, wanted.page, Credentials()) as index:
         return {project: tuple(_listed(index.read(project).values())) for project in projects}

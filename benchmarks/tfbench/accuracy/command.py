@@ -19,6 +19,7 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.cells import experiment, running
 from tfbench.cells.cell import Cell
+from tfbench.commands import AccuracyOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside.workloads import find as find_workload
@@ -39,30 +40,7 @@ _START_S, _SLOWEST = 600.0, 50.0
 than the second, hangs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke accuracy` as they were typed; an empty one means the default."""
-
-    data: str = ""
-    data_file: str = ""
-    target: str = ""
-    seeds: str = ""
-    epochs: str = ""
-    batch: str = ""
-    arms: str = ""
-    vcpus: str = ""
-    seed: str = ""
-    prices: str = ""
-    machine: str = ""
-    mode: str = ""
-    region: str = ""
-    curve: str = ""
-    column: str = ""
-    article: str = ""
-    out: str = ""
-
-
-QUICK = Wanted(data=sets.DIGITS, target="95%", seeds="3")
+QUICK = AccuracyOptions(data=sets.DIGITS, target="95%", seeds="3")
 """A question that has its answer in about a minute on two vCPUs."""
 _TRAINING = ("data", "data_file", "seeds", "epochs", "batch", "arms", "vcpus", "seed")
 _PRICING = ("prices", "machine", "mode", "region")
@@ -86,7 +64,9 @@ class Question:
         return find_workload(self.workload).batch
 
 
-def accuracy(wanted: Wanted, *, as_json: bool = False) -> tuple[Accuracy | Imported | Article, str]:
+def accuracy(
+    wanted: AccuracyOptions, *, as_json: bool = False
+) -> tuple[Accuracy | Imported | Article, str]:
     """The result and what to print of it; files go to --out, or to a new report.
 
     Raises UsageError, SampleError, WheelError, HostError, DownloadError, DiskError and what an
@@ -108,7 +88,7 @@ def accuracy(wanted: Wanted, *, as_json: bool = False) -> tuple[Accuracy | Impor
     return result, pretty(result) if as_json else text.table(result, colour=colour)
 
 
-def describe(wanted: Wanted) -> str:
+def describe(wanted: AccuracyOptions) -> str:
     """What would be done. Nothing is installed or fetched, and no curve is read."""
     _check_together(wanted)
     places = settings.places()
@@ -130,7 +110,7 @@ def describe(wanted: Wanted) -> str:
     )
 
 
-def read(wanted: Wanted) -> Question:
+def read(wanted: AccuracyOptions) -> Question:
     """Raises UsageError."""
     data = sets.find(wanted.data or sets.DIGITS)
     file = _file(wanted.data_file, data)
@@ -197,7 +177,7 @@ def train(
     return result
 
 
-def read_in_curve(wanted: Wanted, places: Places) -> Imported:
+def read_in_curve(wanted: AccuracyOptions, places: Places) -> Imported:
     """A curve that others measured; with --out the result and a report are written there."""
     if not wanted.target:
         raise UsageError("--import needs an accuracy to look for", hint="Try --target 0.757")
@@ -258,7 +238,7 @@ def _cells(
 # --- options --------------------------------------------------------------------------------------
 
 
-def _check_together(wanted: Wanted) -> None:
+def _check_together(wanted: AccuracyOptions) -> None:
     """Raises UsageError for options that are not of what is asked."""
     if wanted.article and wanted.curve:
         raise UsageError("--article and --import are two questions", hint="Give one of them")
@@ -270,7 +250,7 @@ def _check_together(wanted: Wanted) -> None:
         raise UsageError("--column is of a curve", hint="Give the curve: --import FILE")
 
 
-def _refuse(wanted: Wanted, asked: str, names: Sequence[str]) -> None:
+def _refuse(wanted: AccuracyOptions, asked: str, names: Sequence[str]) -> None:
     given = [name for name in names if getattr(wanted, name)]
     if given:
         raise UsageError(
@@ -319,7 +299,7 @@ def _target(typed: str, *, chance: float) -> float:
     return target
 
 
-def _workload(wanted: Wanted, data: Set) -> str:
+def _workload(wanted: AccuracyOptions, data: Set) -> str:
     if not wanted.batch:
         return data.workload
     batch = options.whole(wanted.batch, "--batch")
@@ -336,7 +316,7 @@ def _check_batch(batch: int, training: int) -> None:
         )
 
 
-def _price(wanted: Wanted, vcpus: int) -> Price | None:
+def _price(wanted: AccuracyOptions, vcpus: int) -> Price | None:
     """Raises UsageError."""
     return catalog.priced(
         wanted.prices, wanted.machine, region=wanted.region, mode=wanted.mode, vcpus=vcpus

@@ -18,13 +18,14 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs, find_malloc, pairs, tolerance
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
 from tfbuild import talk
+from tfbuild.commands import Request
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.kernels import KernelTable
 from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
 from tfbuild.planning.defaults import BF16
-from tfbuild.planning.request import Request, default_python
+from tfbuild.planning.request import default_python
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools import environment

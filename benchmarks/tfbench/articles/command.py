@@ -13,6 +13,7 @@ from tfbench.articles.parts import PARTS, Bench
 from tfbench.articles.sizes import FULL, QUICK, Sizes
 from tfbench.articles.text import Part
 from tfbench.cells import experiment
+from tfbench.commands import ArticlesOptions
 from tfbench.overhead import command as overheads
 from tfbench.sizing import command as sizings
 from tfbench.strategies import command as placements
@@ -38,29 +39,29 @@ class Result:
     failures: Mapping[str, str]
 
 
-def measure_articles(*, quick: bool, arms: str, out: str) -> str:
+def measure_articles(wanted: ArticlesOptions) -> str:
     """Measure all, or go on with what was stopped; what to print.
 
     An experiment that fails leaves its reason in its section, and the others go on. Raises
     UsageError, WheelError, HostError; WorkerError at the end, where one has failed.
     """
     places = settings.places()
-    sizes = _sizes(quick=quick, arms=arms)
-    experiment.choose_arms(arms, places)
+    sizes = _sizes(wanted)
+    experiment.choose_arms(wanted.arms, places)
     articles = read_articles()
     with settings.exclusive(places.cache, "the articles' experiments"):
-        run = experiment.start(KIND, sizes, {}, out, places)  # (each part has its own arms)
+        run = experiment.start(KIND, sizes, {}, wanted.out, places)  # (each part has its own arms)
         bench = Bench(sizes=sizes.into(run.out), places=places)
         parts = {article.key: _part(article, bench) for article in articles}
     host, made = run.host, experiment.now()
     subject = f"{talk.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
-    page = text.document(articles, parts, subject=subject, quick=quick)
+    page = text.document(articles, parts, subject=subject, quick=wanted.quick)
     drawn = text.figures(parts)
     failures = {key: part.failure for key, part in parts.items() if part.failure}
     result = Result(
         made=made,
         host=host,
-        quick=quick,
+        quick=wanted.quick,
         findings={key: part.lines for key, part in parts.items()},
         failures=failures,
     )
@@ -75,8 +76,8 @@ def measure_articles(*, quick: bool, arms: str, out: str) -> str:
     return f"{found}report: {run.out / experiment.HTML}\n"
 
 
-def _sizes(*, quick: bool, arms: str) -> Sizes:
-    return (QUICK if quick else FULL).on(arms)
+def _sizes(wanted: ArticlesOptions) -> Sizes:
+    return (QUICK if wanted.quick else FULL).on(wanted.arms)
 
 
 def _part(article: Article, bench: Bench) -> Part:
@@ -88,10 +89,10 @@ def _part(article: Article, bench: Bench) -> Part:
             return Part(failure=str(error).strip())
 
 
-def describe(*, quick: bool, arms: str, out: str) -> str:
+def describe(wanted: ArticlesOptions) -> str:
     """What would be measured. Nothing is installed."""
-    folder = Path(out) if out else settings.places().new_report(KIND)
-    asked = _sizes(quick=quick, arms=arms).into(folder)
+    folder = Path(wanted.out) if wanted.out else settings.places().new_report(KIND)
+    asked = _sizes(wanted).into(folder)
     described = (
         (throughputs.KIND, throughputs.describe(asked.throughput)),
         (accuracies.KIND, accuracies.describe(asked.accuracy)),

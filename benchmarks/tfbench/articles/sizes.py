@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench.accuracy import command as accuracies
+from tfbench.commands import (
+    AccuracyOptions,
+    OverheadOptions,
+    SizingOptions,
+    StrategiesOptions,
+    ThroughputOptions,
+)
 from tfbench.overhead import command as overheads
 from tfbench.sizing import command as sizings
 from tfbench.strategies import command as placements
@@ -17,11 +24,11 @@ from tfbench.throughput import command as throughputs
 class Sizes:
     """The options of each experiment's own command."""
 
-    throughput: throughputs.Wanted
-    accuracy: accuracies.Wanted
-    sizing: sizings.Wanted
-    strategies: placements.Wanted
-    overhead: overheads.Wanted
+    throughput: ThroughputOptions
+    accuracy: AccuracyOptions
+    sizing: SizingOptions
+    strategies: StrategiesOptions
+    overhead: OverheadOptions
 
     def on(self, arms: str) -> Sizes:
         """The same on other wheels; sizes are of one wheel, the first."""
@@ -45,18 +52,18 @@ class Sizes:
 
 
 QUICK = Sizes(
-    throughput=throughputs.Wanted(image="64", batches="4,8,16", steps="20", launches="3"),
+    throughput=ThroughputOptions(image="64", batches="4,8,16", steps="20", launches="3"),
     accuracy=accuracies.QUICK,
-    sizing=sizings.Wanted(image="64", inputs="cached,20MB/s", seconds="2", launches="3"),
+    sizing=SizingOptions(image="64", inputs="cached,20MB/s", seconds="2", launches="3"),
     strategies=placements.QUICK,
-    overhead=overheads.Wanted(launches="3"),
+    overhead=OverheadOptions(launches="3"),
 )
 """About 20 minutes on two vCPUs."""
 FULL = Sizes(
-    throughput=throughputs.Wanted(workloads="resnet50,inception_v3", augmentation="both"),
-    accuracy=accuracies.Wanted(),
-    sizing=sizings.Wanted(inputs="memory,cached,cold,20MB/s", memory="0,4000,2000,1000"),
-    strategies=placements.Wanted(),
-    overhead=overheads.Wanted(),
+    throughput=ThroughputOptions(workloads="resnet50,inception_v3", augmentation="both"),
+    accuracy=AccuracyOptions(),
+    sizing=SizingOptions(inputs="memory,cached,cold,20MB/s", memory="0,4000,2000,1000"),
+    strategies=StrategiesOptions(),
+    overhead=OverheadOptions(),
 )
 """The commands' own sizes, and more inputs and limits: hours."""

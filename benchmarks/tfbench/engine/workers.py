@@ -18,11 +18,12 @@ from typing import Any, Literal
 
 from tfbench.arms.arm import Arm, environment
 from tfbench.engine.schedule import launch_order, padding
+from tfbuild import settings
 from tfbuild.errors import DiskError, WorkerError
 from tfbuild.run import end_group
 
 WORKER = "tfbench.inside.worker"
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 """Where the worker finds `tfbench`. -P keeps everything else off its path."""
 TAIL_LINES = 12
 LOAD_LIMIT_S = 300.0
@@ -196,7 +197,7 @@ def session(
         try:
             process = subprocess.Popen(
                 [str(arm.python), "-P", "-m", module, str(os.getpid())],
-                env={**env, "PYTHONPATH": str(ROOT)},
+                env={**env, "PYTHONPATH": str(settings.import_root(PACKAGE))},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink,

@@ -10,20 +10,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench import options
+from tfbench.commands import FlagsOptions, SelectOptions
 from tfbench.kernels import flagsets, learning
 from tfbench.kernels.flag_table import called, described
 from tfbench.kernels.flagsets import FlagSet
-from tfbench.kernels.front import ToSelect, check, timed
+from tfbench.kernels.front import check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.offer import Offer
 from tfbench.kernels.selecting import KIND
 from tfbuild import front, settings, talk
+from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.measured.kernels import Choice
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection
 from tfbuild.records import pretty, save
 from tfbuild.settings import Places
@@ -39,24 +41,6 @@ _LEARNED = ("what the training program tells",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToSearch:
-    """The options of `invoke flags` as they were typed. `request` says what is built, by one
-    compiler or by several with commas between; `variants` are sets of flags with semicolons
-    between; the target's own alone come first. `pgo` is the path of a program: last the kernels are
-    compiled with what its run told. `budget` is in minutes."""
-
-    request: Request
-    variants: str = ""
-    pgo: str = ""
-    profile: str = ""
-    vcpus: str = "1"
-    launches: str = "4"
-    budget: str = ""
-    seed: str = "1"
-    out: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
     """What is built, by which compilers, with which flags, and how each wheel is timed."""
 
@@ -64,7 +48,7 @@ class _Asked:
     compilers: tuple[str, ...]
     variants: tuple[tuple[str, ...], ...]
     training: Path | None
-    timing: ToSelect
+    timing: SelectOptions
     budget_s: float | None
 
     @property
@@ -84,14 +68,14 @@ class _Asked:
         yield from ((compiler, words) for words in self.sets)
 
 
-def search(wanted: ToSearch, *, as_json: bool) -> tuple[Selection, str]:
+def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Selection, str]:
     """Build, time, choose: a selection of all kernels that were timed, with the flags of each
     source, for `invoke build --selection`, and what to print of it.
 
     The wheels are candidates: they lie in the cache, and the user's own stay as they are. What was
     timed is kept there too, and a stopped search goes on where its `out` is given again.
     """
-    asked, places = _ask(wanted), settings.places()
+    asked, places = _ask(request, wanted), settings.places()
     out = Path(wanted.out) if wanted.out else places.new_report("flags")
     talk.note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
@@ -129,9 +113,9 @@ def _winner(tried: Sequence[FlagSet]) -> FlagSet:
     return flagsets.best([each for each in tried if not each.flags], RATE)
 
 
-def describe(wanted: ToSearch) -> str:
+def describe(request: Request, wanted: FlagsOptions) -> str:
     """What would be built and timed. Nothing is done."""
-    asked = _ask(wanted)
+    asked = _ask(request, wanted)
     threads, launches = asked.timing.vcpus.replace(",", " and "), asked.timing.launches
     first, *others = asked.compilers
     names = [called(each, ()) for each in asked.compilers]
@@ -144,30 +128,30 @@ def describe(wanted: ToSearch) -> str:
     )
 
 
-def _ask(wanted: ToSearch) -> _Asked:
+def _ask(request: Request, wanted: FlagsOptions) -> _Asked:
     """Raises UsageError, CompilerError, RecordError."""
-    if wanted.request.flags or wanted.request.selection:
+    if request.flags or request.selection:
         raise UsageError(
             "--flags and --selection are what is looked for here", hint="Leave them out"
         )
-    names = options.words(wanted.request.compiler) or ("",)
-    plan, *_ = [plan_for(replace(wanted.request, compiler=name))[0] for name in names]
+    names = options.words(request.compiler) or ("",)
+    plan, *_ = [plan_for(replace(request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
     texts = wanted.variants.split(";") if wanted.variants else usual
     variants = tuple(dict.fromkeys(filter(None, map(flags.extra_flags, texts))))
     if not variants and not wanted.pgo and len(names) == 1:
         raise UsageError("--variants names none", hint=f"Try --variants '{'; '.join(usual)}'")
     for name in names if wanted.pgo else ():
-        plan, compiler = plan_for(replace(wanted.request, compiler=name, flags=flags.COUNTING))
+        plan, compiler = plan_for(replace(request, compiler=name, flags=flags.COUNTING))
         pgo.need(compiler, plan.required, read_cpu())
-    timing = ToSelect(
+    timing = SelectOptions(
         profile=wanted.profile, vcpus=wanted.vcpus, launches=wanted.launches, seed=wanted.seed
     )
     check(timing)
     # By their names, so that no recorded selection brings flags of its own.
     units = ",".join(unit.name for unit in plan.kernels)
     return _Asked(
-        request=replace(wanted.request, kernels=units),
+        request=replace(request, kernels=units),
         compilers=names,
         variants=variants,
         training=_program(wanted.pgo),
@@ -187,7 +171,7 @@ def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], places: Pla
     """A wheel with these flags, in a pool of its own: all sets have the same version."""
     request = replace(asked.request, compiler=compiler, flags=" ".join(words))
     pool = places.cache / "candidates"
-    (built,) = front.build_wheel(request, keep_going=True, pool=pool)
+    (built,) = front.build_wheel(request, BuildOptions(keep_going=True), pool=pool)
     return built.wheel.resolve()
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.arms import installs, lineup
+from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
-from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import requests
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, Timed
@@ -23,16 +23,16 @@ from tfbench.kernels.timings import Bench
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
 from tfbuild import settings, talk
+from tfbuild.commands import HOT, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.planning.plan import Scope
-from tfbuild.planning.request import Request
 from tfbuild.records import pretty, save, write_atomic
 from tfbuild.settings import Places
 from tfbuild.tools import pgo
-from tfbuild.upstream.kernels import HOT, known
+from tfbuild.upstream.kernels import known
 
 PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads: what invoke profile wrote on 2 vCPUs of the Sapphire Rapids
@@ -43,35 +43,6 @@ _HANDING_ON = {"_Arg", "_Retval", "Identity", "IdentityN"}
 START_S, CELL_S = 15.0, 0.8
 """To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
 busy, so an upper bound."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToProfile:
-    """The options of `invoke profile` as they were typed. `program` is a user's file (--for, see
-    tfbench.inside.programs), `out` the file that is written."""
-
-    workloads: str = options.ALL
-    program: str = ""
-    phase: str = TRAIN
-    steps: str = "20"
-    out: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToSelect:
-    """The options of `invoke select` as they were typed. `profile` is a file that `invoke profile`
-    wrote, `budget` is in minutes, `out` a folder."""
-
-    candidate: str = ""
-    profile: str = ""
-    program: str = ""
-    phase: str = TRAIN
-    vcpus: str = ""
-    launches: str = "6"
-    rate: str = f"{RATE:g}"
-    budget: str = ""
-    seed: str = "1"
-    out: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +73,7 @@ class _Asked:
         return cells * (START_S + len(self.served) * CELL_S)
 
 
-def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
+def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
     places, subjects = settings.places(), _subjects(wanted)
     steps = options.whole(wanted.steps, "--steps")
@@ -128,7 +99,7 @@ def profile(wanted: ToProfile, *, as_json: bool) -> tuple[Profile, str]:
     return found, pretty(found) if as_json else table.describe_profile(found)
 
 
-def describe_profiling(wanted: ToProfile) -> str:
+def describe_profiling(wanted: ProfileOptions) -> str:
     """What would be profiled. Nothing is done."""
     steps = options.whole(wanted.steps, "--steps")
     _file(wanted.out)
@@ -140,7 +111,7 @@ def for_program(program: str, request: Request) -> Request:
     """The request with the kernels of the ops that a workload or a user's model spends its time in:
     it is profiled. Raises UsageError where there is none, or the request says which."""
     describe_for_program(program, request)
-    found, _ = profile(ToProfile(program=program), as_json=False)
+    found, _ = profile(ProfileOptions(workload=program), as_json=False)
     ops = compilable(found.programs[0].op_s, request.release)
     if not ops:
         raise UsageError(
@@ -155,7 +126,7 @@ def describe_for_program(program: str, request: Request) -> str:
     """What `for_program` would do. Nothing is done."""
     if request.kernels != HOT or request.selection or request.scope != Scope.KERNELS:
         raise UsageError(
-            "--for chooses the kernels: --kernels, --selection and --scope full exclude it",
+            "--workload chooses the kernels: --kernels, --selection and --scope full exclude it",
             hint="Give one of them",
         )
     options.subject(program)
@@ -172,7 +143,7 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
     return tuple(sorted(op for op in mattering if op in registered))
 
 
-def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
+def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     """Time the wheel's kernels at the profile's places; the selection and what to print of it."""
     places = settings.places()
     if _profiles_first(wanted):
@@ -189,7 +160,7 @@ def select(wanted: ToSelect, *, as_json: bool) -> tuple[Selected, str]:
     return found, text
 
 
-def timed(wanted: ToSelect) -> tuple[Offer, tuple[Timed, ...]]:
+def timed(wanted: SelectOptions) -> tuple[Offer, tuple[Timed, ...]]:
     """Time the wheel's kernels as `select` does first, and keep the times; nothing is judged.
 
     Raises SampleError when nothing could be timed.
@@ -225,10 +196,10 @@ def _set_up(asked: _Asked, out: str, places: Places) -> tuple[Setting, Bench, Me
     return setting, bench, Memory(folder=places.cache / "timings", cpu=host.cpu.kind)
 
 
-def describe_selecting(wanted: ToSelect) -> str:
+def describe_selecting(wanted: SelectOptions) -> str:
     """What would be timed, and how long that takes. Nothing is done."""
     if _profiles_first(wanted):
-        said = describe_profiling(ToProfile(program=wanted.program, phase=wanted.phase))
+        said = describe_profiling(ProfileOptions(workload=wanted.workload, phase=wanted.phase))
         return f"{said}then time the wheel's kernels at these places\n"
     asked = _ask(wanted, settings.places())
     cells = len(asked.served) * len(asked.options.threads)
@@ -245,34 +216,34 @@ def describe_selecting(wanted: ToSelect) -> str:
     )
 
 
-def _profiles_first(wanted: ToSelect) -> bool:
+def _profiles_first(wanted: SelectOptions) -> bool:
     """Whether there is no profile yet. Raises UsageError where there are two questions."""
-    first = bool(wanted.program) or options.phase(wanted.phase) != TRAIN
+    first = bool(wanted.workload) or options.phase(wanted.phase) != TRAIN
     if first and wanted.profile:
-        other = "--for" if wanted.program else "--phase"
+        other = "--workload" if wanted.workload else "--phase"
         raise UsageError(f"{other} and --profile exclude each other", hint="Give one of them")
-    if wanted.program:
-        options.subject(wanted.program)
+    if wanted.workload:
+        options.subject(wanted.workload)
     return first
 
 
-def _with_profile(wanted: ToSelect, places: Places) -> ToSelect:
+def _with_profile(wanted: SelectOptions, places: Places) -> SelectOptions:
     """The same for a profile that is made now, beside the timings."""
     folder = Path(wanted.out) if wanted.out else places.new_report("select")
     made = folder / PROFILE
     if not made.is_file():  # a run that was stopped has it
-        ask = ToProfile(program=wanted.program, phase=wanted.phase, out=str(made))
+        ask = ProfileOptions(workload=wanted.workload, phase=wanted.phase, out=str(made))
         profile(ask, as_json=False)
-    return replace(wanted, program="", phase=TRAIN, profile=str(made), out=str(folder))
+    return replace(wanted, workload="", phase=TRAIN, profile=str(made), out=str(folder))
 
 
-def check(wanted: ToSelect) -> None:
+def check(wanted: SelectOptions) -> None:
     """Raises UsageError for options that make no sense, RecordError for a profile that is none,
     before there is a wheel."""
     _read(wanted)
 
 
-def _read(wanted: ToSelect) -> _Options:
+def _read(wanted: SelectOptions) -> _Options:
     return _Options(
         launches=options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
         budget_s=60 * options.positive(wanted.budget, "--budget") if wanted.budget else None,
@@ -283,7 +254,7 @@ def _read(wanted: ToSelect) -> _Options:
     )
 
 
-def _ask(wanted: ToSelect, places: Places) -> _Asked:
+def _ask(wanted: SelectOptions, places: Places) -> _Asked:
     """Raises what `check` does, and WheelError and HostError for wheels that do not fit."""
     asked = _read(wanted)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
@@ -293,19 +264,19 @@ def _ask(wanted: ToSelect, places: Places) -> _Asked:
     if not served:
         raise UsageError(
             f"no kernel of {candidate.name} serves a place of the profile",
-            hint="Profile what it is for: invoke profile --for PATH",
+            hint="Profile what it is for: invoke profile --workload PATH",
         )
     return _Asked(options=asked, choices=choices, offer=offer, served=served)
 
 
-def _subjects(wanted: ToProfile) -> tuple[Subject, ...]:
+def _subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:
     """What is profiled. Of requests those that one client sends: how many do so at once changes no
     shape. Raises UsageError."""
-    if wanted.program and wanted.workloads != options.ALL:
-        raise UsageError("--for and --workloads exclude each other", hint="Give one of them")
+    if wanted.workload and wanted.workloads != ALL:
+        raise UsageError("--workload and --workloads exclude each other", hint="Give one of them")
     found: tuple[Subject, ...] = (
-        (options.subject(wanted.program),)
-        if wanted.program
+        (options.subject(wanted.workload),)
+        if wanted.workload
         else tuple((name, None) for name in options.workloads(wanted.workloads))
     )
     if options.phase(wanted.phase) == TRAIN:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfbench.arms.arm import Arm
-from tfbench.engine.workers import ROOT, worker_environment
+from tfbench.engine.workers import PACKAGE, worker_environment
 from tfbench.inside import places, timing
 from tfbench.inside.places import Input, Place
 from tfbench.inside.workloads import PROGRAM
 from tfbench.options import Subject
+from tfbuild import settings
 from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
 from tfbuild.records import key_of, load, read, save
 from tfbuild.run import run
@@ -191,7 +192,8 @@ def profiled(
     request, answer = logs / f"{label}.request", logs / f"{label}.answer"
     save(request, {"workload": name, "seed": 1, "vcpus": vcpus, "steps": steps})
     env = worker_environment(arm, len(vcpus), logs)
-    env |= {"PYTHONPATH": str(ROOT)} | ({} if file is None else {PROGRAM: str(file)})
+    env |= {"PYTHONPATH": str(settings.import_root(PACKAGE))}
+    env |= {} if file is None else {PROGRAM: str(file)}
     try:
         run(
             [arm.python, "-P", "-m", places.__name__, request, answer],

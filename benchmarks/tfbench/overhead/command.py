@@ -9,6 +9,7 @@ from tfbench import options
 from tfbench.cells import experiment
 from tfbench.cells.cell import Cell, Outcome, Seen
 from tfbench.cells.experiment import Experiment, Run
+from tfbench.commands import OverheadOptions
 from tfbench.inside import fitting
 from tfbench.inside.fitting import Form
 from tfbench.inside.workload import BATCHES
@@ -27,20 +28,6 @@ WORKLOAD = "iris_mlp"
 EPOCHS, STEPS = 20, 6
 """Of the article's script: 105 irises in batches of 20, 20 times. Others have BATCHES."""
 ROUNDS = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke overhead` as they were typed; an empty one means the default."""
-
-    workload: str = WORKLOAD
-    arms: str = ""
-    device: str = ""
-    epochs: str = str(EPOCHS)
-    vcpus: str = ""
-    launches: str = "5"
-    out: str = ""
-    seed: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +70,7 @@ class Question:
         return (*own, *seen)
 
 
-def describe(wanted: Wanted) -> str:
+def describe(wanted: OverheadOptions) -> str:
     """What would be timed. Nothing is installed."""
     places = settings.places()
     question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, places))
@@ -101,7 +88,7 @@ def describe(wanted: Wanted) -> str:
     )
 
 
-def read(wanted: Wanted) -> Question:
+def read(wanted: OverheadOptions) -> Question:
     """Raises UsageError."""
     workload, program = options.subject(wanted.workload)
     steps = STEPS if workload == WORKLOAD else BATCHES

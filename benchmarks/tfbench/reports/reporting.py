@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfbench import options
+from tfbench.commands import ReportOptions
 from tfbench.costs import article, bill, catalog, kit_runs
 from tfbench.costs.bill import Bill, Build
 from tfbench.costs.machines import find_machines, parse_machines, parse_mode
@@ -35,29 +35,7 @@ _OF_PRICES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke report` as they were typed; an empty one means the default."""
-
-    comparison: str = ""
-    samples: str = ""
-    totals: str = ""
-    logs: str = ""
-    pyperf: str = ""
-    out: str = ""
-    prices: str = ""
-    as_of: str = ""
-    region: str = ""
-    mode: str = ""
-    mix_dates: bool = False
-    machines: str = ""
-    relative_to: str = ""
-    build_usd: str = ""
-    runs_per_day: str = ""
-    kit: str = ""
-
-
-def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
+def report_again(wanted: ReportOptions, *, as_json: bool) -> str:
     """What to print; files go beside the comparison, or to --out.
 
     Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
@@ -75,7 +53,7 @@ def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
     if wanted.totals or wanted.logs:
         return _of_totals(wanted, places, as_json=as_json)
     comparison, folder, samples = _measured(wanted, places)
-    if line:
+    if wanted.line:
         return report.line(comparison) + "\n"
     priced = _bill(comparison, wanted) if wanted.prices else None
     return write_reports(
@@ -83,7 +61,7 @@ def report_again(wanted: Wanted, *, line: bool, as_json: bool) -> str:
     )
 
 
-def _check_together(wanted: Wanted) -> None:
+def _check_together(wanted: ReportOptions) -> None:
     """Raises UsageError for an option that nothing would read."""
     unread: tuple[str, ...] = ()
     without, hint = "a comparison", "Leave it out"
@@ -134,7 +112,7 @@ def read_samples(folder: Path) -> tuple[Sample, ...]:
     return tuple(entry for entry in every if isinstance(entry, Sample))
 
 
-def _measured(wanted: Wanted, places: Places) -> tuple[Comparison, Path, tuple[Sample, ...]]:
+def _measured(wanted: ReportOptions, places: Places) -> tuple[Comparison, Path, tuple[Sample, ...]]:
     """The comparison, where its reports go, and its samples. Several become one."""
     if wanted.samples:
         found, taken = recorded(Path(wanted.samples).expanduser())
@@ -168,7 +146,7 @@ def _newest(places: Places) -> Path:
 # --- prices ---------------------------------------------------------------------------------------
 
 
-def _bill(comparison: Comparison, wanted: Wanted) -> Bill:
+def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
     book = _book(wanted, wanted.prices)
     counts = {cell.vcpus: None for cell in comparison.cells}
     machines = find_machines(
@@ -188,14 +166,14 @@ def _bill(comparison: Comparison, wanted: Wanted) -> Bill:
     )
 
 
-def _elsewhere(wanted: Wanted, book: PriceBook) -> Iterator[Run]:
+def _elsewhere(wanted: ReportOptions, book: PriceBook) -> Iterator[Run]:
     """Runs of the kit's files, on the machines that they were brought from."""
     for file, machine in _kits(wanted):
         price = book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))
         yield from kit_runs.runs(kit_runs.read(file), price)
 
 
-def _kits(wanted: Wanted) -> Iterator[tuple[Path, str]]:
+def _kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
     """The kit's files with their machines. Raises UsageError."""
     for word in options.words(wanted.kit):
         file, equals, machine = word.rpartition("=")
@@ -210,7 +188,7 @@ def _kits(wanted: Wanted) -> Iterator[tuple[Path, str]]:
         yield path, machine
 
 
-def _book(wanted: Wanted, text: str) -> PriceBook:
+def _book(wanted: ReportOptions, text: str) -> PriceBook:
     """One book, or several with commas between, of which later ones win."""
     names = tuple(parse_machines(wanted.machines).values())
     if names:
@@ -220,7 +198,7 @@ def _book(wanted: Wanted, text: str) -> PriceBook:
     return merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
 
 
-def _build(wanted: Wanted) -> Build | None:
+def _build(wanted: ReportOptions) -> Build | None:
     if not wanted.build_usd:
         if wanted.runs_per_day:
             raise UsageError("--runs-per-day needs the cost of a build", hint="Add --build-usd")
@@ -232,7 +210,7 @@ def _build(wanted: Wanted) -> Build | None:
 # --- runs that others made ------------------------------------------------------------------------
 
 
-def _of_totals(wanted: Wanted, places: Places, *, as_json: bool) -> str:
+def _of_totals(wanted: ReportOptions, places: Places, *, as_json: bool) -> str:
     """The 2017 article's form: whole runs, each once, of a pip build and a compiled one."""
     book = _book(wanted, wanted.prices or article.PRICES)
     mode = parse_mode(wanted.mode)

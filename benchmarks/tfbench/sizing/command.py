@@ -11,6 +11,7 @@ from tfbench import options
 from tfbench.cells import experiment, limits
 from tfbench.cells.cell import Cell, Seen
 from tfbench.cells.experiment import Experiment, Run
+from tfbench.commands import SizingOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import PriceBook
 from tfbench.inside import steps
@@ -25,30 +26,8 @@ from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
 
 KIND = "sizing"
-WORKLOADS = "alexnet:batch=32,ptb_lstm_small"
 EXAMPLES = 512
 """Generated ones; at least four batches."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke sizing` as they were typed; an empty one means the default."""
-
-    workloads: str = WORKLOADS
-    workload: str = ""
-    phases: str = ",".join(steps.PHASES)
-    inputs: str = "memory,cached,cold"
-    data: str = ""
-    image: str = ""
-    vcpus: str = ""
-    memory: str = ""
-    seconds: str = "5"
-    launches: str = "2"
-    within: str = "5"
-    arms: str = ""
-    prices: str = ""
-    out: str = ""
-    seed: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,13 +98,13 @@ class Question:
         )
 
 
-def measure_sizing(wanted: Wanted, *, as_json: bool = False) -> tuple[Sizing, str]:
+def measure_sizing(wanted: SizingOptions, *, as_json: bool = False) -> tuple[Sizing, str]:
     """Raises what the experiment raises, and UsageError for prices that there are not."""
     book = catalog.find(wanted.prices) if wanted.prices else None
     return sizing(book).answer(wanted, as_json=as_json)
 
 
-def describe(wanted: Wanted) -> str:
+def describe(wanted: SizingOptions) -> str:
     """What would be measured. Nothing is installed."""
     places = settings.places()
     question = read(wanted)
@@ -143,7 +122,7 @@ def describe(wanted: Wanted) -> str:
     )
 
 
-def read(wanted: Wanted) -> Question:
+def read(wanted: SizingOptions) -> Question:
     """Raises UsageError."""
     if len(options.words(wanted.arms)) > 1:
         raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
@@ -165,7 +144,7 @@ def read(wanted: Wanted) -> Question:
     )
 
 
-def _workloads(wanted: Wanted) -> tuple[tuple[str, ...], str]:
+def _workloads(wanted: SizingOptions) -> tuple[tuple[str, ...], str]:
     """Names, or a user's own with its path; of such there is training and inference on its own
     data in memory."""
     if wanted.workload:
@@ -237,7 +216,7 @@ def _result(book: PriceBook | None, question: Question, run: Run, seen: Sequence
     )
 
 
-def sizing(book: PriceBook | None = None) -> Experiment[Wanted, Question, Sizing]:
+def sizing(book: PriceBook | None = None) -> Experiment[SizingOptions, Question, Sizing]:
     """The experiment; with a book the machines that hold what was measured are named."""
     result = functools.partial(_result, book)
     return Experiment(kind=KIND, read=read, cells=_cells, result=result, text=text)

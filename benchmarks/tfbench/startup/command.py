@@ -12,6 +12,7 @@ from pathlib import Path
 from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm, twin_of
+from tfbench.commands import StartupOptions
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import Kind
 from tfbench.engine.journal import opened
@@ -32,15 +33,15 @@ _TRIES = 5
 """Processes that load the kernel library; the median counts."""
 
 
-def measure_startup(*, candidate: str, rounds: str, out: str, as_json: bool) -> tuple[Startup, str]:
-    """Measure the imports of `candidate` and of the wheel that it was made from; the record, which
-    is kept in `out`, and what to print of it. An empty option means the default."""
+def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
+    """Measure the imports of the candidate and of the wheel that it was made from; the record, and
+    what to print of it. It is kept in --out, or in a new report."""
     places = settings.places()
-    number = options.whole(rounds, "--rounds", least=_FEWEST) if rounds else ROUNDS
-    choices = installs.choose(lineup.read_lineup(), candidate, places)
+    number = options.whole(wanted.rounds, "--rounds", least=_FEWEST) if wanted.rounds else ROUNDS
+    choices = installs.choose(lineup.read_lineup(), wanted.candidate, places)
     with settings.exclusive(places.cache, "a measurement"):
         spec = Spec(host=read_host(), arms=installs.install(choices, places), rounds=number, seed=1)
-        there = folder.find(KIND, spec, out, places)
+        there = folder.find(KIND, spec, wanted.out, places)
         folder.begin(KIND, spec, there)
         folder.need_unfinished(KIND, there)
         with talk.step(f"import TensorFlow, {number} rounds"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tfbench import options
 from tfbench.arms import installs
@@ -12,7 +11,8 @@ from tfbench.arms.arm import TOLERANCE
 from tfbench.cells import experiment
 from tfbench.cells.cell import Cell, Seen
 from tfbench.cells.experiment import Experiment, Run
-from tfbench.inside.replicas import AUTO, KINDS
+from tfbench.commands import StrategiesOptions
+from tfbench.inside.replicas import KINDS
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.strategies import strategy, text
 from tfbench.strategies.matrix import Matrix, cells
@@ -31,22 +31,7 @@ MOST_DEVICES = 64
 MOST_LAUNCHES = 1000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke strategies` as they were typed; an empty one means the default."""
-
-    strategies: str = ""
-    workloads: str = ""
-    devices: str = ""
-    kind: str = AUTO
-    launches: str = ""
-    seconds: str = ""
-    arms: str = ""
-    out: str = ""
-    seed: str = "1"
-
-
-QUICK = Wanted(
+QUICK = StrategiesOptions(
     strategies="central,server,ring,one_device,independent",
     workloads="alexnet:image=64:batch=8,resnet50:image=64:batch=4",
     devices="2",
@@ -63,7 +48,7 @@ def _cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
     return cells(matrix, arms, host.usable, seen)
 
 
-def describe(wanted: Wanted) -> str:
+def describe(wanted: StrategiesOptions) -> str:
     """What would be measured. Nothing is installed."""
     places = settings.places()
     matrix, choices = read(wanted), experiment.choose_arms(wanted.arms, places)
@@ -79,7 +64,7 @@ def describe(wanted: Wanted) -> str:
     )
 
 
-def read(wanted: Wanted) -> Matrix:
+def read(wanted: StrategiesOptions) -> Matrix:
     """Raises UsageError."""
     names = options.words(wanted.strategies) or strategy.NAMES
     found = wanted.workloads or ",".join(NETS)

@@ -9,6 +9,7 @@ from tfbench import options
 from tfbench.cells import experiment
 from tfbench.cells.cell import Cell, Outcome, Seen
 from tfbench.cells.experiment import Experiment, Run
+from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside import steps
@@ -22,31 +23,9 @@ from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
 
 KIND = "throughput"
-WORKLOAD = "resnet50"
-WARM_UP, STEPS = 10, 100
-"""Those of tf_cnn_benchmarks."""
+WARM_UP = 10
+"""That of tf_cnn_benchmarks."""
 _AUGMENTATION = {"off": (False,), "on": (True,), "both": (False, True)}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke throughput` as they were typed; an empty one means the default."""
-
-    workloads: str = WORKLOAD
-    workload: str = ""
-    batches: str = "16,32,64"
-    image: str = ""
-    augmentation: str = "off"
-    arms: str = ""
-    vcpus: str = ""
-    steps: str = str(STEPS)
-    launches: str = "3"
-    prices: str = ""
-    machine: str = ""
-    mode: str = ""
-    region: str = ""
-    out: str = ""
-    seed: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +82,7 @@ class Question:
         )
 
 
-def describe(wanted: Wanted) -> str:
+def describe(wanted: ThroughputOptions) -> str:
     """What would be measured. Nothing is installed."""
     places = settings.places()
     question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, places))
@@ -119,7 +98,7 @@ def describe(wanted: Wanted) -> str:
     )
 
 
-def read(wanted: Wanted) -> Question:
+def read(wanted: ThroughputOptions) -> Question:
     """Raises UsageError."""
     if wanted.workload:
         return _read_own(wanted)
@@ -144,7 +123,7 @@ def read(wanted: Wanted) -> Question:
     return _question(wanted, names, batches, augmentation)
 
 
-def _read_own(wanted: Wanted) -> Question:
+def _read_own(wanted: ThroughputOptions) -> Question:
     name, path = options.own_file(wanted.workload)
     if wanted.augmentation != "off" or wanted.image:
         raise UsageError(
@@ -154,7 +133,7 @@ def _read_own(wanted: Wanted) -> Question:
 
 
 def _question(
-    wanted: Wanted,
+    wanted: ThroughputOptions,
     names: tuple[str, ...],
     batches: tuple[int, ...],
     augmentation: tuple[bool, ...],

@@ -12,8 +12,9 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import Choice
 from tfbench.arms.levers import suggestion
+from tfbench.commands import TuneOptions
 from tfbench.engine import folder
-from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import batch_in, sized
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.tuning import hunt, search, text
@@ -30,22 +31,6 @@ from tfbuild.upstream.download import sha256_of
 
 ENV, PAGE = "tune.env", "tune.md"
 _LONGEST_MIN = 7 * 24 * 60
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """The options of `invoke tune` as they were typed; an empty one means the default."""
-
-    workload: str
-    phase: str = TRAIN
-    wheels: str = ""
-    candidate: str = ""
-    vcpus: str = ""
-    levers: str = ""
-    budget: str = "20"
-    allow_bf16: bool = False
-    out: str = ""
-    seed: str = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +65,7 @@ class Question:
         return asked, hunt.candidates(asked, None)
 
 
-def tune(wanted: Wanted, *, as_json: bool = False) -> tuple[Tuning, str]:
+def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     """Search, and write tune.json, tune.env and tune.md; the result and what to print of it.
 
     Raises UsageError, WheelError, HostError, WorkerError, DiskError.
@@ -99,7 +84,7 @@ def tune(wanted: Wanted, *, as_json: bool = False) -> tuple[Tuning, str]:
     return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
 
 
-def describe(wanted: Wanted) -> str:
+def describe(wanted: TuneOptions) -> str:
     """What would be tried. Nothing is installed, and the workload is not read."""
     places = settings.places()
     question = read(wanted, places)
@@ -118,7 +103,7 @@ def describe(wanted: Wanted) -> str:
     )
 
 
-def read(wanted: Wanted, places: Places) -> Question:
+def read(wanted: TuneOptions, places: Places) -> Question:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     workload, program = options.subject(wanted.workload)
     if options.phase(wanted.phase) == INFER:
@@ -144,10 +129,10 @@ def digest(path: Path) -> str:
     return key_of([(str(each.relative_to(path)), sha256_of(each)) for each in files])
 
 
-def _choices(wanted: Wanted, places: Places) -> tuple[Choice, ...]:
+def _choices(wanted: TuneOptions, places: Places) -> tuple[Choice, ...]:
     """The wheels, the baseline first: by default stock, and the tuned one where there is one."""
-    if wanted.wheels:
-        return installs.choose(_specs(wanted.wheels.split(",")), wanted.candidate, places)
+    if wanted.arms:
+        return installs.choose(_specs(wanted.arms.split(",")), wanted.candidate, places)
     both = _specs((lineup.STOCK, lineup.TUNED))
     try:
         return installs.choose(both, wanted.candidate, places)
@@ -161,7 +146,7 @@ def _choices(wanted: Wanted, places: Places) -> tuple[Choice, ...]:
 def _specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:
     specs = tuple(lineup.parse_arm(words) for words in wheels)
     if any(spec.settings for spec in specs):
-        raise UsageError("--wheels takes wheels only", hint="Settings are what tune finds")
+        raise UsageError("--arms takes wheels only", hint="Settings are what tune finds")
     names = [spec.name for spec in specs]
     if len({*names}) < len(names):
         raise UsageError(f"two wheels have one name ({', '.join(names)})", hint="Write NAME=WHEEL")
@@ -172,7 +157,7 @@ def _not_installed(choice: Choice) -> Arm:
     return Arm(name=choice.spec.name, python=Path(), label=choice.source.title)
 
 
-def _levers(wanted: Wanted) -> tuple[str, ...]:
+def _levers(wanted: TuneOptions) -> tuple[str, ...]:
     """In the order of KINDS. Raises UsageError."""
     if not wanted.levers:
         return tuple(each for each in KINDS if each != BF16 or wanted.allow_bf16)

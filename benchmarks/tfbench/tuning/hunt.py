@@ -105,7 +105,7 @@ def candidates(asked: Asked, trial: Trial | None) -> tuple[Setup, ...]:
     if not found:
         raise UsageError(
             f"there is nothing to try with {talk.vcpus(asked.vcpus)}: {', '.join(asked.levers)}",
-            hint="Allow more --levers, or give two --wheels",
+            hint="Allow more --levers, or give two --arms",
         )
     return found
 

@@ -28,6 +28,7 @@ from tfbuild.upstream.kernels import FOLDER
 
 LOST = "the probe ended before it was looked at"
 _LOG = "probe.log"
+_PACKAGE = Path(__file__).resolve().parents[1]
 _PROBE_S = 3600.0
 _PROBE_UNIT_S = 60.0
 _TAIL_LINES = 8
@@ -324,7 +325,7 @@ def probe_env() -> dict[str, str]:
     return {
         **({MASK: mask} if mask else {}),
         "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": str(settings.ROOT / "build"),
+        "PYTHONPATH": str(settings.import_root(_PACKAGE)),
         "PYTHONSAFEPATH": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -367,7 +368,7 @@ def verdict_of(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> 
 
 def judge_sha256() -> str:
     """The hash of the code that judges units: a verdict holds as long as it stays the same."""
-    paths = (Path(__file__), *sorted((settings.ROOT / "build/tfbuild/probe").glob("*.py")))
+    paths = (Path(__file__), *sorted((_PACKAGE / "probe").glob("*.py")))
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.read_bytes())

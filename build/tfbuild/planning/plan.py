@@ -393,7 +393,7 @@ def native_files() -> dict[str, bytes]:
 @functools.cache
 def _recipe_sha256(family: str) -> str:
     """The hash of our own part of a wheel: another registration header is another wheel."""
-    templates = settings.ROOT / "templates"
+    templates = settings.TEMPLATES
     header = templates / f"{dispatcher.HEADER}.j2"
     paths = (*sorted((templates / "kernels").iterdir()), header)
     parts = {path.name: path.read_bytes() for path in paths}

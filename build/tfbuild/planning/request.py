@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import platform
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import talk
+from tfbuild.commands import HOT, NEWEST, Request
 from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import read_cpu
@@ -25,54 +25,14 @@ from tfbuild.settings import Places
 from tfbuild.talk import did_you_mean
 from tfbuild.upstream import given, kernels, releases
 from tfbuild.upstream.download import sha256_of
-from tfbuild.upstream.kernels import HOT
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """Options as they were typed; an empty one means the default.
-
-    `package` is the stock package, by default the one for CPUs of the target's architecture.
-    `python` is a version, several with commas between, or `all` that the release has a wheel for.
-    `arch` is a target, `native`, or `stock`: what the release's published wheels are compiled for;
-    or several with commas between, for one wheel. `lto` and `pgo`, the path of a program whose run
-    the compiler learns from, are for the full scope. `selection` are paths of measured selections,
-    with commas between, at most one for each target. `flags` are words that kernels get beside the
-    target's, instead of those of a selection. `without` are units that are left out of the chosen.
-    `source` is the path of sources that kernels are compiled from in place of the release's own.
-
-    Of run-time defaults: `bf16` lets oneDNN round to bfloat16, `trust_emulated` takes emulated
-    comparisons for measured ones, `evidence` are paths of comparison.json with commas between.
-    """
-
-    arch: str = "native"
-    release: str = ""
-    scope: str = "kernels"
-    kernels: str = HOT
-    without: str = ""
-    package: str = ""
-    python: str = ""
-    compiler: str = ""
-    lto: bool = False
-    pgo: str = ""
-    selection: str = ""
-    flags: str = ""
-    bf16: bool = False
-    trust_emulated: bool = False
-    evidence: str = ""
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        """The default release is the user's own, where one is set."""
-        object.__setattr__(self, "release", self.release or settings.default_release())
 
 
 def settled(request: Request, places: Places) -> Request:
     """The same with a version for `newest`: of kernels the newest release whose sources can be had.
     Says which was taken, where nobody named one."""
-    if request.release != releases.NEWEST:
+    if request.release != NEWEST:
         return request
     if request.scope != Scope.KERNELS or request.source:
         release, why = releases.find_release(request.release), ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import settings, talk
 from tfbuild.errors import CommandError, DownloadError, TimeLimitError, ToolError
 from tfbuild.records import write_atomic
 from tfbuild.run import Completed, run
@@ -71,7 +71,7 @@ def install_bazelisk(places: Places) -> Path:
     registry does not answer it may lie in npm's own cache. Raises DownloadError."""
     folder = places.tools / "bazelisk"
     for name in ("package.json", "package-lock.json"):
-        write_atomic(folder / name, (places.root / "build/npm" / name).read_bytes())
+        write_atomic(folder / name, (settings.NPM / name).read_bytes())
     silent = _registry_fault(folder)
     offline = ("--offline",) if silent else ()
     try:

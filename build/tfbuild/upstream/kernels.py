@@ -24,7 +24,6 @@ from tfbuild.talk import did_you_mean
 FOLDER = "tensorflow/core/kernels"
 RELEASE = "2.14.1"
 """The release that kernels are selected for where none is named, and that was surveyed."""
-HOT = "hot"
 MINI = "mini"
 """The kernels that are built where none are named: those that were measured to be faster."""
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")

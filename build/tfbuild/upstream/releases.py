@@ -13,6 +13,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfbuild import talk
+from tfbuild.commands import NEWEST
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import PythonError, ReleaseError, TargetError, WheelError
 
@@ -147,10 +148,6 @@ class Release:
 def filled(pairs: tuple[tuple[str, str], ...], **names: str) -> tuple[tuple[str, str], ...]:
     """The pairs with every {name} in a value replaced. Raises KeyError for a missing name."""
     return tuple((name, value.format(**names)) for name, value in pairs)
-
-
-NEWEST = "newest"
-"""What is written for the newest release that has kernels."""
 
 
 def with_kernels() -> tuple[Release, ...]:

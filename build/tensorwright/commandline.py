@@ -1,5 +1,5 @@
 """The command line: Invoke's program, but a line that it cannot read is refused as all other errors
-are, and a reader that went away ends it without a word.
+are, a reader that went away ends it without a word, and commands are listed by group.
 
 `python -m invoke` hands over to it (tasks.py). What it says of a line is decided by `refusal`.
 """
@@ -12,21 +12,29 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, TextIO
 
+from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError, UnknownFileType
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.program import Program
+from invoke.tasks import Task
+from invoke.util import helpline
 
+from tensorwright.command import SCRIPT, Command, as_called
 from tfbuild.errors import UsageError
 
 INSTALL = "TENSORWRIGHT_INSTALL"
 """As in settings, which a list of tasks need not wait for."""
 READER_GONE = 141
 """128 + SIGPIPE: what a shell says of a program that wrote to nobody."""
-LISTED = "invoke --list names all tasks"
+EVERY = "all"
+"""Behind --list: the commands of all groups, where only the common ones are shown without."""
+LISTED = f"invoke --list {EVERY} names every task"
 _FORMATS = ("flat", "nested", "json")
 # Invoke's own words: its errors have nothing else to tell them by.
 _UNKNOWN = re.compile(r"No idea what (['\"])(?P<word>.*)\1 is!", re.DOTALL)
@@ -36,8 +44,12 @@ _BARE = re.compile(r"Flag <Argument: (?P<name>[\w-]+).*> needed value")
 class CommandLine(Program):
     """Reads a line, and runs its tasks."""
 
-    def __init__(self) -> None:
-        super().__init__(name="Invoke", binary="inv[oke]", binary_names=["invoke", "inv"])
+    def __init__(self, namespace: Collection | None = None, called: str = "inv[oke]") -> None:
+        """As Invoke's own program, which looks for a tasks.py, or with commands of its own."""
+        names = ["invoke", "inv"] if namespace is None else [called]
+        super().__init__(
+            namespace=namespace, name="Tensorwright", binary=called, binary_names=names
+        )
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: A002
         try:
@@ -52,6 +64,13 @@ class CommandLine(Program):
             for stream in gone:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             sys.exit(READER_GONE)
+
+    def print_version(self) -> None:
+        try:
+            self.version = metadata.version(SCRIPT)
+        except metadata.PackageNotFoundError:
+            self.version = "of a checkout"
+        super().print_version()
 
     def core_args(self) -> list[Argument]:
         """Invoke's own, and ours that hold for every task, before its name or behind it."""
@@ -74,9 +93,30 @@ class CommandLine(Program):
 
     def parse_cleanup(self) -> None:
         with self._refusing():
-            if isinstance(group := self.args.list.value, str):
-                raise UsageError(f"there is no group of tasks {group}", hint=LISTED)
+            if isinstance(self.args.list.value, str):
+                self._list_group(self.args.list.value)
+                raise Exit
             super().parse_cleanup()
+
+    def list_flat(self) -> None:
+        groups = grouped(self.collection)
+        self._print_groups({name: filter(_is_common, groups[name]) for name in groups})
+        print(as_called(f"{LISTED}, invoke --list GROUP those of one group"))
+
+    def _list_group(self, name: str) -> None:
+        """Raises UsageError."""
+        groups = grouped(self.collection)
+        if name not in {EVERY, *groups}:
+            near = did_you_mean(name, groups)
+            raise UsageError(f"there is no group of tasks {name}", hint=_hint(near, LISTED))
+        self._print_groups({each: groups[each] for each in groups if name in {EVERY, each}})
+
+    def _print_groups(self, groups: Mapping[str, Iterable[Row]]) -> None:
+        shown = {group: tuple(rows) for group, rows in groups.items()}
+        width = max(len(row.name) for rows in shown.values() for row in rows)
+        for group, rows in shown.items():
+            print(f"{group}:")
+            self.print_columns([(row.name.ljust(width), row.help) for row in rows])
 
     def update_config(self, merge: bool = True) -> None:
         with self._refusing():
@@ -97,8 +137,31 @@ class CommandLine(Program):
             raise _exit(UsageError(f"{error}", hint="invoke --help lists the options")) from None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """Of the list."""
+
+    name: str
+    help: str
+    common: bool
+
+
+def grouped(collection: Collection) -> dict[str, tuple[Row, ...]]:
+    """The tasks of each group, under the longest of their names; a group's default as the group."""
+    names: dict[Task[Any], str] = {}
+    for primary, aliases in collection.task_names.items():
+        task = collection[primary]
+        names[task] = aliases[-1] if task.is_default and aliases else primary
+    groups: dict[str, list[Row]] = {}
+    for task, name in names.items():
+        ours = task if isinstance(task, Command) else None
+        row = Row(name=name, help=helpline(task) or "", common=ours is None or ours.common)
+        groups.setdefault(ours.group if ours else "tasks", []).append(row)
+    return {group: tuple(rows) for group, rows in groups.items()}
+
+
 def _exit(error: UsageError) -> Exit:
-    return Exit(f"error: {error}", error.exit_code)
+    return Exit(as_called(f"error: {error}"), error.exit_code)
 
 
 def refusal(
@@ -132,8 +195,6 @@ def _owner(context: ParserContext) -> tuple[str, str]:
 def _unknown(
     word: str, context: ParserContext, words: Sequence[str], tasks: Mapping[str, ParserContext]
 ) -> UsageError:
-    from tfbuild.talk import did_you_mean  # noqa: PLC0415  (only a wrong line waits for it)
-
     owner, help_of = _owner(context)
     if word.startswith("-"):
         flags = [*filter(_is_long, context.flags), *context.inverse_flags]
@@ -165,6 +226,16 @@ def _flag_before(
         if value == word and context.name is not None and flag in context.flags:
             return flag, context.flags[flag]
     return None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    from tfbuild import talk  # (only a wrong line waits for it)
+
+    return talk.did_you_mean(word, known)
+
+
+def _is_common(row: Row) -> bool:
+    return row.common
 
 
 def _is_long(word: str) -> bool:

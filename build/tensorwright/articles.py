@@ -1,0 +1,76 @@
+"""The experiments of five articles: `articles` runs them all, `articles.sizing` and so on one."""
+
+from __future__ import annotations
+
+from tensorwright.command import command
+from tfbench.commands import (
+    AccuracyOptions,
+    ArticlesOptions,
+    OverheadOptions,
+    SizingOptions,
+    StrategiesOptions,
+    ThroughputOptions,
+)
+from tfbuild.commands import DRY_RUN, Output
+
+GROUP = "articles"
+
+
+@command(GROUP, ArticlesOptions, DRY_RUN, common=True, default=True, name="all")
+def articles(options: ArticlesOptions, output: Output) -> str:
+    """Run the experiments of five articles here, and write one page of what came out."""
+    from tfbench.articles import command as reproducing
+
+    if output.dry_run:
+        return reproducing.describe(options)
+    return reproducing.measure_articles(options)
+
+
+@command(GROUP, ThroughputOptions, Output)
+def throughput(options: ThroughputOptions, output: Output) -> str:
+    """Measure images per second of a net at each batch size, and per dollar."""
+    from tfbench.throughput import command as throughputs
+
+    if output.dry_run:
+        return throughputs.describe(options)
+    return throughputs.THROUGHPUT.answer(options, as_json=output.json)[1]
+
+
+@command(GROUP, AccuracyOptions, Output)
+def accuracy(options: AccuracyOptions, output: Output) -> str:
+    """Train real data to an accuracy: how long it takes, and what it costs."""
+    from tfbench.accuracy import command as training
+
+    if output.dry_run:
+        return training.describe(options)
+    return training.accuracy(options, as_json=output.json)[1]
+
+
+@command(GROUP, SizingOptions, Output)
+def sizing(options: SizingOptions, output: Output) -> str:
+    """Find the smallest machine that is as fast: vCPUs, memory and disk."""
+    from tfbench.sizing import command as sizes
+
+    if output.dry_run:
+        return sizes.describe(options)
+    return sizes.measure_sizing(options, as_json=output.json)[1]
+
+
+@command(GROUP, StrategiesOptions, Output)
+def strategies(options: StrategiesOptions, output: Output) -> str:
+    """Measure where variables may live and how gradients meet, on several devices."""
+    from tfbench.strategies import command as placing
+
+    if output.dry_run:
+        return placing.describe(options)
+    return placing.STRATEGIES.answer(options, as_json=output.json)[1]
+
+
+@command(GROUP, OverheadOptions, Output)
+def overhead(options: OverheadOptions, output: Output) -> str:
+    """Say what epochs, calls and steps of a tiny model cost, and how to be rid of the dispatch."""
+    from tfbench.overhead import command as dispatching
+
+    if output.dry_run:
+        return dispatching.describe(options)
+    return dispatching.OVERHEAD.answer(options, as_json=output.json)[1]

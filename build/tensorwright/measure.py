@@ -1,0 +1,123 @@
+"""The commands that measure wheels, and find what is fastest."""
+
+from __future__ import annotations
+
+from tensorwright.build import trained_by
+from tensorwright.command import command, say
+from tfbench.commands import (
+    CompareOptions,
+    FlagsOptions,
+    KitOptions,
+    ProfileOptions,
+    ReportOptions,
+    SelectOptions,
+    SelfcheckOptions,
+    StartupOptions,
+    TuneOptions,
+)
+from tfbuild.commands import JSON, ONE_PYTHON, WHEEL, Output, Request
+from tfbuild.option import part
+
+GROUP = "measure"
+COMPILERS = (
+    "clang-16, g++, …; several with commas between are held against each other, and the best goes "
+    "on"
+)
+
+
+@command(GROUP, CompareOptions, Output, common=True)
+def compare(options: CompareOptions, output: Output) -> None:
+    """Run identical Keras models on each arm and say which is faster, and how sure that is."""
+    from tfbench import front
+    from tfbench.measuring.comparison import judge
+
+    if output.dry_run:
+        say(front.describe_comparison(options))
+        return
+    comparison, text = front.compare_wheels(options, as_json=output.json)
+    say(text)
+    judge(comparison, gate=options.gate)
+
+
+@command(GROUP, TuneOptions, Output, common=True)
+def tune(options: TuneOptions, output: Output) -> str:
+    """Find the wheel and the settings that are fastest for one model, and confirm the gain."""
+    from tfbench.tuning import command as tuning
+
+    if output.dry_run:
+        return tuning.describe(options)
+    return tuning.tune(options, as_json=output.json)[1]
+
+
+@command(GROUP, ReportOptions, JSON, common=True)
+def report(options: ReportOptions, output: Output) -> str:
+    """Write the report of a comparison, with costs, as Markdown, HTML with plots, CSV, pyperf."""
+    from tfbench.reports import reporting
+
+    return reporting.report_again(options, as_json=output.json)
+
+
+@command(GROUP, ProfileOptions, Output)
+def profile(options: ProfileOptions, output: Output) -> str:
+    """Say which ops, at which shapes, a step's time goes to on the stock wheel."""
+    from tfbench.kernels import front
+
+    if output.dry_run:
+        return front.describe_profiling(options)
+    return front.profile(options, as_json=output.json)[1]
+
+
+@command(GROUP, SelectOptions, Output)
+def select(options: SelectOptions, output: Output) -> str:
+    """Time a wheel's kernels against the stock ones, and keep those that are faster."""
+    from tfbench.kernels import front
+
+    if output.dry_run:
+        return front.describe_selecting(options)
+    return front.select(options, as_json=output.json)[1]
+
+
+@command(
+    GROUP,
+    part(Request, *WHEEL, "kernels", told={**ONE_PYTHON, "compiler": COMPILERS}),
+    FlagsOptions,
+    Output,
+)
+def flags(request: Request, options: FlagsOptions, output: Output) -> str:
+    """Find the compiler, and the flags that each kernel source is fastest with."""
+    from dataclasses import replace
+
+    from tfbench.kernels import flag_search
+
+    options = replace(options, pgo=trained_by(options.pgo))
+    if output.dry_run:
+        return flag_search.describe(request, options)
+    return flag_search.search(request, options, as_json=output.json)[1]
+
+
+@command(GROUP, StartupOptions, JSON)
+def startup(options: StartupOptions, output: Output) -> str:
+    """Measure what the tuned wheel adds to the time of `import tensorflow`."""
+    from tfbench.startup import command as starting
+
+    return starting.measure_startup(options, as_json=output.json)[1]
+
+
+@command(GROUP, SelfcheckOptions, JSON)
+def selfcheck(options: SelfcheckOptions, output: Output) -> None:
+    """Prove the harness on itself: stock against stock, and against known slowdowns (2 h)."""
+    from tfbench import front
+
+    check, text = front.check_harness(options, as_json=output.json)
+    say(text)
+    front.judge_harness(check)
+
+
+@command(GROUP, KitOptions, JSON)
+def kit(options: KitOptions, output: Output) -> str:
+    """Write one file that times the workloads wherever Keras is, or read what it brought."""
+    from tfbench.kit import command as kits
+
+    if options.read:
+        return kits.read_kit(options.read, as_json=output.json)
+    return kits.write_kit(options.out)

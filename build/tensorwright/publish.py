@@ -1,0 +1,33 @@
+"""The commands about indexes."""
+
+from __future__ import annotations
+
+from tensorwright.command import command
+from tfbuild.commands import JSON, Output
+from tfwheels.commands import PublishOptions, ServeOptions, SnippetOptions
+
+GROUP = "publish"
+
+
+@command(GROUP, PublishOptions, JSON, common=True)
+def publish(options: PublishOptions, output: Output) -> str:
+    """Put tuned wheels into a private index that hands every CPU the best one that it can run."""
+    from tfwheels import front
+
+    return front.publish_wheels(options, as_json=output.json)
+
+
+@command(GROUP, ServeOptions)
+def serve(options: ServeOptions) -> None:
+    """Try a published tree on this machine, until Ctrl-C."""
+    from tfwheels import serve as server
+
+    server.serve(options.at, options.port, options.trust)
+
+
+@command(GROUP, SnippetOptions, JSON, common=True)
+def install_snippet(options: SnippetOptions, output: Output) -> str:
+    """Print what installs from an index: pip, uv and requirements lines, pinned by hash."""
+    from tfwheels import front
+
+    return front.describe_install(options, as_json=output.json)

@@ -1,0 +1,99 @@
+"""How an option is declared: once, as a field of a frozen record, with its default and its help.
+
+Standard library only: what lists the commands waits for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+_KEY = "option"
+_T = TypeVar("_T", str, bool)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """`field` is the record's, `name` what is typed behind two hyphens, and `old` what was typed
+    for it once and is read still. Without a default it must be given, by its place."""
+
+    field: str
+    name: str
+    help: str
+    old: tuple[str, ...] = ()
+    default: str | bool | None = None
+
+    @property
+    def is_switch(self) -> bool:
+        return isinstance(self.default, bool)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Those options of a record that a command has. `given` are other defaults, and values that the
+    command fixes; `told` is the help of options that mean less than elsewhere."""
+
+    record: type
+    names: tuple[str, ...]
+    given: Mapping[str, str | bool]
+    told: Mapping[str, str]
+
+
+def option(default: _T, told: str, *, name: str = "", old: Sequence[str] = ()) -> _T:
+    """A field that is an option; `name` where it is not typed as the field is called."""
+    return field(default=default, metadata={_KEY: (told, name, tuple(old))})
+
+
+def required(told: str) -> str:
+    """A field that is given by its place on the line."""
+    made: str = field(metadata={_KEY: (told, "", ())})
+    return made
+
+
+def part(
+    record: type,
+    *names: str,
+    given: Mapping[str, str | bool] | None = None,
+    told: Mapping[str, str] | None = None,
+) -> Part:
+    """Raises ValueError for what is no option of the record."""
+    known = {each.field for each in options_of(record)}
+    if unknown := {*names, *(told or {})} - known:
+        raise ValueError(f"{record.__name__} has no option {', '.join(sorted(unknown))}")
+    return Part(record=record, names=names, given=given or {}, told=told or {})
+
+
+def options_of(source: type | Part) -> tuple[Option, ...]:
+    """In the order of their fields. Fields that were not declared as options are none."""
+    if isinstance(source, Part):
+        return tuple(
+            dataclasses.replace(
+                each,
+                default=source.given.get(each.field, each.default),
+                help=source.told.get(each.field, each.help),
+            )
+            for each in options_of(source.record)
+            if each.field in source.names
+        )
+    return tuple(
+        Option(
+            field=each.name,
+            name=name or each.name.replace("_", "-"),
+            help=told,
+            old=old,
+            default=None if each.default is dataclasses.MISSING else each.default,
+        )
+        for each in dataclasses.fields(source)
+        if _KEY in each.metadata
+        for told, name, old in [each.metadata[_KEY]]
+    )
+
+
+def made(source: type | Part, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  (of any record)
+    """The record, of the values by the names of fields; others' options are left alone."""
+    own = {each.field: values[each.field] for each in options_of(source)}
+    if isinstance(source, Part):
+        return source.record(**source.given | own)
+    return source(**own)

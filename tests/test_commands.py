@@ -1,0 +1,91 @@
+"""All commands together: one word and one short flag for one thing, and old spellings that last."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import pytest
+from invoke.parser import Parser
+
+from tensorwright.command import SHORT, Command
+from tensorwright.program import commands
+from tfbuild.settings import ROOT
+
+COMMANDS: dict[str, Command] = {name: commands()[name] for name in commands().task_names}
+PAGES = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/*.md"))
+    if path.name != "CHANGELOG.md"
+)
+
+
+def typed(line: str) -> dict[str, object]:
+    """What a command gets of a line."""
+    contexts = Parser(contexts=commands().to_contexts()).parse_argv(line.split())
+    return dict(contexts[0].as_kwargs)
+
+
+def test_a_short_flag_is_one_options_in_every_command() -> None:
+    meanings: dict[str, set[str]] = defaultdict(set)
+    for each in COMMANDS.values():
+        for argument in each.get_arguments():
+            for short in (name for name in argument.names if len(name) == 1):
+                meanings[short].add(argument.names[0])
+    assert {short: {name} for name, short in SHORT.items()} == dict(meanings)
+
+
+def test_common_things_have_common_words() -> None:
+    """The words for what these would say otherwise; lists of wheels that are published are no
+    arms."""
+    others = {"for", "model", "program", "models", "nets", "cpus", "threads", "minutes", "folder"}
+    for name, each in COMMANDS.items():
+        words = {option.name for option in each.options}
+        assert not words & others, name
+        assert "wheels" not in words or name == "publish"
+
+
+def test_a_switch_is_none_of_two_kinds() -> None:
+    kinds: dict[str, set[bool]] = defaultdict(set)
+    for each in COMMANDS.values():
+        for option in each.options:
+            kinds[option.name].add(option.is_switch)
+    several = {name for name, seen in kinds.items() if len(seen) > 1}
+    assert several <= {"variants"}  # publish's tree of them, and what flags tries
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("build --for lstm_text", "workload", "lstm_text"),
+        ("profile --for lstm_text", "workload", "lstm_text"),
+        ("select --for lstm_text", "workload", "lstm_text"),
+        ("tune --for lstm_text", "workload", "lstm_text"),
+        ("tune --wheels stock,tuned", "arms", "stock,tuned"),
+        ("overhead --for iris_mlp", "workload", "iris_mlp"),
+        ("accuracy --import curve.tsv", "curve", "curve.tsv"),
+        ("publish --no-gate", "gate", False),
+        ("audit x.whl --no-fetch", "fetch", False),
+        ("build --no-preflight", "preflight", False),
+    ],
+)
+def test_old_spellings_are_read(line: str, field: str, value: object) -> None:
+    assert typed(line)[field] == value
+
+
+def test_every_option_that_a_page_names_behind_a_command_is_read() -> None:
+    known = {
+        name: {word for argument in COMMANDS[name].get_arguments() for word in argument.names}
+        for name in COMMANDS
+    }
+    seen = 0
+    for path in PAGES:
+        for line in path.read_text("utf-8").splitlines():
+            for name, rest in re.findall(r"(?:\./inv|\binvoke) ([a-z.-]+)((?: [^`#|]*)?)", line):
+                if name not in known:
+                    continue
+                for word in re.findall(r"(?<= )--([a-z][a-z0-9-]*)", rest.partition("; ")[0]):
+                    own = known[name] | {"no-install"}
+                    assert word in own or word.removeprefix("no-") in own, f"{path}: {line}"
+                    seen += 1
+    assert seen > 50

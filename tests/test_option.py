@@ -1,0 +1,48 @@
+"""Options are declared once, and records are made of what was typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tfbuild.option import Option, made, option, options_of, part, required
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    wheel: str = required("a path")
+    dry_run: bool = option(False, "do nothing")
+    curve: str = option("none", "a file", name="import", old=("csv",))
+    inner: str = "kept"
+
+
+def test_fields_carry_default_and_help() -> None:
+    assert options_of(Example) == (
+        Option(field="wheel", name="wheel", help="a path"),
+        Option(field="dry_run", name="dry-run", help="do nothing", default=False),
+        Option(field="curve", name="import", help="a file", old=("csv",), default="none"),
+    )
+    assert [each.is_switch for each in options_of(Example)] == [False, True, False]
+
+
+def test_a_record_is_made_of_its_own_values() -> None:
+    typed = {"wheel": "a.whl", "dry_run": True, "curve": "x", "of_another": "y"}
+    assert made(Example, typed) == Example(wheel="a.whl", dry_run=True, curve="x")
+
+
+def test_a_part_has_some_options_with_its_own_words_and_fixes_others() -> None:
+    some = part(
+        Example, "wheel", "curve", given={"curve": "own", "inner": "i"}, told={"curve": "told"}
+    )
+    wheel, curve = options_of(some)
+    assert (wheel.name, wheel.help) == ("wheel", "a path")
+    assert (curve.default, curve.help) == ("own", "told")
+    record = made(some, {"wheel": "a.whl", "curve": "typed"})
+    assert record == Example(wheel="a.whl", curve="typed", inner="i")
+
+
+@pytest.mark.parametrize("names", [("wheel", "nothing"), ("inner",)])
+def test_a_part_of_what_is_no_option_is_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=f"Example has no option {names[-1]}"):
+        part(Example, *names)
