@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,14 @@ from tfbuild.errors import CompilerError
 
 HOST = platform.machine()
 OTHER = "aarch64" if HOST == "x86_64" else "x86_64"
+
+
+def folder_of(folder: Path, name: str, text: str) -> Path:
+    """The folder, with a program of this text."""
+    program = folder / name
+    program.write_text(text, encoding="utf-8")
+    program.chmod(0o755)
+    return folder
 
 
 def folder_with(folder: Path, **programs: str) -> dict[str, str]:
@@ -62,10 +71,40 @@ def test_a_name_that_says_nothing_is_seen_through(tmp_path: Path) -> None:
         ("g++-13", "g++-13"),
     ],
 )
-def test_no_compiler_names_the_package(tmp_path: Path, name: str | None, package: str) -> None:
+def test_no_compiler_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None, package: str
+) -> None:
+    """Where apt has no lists to look into."""
+    monkeypatch.setenv("PATH", str(folder_of(tmp_path, "apt-cache", "#!/bin/sh\nexit 100\n")))
     with pytest.raises(CompilerError) as caught:
         find_compiler(name, env={"PATH": str(tmp_path)})
     assert caught.value.hint == f"Run: apt-get install {package}"
+
+
+def offered(stem: str) -> list[str]:
+    """What apt's lists on this machine have, the newest last."""
+    if shutil.which("apt-cache") is None:
+        pytest.skip("there is no apt here")
+    words = ["apt-cache", "pkgnames", f"{stem}-"]
+    listed = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    found = [each for each in listed if each.removeprefix(f"{stem}-").isdecimal()]
+    if not found:
+        pytest.skip("apt has no lists here")
+    return sorted(found, key=lambda each: int(each.rpartition("-")[2]))
+
+
+@pytest.mark.parametrize("stem", ["g++", "clang"])
+def test_a_hint_names_what_apt_really_has(tmp_path: Path, stem: str) -> None:
+    there = offered(stem)
+    path = {"PATH": str(tmp_path)}
+    with pytest.raises(CompilerError) as caught:
+        find_compiler(there[0], env=path)
+    assert caught.value.hint == f"Run: apt-get install {there[0]}"
+    with pytest.raises(CompilerError) as caught:
+        find_compiler(f"{stem}-3", env=path)
+    assert f"apt has no {stem}-3" in caught.value.hint
+    assert caught.value.hint.endswith(f"apt-get install {there[-1]}")
+    assert all(name in caught.value.hint for name in there)
 
 
 def test_no_cross_compiler_names_the_package(tmp_path: Path) -> None:

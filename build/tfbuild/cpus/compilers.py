@@ -84,7 +84,7 @@ def find_compiler(
         asked = f"no compiler called {name}" if name else f"no C++ compiler for {architecture}"
         raise CompilerError(
             f"{asked} is on PATH",
-            hint=f"Run: apt-get install {_package(name, architecture)}{_or_declare(architecture)}",
+            hint=_install(_package(name, architecture)) + _or_declare(architecture),
         )
     return identify(found, architecture)
 
@@ -98,7 +98,7 @@ def identify(path: Path, architecture: str) -> Compiler:
         if family == "gcc":
             raise CompilerError(
                 f"{path} does not compile for {architecture}",
-                hint=f"Run: apt-get install {_package(None, architecture)}",
+                hint=_install(_package(None, architecture)),
             )
         flags = (f"--target={_CROSS[architecture]}",)
     return Compiler(
@@ -185,6 +185,27 @@ def _path(env: Mapping[str, str] | None) -> str:
 def _or_declare(architecture: str) -> str:
     here = architecture == platform.machine()
     return "" if here else "; or, to plan only, name one with --compiler clang@16.0.6"
+
+
+def _install(package: str) -> str:
+    """The command that brings the package, or what apt has of the same compiler in its place."""
+    stem, _, version = package.partition("-")
+    offered = _offered(stem) if version.isdecimal() else ()
+    if not offered or package in offered:
+        return f"Run: apt-get install {package}"
+    return f"apt has no {package}, but {', '.join(offered)}: apt-get install {offered[-1]}"
+
+
+def _offered(stem: str) -> tuple[str, ...]:
+    """The packages of a compiler that apt's lists have, by their versions; none without lists."""
+    if _which("apt-cache", None) is None:
+        return ()
+    try:
+        listed = run(["apt-cache", "pkgnames", f"{stem}-"], timeout_s=_TIMEOUT_S).output.split()
+    except CommandError:
+        return ()
+    found = {each for each in listed if re.fullmatch(rf"{re.escape(stem)}-\d+", each)}
+    return tuple(sorted(found, key=lambda each: int(each.rpartition("-")[2])))
 
 
 def _package(name: str | None, architecture: str) -> str:

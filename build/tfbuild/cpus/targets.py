@@ -148,8 +148,31 @@ def _names() -> tuple[str, ...]:
 def _known(name: str) -> Microarchitecture:
     if name in _names():
         return TARGETS[name]
-    hint = did_you_mean(name, _names()) or "invoke targets lists all"
-    raise TargetError(f"there is no target called {name or '(nothing)'}", hint=hint)
+    raise TargetError(
+        f"there is no target called {name or '(nothing)'}",
+        hint=_meant(name) or did_you_mean(name, _names()) or "invoke targets lists all",
+    )
+
+
+def _meant(name: str) -> str:
+    """The targets that a compiler's own name, or the beginning of such names, stands for."""
+    called = _called()
+    alike = (target for own, target in called.items() if own.startswith(name) and len(name) > 1)
+    found = [called[name]] if name in called else list(dict.fromkeys(alike))
+    return f"Did you mean {' or '.join(found)}?" if found else ""
+
+
+@functools.cache
+def _called() -> dict[str, str]:
+    """The target that each -march of gcc and clang means, by archspec's data. Entries with further
+    flags approximate a target that the compiler does not know."""
+    return {
+        str(entry["name"]).replace("-", "_"): name
+        for name in _names()
+        for family in ("gcc", "clang")
+        for entry in TARGETS[name].compilers.get(family, ())
+        if "name" in entry and entry["flags"] == "-march={name} -mtune={name}"
+    }
 
 
 def _check_extra(extra: str, family: str) -> None:
