@@ -19,11 +19,11 @@ from tfbuild.measured.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
+    ArmFailure,
     ArmTimes,
-    Cell,
+    ComparedCell,
     Comparison,
     Coverage,
-    Failure,
     Gates,
     Look,
     OpShare,
@@ -116,11 +116,11 @@ def cell(
     baseline: str = "stock",
     width: float = 0.008,
     paces: Mapping[str, tuple[float, float]] = PACES,
-) -> Cell:
+) -> ComparedCell:
     """A cell that was measured in full. More vCPUs make gains smaller here."""
     pace, noise = paces[workload][vcpus - 1], about(1.0, NOISE)
     seen = {name: 1 + (gain - 1) / vcpus**0.5 for name, gain in gains.items()}
-    return Cell(
+    return ComparedCell(
         workload=workload,
         vcpus=vcpus,
         batch=128,
@@ -149,7 +149,7 @@ def cell(
     )
 
 
-def overall(cells: tuple[Cell, ...]) -> tuple[Overall, ...]:
+def overall(cells: tuple[ComparedCell, ...]) -> tuple[Overall, ...]:
     """Of what the cells say, as wide as the mean of their intervals."""
     found = []
     for vcpus in dict.fromkeys(each.vcpus for each in cells):
@@ -164,7 +164,7 @@ def overall(cells: tuple[Cell, ...]) -> tuple[Overall, ...]:
     return tuple(found)
 
 
-def comparison(*cells: Cell, arms: tuple[ArmFacts, ...] = ()) -> Comparison:
+def comparison(*cells: ComparedCell, arms: tuple[ArmFacts, ...] = ()) -> Comparison:
     return Comparison(
         schema=SCHEMA,
         made="2026-01-02T03:04:05+00:00",
@@ -197,7 +197,7 @@ def sound() -> Comparison:
     return comparison(*(covered(each, "tuned", 0.6) for each in cells))
 
 
-def covered(given: Cell, name: str, share: float) -> Cell:
+def covered(given: ComparedCell, name: str, share: float) -> ComparedCell:
     """The cell with tuned kernels of that share of op time in one arm."""
     seen = Coverage(
         share=share,
@@ -214,7 +214,7 @@ def covered(given: Cell, name: str, share: float) -> Cell:
     return dataclasses.replace(given, arms=arms)
 
 
-def without(given: Cell, name: str) -> Cell:
+def without(given: ComparedCell, name: str) -> ComparedCell:
     """The cell as if the arm had given no answer."""
     return dataclasses.replace(
         given,
@@ -224,18 +224,18 @@ def without(given: Cell, name: str) -> Cell:
     )
 
 
-def failed(given: Cell, name: str, reason: str) -> Cell:
+def failed(given: ComparedCell, name: str, reason: str) -> ComparedCell:
     there = without(given, name)
-    return dataclasses.replace(there, failures=(Failure(arm=name, reason=reason),))
+    return dataclasses.replace(there, failures=(ArmFailure(arm=name, reason=reason),))
 
 
-def disagreeing(given: Cell, name: str, predictions: float | None) -> Cell:
+def disagreeing(given: ComparedCell, name: str, predictions: float | None) -> ComparedCell:
     wrong = Agreement(arm=name, losses=0.05, predictions=predictions, tolerance=1e-3)
     there = without(given, name)
     return dataclasses.replace(there, agreements=(*there.agreements, wrong))
 
 
-def dropped(given: Cell) -> Cell:
+def dropped(given: ComparedCell) -> ComparedCell:
     """The cell with too many blocks dropped for a verdict."""
     noise = given.noise or about(1.0, NOISE)
     return dataclasses.replace(
@@ -249,7 +249,7 @@ def dropped(given: Cell) -> Cell:
     )
 
 
-def baseline_failed(given: Cell) -> Cell:
+def baseline_failed(given: ComparedCell) -> ComparedCell:
     return dataclasses.replace(
         given,
         steps=0,
@@ -262,7 +262,7 @@ def baseline_failed(given: Cell) -> Cell:
         agreements=(),
         noise=None,
         speedups=(),
-        failures=(Failure(arm="stock", reason="the worker of arm stock hangs: 600 s"),),
+        failures=(ArmFailure(arm="stock", reason="the worker of arm stock hangs: 600 s"),),
     )
 
 
@@ -284,7 +284,7 @@ def troubled() -> Comparison:
     return dataclasses.replace(made, complete=False)
 
 
-def spinning(given: Cell, name: str) -> Cell:
+def spinning(given: ComparedCell, name: str) -> ComparedCell:
     arms = tuple(
         dataclasses.replace(each, idle_share=0.41) if each.arm == name else each
         for each in given.arms
@@ -331,7 +331,7 @@ def samples(given: Comparison, *, launches: int = 4, blocks: int = 4) -> tuple[S
 
 
 def sample(
-    given: Cell,
+    given: ComparedCell,
     launch: int,
     block: int,
     position: int,

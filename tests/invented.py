@@ -11,10 +11,10 @@ from tfbuild.measured.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
+    ArmFailure,
     ArmTimes,
-    Cell,
+    ComparedCell,
     Comparison,
-    Failure,
     Gates,
     Overall,
     PhaseTime,
@@ -110,12 +110,12 @@ def cell(
     vcpus: int = 2,
     runs: Mapping[str, Interval | None] | None = None,
     speedups: Sequence[Speedup] = (),
-    failures: Sequence[Failure] = (),
-) -> Cell:
+    failures: Sequence[ArmFailure] = (),
+) -> ComparedCell:
     """`runs` are the arms' composed runs, the baseline's first."""
     runs = {BASELINE: spread(100.0), "tuned": spread(80.0)} if runs is None else runs
     others = [name for name in runs if name != BASELINE]
-    return Cell(
+    return ComparedCell(
         workload=workload,
         vcpus=vcpus,
         batch=128,
@@ -138,7 +138,7 @@ def cell(
     )
 
 
-def comparison(*cells: Cell, **fields: Any) -> Comparison:  # noqa: ANN401
+def comparison(*cells: ComparedCell, **fields: Any) -> Comparison:  # noqa: ANN401
     names = dict.fromkeys(arm.arm for each in cells for arm in each.arms)
     whole: dict[str, Any] = {
         "schema": SCHEMA,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tfbench.inside.places import Input, Place
-from tfbench.kernels.judging import Series, Timed
+from tfbench.inside.places import Place, PlaceInput
+from tfbench.kernels.judging import Series, TimedSpot
 from tfbench.kernels.profiles import Spot
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.records import key_of
 
 FLOAT, INT32 = 1, 3
-TANH = Choice(op="Tanh", types=f"T={FLOAT}")
+TANH = TypedOp(op="Tanh", types=f"T={FLOAT}")
 
 
 def place(op: str = "Tanh", *shape: int) -> Place:
-    return Place(op=op, types={"T": (FLOAT,)}, inputs=(Input(dtype="float", shape=shape),))
+    return Place(op=op, types={"T": (FLOAT,)}, inputs=(PlaceInput(dtype="float", shape=shape),))
 
 
 def spot(op: str = "Tanh", *shape: int, share: float = 0.1) -> Spot:
@@ -33,5 +33,5 @@ def series(*launches: float) -> Series:
     )
 
 
-def timed(where: Spot, *launches: float, choice: Choice = TANH, threads: int = 1) -> Timed:
-    return Timed(spot=where, choice=choice, threads=threads, series=series(*launches))
+def timed(where: Spot, *launches: float, choice: TypedOp = TANH, threads: int = 1) -> TimedSpot:
+    return TimedSpot(spot=where, choice=choice, threads=threads, series=series(*launches))

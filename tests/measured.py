@@ -13,7 +13,7 @@ from tests.invented import host
 from tfbench.arms.arm import TOLERANCE, Arm
 from tfbench.engine.schedule import block_order, chance_of
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.measuring.observations import Measured, failures_of, launches_of, starts_of
+from tfbench.measuring.observations import ObservedCell, failures_of, launches_of, starts_of
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
@@ -166,11 +166,11 @@ def paces(speedup: float = 1.25, pace: float = 0.025) -> dict[str, float]:
     return {STOCK.name: pace, TWIN: pace, TUNED.name: pace / speedup}
 
 
-def measured(found: Sequence[Entry]) -> Measured:
+def measured(found: Sequence[Entry]) -> ObservedCell:
     """The cell that the journal is of."""
     failures = failures_of(found)
     failed = {failure.arm for failure in failures}
-    return Measured(
+    return ObservedCell(
         workload=found[0].workload if found else WORKLOAD,
         vcpus=found[0].vcpus if found else VCPUS,
         baseline=STOCK.name,
@@ -190,7 +190,7 @@ def yardstick(threshold: float = 0.0, effort: Effort | None = None) -> Yardstick
     )
 
 
-def comparison(*cells: Measured) -> Comparison:
+def comparison(*cells: ObservedCell) -> Comparison:
     by = yardstick()
     return Comparison(
         schema=SCHEMA,

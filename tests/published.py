@@ -14,12 +14,12 @@ from packaging.utils import parse_wheel_filename
 
 from tfbuild.cpus.features import computing
 from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.measured.kernels import Choice
-from tfbuild.packing.tuned import Admitted, KernelLibrary, Tree, TreeLibrary, Tuned
+from tfbuild.measured.kernels import TypedOp
+from tfbuild.packing.tuned import Admitted, KernelLibrary, TreeLibrary, Tuned, TunedTree
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope
 from tfbuild.upstream.releases import CPU_PACKAGES
-from tfwheels.entry import Entry, Kind
+from tfwheels.entry import Entry, WheelKind
 
 MANYLINUX = {
     "x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64",
@@ -72,7 +72,7 @@ def entry_of(
     """The entry of such a wheel, without the wheel."""
     file = f"{name}-{version}-{_tag(python, machine)}.whl"
     project, parsed, _, tags = parse_wheel_filename(file)
-    stock = Kind.STOCK if project in CPU_PACKAGES else Kind.PLAIN
+    stock = WheelKind.STOCK if project in CPU_PACKAGES else WheelKind.PLAIN
     return Entry(
         file=file,
         name=project,
@@ -83,7 +83,7 @@ def entry_of(
         sha256=hashlib.sha256(f"{file} {size}".encode()).hexdigest(),
         metadata_sha256=hashlib.sha256(file.encode()).hexdigest(),
         published="2026-11-21T12:00:00Z",
-        kind=Kind.TUNED if targets else stock,
+        kind=WheelKind.TUNED if targets else stock,
         targets=targets,
     )
 
@@ -114,7 +114,7 @@ def written(path: Path, members: Mapping[str, bytes]) -> Path:
 def whole_for(spec: str, *, release: str = "2.14.1") -> Tuned:
     """What a full build for this spec says of itself."""
     library = _library(parse_target(spec))
-    tree = Tree(
+    tree = TunedTree(
         name=library.name,
         target=spec,
         plan_key=library.plan_key,
@@ -149,7 +149,7 @@ def _library(target: Target) -> KernelLibrary:
         flags=(f"-march={target.name}",),
         kernels=("cwise_op_tanh",),
         admission={"cwise_op_tanh": Admitted(ran_as=target.spec, ops=("Tanh",))},
-        registrations=tuple(Choice(op="Tanh", types=f"T={number}") for number in range(12)),
+        registrations=tuple(TypedOp(op="Tanh", types=f"T={number}") for number in range(12)),
         stay_stock={},
         floors={"GLIBC": "2.14"},
         census=dict.fromkeys((target.family, *required), 1000),

@@ -6,11 +6,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from tfwheels.serve import Server
+from tfwheels.serve import TreeServer
 
 
 @contextlib.contextmanager
-def running(server: Server) -> Iterator[Server]:
+def running(server: TreeServer) -> Iterator[TreeServer]:
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

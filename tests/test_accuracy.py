@@ -22,8 +22,8 @@ from tfbench.accuracy.curve import reached
 from tfbench.accuracy.median import FEWEST, coverage, median
 from tfbench.accuracy.results import (
     Accuracy,
-    Asked,
     Epoch,
+    Goal,
     StartUp,
     Trained,
     points_of,
@@ -323,7 +323,7 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
 # ---- what is asked ----
 
 
-def asking(**options: str) -> command.Question:
+def asking(**options: str) -> command.AccuracyQuestion:
     return command.read(AccuracyOptions(**options))
 
 
@@ -415,7 +415,7 @@ def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places
 
 # ---- what is said ----
 
-ASKED = Asked(
+ASKED = Goal(
     data=DIGITS,
     source=SETS[DIGITS].source,
     workload="digits_cnn",

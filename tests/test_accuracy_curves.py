@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.priced import price
 
 from tfbench.accuracy import elsewhere, figures
-from tfbench.accuracy.curve import Point, Reached, best, reached
+from tfbench.accuracy.curve import CurvePoint, Reached, best, reached
 from tfbench.accuracy.curve_file import Curve, parse, read_curve
 from tfbench.accuracy.results import imported
 from tfbuild.errors import SampleError, TensorwrightError, UsageError
@@ -32,7 +32,7 @@ DAWNBENCH = (
 PLAIN = "epoch,seconds,accuracy\n1,10,0.5\n2,20,0.9\n3,30,0.8\n"
 
 
-def points(text: str, column: str = "") -> tuple[Point, ...]:
+def points(text: str, column: str = "") -> tuple[CurvePoint, ...]:
     return parse(text, "curve", column)[1]
 
 
@@ -41,7 +41,7 @@ def points(text: str, column: str = "") -> tuple[Point, ...]:
 
 def test_an_entry_of_dawnbench_is_read_in_seconds_and_shares() -> None:
     found = points(DAWNBENCH)
-    assert found[0] == Point(epoch=1, seconds=0.15638888888888888 * 3600, accuracy=0.0537)
+    assert found[0] == CurvePoint(epoch=1, seconds=0.15638888888888888 * 3600, accuracy=0.0537)
     assert [point.accuracy for point in found[2:]] == [0.7556, 0.7574, 0.7564]
     assert points(DAWNBENCH, "top5Accuracy")[3].accuracy == 0.928
 
@@ -149,7 +149,7 @@ def test_what_is_written_is_read_again_in_any_order_of_columns(
         cells = {"epoch": epoch, "seconds": time, "accuracy": share, "loss": "?"}
         lines.append(",".join(f"{cells[name]}" for name in names))
     expected = tuple(
-        Point(epoch=epoch, seconds=time, accuracy=share)
+        CurvePoint(epoch=epoch, seconds=time, accuracy=share)
         for epoch, time, share in zip(epochs, times, shares, strict=True)
     )
     assert points("\n".join(lines)) == expected
@@ -158,9 +158,9 @@ def test_what_is_written_is_read_again_in_any_order_of_columns(
 # ---- what it says ----
 
 
-def curve(*accuracies: float, first: int = 1) -> tuple[Point, ...]:
+def curve(*accuracies: float, first: int = 1) -> tuple[CurvePoint, ...]:
     return tuple(
-        Point(epoch=number, seconds=10.0 * number, accuracy=accuracy)
+        CurvePoint(epoch=number, seconds=10.0 * number, accuracy=accuracy)
         for number, accuracy in enumerate(accuracies, start=first)
     )
 
@@ -198,8 +198,8 @@ def test_seventy_five_point_seven_per_cent_is_that_in_every_spelling() -> None:
 def test_epochs_that_the_curve_lacks_before_the_target_are_said(
     epochs: Sequence[float], said: str
 ) -> None:
-    low = [Point(epoch=epoch, seconds=epoch, accuracy=0.1) for epoch in epochs[:-1]]
-    high = Point(epoch=epochs[-1], seconds=epochs[-1], accuracy=0.9)
+    low = [CurvePoint(epoch=epoch, seconds=epoch, accuracy=0.1) for epoch in epochs[:-1]]
+    high = CurvePoint(epoch=epochs[-1], seconds=epochs[-1], accuracy=0.9)
     assert str(reached([*low, high], 0.5)) == said
 
 
@@ -210,7 +210,7 @@ def test_missing_epochs_and_those_before_the_target_are_all_there_are(
     at = min(at, len(epochs) - 1)
     found = reached(
         [
-            Point(epoch=epoch, seconds=epoch, accuracy=0.9 if place == at else 0.1)
+            CurvePoint(epoch=epoch, seconds=epoch, accuracy=0.9 if place == at else 0.1)
             for place, epoch in enumerate(epochs)
         ],
         0.5,

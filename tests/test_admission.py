@@ -8,7 +8,7 @@ from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild.admission import (
     Refused,
-    Verdict,
+    UnitVerdict,
     _check_abi,
     _static_reason,
     _without_arguments,
@@ -18,7 +18,7 @@ from tfbuild.kernelbuild.admission import (
     probe_env,
     verdict_of,
 )
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 
 # Names as nm shows them for libraries of TensorFlow 2.14.1's kernel sources (some shortened).
 LENT = """\
@@ -162,9 +162,9 @@ def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
         "ulps": {"Tanh": 2.5},
     }
     verdict = verdict_of("tanh", row, ("x",))
-    assert verdict == Verdict(
+    assert verdict == UnitVerdict(
         unit="tanh",
-        registrations=(Choice(op="Tanh", types="T=1"),),
+        registrations=(TypedOp(op="Tanh", types="T=1"),),
         refused=(Refused(op="Tanh", types="T=19", reason="far away"),),
         cases=202,
         ulps={"Tanh": 2.5},
@@ -180,12 +180,12 @@ KILLED = verdict_of("tanh", {"lost": "its worker was ended by SIGKILL"}, ())
 def test_a_unit_that_was_lost_with_the_probe_has_no_verdict() -> None:
     assert KILLED.lost
     assert not KILLED.admitted
-    assert not Verdict(unit="tanh", reason="SIGABRT").lost
+    assert not UnitVerdict(unit="tanh", reason="SIGABRT").lost
 
 
 def test_a_lost_unit_is_told_with_the_end_of_the_probe_and_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "probe.log").write_text("judged: exp\nno memory left\njudged: log\n")
-    good = Verdict(unit="exp")
+    good = UnitVerdict(unit="exp")
     with pytest.raises(KernelError) as caught:
         need_judged([good, KILLED], tmp_path)
     text = str(caught.value)
@@ -194,7 +194,7 @@ def test_a_lost_unit_is_told_with_the_end_of_the_probe_and_a_remedy(tmp_path: Pa
     assert "judged: " not in text
     assert "taskset" in text
     assert "--without tanh" in text
-    need_judged([good, Verdict(unit="tanh", reason="it crashed")], tmp_path)
+    need_judged([good, UnitVerdict(unit="tanh", reason="it crashed")], tmp_path)
 
 
 def test_a_lost_unit_of_a_probe_that_said_nothing_has_its_cause(tmp_path: Path) -> None:

@@ -9,23 +9,30 @@ import pytest
 from tests.published import tuned_for
 
 from tfbuild.errors import AdmissionError, KernelError, RecordError
-from tfbuild.kernelbuild.admission import Refused, Verdict
+from tfbuild.kernelbuild.admission import Refused, UnitVerdict
 from tfbuild.kernelbuild.finished import outcome
 from tfbuild.packing import admitted
-from tfbuild.packing.admitted import Outcome, Record, Standing, Trial, describe, standings
+from tfbuild.packing.admitted import (
+    AdmissionTrial,
+    Record,
+    Standing,
+    UnitOutcome,
+    describe,
+    standings,
+)
 from tfbuild.packing.tuned import Admitted, Tuned
 
 SHA = "a" * 64
 UNIT = "cwise_op_tanh"
-GOOD = Outcome(cases=12, ulps={"Tanh": 2.0})
-BAD = Outcome(reason="Tanh T=1: Tanh(…): 9e+05 ULPs from the stock kernel")
+GOOD = UnitOutcome(cases=12, ulps={"Tanh": 2.0})
+BAD = UnitOutcome(reason="Tanh T=1: Tanh(…): 9e+05 ULPs from the stock kernel")
 
 
-def trial(outcome: Outcome = GOOD, cpu: str = "A CPU") -> Trial:
-    return Trial(cpu=cpu, kind="k", judge="j", units={UNIT: outcome})
+def trial(outcome: UnitOutcome = GOOD, cpu: str = "A CPU") -> AdmissionTrial:
+    return AdmissionTrial(cpu=cpu, kind="k", judge="j", units={UNIT: outcome})
 
 
-def record(sha256: str = SHA, **targets: Trial) -> Record:
+def record(sha256: str = SHA, **targets: AdmissionTrial) -> Record:
     return Record(wheel="a.whl", wheel_sha256=sha256, targets=targets)
 
 
@@ -152,11 +159,11 @@ def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
 
 def test_a_registered_kernel_may_not_be_refused() -> None:
     lost = Refused(op="Tanh", types="T=1", reason="9 ULPs from the stock kernel")
-    assert outcome(Verdict(unit=UNIT, cases=3, ulps={"Tanh": 1.0})) == Outcome(
+    assert outcome(UnitVerdict(unit=UNIT, cases=3, ulps={"Tanh": 1.0})) == UnitOutcome(
         cases=3, ulps={"Tanh": 1.0}
     )
-    assert outcome(Verdict(unit=UNIT, refused=(lost,))).reason == f"Tanh T=1: {lost.reason}"
-    assert outcome(Verdict(unit=UNIT, reason="SIGILL", refused=(lost,))).reason == "SIGILL"
+    assert outcome(UnitVerdict(unit=UNIT, refused=(lost,))).reason == f"Tanh T=1: {lost.reason}"
+    assert outcome(UnitVerdict(unit=UNIT, reason="SIGILL", refused=(lost,))).reason == "SIGILL"
 
 
 def test_a_full_build_has_nothing_to_admit() -> None:

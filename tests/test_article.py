@@ -9,7 +9,7 @@ from tests.priced import price
 from tests.printed import PRINTED
 
 from tfbench.costs import article, catalog
-from tfbench.costs.article import Epoch, Total
+from tfbench.costs.article import EpochTime, Total
 from tfbench.costs.cost import cheapest, fastest, offer, point
 from tfbench.costs.prices import bind
 from tfbuild.errors import SampleError, UsageError
@@ -152,8 +152,8 @@ def test_a_log_of_a_machine_without_a_number_of_vcpus_is_told(tmp_path: Path) ->
 def test_logs_may_count_from_1_and_have_their_columns_in_any_order(tmp_path: Path) -> None:
     path = write(tmp_path, "loss,elapsed,epoch\n0.4,2.5,1\n0.3,2.0,2\n")
     assert article.read_epochs(path) == (
-        Epoch(number=1, seconds=2.5),
-        Epoch(number=2, seconds=2.0),
+        EpochTime(number=1, seconds=2.5),
+        EpochTime(number=2, seconds=2.0),
     )
 
 

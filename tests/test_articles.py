@@ -9,9 +9,9 @@ import pytest
 from tensorwright.program import commands
 from tfbench.articles import command, text
 from tfbench.articles.article import read_articles
-from tfbench.articles.parts import PARTS, Bench, cloud_cpus
+from tfbench.articles.parts import PARTS, Scale, cloud_cpus
 from tfbench.articles.sizes import FULL, QUICK
-from tfbench.articles.text import Part
+from tfbench.articles.text import SectionPart
 from tfbench.commands import ArticlesOptions
 from tfbench.reports import page, report
 from tfbench.reports.document import Points, Table
@@ -22,9 +22,9 @@ ARTICLES = read_articles()
 TEMPLATES = ROOT / "templates"
 
 
-def parts(**failures: str) -> dict[str, Part]:
+def parts(**failures: str) -> dict[str, SectionPart]:
     return {
-        article.key: Part(
+        article.key: SectionPart(
             blocks=(Points(items=(f"measured of {article.key}",)),),
             lines=(f"found of {article.key}",),
             failure=failures.get(article.key.replace("-", "_"), ""),
@@ -78,7 +78,7 @@ def test_what_failed_is_a_warning_and_stands_in_its_section() -> None:
 
 def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> None:
     places = Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
-    part = cloud_cpus(Bench(sizes=QUICK, places=places))
+    part = cloud_cpus(Scale(sizes=QUICK, places=places))
     (table,) = [each for each in part.blocks if isinstance(each, Table)]
     means = {row[0]: row[2] for row in table.rows if row[1] == "compiled"}
     assert {vcpus: mean[:4] for vcpus, mean in means.items()} == {
@@ -93,10 +93,10 @@ def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> No
 def test_one_experiment_that_fails_does_not_take_the_others_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(bench: Bench) -> Part:
+    def fails(bench: Scale) -> SectionPart:
         raise WheelError(f"no wheel for {Path(bench.sizes.sizing.out).parent.name}")
 
-    asked = {**{key: lambda _: Part(lines=("found",)) for key in PARTS}, "tpu-gpu": fails}
+    asked = {**{key: lambda _: SectionPart(lines=("found",)) for key in PARTS}, "tpu-gpu": fails}
     monkeypatch.setattr(command, "PARTS", asked)
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
     with pytest.raises(WorkerError) as caught:

@@ -18,7 +18,7 @@ from tfbench.costs.bill import COMPOSED, TIMED, Bill, BillRow, Build, bill, bill
 from tfbench.costs.cost import point
 from tfbench.costs.prices import PriceBook, bind
 from tfbuild.errors import SampleError, UsageError
-from tfbuild.measured.comparison import Cell, Comparison, Failure
+from tfbuild.measured.comparison import ArmFailure, ComparedCell, Comparison
 from tfbuild.measured.interval import Interval
 from tfbuild.records import canonical
 
@@ -308,7 +308,7 @@ def test_speedups_are_means_over_workloads_by_vcpus() -> None:
 
 
 def test_what_has_no_run_is_left_out_and_told() -> None:
-    failed = Failure(arm="tuned", reason="the worker of arm tuned died")
+    failed = ArmFailure(arm="tuned", reason="the worker of arm tuned died")
     found = billed(
         comparison(
             cell("mnist_mlp"),
@@ -334,7 +334,7 @@ def test_what_has_no_run_is_left_out_and_told() -> None:
 @pytest.mark.parametrize(
     "cells", [[], [cell(runs={"stock": None, "tuned": None})]], ids=["no cells", "no runs"]
 )
-def test_without_runs_there_is_no_bill(cells: Sequence[Cell]) -> None:
+def test_without_runs_there_is_no_bill(cells: Sequence[ComparedCell]) -> None:
     with pytest.raises(SampleError, match="training run"):
         billed(comparison(*cells))
 

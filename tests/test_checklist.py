@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 
 from tfbuild.errors import PreflightError
-from tfbuild.machine.checklist import Verdict, describe, finding, judge, unknown
+from tfbuild.machine.checklist import CheckVerdict, describe, finding, judge, unknown
 
-FULL = finding("disk", "1 GB free", "16 GB", Verdict.FATAL, "Free some space.")
-OLD = finding("compiler", "gcc 9", "gcc 12", Verdict.WARNING, "Take a newer one.")
+FULL = finding("disk", "1 GB free", "16 GB", CheckVerdict.FATAL, "Free some space.")
+OLD = finding("compiler", "gcc 9", "gcc 12", CheckVerdict.WARNING, "Take a newer one.")
 GOOD = finding("memory", "64 GB", "12 GB", None, "Add memory.")
 UNSEEN = unknown("clock", "no host to compare with", "within 60 s")
 
 
 def test_a_good_finding_needs_no_advice() -> None:
-    assert (GOOD.verdict, GOOD.advice) == (Verdict.OK, "")
+    assert (GOOD.verdict, GOOD.advice) == (CheckVerdict.OK, "")
 
 
 def test_only_what_is_fatal_stops_a_build() -> None:
@@ -21,7 +21,7 @@ def test_only_what_is_fatal_stops_a_build() -> None:
 
 
 def test_every_fatal_finding_is_named_with_what_to_do() -> None:
-    missing = finding("git", "not on PATH", "git", Verdict.FATAL, "Install it.")
+    missing = finding("git", "not on PATH", "git", CheckVerdict.FATAL, "Install it.")
     with pytest.raises(PreflightError) as caught:
         judge([FULL, OLD, missing])
     head, disk, git, hint = str(caught.value).splitlines()

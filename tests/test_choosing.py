@@ -16,7 +16,7 @@ from tests.recorded import WHOLE, cpu_of
 from tfbuild.cpus.targets import STOCK_SPECS, Target, all_targets, match, parse_target
 from tfbuild.errors import PublishError
 from tfwheels.choosing import (
-    Choice,
+    PageChoice,
     choose,
     contests,
     decide,
@@ -25,7 +25,7 @@ from tfwheels.choosing import (
     stock_lacks,
     why_without,
 )
-from tfwheels.entry import Entry, Kind
+from tfwheels.entry import Entry, WheelKind
 
 STOCK = entry_of("2.14.1")
 
@@ -38,7 +38,7 @@ def tuned(*specs: str, python: str = "cp311", size: int = 1000, release: str = "
     return entry_of(version, targets=specs, python=python, machine=machine, size=size)
 
 
-def choice_for(name: str, *entries: Entry) -> Choice | None:
+def choice_for(name: str, *entries: Entry) -> PageChoice | None:
     found = choose(entries, parse_target(name))
     assert len(found) <= 1
     return next(iter(found), None)
@@ -234,7 +234,7 @@ targets = st.sampled_from(all_targets())
 @given(pools, targets)
 def test_what_is_chosen_runs_on_the_target(entries: list[Entry], target: Target) -> None:
     for choice in choose(entries, target):
-        assert choice.entry.kind is (Kind.TUNED if choice.library else Kind.STOCK)
+        assert choice.entry.kind is (WheelKind.TUNED if choice.library else WheelKind.STOCK)
         if choice.library:
             library = parse_target(choice.library)
             assert library.features <= target.features
@@ -274,8 +274,8 @@ def test_a_wheel_that_is_added_changes_only_pages_that_list_it(
     if added not in after:
         assert after == before
     # And one that fits is not passed over for the stock wheel.
-    if added.kind is Kind.STOCK:
-        assert not [entry for entry in before - after if entry.kind is Kind.TUNED]
+    if added.kind is WheelKind.STOCK:
+        assert not [entry for entry in before - after if entry.kind is WheelKind.TUNED]
 
 
 @given(targets)

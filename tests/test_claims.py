@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.published import tuned_for
 
-from tfbuild.auditing.claims import Library, Role, foreign, is_idle, problems
+from tfbuild.auditing.claims import Role, WheelLibrary, foreign, is_idle, problems
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 
@@ -25,7 +25,7 @@ def tuned(*targets: str, **census: Mapping[str, int]) -> Tuned:
     return dataclasses.replace(said, libraries=tuple(counted))
 
 
-def shown(claim: KernelLibrary, **fields: Any) -> Library:  # noqa: ANN401
+def shown(claim: KernelLibrary, **fields: Any) -> WheelLibrary:  # noqa: ANN401
     """A library that is just what is claimed, but for `fields`."""
     whole: dict[str, Any] = {
         "file": claim.file,
@@ -40,7 +40,7 @@ def shown(claim: KernelLibrary, **fields: Any) -> Library:  # noqa: ANN401
         "needed": (),
         "isa_needed": "",
     }
-    return Library(**whole | fields)
+    return WheelLibrary(**whole | fields)
 
 
 DISPATCHER = dataclasses.replace(
@@ -53,7 +53,7 @@ DISPATCHER = dataclasses.replace(
 )
 
 
-def found(said: Tuned, *libraries: Library) -> list[str]:
+def found(said: Tuned, *libraries: WheelLibrary) -> list[str]:
     return list(problems(said, (DISPATCHER, *libraries)))
 
 

@@ -30,7 +30,7 @@ from tfbench.measuring.comparison import (
     KIND,
     QUICK,
     THOROUGH,
-    Setting,
+    ComparisonSetting,
     check_cells,
     compare,
     judge,
@@ -57,7 +57,7 @@ from tfbuild.measured.interval import Verdict
 EFFORT = Effort(looks=(3,), blocks=4)
 
 
-def setting(**changed: Any) -> Setting:  # noqa: ANN401
+def setting(**changed: Any) -> ComparisonSetting:  # noqa: ANN401
     whole: dict[str, Any] = {
         "host": HOST,
         "arms": (STOCK, TUNED),
@@ -67,10 +67,10 @@ def setting(**changed: Any) -> Setting:  # noqa: ANN401
         "threshold": 0.0,
         "seed": 1,
     }
-    return Setting(**whole | changed)
+    return ComparisonSetting(**whole | changed)
 
 
-def stopped(out: Path, asked: Setting, found: Sequence[Entry] = ()) -> Path:
+def stopped(out: Path, asked: ComparisonSetting, found: Sequence[Entry] = ()) -> Path:
     """A folder as a run leaves it that was killed after these entries."""
     records.save(out / KIND.spec, asked)
     with opened(out / KIND.journal, KINDS) as (_, keep):
@@ -126,7 +126,7 @@ def test_a_thorough_run_has_more_launches_each_as_long_as_suits_its_start() -> N
     assert THOROUGH.precision < QUICK.precision
 
 
-def made(arms: Sequence[Arm] = (STOCK, TUNED), vcpus: Sequence[int] = (1, 1)) -> Setting:
+def made(arms: Sequence[Arm] = (STOCK, TUNED), vcpus: Sequence[int] = (1, 1)) -> ComparisonSetting:
     workloads = ("lstm_text", "mnist_mlp", "lstm_text")
     return make_setting(arms, workloads, vcpus, effort=EFFORT, threshold=0.01, seed=3)
 

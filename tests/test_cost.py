@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfbench.costs import catalog
 from tfbench.costs.cost import (
     Amount,
-    Offer,
+    CostedRun,
     amortise,
     billed_s,
     break_even_price_ratio,
@@ -247,9 +247,9 @@ def test_at_the_break_even_price_ratio_both_runs_cost_the_same(slow: float, fast
     assert math.isclose(point(offer("b", fast, price(dearer)).usd), point(baseline.usd))
 
 
-def offers_at(points: list[tuple[int, int]]) -> list[Offer]:
+def offers_at(points: list[tuple[int, int]]) -> list[CostedRun]:
     return [
-        Offer(name=str(number), seconds=float(seconds), usd=float(usd))
+        CostedRun(name=str(number), seconds=float(seconds), usd=float(usd))
         for number, (seconds, usd) in enumerate(points)
     ]
 

@@ -14,7 +14,7 @@ from tfbuild.settings import Places
 from tfbuild.upstream import source
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import find_release
-from tfbuild.vendoring.declarations import Archive, Declarations, declared, file_of, pin
+from tfbuild.vendoring.declarations import Declarations, DeclaredArchive, declared, file_of, pin
 
 MIRROR = "https://storage.googleapis.com/mirror.tensorflow.org"
 HASH = "ab" * 32
@@ -29,7 +29,7 @@ def tree(folder: Path, **files: str) -> Path:
     return folder
 
 
-def only(folder: Path) -> Archive:
+def only(folder: Path) -> DeclaredArchive:
     (archive,) = declared(folder).archives
     return archive
 
@@ -123,7 +123,7 @@ def repo(name = "zlib"):
         third_party__zlib=text,
     )
     url = "x.example/1.2/c0ffee-z.tar.gz"
-    assert only(folder) == Archive(
+    assert only(folder) == DeclaredArchive(
         name="zlib",
         urls=(f"{MIRROR}/{url}", f"https://{url}"),
         sha256=HASH,

@@ -27,8 +27,8 @@ from tfbuild.planning import defaults, guard
 from tfbuild.planning.defaults import (
     Default,
     Evidence,
-    Ratio,
-    Source,
+    EvidenceSource,
+    LeverRatio,
     Wishes,
     decide,
     levers,
@@ -50,7 +50,10 @@ def by_name(target: str, **wishes: Any) -> dict[str, Default]:  # noqa: ANN401
 
 
 def evidence(
-    *ratios: float, source: Source = Source.MEASURED, verdict: str = "faster", isa: str = "AVX2"
+    *ratios: float,
+    source: EvidenceSource = EvidenceSource.MEASURED,
+    verdict: str = "faster",
+    isa: str = "AVX2",
 ) -> Evidence:
     return Evidence(
         lever="onednn",
@@ -59,7 +62,9 @@ def evidence(
         cpu="a CPU",
         release="2.14.1",
         vcpus=2,
-        ratios={f"workload {n}": Ratio(value=r, verdict=verdict) for n, r in enumerate(ratios)},
+        ratios={
+            f"workload {n}": LeverRatio(value=r, verdict=verdict) for n, r in enumerate(ratios)
+        },
     )
 
 
@@ -78,7 +83,7 @@ def test_the_table_names_features_and_tfbenchs_levers() -> None:
 def test_what_was_only_emulated_is_off_until_it_is_trusted() -> None:
     emulated = by_name("skylake_avx512")["onednn"]
     assert not emulated.on
-    assert {each.source for each in emulated.evidence} == {Source.EMULATED}
+    assert {each.source for each in emulated.evidence} == {EvidenceSource.EMULATED}
     assert by_name("skylake_avx512", trust_emulated=True)["onednn"].on
 
 
@@ -86,7 +91,7 @@ def test_what_was_only_emulated_is_off_until_it_is_trusted() -> None:
 def test_what_was_measured_on_such_silicon_is_on(target: str) -> None:
     found = by_name(target)["onednn"]
     assert found.on
-    measured = [each for each in found.evidence if each.source is Source.MEASURED]
+    measured = [each for each in found.evidence if each.source is EvidenceSource.MEASURED]
     assert {each.vcpus for each in measured} == {1, 2}
     assert all(each.wins for each in measured)
 
@@ -188,7 +193,7 @@ OFF = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_DISABLE_MKL": "1"}
 
 def test_a_comparison_on_such_silicon_is_measured(tmp_path: Path) -> None:
     (found,) = read_evidence(comparison_of(tmp_path, before={}, after=ON, gains=GAINS))
-    assert (found.source, found.isa, found.lever) == (Source.MEASURED, "AVX2", "onednn")
+    assert (found.source, found.isa, found.lever) == (EvidenceSource.MEASURED, "AVX2", "onednn")
     assert (found.release, found.vcpus) == ("2.14.1", 2)
     assert [*found.ratios] == [*GAINS]
     assert found.ratios["mnist_mlp"].verdict == "faster"
@@ -207,7 +212,7 @@ def test_a_capped_one_is_emulated(tmp_path: Path) -> None:
         gains=GAINS,
     )
     (found,) = read_evidence(path)
-    assert (found.source, found.isa) == (Source.EMULATED, "AVX512_CORE")
+    assert (found.source, found.isa) == (EvidenceSource.EMULATED, "AVX512_CORE")
     assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE" in found.setting
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tfbuild.watching import diagnosis
 from tfbuild.watching.attempt import Attempt
 from tfbuild.watching.diagnosis import Cause, Diagnosis, diagnose, explain, remedied
-from tfbuild.watching.events import Failure, Outcome, read_outcome
+from tfbuild.watching.events import BuildFailure, BuildOutcome, read_outcome
 
 RECORDED = Path(__file__).with_name("data") / "events"
 FIRST = Attempt(jobs=8)
@@ -23,9 +23,9 @@ def log_of(name: str) -> str:
     return (RECORDED / f"{name}.log").read_text()
 
 
-def failed(kind: str = "CppCompile", **details: object) -> Outcome:
-    failure = Failure(label="//a:b", kind=kind, **{"exit_code": 1, **details})  # type: ignore[arg-type]
-    return Outcome(finished=True, exit_code=1, exit_name="BUILD_FAILURE", failures=(failure,))
+def failed(kind: str = "CppCompile", **details: object) -> BuildOutcome:
+    failure = BuildFailure(label="//a:b", kind=kind, **{"exit_code": 1, **details})  # type: ignore[arg-type]
+    return BuildOutcome(finished=True, exit_code=1, exit_name="BUILD_FAILURE", failures=(failure,))
 
 
 SEEN = [
@@ -113,7 +113,7 @@ def test_what_compilers_and_linkers_say(line: str, cause: Cause, what: str) -> N
     ],
 )
 def test_what_bazel_says(line: str, cause: Cause, what: str) -> None:
-    found = diagnose(Outcome(finished=False), f"INFO: Found 1 target...\n{line}\n")
+    found = diagnose(BuildOutcome(finished=False), f"INFO: Found 1 target...\n{line}\n")
     assert (found.cause, found.what) == (cause, what)
     assert found.evidence == line.removeprefix("ERROR: ")
 
@@ -132,10 +132,12 @@ def test_a_mirror_that_was_down_before_another_served_is_no_cause() -> None:
 
 def test_the_first_failure_decides() -> None:
     """With --keep_going there are many, and the log has them all."""
-    first = Failure(label="//a:b", kind="CppCompile", exit_code=1, stderr="a.cc:1: error: no x")
-    second = Failure(label="//c:d", kind="CppCompile", exit_code=137)
+    first = BuildFailure(
+        label="//a:b", kind="CppCompile", exit_code=1, stderr="a.cc:1: error: no x"
+    )
+    second = BuildFailure(label="//c:d", kind="CppCompile", exit_code=137)
     found = diagnose(
-        Outcome(finished=True, exit_code=1, failures=(first, second)), log_of("killed")
+        BuildOutcome(finished=True, exit_code=1, failures=(first, second)), log_of("killed")
     )
     assert (found.cause, found.label) == (Cause.COMPILE, "//a:b")
 
@@ -153,11 +155,11 @@ def test_a_signal_is_a_cause_without_a_word(number: int, cause: Cause) -> None:
     [("OOM_ERROR", Cause.MEMORY), ("REMOTE_ERROR", Cause.REMOTE), ("ODD", Cause.UNKNOWN)],
 )
 def test_bazels_own_exit_is_asked_last(name: str, cause: Cause) -> None:
-    assert diagnose(Outcome(finished=True, exit_code=33, exit_name=name), "").cause is cause
+    assert diagnose(BuildOutcome(finished=True, exit_code=33, exit_name=name), "").cause is cause
 
 
-@pytest.mark.parametrize("outcome", [None, Outcome(finished=False)])
-def test_a_build_that_just_stopped_was_stopped(outcome: Outcome | None) -> None:
+@pytest.mark.parametrize("outcome", [None, BuildOutcome(finished=False)])
+def test_a_build_that_just_stopped_was_stopped(outcome: BuildOutcome | None) -> None:
     found = diagnose(outcome, "INFO: Found 1 target...\n[3 / 9] Compiling a.cc\n")
     assert found.cause is Cause.INTERRUPTED
     assert remedied(FIRST, found) is None

@@ -11,7 +11,7 @@ from tests.trees import PIP_PACKAGE, change, reduced_tree
 
 from tfbuild.planning.plan import FullRecipe, source_pins
 from tfbuild.settings import Places
-from tfbuild.treebuild.differences import Difference, Weight, adapted, differences
+from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
@@ -30,7 +30,7 @@ def recipe_of(release: Release) -> FullRecipe:
     return plan.full_recipe
 
 
-def found(folder: Path, version: str, *, bazel: str = "") -> tuple[Difference, ...]:
+def found(folder: Path, version: str, *, bazel: str = "") -> tuple[TreeDifference, ...]:
     """The differences of a tree to the release `version`, with the plan that it gets."""
     release = find_release(version)
     tree = read_tree(folder)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.machine import disks
-from tfbuild.machine.checklist import Finding, Verdict
-from tfbuild.machine.disks import Disk, Mount, Need, Tried
+from tfbuild.machine.checklist import CheckVerdict, Finding
+from tfbuild.machine.disks import Disk, DiskNeed, Mount, TriedDisk
 from tfbuild.run import run
 
 # As the kernel writes it: no, one and several optional fields; a space and a backslash in a name.
@@ -34,13 +34,13 @@ def disk(
 ) -> Disk:
     mount = Mount(point=Path("/"), kind=kind, options=frozenset(options.split(",")), device="8:1")
     whole = Disk(
-        folder=Path("/work"), mount=mount, free_mb=100_000, inodes=10_000_000, tried=Tried()
+        folder=Path("/work"), mount=mount, free_mb=100_000, inodes=10_000_000, tried=TriedDisk()
     )
     return dataclasses.replace(whole, **changes)
 
 
 def looked(*given_disks: Disk, mb: int = 1000) -> dict[str, Finding]:
-    needs = [Need(purpose="for x", disk=each, megabytes=mb, runs=True) for each in given_disks]
+    needs = [DiskNeed(purpose="for x", disk=each, megabytes=mb, runs=True) for each in given_disks]
     return {found.name: found for found in disks.look(needs)}
 
 
@@ -93,57 +93,63 @@ def test_a_machine_without_mountinfo_is_read_all_the_same(tmp_path: Path) -> Non
 def test_a_folder_where_nothing_can_be_written_says_why() -> None:
     found = disks.read_disk(Path("/proc/self/fdinfo"))
     assert found.tried.problem
-    assert looked(found)["writing in /proc/self/fdinfo"].verdict is Verdict.FATAL
+    assert looked(found)["writing in /proc/self/fdinfo"].verdict is CheckVerdict.FATAL
 
 
 def test_a_good_disk_has_no_bad_finding() -> None:
-    assert {found.verdict for found in looked(disk()).values()} == {Verdict.OK}
+    assert {found.verdict for found in looked(disk()).values()} == {CheckVerdict.OK}
 
 
 def test_what_shares_a_disk_shares_its_space() -> None:
     whole = looked(disk(free_mb=2_500), disk(folder=Path("/other"), free_mb=2_500), mb=1_250)
-    assert whole["disk of /work"].verdict is Verdict.OK
+    assert whole["disk of /work"].verdict is CheckVerdict.OK
     short = looked(disk(free_mb=2_499), disk(folder=Path("/other"), free_mb=2_499), mb=1_250)
-    assert short["disk of /work"].verdict is Verdict.FATAL
+    assert short["disk of /work"].verdict is CheckVerdict.FATAL
     assert short["disk of /work"].wanted == "2.5 GB (1.2 GB for x, 1.2 GB for x)"
     assert "disk of /other" not in short
     mount = Mount(point=Path("/o"), kind="xfs", options=frozenset(), device="8:2")
     apart = looked(
         disk(free_mb=1_250), disk(folder=Path("/o"), mount=mount, free_mb=9_999), mb=1_250
     )
-    assert {apart["disk of /work"].verdict, apart["disk of /o"].verdict} == {Verdict.OK}
+    assert {apart["disk of /work"].verdict, apart["disk of /o"].verdict} == {CheckVerdict.OK}
 
 
 @pytest.mark.parametrize(
     ("kind", "verdict"),
     [
-        ("ext4", Verdict.OK),
-        ("overlay", Verdict.OK),
-        ("btrfs", Verdict.OK),
-        ("nfs", Verdict.FATAL),
-        ("nfs4", Verdict.FATAL),
-        ("lustre", Verdict.WARNING),
-        ("tmpfs", Verdict.WARNING),
-        ("unknown", Verdict.UNKNOWN),
+        ("ext4", CheckVerdict.OK),
+        ("overlay", CheckVerdict.OK),
+        ("btrfs", CheckVerdict.OK),
+        ("nfs", CheckVerdict.FATAL),
+        ("nfs4", CheckVerdict.FATAL),
+        ("lustre", CheckVerdict.WARNING),
+        ("tmpfs", CheckVerdict.WARNING),
+        ("unknown", CheckVerdict.UNKNOWN),
     ],
 )
-def test_bazel_wants_a_local_disk(kind: str, verdict: Verdict) -> None:
+def test_bazel_wants_a_local_disk(kind: str, verdict: CheckVerdict) -> None:
     assert looked(disk(kind))["file system of /work"].verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("changed", "name", "verdict"),
     [
-        (disk(options="rw,noexec"), "programs in /work", Verdict.FATAL),
-        (disk(inodes=30_000), "free inodes of /work", Verdict.FATAL),
-        (disk(tried=Tried(skew_s=-3600.0)), "file times of /work", Verdict.WARNING),
-        (disk(tried=Tried(capitals_differ=False)), "FILE and file in /work", Verdict.FATAL),
-        (disk(folder=Path("/my work")), "path of /my work", Verdict.WARNING),
+        (disk(options="rw,noexec"), "programs in /work", CheckVerdict.FATAL),
+        (disk(inodes=30_000), "free inodes of /work", CheckVerdict.FATAL),
+        (disk(tried=TriedDisk(skew_s=-3600.0)), "file times of /work", CheckVerdict.WARNING),
+        (
+            disk(tried=TriedDisk(capitals_differ=False)),
+            "FILE and file in /work",
+            CheckVerdict.FATAL,
+        ),
+        (disk(folder=Path("/my work")), "path of /my work", CheckVerdict.WARNING),
     ],
 )
-def test_each_defect_is_found_alone(changed: Disk, name: str, verdict: Verdict) -> None:
+def test_each_defect_is_found_alone(changed: Disk, name: str, verdict: CheckVerdict) -> None:
     bad = {
-        found.name: found for found in looked(changed).values() if found.verdict is not Verdict.OK
+        found.name: found
+        for found in looked(changed).values()
+        if found.verdict is not CheckVerdict.OK
     }
     assert {each: found.verdict for each, found in bad.items()} == {name: verdict}
     assert bad[name].advice
@@ -157,8 +163,8 @@ def test_what_two_folders_of_one_mount_have_in_common_is_said_once() -> None:
     found = list(
         disks.look(
             [
-                Need(purpose="a", disk=disk(), megabytes=1, runs=True),
-                Need(purpose="b", disk=disk(folder=Path("/b")), megabytes=1),
+                DiskNeed(purpose="a", disk=disk(), megabytes=1, runs=True),
+                DiskNeed(purpose="b", disk=disk(folder=Path("/b")), megabytes=1),
             ]
         )
     )

@@ -15,7 +15,7 @@ from tests.published import stand_in, written
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, verify_record
-from tfwheels.entry import Entry, Kind, _requires_python, read_entry
+from tfwheels.entry import Entry, WheelKind, _requires_python, read_entry
 
 NOW = "2026-11-21T12:00:00Z"
 
@@ -34,7 +34,7 @@ def changed(path: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
 def test_a_tuned_wheel_says_its_targets_in_the_dispatchers_order(tmp_path: Path) -> None:
     path = stand_in(tmp_path, "2.14.1+fleet.of0a", targets=("zen4", "haswell"))
     found, metadata = read_entry(path, published=NOW)
-    assert (found.kind, found.targets) == (Kind.TUNED, ("zen4", "haswell"))
+    assert (found.kind, found.targets) == (WheelKind.TUNED, ("zen4", "haswell"))
     assert (found.file, found.name) == (path.name, "tensorflow-cpu")
     assert (found.version, found.public) == ("2.14.1+fleet.of0a", "2.14.1")
     assert found.requires_python == ">=3.9"
@@ -51,7 +51,7 @@ def test_a_tuned_wheel_says_its_targets_in_the_dispatchers_order(tmp_path: Path)
 
 def test_a_full_build_says_what_no_cpu_can_import_it_without(tmp_path: Path) -> None:
     found = entry(stand_in(tmp_path, "2.14.1+haswell.full", whole="haswell"))
-    assert (found.kind, found.targets, found.whole) == (Kind.TUNED, ("haswell",), True)
+    assert (found.kind, found.targets, found.whole) == (WheelKind.TUNED, ("haswell",), True)
     assert {"avx2", "fma"} <= {*found.required}
     kernels = entry(stand_in(tmp_path, "2.14.1+haswell", targets=("haswell",)))
     assert (kernels.whole, kernels.required) == (False, ())
@@ -60,21 +60,21 @@ def test_a_full_build_says_what_no_cpu_can_import_it_without(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("tensorflow_cpu", Kind.STOCK),
-        ("tensorflow", Kind.STOCK),
-        ("tensorflow_cpu_aws", Kind.STOCK),
-        ("tensorflow_estimator", Kind.PLAIN),
-        ("numpy", Kind.PLAIN),
+        ("tensorflow_cpu", WheelKind.STOCK),
+        ("tensorflow", WheelKind.STOCK),
+        ("tensorflow_cpu_aws", WheelKind.STOCK),
+        ("tensorflow_estimator", WheelKind.PLAIN),
+        ("numpy", WheelKind.PLAIN),
     ],
 )
 def test_any_other_wheel_is_stock_or_plain_by_its_name(
-    name: str, kind: Kind, tmp_path: Path
+    name: str, kind: WheelKind, tmp_path: Path
 ) -> None:
     assert entry(stand_in(tmp_path, "2.14.1", name=name)).kind is kind
 
 
 def test_a_plain_wheel_may_have_a_local_version(tmp_path: Path) -> None:
-    assert entry(stand_in(tmp_path, "1.0+ours", name="numpy")).kind is Kind.PLAIN
+    assert entry(stand_in(tmp_path, "1.0+ours", name="numpy")).kind is WheelKind.PLAIN
 
 
 def test_stand_ins_are_whole_and_always_the_same(tmp_path: Path) -> None:

@@ -13,13 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.watching import events
-from tfbuild.watching.events import Failure, Outcome, outcome_of, read_events, read_outcome
+from tfbuild.watching.events import (
+    BuildFailure,
+    BuildOutcome,
+    outcome_of,
+    read_events,
+    read_outcome,
+)
 from tfbuild.watching.pace import Progress
 
 RECORDED = Path(__file__).with_name("data") / "events"
 
 
-def recorded(name: str) -> Outcome:
+def recorded(name: str) -> BuildOutcome:
     found = read_outcome(RECORDED / f"{name}.json")
     assert found is not None
     return found
@@ -137,7 +143,7 @@ def test_newer_bazels_say_in_the_end_why_a_build_failed() -> None:
             "failureDetail": {"message": "no space"},
         },
     }
-    assert outcome_of([end]).failures == (Failure(label="", kind="Build", message="no space"),)
+    assert outcome_of([end]).failures == (BuildFailure(label="", kind="Build", message="no space"),)
     failed = outcome_of([action(exitCode=1), end])
     assert [failure.label for failure in failed.failures] == ["//a:b"]
 
@@ -147,7 +153,7 @@ def test_a_failed_test_is_a_failure() -> None:
         "id": {"testSummary": {"label": "//a:t"}},
         "testSummary": {"overallStatus": "FAILED"},
     }
-    assert outcome_of([summary]).failures == (Failure(label="//a:t", kind="Test FAILED"),)
+    assert outcome_of([summary]).failures == (BuildFailure(label="//a:t", kind="Test FAILED"),)
 
 
 def test_what_a_program_said_comes_from_its_file_without_colours(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tfbench.engine import folder
-from tfbench.engine.folder import Kind
+from tfbench.engine.folder import RunKind
 from tfbuild import records
 from tfbuild.errors import HostError, RecordError, UsageError
 from tfbuild.settings import Places
 
-KIND = Kind(name="sizing", prefix="sizing", result="sizing.json")
+KIND = RunKind(name="sizing", prefix="sizing", result="sizing.json")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,9 +9,9 @@ import pytest
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.errors import CompilerError, ToolError, UsageError
 from tfbuild.front import build_wheel, describe_built, describe_plan, estimate, jobs_for
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.pool import Built, Part
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import fleet_for, plan_for
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
@@ -42,10 +42,10 @@ def test_jobs_are_bounded_by_the_machine_when_nobody_says_how_many() -> None:
 def built(folder: Path) -> Built:
     wheel = folder / "tuned.whl"
     wheel.write_bytes(b"x" * 2_500_000)
-    registrations = tuple(Choice(op="Tanh", types=f"T={number}") for number in range(6))
+    registrations = tuple(TypedOp(op="Tanh", types=f"T={number}") for number in range(6))
     verdicts = (
-        Verdict(unit="cwise_op_tanh", reason="", registrations=registrations, cases=120),
-        Verdict(unit="softmax_op", reason="it does not load alone:\nabort"),
+        UnitVerdict(unit="cwise_op_tanh", reason="", registrations=registrations, cases=120),
+        UnitVerdict(unit="softmax_op", reason="it does not load alone:\nabort"),
     )
     parts = (Part(target="skylake", size=900_000, verdicts=verdicts),)
     return Built(wheel=wheel, manifest=folder / "tuned.json", parts=parts, reused=False)

@@ -26,7 +26,7 @@ from tfbuild.cpus.features import ARCHITECTURES, computing, table
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import TargetError, WheelError
 from tfbuild.planning import guard
-from tfbuild.planning.defaults import Default, Lever
+from tfbuild.planning.defaults import Default, DefaultLever
 from tfbuild.planning.dispatcher import LIBRARY, DispatchTarget
 from tfbuild.planning.guard import (
     DEFAULTS_DATA,
@@ -254,7 +254,9 @@ class Package:
         return run(argv, env={"PYTHONPATH": str(self.folder), **env}, cwd=self.folder, check=False)
 
 
-SETTING = Default(lever=Lever(name="any", set={"SETTING": "ours"}, leave=("OTHER",)), on=True)
+SETTING = Default(
+    lever=DefaultLever(name="any", set={"SETTING": "ours"}, leave=("OTHER",)), on=True
+)
 
 
 def sets(name: str, *defaults: Default, needs: tuple[str, ...] = ("sse2",)) -> dict[str, bytes]:

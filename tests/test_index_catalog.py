@@ -17,14 +17,14 @@ from tfbuild.errors import PublishError, RecordError, WheelError
 from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
-from tfwheels.entry import Entry, Gating, Kind, Verdict, read_entry
+from tfwheels.entry import Entry, Gating, TargetVerdict, WheelKind, read_entry
 from tfwheels.folder import Folder
 from tfwheels.publish import publish
 
 NOW = "2020-02-29T00:00:00+00:00"
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-verdicts = st.builds(Verdict, speedup=numbers, low=numbers, high=numbers)
+verdicts = st.builds(TargetVerdict, speedup=numbers, low=numbers, high=numbers)
 entries = st.builds(
     Entry,
     file=st.integers(0).map(lambda number: f"a-{number}-py3-none-any.whl"),
@@ -32,7 +32,7 @@ entries = st.builds(
     version=st.sampled_from(("1", "2.14.1+zen4.x")),
     tags=st.just(("py3-none-any",)),
     published=st.datetimes().map(datetime.isoformat),
-    kind=st.just(Kind.TUNED),
+    kind=st.just(WheelKind.TUNED),
     targets=st.lists(st.text(), min_size=1).map(tuple),
     verdicts=st.tuples() | st.tuples(verdicts),
 )
@@ -49,12 +49,12 @@ def entry(file: str, sha256: str = "0" * 64, published: str = NOW) -> Entry:
         sha256=sha256,
         metadata_sha256="1" * 64,
         published=published,
-        kind=Kind.PLAIN,
+        kind=WheelKind.PLAIN,
     )
 
 
-def verdict(file: str) -> Verdict:
-    return Verdict(
+def verdict(file: str) -> TargetVerdict:
+    return TargetVerdict(
         target="zen4",
         verdict="faster",
         speedup=1.3,

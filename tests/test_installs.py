@@ -15,8 +15,8 @@ from tests.test_selection import ROW
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.arms.installs import (
-    Choice,
-    Source,
+    ArmChoice,
+    WheelSource,
     choose,
     describe,
     exact_of,
@@ -62,11 +62,11 @@ def pooled(pool: Path, local: str, said: Tuned | None, age_s: int = 0) -> Path:
     return renamed
 
 
-def chosen(text: str, places: Places, candidate: str = "") -> tuple[Choice, ...]:
+def chosen(text: str, places: Places, candidate: str = "") -> tuple[ArmChoice, ...]:
     return choose(read_lineup(text), candidate, places)
 
 
-def sources(choices: Sequence[Choice]) -> list[str | Path]:
+def sources(choices: Sequence[ArmChoice]) -> list[str | Path]:
     return [choice.source.path or choice.source.requirement for choice in choices]
 
 
@@ -117,9 +117,9 @@ def test_stock_is_the_candidates_own_package_version_and_python(here: Places) ->
     path = here.pool / f"tensorflow-2.13.1+haswell-cp39-cp39-{'manylinux_2_17_x86_64'}.whl"
     test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
     stock, tuned, other = chosen("stock,tuned,tensorflow-cpu==2.14.1", here)
-    assert stock.source == Source(requirement="tensorflow==2.13.1", python="3.9")
-    assert tuned.source == Source(path=path, python="3.9")
-    assert other.source == Source(requirement="tensorflow-cpu==2.14.1", python="3.9")
+    assert stock.source == WheelSource(requirement="tensorflow==2.13.1", python="3.9")
+    assert tuned.source == WheelSource(path=path, python="3.9")
+    assert other.source == WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.9")
 
 
 def test_without_a_candidate_stock_is_the_default_release(here: Places) -> None:

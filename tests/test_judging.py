@@ -12,7 +12,7 @@ from tests.kernel_places import TANH, series, spot, timed
 from tfbench.kernels.judging import (
     RATE,
     Series,
-    Timed,
+    TimedSpot,
     candidates,
     confirmed,
     control,
@@ -21,14 +21,14 @@ from tfbench.kernels.judging import (
     quiet,
     rows,
 )
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 
 FASTER = (0.20, 0.21, 0.19, 0.20)
 EVEN = (0.01, -0.01, 0.012, -0.012)
 SLOWER = (-0.10, -0.11, -0.09, -0.10)
 
 
-def reasons(*every: Timed) -> dict[str, str]:
+def reasons(*every: TimedSpot) -> dict[str, str]:
     return {choice.op: why for choice, why in candidates(rows(every), RATE, {})[0].items()}
 
 
@@ -70,7 +70,7 @@ def test_gains_must_outweigh_what_is_lost() -> None:
 
 
 def test_kernels_are_judged_apart() -> None:
-    other = Choice(op="Mul", types="T=1")
+    other = TypedOp(op="Mul", types="T=1")
     found = reasons(timed(spot(), *FASTER), timed(spot("Mul", 3), *EVEN, choice=other))
     assert found == {"Tanh": "", "Mul": "no gain beyond noise"}
 

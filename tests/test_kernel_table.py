@@ -9,11 +9,11 @@ from tests.kernel_places import TANH, series, spot, timed
 from tfbench.kernels.judging import RATE, Control, confirmed, rows
 from tfbench.kernels.selecting import Selected, Untimed
 from tfbench.kernels.table import HEADINGS, describe, markdown
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.selection import Selection
 
 FASTER, EVEN = (0.20, 0.21, 0.19, 0.20), (0.01, -0.01, 0.012, -0.012)
-ADD, WHERE = Choice(op="AddV2", types="T=1|2"), Choice(op="Where", types="T=10")
+ADD, WHERE = TypedOp(op="AddV2", types="T=1|2"), TypedOp(op="Where", types="T=10")
 
 
 def selected() -> Selected:

@@ -11,7 +11,7 @@ from tfbuild.errors import UsageError
 from tfbuild.upstream.kernels import (
     FOLDER,
     KernelUnit,
-    Outcome,
+    SourceOutcome,
     Surveyed,
     _named,
     _table,
@@ -72,8 +72,10 @@ def test_a_source_brings_the_unit_that_it_belongs_to() -> None:
 def test_every_source_of_the_release_was_looked_at() -> None:
     rows = surveyed().values()
     assert len(rows) == 766
-    assert not any(row.outcome is Outcome.UNKNOWN for row in rows)
-    assert all(row.reason for row in rows if row.outcome in (Outcome.REFUSED, Outcome.BROKEN))
+    assert not any(row.outcome is SourceOutcome.UNKNOWN for row in rows)
+    assert all(
+        row.reason for row in rows if row.outcome in (SourceOutcome.REFUSED, SourceOutcome.BROKEN)
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,9 +104,11 @@ ROWS = {
     row.source: row
     for row in (
         Surveyed(source="add_1.cc", ops=("Add",), unit="add", sources=("add_1.cc", "common.cc")),
-        Surveyed(source="common.cc", ops=(), outcome=Outcome.HELPER),
+        Surveyed(source="common.cc", ops=(), outcome=SourceOutcome.HELPER),
         Surveyed(source="late.cc", ops=("Late", "_Arg")),
-        Surveyed(source="xent_op.cc", ops=("Xent",), outcome=Outcome.BROKEN, reason='a, "b"\n'),
+        Surveyed(
+            source="xent_op.cc", ops=("Xent",), outcome=SourceOutcome.BROKEN, reason='a, "b"\n'
+        ),
     )
 }
 
@@ -169,7 +173,7 @@ def test_the_table_in_the_repository_says_what_ops_are_made_of() -> None:
     for row in surveyed().values():
         assert row.source in row.sources or not row.unit
         assert (f"{FOLDER}/{row.source}" in everything) >= (
-            bool(row.ops) and row.outcome is Outcome.ADMITTED
+            bool(row.ops) and row.outcome is SourceOutcome.ADMITTED
         )
 
 

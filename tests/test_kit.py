@@ -14,7 +14,7 @@ from tests.compared import sound
 
 from tfbench.costs import bill, catalog, kit_runs
 from tfbench.costs.cost import point
-from tfbench.costs.kit_runs import Launch, read, runs
+from tfbench.costs.kit_runs import KitLaunch, read, runs
 from tfbench.inside import kit as inside
 from tfbench.inside.workloads import SETS, find
 from tfbench.kit import archive, command
@@ -138,9 +138,9 @@ def test_a_file_without_a_launch_is_refused(tmp_path: Path) -> None:
         read(written(tmp_path / "s.jsonl"))
 
 
-def launches(*step_s: float, phase: str = "train", workload: str = "mnist_mlp") -> list[Launch]:
+def launches(*step_s: float, phase: str = "train", workload: str = "mnist_mlp") -> list[KitLaunch]:
     return [
-        Launch(
+        KitLaunch(
             arm="K80",
             workload=workload,
             phase=phase,
@@ -193,8 +193,8 @@ def test_a_gpu_elsewhere_can_be_what_costs_are_relative_to() -> None:
 
 def test_phases_are_over_launches_and_keep_their_marks() -> None:
     whole = launches(0.01, 0.02)
-    lost = kit_runs.Launch(
-        **{name: getattr(whole[0], name) for name in Launch.__dataclass_fields__}
+    lost = kit_runs.KitLaunch(
+        **{name: getattr(whole[0], name) for name in KitLaunch.__dataclass_fields__}
         | {"launch": 2, "outcome": "out of memory", "reason": "no room", "step_s": None}
     )
     (found,) = phases([*whole, lost])

@@ -27,7 +27,7 @@ from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
 from tfwheels.leveled import KEY, MANIFEST, publish_variants
 from tfwheels.publish import publish
-from tfwheels.serve import Server
+from tfwheels.serve import TreeServer
 from tfwheels.store import Store
 from tfwheels.variants import FILE
 
@@ -338,11 +338,11 @@ def test_a_bucket_gets_the_same_tree(
 @pytest.fixture(scope="module")
 def served(
     tmp_path_factory: pytest.TempPathFactory, wheels: Mapping[str, Path]
-) -> Iterator[Server]:
+) -> Iterator[TreeServer]:
     store = Folder(root=tmp_path_factory.mktemp("served"))
     fill(store, wheels)
     put(store, wheels["x86_64_v3"], wheels["x86_64_v4"])
-    with running(Server(store.root, 0)) as server:
+    with running(TreeServer(store.root, 0)) as server:
         yield server
 
 
@@ -354,7 +354,7 @@ PIP = (sys.executable, "-m", "pip", "--isolated", "install", "--no-cache-dir")
 PREVIEW = "--preview-features=wheel-variants"
 
 
-def chosen(installer: Iterable[str | Path], server: Server, folder: Path) -> str:
+def chosen(installer: Iterable[str | Path], server: TreeServer, folder: Path) -> str:
     """What was installed from the tree: a variant's label, or "plain"."""
     index = f"{server.url}/variants/simple/"
     env = {
@@ -373,7 +373,7 @@ def chosen(installer: Iterable[str | Path], server: Server, folder: Path) -> str
 @pytest.mark.toolchain
 @pytest.mark.parametrize("form", ["json", "html"])
 def test_uv_takes_the_best_level_that_this_cpu_has(
-    served: Server, tmp_path: Path, form: str
+    served: TreeServer, tmp_path: Path, form: str
 ) -> None:
     """From either form of the pages."""
     if form == "html":
@@ -383,23 +383,23 @@ def test_uv_takes_the_best_level_that_this_cpu_has(
     # (uv looks at the CPU itself and knows of no mask)
     best = f"x86_64_v{x86_64_level(read_cpu(env={}).features)}"
     wanted = best if best in {"x86_64_v3", "x86_64_v4"} else "plain"
-    with running(Server(tmp_path / "tree" if form == "html" else served.root, 0)) as server:
+    with running(TreeServer(tmp_path / "tree" if form == "html" else served.root, 0)) as server:
         assert chosen([*UV, PREVIEW], server, tmp_path / "with") == wanted
 
 
 @pytest.mark.toolchain
 def test_installers_that_know_no_variants_take_the_plain_wheel(
-    served: Server, tmp_path: Path
+    served: TreeServer, tmp_path: Path
 ) -> None:
     assert chosen(UV, served, tmp_path / "uv") == "plain"
     assert chosen(PIP, served, tmp_path / "pip") == "plain"
 
 
 @pytest.mark.toolchain
-def test_uv_refuses_a_variant_with_other_bytes(served: Server, tmp_path: Path) -> None:
+def test_uv_refuses_a_variant_with_other_bytes(served: TreeServer, tmp_path: Path) -> None:
     run(["cp", "-r", served.root, tmp_path / "tree"])
     for wheel in (tmp_path / "tree" / "variants").rglob("*-x86_64_v?.whl"):
         wheel.write_bytes(wheel.read_bytes() + b"\0")
-    with running(Server(tmp_path / "tree", 0)) as server, pytest.raises(CommandError) as caught:
+    with running(TreeServer(tmp_path / "tree", 0)) as server, pytest.raises(CommandError) as caught:
         chosen([*UV, PREVIEW], server, tmp_path / "with")
     assert "Hash mismatch" in str(caught.value)

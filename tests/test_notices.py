@@ -14,7 +14,7 @@ from tfbuild.packing.notices import (
     APACHE,
     LICENCE,
     MPL,
-    Compiled,
+    HeaderLibrary,
     compiled_in,
     lacking_licence,
     need_licence,
@@ -34,14 +34,14 @@ HEADERS = {
     "#define ABSL_LTS_RELEASE_VERSION 20230125\n#define ABSL_LTS_RELEASE_PATCH_LEVEL 2\n",
 }
 COMPILED = (
-    Compiled(
+    HeaderLibrary(
         name="Eigen",
         version="3.4.90",
         purl="pkg:generic/eigen@3.4.90",
         licence=MPL,
         folders=("tensorflow/include/Eigen", "tensorflow/include/unsupported/Eigen"),
     ),
-    Compiled(
+    HeaderLibrary(
         name="Abseil",
         version="20230125.2",
         purl="pkg:github/abseil/abseil-cpp@20230125.2",

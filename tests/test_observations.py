@@ -28,7 +28,7 @@ from tests.measured import (
 
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.observations import (
-    Measured,
+    ObservedCell,
     contrast_of,
     cost_of,
     counting,
@@ -42,7 +42,7 @@ from tfbench.measuring.observations import (
 )
 from tfbench.measuring.samples import End, Entry, Sample
 from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import Failure
+from tfbuild.measured.comparison import ArmFailure
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
 PER_BLOCK = 2 * len(paces())
@@ -245,7 +245,7 @@ def test_a_launchs_worst_blocks_do_not_move_its_level_nor_their_median() -> None
 # --- what counts ----------------------------------------------------------------------------------
 
 
-def counted(found: Measured) -> list[int]:
+def counted(found: ObservedCell) -> list[int]:
     return [len(blocks) for blocks in counting(found)]
 
 
@@ -415,7 +415,7 @@ def test_starts_and_failures_are_told_from_all_else() -> None:
         start("tuned", losses=LOSSES[:1]),
     ]
     assert [each.arm for each in starts_of(found)] == ["stock", "tuned"]
-    assert failures_of(found) == (Failure(arm="tuned", reason="it died"),)
+    assert failures_of(found) == (ArmFailure(arm="tuned", reason="it died"),)
 
 
 def test_a_fault_makes_no_launch() -> None:

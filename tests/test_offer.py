@@ -12,7 +12,7 @@ import pytest
 from tests.invented import host
 from tests.published import stand_in
 
-from tfbench.kernels.offer import Offer, read_offer
+from tfbench.kernels.offer import KernelOffer, read_offer
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError
@@ -62,7 +62,7 @@ def described(wheel: Path, **changed: Any) -> Path:  # noqa: ANN401
     return path
 
 
-def read(wheel: Path, **changed: Any) -> Offer:  # noqa: ANN401
+def read(wheel: Path, **changed: Any) -> KernelOffer:  # noqa: ANN401
     described(wheel, **changed)
     return read_offer(wheel, cpu())
 

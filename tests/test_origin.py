@@ -19,13 +19,13 @@ from tfbuild.commands import Request
 from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild import assemble
-from tfbuild.kernelbuild.admission import Verdict, registered
+from tfbuild.kernelbuild.admission import UnitVerdict, registered
 from tfbuild.kernelbuild.assemble import Made
 from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origin_of
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
-from tfbuild.planning.defaults import Evidence, Ratio, Source, levers
+from tfbuild.planning.defaults import Evidence, EvidenceSource, LeverRatio, levers
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, declared_compiler
 from tfbuild.planning.request import fleet_for
@@ -39,12 +39,12 @@ LIBRARY = Path(_speedups.__file__)
 LEVER = levers()[0]
 EMULATED = Evidence(
     lever=LEVER.name,
-    source=Source.EMULATED,
+    source=EvidenceSource.EMULATED,
     isa="",
     cpu="another CPU",
     release="2.20.0",
     vcpus=1,
-    ratios={"mnist_mlp": Ratio(value=1.2, low=1.1, high=1.3)},
+    ratios={"mnist_mlp": LeverRatio(value=1.2, low=1.1, high=1.3)},
 )
 
 
@@ -67,9 +67,9 @@ def made_of(fleet: Fleet, left: int = 0) -> Tuned:
 
 def _made(plan: Plan, left: int) -> Made:
     verdicts = tuple(
-        Verdict(unit=unit.name, reason="it differs")
+        UnitVerdict(unit=unit.name, reason="it differs")
         if number < left
-        else Verdict(unit=unit.name, registrations=tuple(_registrations(plan, unit.name)))
+        else UnitVerdict(unit=unit.name, registrations=tuple(_registrations(plan, unit.name)))
         for number, unit in enumerate(plan.kernels)
     )
     return Made(
@@ -81,11 +81,11 @@ def _made(plan: Plan, left: int) -> Made:
     )
 
 
-def _registrations(plan: Plan, unit: str) -> Iterator[Choice]:
+def _registrations(plan: Plan, unit: str) -> Iterator[TypedOp]:
     rows = kernels.known(plan.release).values()
     ops = {op for row in rows if row.unit == unit for op in row.ops}
     yield from (each for each in plan.selection or () if each.op in ops)
-    yield from (Choice(op=op, types="T=2") for op in ops)
+    yield from (TypedOp(op=op, types="T=2") for op in ops)
 
 
 def found(fleet: Fleet, said: Tuned, *, compiler: str = CLANG) -> Origin:
@@ -126,9 +126,9 @@ def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("flags", ["", "-O3"])
-@pytest.mark.parametrize("refused", [(), (Choice(op="Tanh", types="T=14"),)])
+@pytest.mark.parametrize("refused", [(), (TypedOp(op="Tanh", types="T=14"),)])
 def test_what_was_selected_is_found_again(
-    flags: str, refused: tuple[Choice, ...], tmp_path: Path
+    flags: str, refused: tuple[TypedOp, ...], tmp_path: Path
 ) -> None:
     """Also where admission has refused some of it, as long as it was measured."""
     rows = tuple(dataclasses.replace(ROW, types=each.types) for each in (TANH, *refused))
@@ -212,8 +212,8 @@ def test_a_plan_of_another_tensorwright_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"registrations": (Choice(op='T"}};int evil', types="T=1"),)}, "evil"),
-        ({"registrations": (Choice(op="Tanh", types='T=1"},};\n#include "/x'),)}, "include"),
+        ({"registrations": (TypedOp(op='T"}};int evil', types="T=1"),)}, "evil"),
+        ({"registrations": (TypedOp(op="Tanh", types='T=1"},};\n#include "/x'),)}, "include"),
         ({"source_flags": {"a.cc": ("-fplugin=/tmp/evil.so",)}}, "evil"),
         ({"source_flags": {"a.cc": ("-O3 -O2",)}}, "-O3 -O2"),
         ({"kernels": ("../evil",)}, "evil"),

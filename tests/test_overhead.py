@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import host
 
-from tfbench.arms.installs import Choice, Source
+from tfbench.arms.installs import ArmChoice, WheelSource
 from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
 from tfbench.commands import OverheadOptions
@@ -20,9 +20,9 @@ from tfbench.overhead.terms import Counts, Terms, counts, enough, forms, largest
 from tfbench.reports.document import Table
 from tfbuild.errors import SampleError, UsageError
 
-STOCK = Choice(
+STOCK = ArmChoice(
     spec=make_spec(name="stock", wheel="stock"),
-    source=Source(requirement="tensorflow-cpu==2.14.1", python="3.11"),
+    source=WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.11"),
     env=(),
 )
 FORMS = tuple(forms(20, 6))

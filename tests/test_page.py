@@ -16,7 +16,7 @@ from tfbench.costs import article, catalog
 from tfbench.costs.article import Total
 from tfbench.costs.bill import bill_of_totals
 from tfbench.reports.page import article_html, html
-from tfbuild.measured.comparison import Failure
+from tfbuild.measured.comparison import ArmFailure
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 VOID = {"meta", "br", "link", "img", "input", "hr", "base", "col", "embed", "source"}
@@ -215,7 +215,7 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
         compared.arm(HOSTILE, library=compared.LIBRARY, env={"A": HOSTILE}),
     )
     cell = compared.cell("mnist_mlp", 2, {HOSTILE: 1.1})
-    cell = dataclasses.replace(cell, failures=(Failure(arm="x", reason=HOSTILE),))
+    cell = dataclasses.replace(cell, failures=(ArmFailure(arm="x", reason=HOSTILE),))
     given = dataclasses.replace(
         compared.comparison(cell, arms=arms), parts=(HOSTILE,), made=HOSTILE
     )

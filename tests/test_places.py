@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tfbench.inside.places import (
     OPAQUE,
-    Input,
     Place,
+    PlaceInput,
     given,
     originating,
     place_of,
@@ -30,13 +30,13 @@ def node(op: str, *sources: str) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("float[32,512]", Input(dtype="float", shape=(32, 512))),
-        ("int64[]", Input(dtype="int64")),
-        ("bfloat16[0,3]", Input(dtype="bfloat16", shape=(0, 3))),
-        ("", Input(dtype=OPAQUE)),
+        ("float[32,512]", PlaceInput(dtype="float", shape=(32, 512))),
+        ("int64[]", PlaceInput(dtype="int64")),
+        ("bfloat16[0,3]", PlaceInput(dtype="bfloat16", shape=(0, 3))),
+        ("", PlaceInput(dtype=OPAQUE)),
     ],
 )
-def test_an_input_is_read_as_the_executor_writes_it(text: str, expected: Input) -> None:
+def test_an_input_is_read_as_the_executor_writes_it(text: str, expected: PlaceInput) -> None:
     assert given(text, "nowhere", {}) == expected
 
 
@@ -96,7 +96,7 @@ def test_details_show_values_without_the_names_of_their_fields() -> None:
     place = Place(
         op="Conv2D",
         attributes={"padding": 's: "SAME"', "strides": "list { i: 1 i: 2 }"},
-        inputs=(Input(dtype="float", shape=(2,)), Input(dtype="int32", values=(1,))),
+        inputs=(PlaceInput(dtype="float", shape=(2,)), PlaceInput(dtype="int32", values=(1,))),
     )
     assert place.details == 'padding="SAME", strides=list { i: 1 i: 2 }, input 1 is [1]'
     assert place.shapes == "float[2];int32[]"
@@ -110,7 +110,7 @@ def test_details_show_values_without_the_names_of_their_fields() -> None:
         attributes=st.dictionaries(st.text(), st.text()),
         inputs=st.lists(
             st.builds(
-                Input,
+                PlaceInput,
                 dtype=st.text(),
                 shape=st.lists(st.integers()).map(tuple),
                 variable=st.booleans(),

@@ -18,7 +18,7 @@ from tests import compared
 from tfbench.measuring import gates
 from tfbench.reports import charts, plots
 from tfbench.reports.canvas import HATCHES, MARKERS, Drawing
-from tfbench.reports.charts import Group, Line, Point, Track
+from tfbench.reports.charts import ChartGroup, ChartLine, ChartPoint, Track
 from tfbench.reports.ladder import find_ladder
 from tfbuild.measured.interval import Interval
 
@@ -167,13 +167,13 @@ def ys(line: Line2D) -> list[float]:
     return [float(each) for each in np.asarray(line.get_ydata())]
 
 
-def row(value: float, low: float, high: float, *, solid: bool = True) -> Point:
+def row(value: float, low: float, high: float, *, solid: bool = True) -> ChartPoint:
     interval = Interval(value=value, low=low, high=high)
-    return Point(label="arm", series=1, amount=interval, note="", solid=solid)
+    return ChartPoint(label="arm", series=1, amount=interval, note="", solid=solid)
 
 
 def test_an_absurdly_wide_interval_is_cut_off_with_an_arrow() -> None:
-    group = Group(label="w", points=(row(1.1, 0.01, 90.0), row(1.05, 1.0, 1.1)))
+    group = ChartGroup(label="w", points=(row(1.1, 0.01, 90.0), row(1.05, 1.0, 1.1)))
     axes = charts.forest([group], "speedup").axes[0]
     low, high = axes.get_xlim()
     assert 0.5 < low < 1
@@ -211,7 +211,7 @@ def test_ticks_are_few_within_and_apart_and_1_is_among_them(low: float, high: fl
 
 def test_a_model_far_beyond_the_others_does_not_squeeze_them() -> None:
     rows = (row(6.2, 5.2, 7.4), row(1.25, 1.2, 1.3), row(1.0, 0.95, 1.05))
-    for figure in (charts.forest([Group(label="w", points=rows)], "speedup"), over(rows)):
+    for figure in (charts.forest([ChartGroup(label="w", points=rows)], "speedup"), over(rows)):
         axes = figure.axes[0]
         low, high = axes.get_xlim() if axes.get_xscale() == "log" else axes.get_ylim()
         apart = np.log(1.25) / np.log(high / low)
@@ -220,13 +220,13 @@ def test_a_model_far_beyond_the_others_does_not_squeeze_them() -> None:
         assert {1, 2, 5} <= {round(float(tick), 6) for tick in ticks}
 
 
-def over(rows: tuple[Point, ...]) -> Figure:
+def over(rows: tuple[ChartPoint, ...]) -> Figure:
     amounts = tuple((place, each.amount) for place, each in enumerate(rows, 1) if each.amount)
-    return charts.over_vcpus([Line(label="a", series=0, amounts=amounts)], {})
+    return charts.over_vcpus([ChartLine(label="a", series=0, amounts=amounts)], {})
 
 
 def test_intervals_are_drawn_from_end_to_end() -> None:
-    axes = charts.forest([Group(label="w", points=(row(1.1, 1.05, 1.2),))], "speedup").axes[0]
+    axes = charts.forest([ChartGroup(label="w", points=(row(1.1, 1.05, 1.2),))], "speedup").axes[0]
     spans = [xs(line) for line in axes.lines]
     assert [1.05, 1.2] in spans
     assert [1.1] in spans
@@ -234,7 +234,7 @@ def test_intervals_are_drawn_from_end_to_end() -> None:
 
 def test_what_is_no_verdict_is_an_open_mark() -> None:
     points = (row(1.1, 1.05, 1.2), row(1.0, 0.9, 1.1, solid=False))
-    axes = charts.forest([Group(label="w", points=points)], "speedup").axes[0]
+    axes = charts.forest([ChartGroup(label="w", points=points)], "speedup").axes[0]
     solid, hollow = (line for line in axes.lines if line.get_marker() == MARKERS[1])
     assert solid.get_markerfacecolor() == solid.get_color()
     assert hollow.get_markerfacecolor() != hollow.get_color()
@@ -242,10 +242,10 @@ def test_what_is_no_verdict_is_an_open_mark() -> None:
 
 def test_bars_begin_at_nothing_and_differ_in_their_hatches() -> None:
     points = tuple(
-        Point(label=str(number), series=number, amount=0.5 + number, note="")
+        ChartPoint(label=str(number), series=number, amount=0.5 + number, note="")
         for number in range(len(HATCHES))
     )
-    axes = charts.bars([Group(label="", points=points)], "time").axes[0]
+    axes = charts.bars([ChartGroup(label="", points=points)], "time").axes[0]
     assert axes.get_xlim()[0] == 0
     drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert [patch.get_width() for patch in drawn] == [point.amount for point in points]
@@ -254,8 +254,8 @@ def test_bars_begin_at_nothing_and_differ_in_their_hatches() -> None:
 
 def test_arms_over_vcpus_have_a_marker_and_a_place_each() -> None:
     lines = [
-        Line(label="a", series=0, amounts=((1, 1.5), (8, 1.25))),
-        Line(label="b", series=1, amounts=((8, 1.2),)),
+        ChartLine(label="a", series=0, amounts=((1, 1.5), (8, 1.25))),
+        ChartLine(label="b", series=1, amounts=((8, 1.2),)),
     ]
     axes = charts.over_vcpus(lines, {}).axes[0]
     named = {line.get_label(): line for line in axes.lines}

@@ -12,8 +12,8 @@ from tfbuild import settings
 from tfbuild.cpus import compilers
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine import memory, preflight
-from tfbuild.machine.checklist import Finding, Verdict, describe
-from tfbuild.machine.network import Answer
+from tfbuild.machine.checklist import CheckVerdict, Finding, describe
+from tfbuild.machine.network import HostAnswer
 from tfbuild.settings import Places
 from tfbuild.upstream.releases import find_release
 
@@ -46,25 +46,25 @@ def test_this_machine_is_looked_at_without_a_network(tmp_path: Path) -> None:
     found = looked(tmp_path, offline=True, env=dict(os.environ))
     wanted = {"memory", "compiler", "C library", "Python 3.11", "patchelf", "clock", "open files"}
     assert wanted <= set(found)
-    assert found["memory"].verdict is Verdict.OK
-    assert found["network"].verdict is Verdict.OK
-    assert found["clock"].verdict is Verdict.UNKNOWN
-    assert found["realpath"].verdict is Verdict.OK
+    assert found["memory"].verdict is CheckVerdict.OK
+    assert found["network"].verdict is CheckVerdict.OK
+    assert found["clock"].verdict is CheckVerdict.UNKNOWN
+    assert found["realpath"].verdict is CheckVerdict.OK
     assert list(tmp_path.iterdir()) == []
 
 
 def test_programs_are_looked_for_on_the_path_that_is_given(tmp_path: Path) -> None:
     found = looked(tmp_path, offline=True, env={"PATH": str(tmp_path)})
-    assert found["realpath"].verdict is Verdict.FATAL
+    assert found["realpath"].verdict is CheckVerdict.FATAL
 
 
 def test_a_proxy_that_is_gone_is_found_before_the_build(tmp_path: Path) -> None:
     """Nothing listens on port 9 here: every host is asked there, and none on the internet."""
     env = {"https_proxy": "http://127.0.0.1:9", "PATH": os.environ["PATH"]}
     found = looked(tmp_path, offline=False, env=env)
-    assert found["host github.com"].verdict is Verdict.FATAL
+    assert found["host github.com"].verdict is CheckVerdict.FATAL
     assert found["host github.com"].seen.endswith("through 127.0.0.1:9")
-    assert found["host releases.bazel.build"].verdict is Verdict.WARNING
+    assert found["host releases.bazel.build"].verdict is CheckVerdict.WARNING
 
 
 def test_temporary_files_count_where_they_go(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_temporary_files_count_where_they_go(tmp_path: Path) -> None:
 
 
 def test_memory_is_held_against_the_model() -> None:
-    assert preflight.memory_finding(memory.choose(64_000, 4)).verdict is Verdict.OK
+    assert preflight.memory_finding(memory.choose(64_000, 4)).verdict is CheckVerdict.OK
     short = preflight.memory_finding(memory.choose(64_000, 4, wanted="400"))
-    assert short.verdict is Verdict.FATAL
+    assert short.verdict is CheckVerdict.FATAL
     assert "for --jobs 400 (limited by --jobs)" in short.wanted
-    assert preflight.memory_finding(memory.choose(2_000, 4)).verdict is Verdict.FATAL
+    assert preflight.memory_finding(memory.choose(2_000, 4)).verdict is CheckVerdict.FATAL
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_the_hosts_are_those_that_the_build_will_ask(
     assert preflight.origins(places(tmp_path, mirror), env) == expected
 
 
-def answers(**reached: bool) -> list[Answer]:
+def answers(**reached: bool) -> list[HostAnswer]:
     urls = {"mirror": MIRROR, "github": GITHUB, "bazel": BAZEL}
-    return [Answer(url=urls[name], reached=value, said="x") for name, value in reached.items()]
+    return [HostAnswer(url=urls[name], reached=value, said="x") for name, value in reached.items()]
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_one_of_the_places_of_the_archives_is_enough(
 @pytest.mark.parametrize(
     ("now", "skews", "verdict"),
     [
-        (0.0, [], Verdict.FATAL),  # a board without a battery
-        (1.8e9, [], Verdict.UNKNOWN),
-        (1.8e9, [0.4, -2.0, 59.0], Verdict.OK),
-        (1.8e9, [-61.0], Verdict.FATAL),
-        (1.8e9, [3600.0, 0.1, 0.2], Verdict.OK),  # one host is wrong, not this machine
+        (0.0, [], CheckVerdict.FATAL),  # a board without a battery
+        (1.8e9, [], CheckVerdict.UNKNOWN),
+        (1.8e9, [0.4, -2.0, 59.0], CheckVerdict.OK),
+        (1.8e9, [-61.0], CheckVerdict.FATAL),
+        (1.8e9, [3600.0, 0.1, 0.2], CheckVerdict.OK),  # one host is wrong, not this machine
     ],
 )
-def test_the_clock(now: float, skews: list[float], verdict: Verdict) -> None:
+def test_the_clock(now: float, skews: list[float], verdict: CheckVerdict) -> None:
     assert preflight.clock_finding(now, skews).verdict is verdict
 
 
@@ -169,4 +169,4 @@ def test_the_compiler_of_this_machine_is_judged(tmp_path: Path) -> None:
     )
     seen = next(each for each in found if each.name == "compiler")
     assert seen.seen == f"gcc {here.version}"
-    assert seen.verdict is Verdict.WARNING  # 2.14 is tested with clang
+    assert seen.verdict is CheckVerdict.WARNING  # 2.14 is tested with clang

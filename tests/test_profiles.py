@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernel_places import FLOAT, INT32, place
 
-from tfbench.inside.places import Input, Place
+from tfbench.inside.places import Place, PlaceInput
 from tfbench.kernels.profiles import (
     Profile,
-    Program,
+    ProfiledProgram,
     Weighed,
     gathered,
     of_rows,
@@ -21,11 +21,11 @@ from tfbench.kernels.profiles import (
 from tfbuild.errors import RecordError
 from tfbuild.records import save
 
-EMBEDDING = Input(dtype="float", shape=(1000, 50), variable=True)
+EMBEDDING = PlaceInput(dtype="float", shape=(1000, 50), variable=True)
 
 
-def program(name: str, *rows: tuple[Place, float, float]) -> Program:
-    return Program(
+def program(name: str, *rows: tuple[Place, float, float]) -> ProfiledProgram:
+    return ProfiledProgram(
         name=name,
         steps=1,
         step_s=1.0,
@@ -35,7 +35,7 @@ def program(name: str, *rows: tuple[Place, float, float]) -> Program:
     )
 
 
-def profile(*programs: Program) -> Profile:
+def profile(*programs: ProfiledProgram) -> Profile:
     return Profile(made="2026-01-01", cpu="a CPU", release="2.14.1", vcpus=1, programs=programs)
 
 
@@ -65,8 +65,8 @@ def rows_of(count: int) -> Place:
         types={"dtype": (FLOAT,), "Tindices": (INT32,)},
         inputs=(
             EMBEDDING,
-            Input(dtype="int32", shape=(count,)),
-            Input(dtype="float", shape=(count, 50)),
+            PlaceInput(dtype="int32", shape=(count,)),
+            PlaceInput(dtype="float", shape=(count, 50)),
         ),
     )
 
@@ -124,7 +124,7 @@ def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
 
 
 def test_variables_that_the_trace_does_not_tell_apart_stay_as_they_are() -> None:
-    opaque = Input(dtype="opaque")
+    opaque = PlaceInput(dtype="opaque")
     rows = [
         Weighed(place=Place(op=op, inputs=inputs), calls=1, seconds=1)
         for op in ("ResourceGather", "ResourceScatterAdd", "AssignAddVariableOp", "ReadVariableOp")

@@ -7,7 +7,7 @@ from tests.planned import planned
 
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine import programs
-from tfbuild.machine.checklist import Finding, Verdict
+from tfbuild.machine.checklist import CheckVerdict, Finding
 from tfbuild.machine.programs import Interpreter
 from tfbuild.upstream.releases import find_release
 
@@ -46,10 +46,10 @@ def test_conflicts_are_those_that_packagers_found(
 
 
 def test_the_tested_compiler_is_well_and_another_is_a_warning() -> None:
-    assert compiled("clang", "16.0.6", "2.14").verdict is Verdict.OK
-    assert compiled("gcc", "9.3.1", "2.12").verdict is Verdict.OK
-    assert compiled("gcc", "12.2.0", "2.16").verdict is Verdict.WARNING
-    assert compiled("clang", "16.0.6", "2.19").verdict is Verdict.WARNING
+    assert compiled("clang", "16.0.6", "2.14").verdict is CheckVerdict.OK
+    assert compiled("gcc", "9.3.1", "2.12").verdict is CheckVerdict.OK
+    assert compiled("gcc", "12.2.0", "2.16").verdict is CheckVerdict.WARNING
+    assert compiled("clang", "16.0.6", "2.19").verdict is CheckVerdict.WARNING
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_a_wheels_name_says_which_glibc_it_runs_on(wheel: str, floor: str) -> No
 @pytest.mark.parametrize(
     ("libc", "verdict"),
     [
-        (("glibc", "2.17"), Verdict.OK),
-        (("glibc", "2.9"), Verdict.OK),  # a version, not a number
-        (("glibc", "2.36"), Verdict.WARNING),
-        (("", ""), Verdict.FATAL),
+        (("glibc", "2.17"), CheckVerdict.OK),
+        (("glibc", "2.9"), CheckVerdict.OK),  # a version, not a number
+        (("glibc", "2.36"), CheckVerdict.WARNING),
+        (("", ""), CheckVerdict.FATAL),
     ],
 )
 def test_a_newer_glibc_than_the_stock_wheels_is_told(
-    libc: tuple[str, str], verdict: Verdict
+    libc: tuple[str, str], verdict: CheckVerdict
 ) -> None:
     assert programs.glibc_finding(libc, planned(scope="full")).verdict is verdict
 
@@ -85,7 +85,7 @@ def test_where_there_is_no_stock_wheel_nothing_is_claimed_about_glibc() -> None:
     plan = planned(scope="full", release="2.11", python="3.7")
     assert plan.stock is None
     found = programs.glibc_finding(("glibc", "2.36"), plan)
-    assert found.verdict is Verdict.UNKNOWN
+    assert found.verdict is CheckVerdict.UNKNOWN
 
 
 HERE = Interpreter(path="/usr/bin/python3", headers=True)
@@ -94,13 +94,13 @@ HERE = Interpreter(path="/usr/bin/python3", headers=True)
 @pytest.mark.parametrize(
     ("interpreter", "old", "new"),
     [
-        (HERE, Verdict.OK, Verdict.OK),
-        (Interpreter(path="/p", headers=False), Verdict.FATAL, Verdict.OK),
-        (Interpreter(problem="Python 3.9 is not on PATH"), Verdict.FATAL, Verdict.FATAL),
+        (HERE, CheckVerdict.OK, CheckVerdict.OK),
+        (Interpreter(path="/p", headers=False), CheckVerdict.FATAL, CheckVerdict.OK),
+        (Interpreter(problem="Python 3.9 is not on PATH"), CheckVerdict.FATAL, CheckVerdict.FATAL),
     ],
 )
 def test_bazel_brings_python_from_2_14_on(
-    interpreter: Interpreter, old: Verdict, new: Verdict
+    interpreter: Interpreter, old: CheckVerdict, new: CheckVerdict
 ) -> None:
     before, after = find_release("2.13"), find_release("2.14")
     assert programs.python_finding("3.9", interpreter, before).verdict is old
@@ -112,7 +112,7 @@ def test_programs_are_those_that_the_releases_scripts_call() -> None:
     missing = [
         each.name
         for each in programs.program_findings(found, find_release("2.14"))
-        if each.verdict is Verdict.FATAL
+        if each.verdict is CheckVerdict.FATAL
     ]
     assert missing == ["patchelf"]
     assert [each.name for each in programs.called_by(find_release("2.14"))] == [*missing, *found]
@@ -120,4 +120,4 @@ def test_programs_are_those_that_the_releases_scripts_call() -> None:
 
 def test_of_a_release_whose_scripts_nobody_read_nothing_is_claimed() -> None:
     (found,) = programs.program_findings({}, find_release("2.20"))
-    assert found.verdict is Verdict.UNKNOWN
+    assert found.verdict is CheckVerdict.UNKNOWN

@@ -31,17 +31,17 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.packing import admitted
-from tfbuild.packing.admitted import Outcome, Record, Trial
+from tfbuild.packing.admitted import AdmissionTrial, Record, UnitOutcome
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import canonical
 from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
 from tfwheels.choosing import choose
 from tfwheels.commands import PublishOptions
-from tfwheels.entry import Entry, Gating, Verdict
+from tfwheels.entry import Entry, Gating, TargetVerdict
 from tfwheels.front import publish_wheels
 from tfwheels.gate import Judgement
-from tfwheels.offers import Offer, Offers
+from tfwheels.offers import Offers, WheelOffer
 from tfwheels.publish import Published
 from tfwheels.summary import describe, describe_uploads, fields, unserved, verdicts_of
 from tfwheels.upload import State, Upload
@@ -447,9 +447,11 @@ PUBLISHED = Published(added=("a", "b"), present=("c",), pages=("d",), choices=CH
 NO_OFFERS = Offers(made=(), refused={})
 
 
-def offer(*targets: str, version: str) -> Offer:
+def offer(*targets: str, version: str) -> WheelOffer:
     entry = entry_of(version, targets=targets)
-    return Offer(wheel=Path(entry.file), entry=entry, tuned=tuned_for(targets), judgement=NOTHING)
+    return WheelOffer(
+        wheel=Path(entry.file), entry=entry, tuned=tuned_for(targets), judgement=NOTHING
+    )
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -537,9 +539,9 @@ def test_a_wheel_that_no_page_lists_says_why() -> None:
     assert "no target" in " ".join(found["2.14.1+odd cp311"])
 
 
-def verdict(target: str) -> Verdict:
+def verdict(target: str) -> TargetVerdict:
     words = {"verdict": "within noise", "cpu": "EPYC [9]", "file": "f", "sha256": "0"}
-    return Verdict(target=target, speedup=1.0, low=0.99, high=1.01, **words)
+    return TargetVerdict(target=target, speedup=1.0, low=0.99, high=1.01, **words)
 
 
 def test_a_fleet_has_a_line_for_each_target() -> None:
@@ -555,7 +557,9 @@ def test_what_is_published_is_written_as_it_is() -> None:
     made = offer("zen4", version="2.14.1+zen4")
     judgement = Judgement(verdicts=(verdict("zen4"),), faults=(), gaps=(), silent=(), published={})
     offers = Offers(
-        made=(Offer(wheel=made.wheel, entry=made.entry, tuned=made.tuned, judgement=judgement),),
+        made=(
+            WheelOffer(wheel=made.wheel, entry=made.entry, tuned=made.tuned, judgement=judgement),
+        ),
         refused={},
     )
     text = describe(PUBLISHED, offers, "/srv/[bold]:boom:", dry_run=True)
@@ -608,7 +612,9 @@ def as_stand_in(wheel: Path, stock: Path) -> Path:
 
 def recorded(wheel: Path, reason: str = "") -> None:
     """The record of an admission of these bytes."""
-    trial = Trial(cpu="A CPU", kind="k", judge="j", units={"cwise_op_tanh": Outcome(reason=reason)})
+    trial = AdmissionTrial(
+        cpu="A CPU", kind="k", judge="j", units={"cwise_op_tanh": UnitOutcome(reason=reason)}
+    )
     found = Record(wheel=wheel.name, wheel_sha256=sha256_of(wheel), targets={"haswell": trial})
     admitted.keep(wheel, found)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.measured import HOST, STOCK, TUNED, entries, measured, paces
 
 from tfbench.engine.journal import PACKED, opened
-from tfbench.measuring.comparison import KIND, Setting, summarised
+from tfbench.measuring.comparison import KIND, ComparisonSetting, summarised
 from tfbench.measuring.recorded import OLDER, recorded
 from tfbench.measuring.samples import KINDS, Entry, Sample
 from tfbuild import records
@@ -25,7 +25,7 @@ from tfbuild.measured.interval import Verdict
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"
-ASKED = Setting(
+ASKED = ComparisonSetting(
     host=HOST,
     arms=(STOCK, TUNED),
     workloads=("mnist_mlp", "lstm_text"),

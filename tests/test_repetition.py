@@ -18,7 +18,7 @@ from tfbench.measuring.repetition import (
     MOST_BLOCKS,
     OVER,
     USUAL,
-    Cost,
+    LaunchCost,
     Spread,
     blocks,
     mean_of,
@@ -27,14 +27,14 @@ from tfbench.measuring.repetition import (
 )
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
-costs = st.builds(Cost, start_s=st.floats(0.1, 60), block_s=st.floats(0.2, 20))
+costs = st.builds(LaunchCost, start_s=st.floats(0.1, 60), block_s=st.floats(0.2, 20))
 spreads = st.builds(Spread, between=st.floats(1e-6, 1e-2), within=st.floats(1e-6, 1e-2))
 starts_left = st.integers(0, 25)
 
 
 @given(cost=costs, spread=spreads, launches=starts_left, spent_s=st.floats(0, 1e5))
 def test_without_a_budget_half_of_the_time_is_samples(
-    cost: Cost, spread: Spread, launches: int, spent_s: float
+    cost: LaunchCost, spread: Spread, launches: int, spent_s: float
 ) -> None:
     """But in launches that would be longer than any is."""
     count = blocks(Effort(), cost, spread, past=[4] * launches, spent_s=spent_s)
@@ -45,20 +45,20 @@ def test_without_a_budget_half_of_the_time_is_samples(
 @pytest.mark.parametrize(
     ("cost", "spread", "expected"),
     [
-        (Cost(start_s=4.0, block_s=1.0), Spread(between=1.0, within=9.0), 6),
-        (Cost(start_s=4.0, block_s=1.0), Spread(between=1.0, within=1.0), 4),
-        (Cost(start_s=0.1, block_s=1.0), Spread(between=1.0, within=1.0), FEWEST_BLOCKS),
-        (Cost(start_s=60.0, block_s=1.0), Spread(between=1.0, within=1.0), MOST_BLOCKS),
+        (LaunchCost(start_s=4.0, block_s=1.0), Spread(between=1.0, within=9.0), 6),
+        (LaunchCost(start_s=4.0, block_s=1.0), Spread(between=1.0, within=1.0), 4),
+        (LaunchCost(start_s=0.1, block_s=1.0), Spread(between=1.0, within=1.0), FEWEST_BLOCKS),
+        (LaunchCost(start_s=60.0, block_s=1.0), Spread(between=1.0, within=1.0), MOST_BLOCKS),
     ],
 )
 def test_without_a_budget_a_launch_is_as_long_as_kalibera_and_jones_have_it(
-    cost: Cost, spread: Spread, expected: int
+    cost: LaunchCost, spread: Spread, expected: int
 ) -> None:
     assert blocks(Effort(), cost, spread, past=[4] * 3, spent_s=60.0) == expected
 
 
 def planned(
-    effort: Effort, cost: Cost, spread: Spread, *, factors: Sequence[float] = (1.0,)
+    effort: Effort, cost: LaunchCost, spread: Spread, *, factors: Sequence[float] = (1.0,)
 ) -> tuple[list[int], float]:
     """The blocks of a cell's launches, and its seconds. What a launch really costs is by a factor
     more, each in turn; the next one is planned by the median of those before."""
@@ -67,7 +67,7 @@ def planned(
     spent_s = 0.0
     while len(found) < effort.looks[-1]:
         usual = statistics.median(seen or [1.0])
-        known = Cost(start_s=usual * cost.start_s, block_s=usual * cost.block_s)
+        known = LaunchCost(start_s=usual * cost.start_s, block_s=usual * cost.block_s)
         count = blocks(effort, known, spread, past=found, spent_s=spent_s)
         if not count:
             break
@@ -80,7 +80,7 @@ def planned(
 
 @given(cost=costs, spread=spreads, times=st.floats(1, 60))
 def test_what_is_planned_fits_a_budget_that_is_long_enough(
-    cost: Cost, spread: Spread, times: float
+    cost: LaunchCost, spread: Spread, times: float
 ) -> None:
     effort = Effort(budget_s=times * shortest_s(cost) * (1 + 1e-9))
     found, spent_s = planned(effort, cost, spread)
@@ -100,7 +100,7 @@ def test_what_is_planned_fits_a_budget_that_is_long_enough(
     factors=st.lists(st.floats(0.96, 1.04), min_size=20, max_size=20),
 )
 def test_launches_that_take_a_little_more_or_less_than_planned_fit_it_within_a_tenth(
-    cost: Cost, spread: Spread, times: float, factors: list[float]
+    cost: LaunchCost, spread: Spread, times: float, factors: list[float]
 ) -> None:
     effort = Effort(budget_s=times * shortest_s(cost))
     found, spent_s = planned(effort, cost, spread, factors=factors)
@@ -111,7 +111,7 @@ def test_launches_that_take_a_little_more_or_less_than_planned_fit_it_within_a_t
 
 @given(cost=costs, spread=spreads, share=st.floats(0, 0.99))
 def test_the_fewest_launches_are_measured_however_short_the_budget_is(
-    cost: Cost, spread: Spread, share: float
+    cost: LaunchCost, spread: Spread, share: float
 ) -> None:
     found, spent_s = planned(Effort(budget_s=share * shortest_s(cost)), cost, spread)
     assert found == [FEWEST_BLOCKS] * FEWEST_LAUNCHES
@@ -120,7 +120,7 @@ def test_the_fewest_launches_are_measured_however_short_the_budget_is(
 
 @given(cost=costs, spread=spreads, launches=st.integers(FEWEST_LAUNCHES, 25), fixed=st.booleans())
 def test_a_budget_that_is_spent_ends_a_cell(
-    cost: Cost, spread: Spread, launches: int, fixed: bool
+    cost: LaunchCost, spread: Spread, launches: int, fixed: bool
 ) -> None:
     effort = Effort(budget_s=100.0, blocks=4 if fixed else 0)
     for spent_s in (100.0 + 0.1 * 100.0, 200.0):
@@ -129,7 +129,7 @@ def test_a_budget_that_is_spent_ends_a_cell(
 
 @given(cost=costs, spread=spreads, count=st.integers(FEWEST_BLOCKS, 60), times=st.floats(0, 30))
 def test_a_number_of_blocks_that_was_asked_is_kept(
-    cost: Cost, spread: Spread, count: int, times: float
+    cost: LaunchCost, spread: Spread, count: int, times: float
 ) -> None:
     assert planned(Effort(blocks=count), cost, spread)[0] == [count] * Effort().looks[-1]
     launch_s = cost.start_s + count * cost.block_s
@@ -141,7 +141,7 @@ def test_a_number_of_blocks_that_was_asked_is_kept(
 
 @given(cost=costs, spread=spreads, times=st.floats(1, 30))
 def test_where_starts_differ_more_launches_are_not_longer(
-    cost: Cost, spread: Spread, times: float
+    cost: LaunchCost, spread: Spread, times: float
 ) -> None:
     more = dataclasses.replace(spread, between=4 * spread.between)
     for effort in (Effort(), Effort(budget_s=times * shortest_s(cost))):
@@ -151,7 +151,7 @@ def test_where_starts_differ_more_launches_are_not_longer(
 
 def test_in_a_minute_there_are_more_launches_than_the_fewest() -> None:
     """mnist_mlp with three arms: 8 s to start, 1.6 s a block."""
-    cost = Cost(start_s=8.0, block_s=1.6)
+    cost = LaunchCost(start_s=8.0, block_s=1.6)
     found, spent_s = planned(Effort(budget_s=60.0), cost, USUAL)
     assert len(found) == FAVOURED
     assert 54 <= spent_s <= 60

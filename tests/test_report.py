@@ -19,7 +19,7 @@ from tfbench.reports import wording
 from tfbench.reports.chapters import document
 from tfbench.reports.document import Document, Section, Table
 from tfbench.reports.findings import headlines
-from tfbench.reports.pyperf import Contrast, Ratio
+from tfbench.reports.pyperf import SuiteContrast, SuiteRatio
 from tfbench.reports.report import (
     article_markdown,
     bill_table,
@@ -181,8 +181,8 @@ def test_the_bill_on_a_terminal() -> None:
 
 def test_two_files_of_pyperf_have_figures_and_no_verdict() -> None:
     interval = Interval(value=1.25, low=1.1, high=1.4)
-    ratio = Ratio(name="a[b]", baseline_s=0.0125, candidate_s=0.01, speedup=interval)
-    found = Contrast(ratios=(ratio,), mean=interval, alone=("c",))
+    ratio = SuiteRatio(name="a[b]", baseline_s=0.0125, candidate_s=0.01, speedup=interval)
+    found = SuiteContrast(ratios=(ratio,), mean=interval, alone=("c",))
     shown = contrast_table(found, colour=False).splitlines()
     assert re.fullmatch(r"a\[b\] +│ +0\.0125 │ +0\.01 │ +1\.250x \(1\.100 to 1\.400\)", shown[3])
     alone, mean = shown[5:]

@@ -15,8 +15,8 @@ from tfbuild.tools import requirement
 from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import (
     Exact,
-    Lock,
     Locked,
+    PackageLock,
     constraints,
     lock_for,
     parse_exact,
@@ -31,7 +31,7 @@ names = st.from_regex(r"[a-z][a-z0-9]{0,5}(-[a-z0-9]{1,5})?", fullmatch=True)
 numbers = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}(\+[a-z]{1,4})?", fullmatch=True)
 hashes = st.text(alphabet=string.hexdigits[:16], min_size=64, max_size=64)
 lines = st.builds(Locked, exact=st.builds(Exact, name=names, version=numbers), sha256=hashes)
-locks = st.builds(Lock, own=lines, needs=st.lists(lines, max_size=4).map(tuple))
+locks = st.builds(PackageLock, own=lines, needs=st.lists(lines, max_size=4).map(tuple))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_no_text_is_a_traceback(text: str) -> None:
 
 @given(locks)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_lock_is_read_back(tmp_path: Path, lock: Lock) -> None:
+def test_a_lock_is_read_back(tmp_path: Path, lock: PackageLock) -> None:
     path = tmp_path / "lock.txt"
     path.write_text(requirement._text(lock.own.exact, HERE, lock))
     assert requirement._read(path, lock.own.exact) == lock
@@ -180,7 +180,7 @@ PLUGGY = Exact(name="pluggy", version="1.7.0")
 """A pure wheel without needs; this project's own requirements pin it."""
 
 
-def pluggy_lock(places: Places, pinned: str | None = None) -> Lock:
+def pluggy_lock(places: Places, pinned: str | None = None) -> PackageLock:
     interpreter = find_python(HERE)
     return lock_for(PLUGGY, python=HERE, interpreter=interpreter, pinned=pinned, places=places)
 

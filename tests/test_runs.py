@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 from tests.priced import price
 
-from tfbench.costs.runs import Run, gather
+from tfbench.costs.runs import TrainingRun, gather
 from tfbuild.errors import SampleError, UsageError
 
 
-def run(arm: str, vcpus: int | None, seconds: float = 1.0, workload: str = "w") -> Run:
-    return Run(workload=workload, vcpus=vcpus, arm=arm, seconds=seconds, price=price())
+def run(arm: str, vcpus: int | None, seconds: float = 1.0, workload: str = "w") -> TrainingRun:
+    return TrainingRun(workload=workload, vcpus=vcpus, arm=arm, seconds=seconds, price=price())
 
 
 RUNS = gather([run("gpu", None), run("pip", 2), run("pip", 8), run("tuned", 8, 0.5)], "pip")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfbench.measuring.statistics import Bar, verdict
 from tfbench.tuning.changes import Change, Setup
 from tfbench.tuning.search import FINALISTS, chosen, grouped, halved, halvings, ladder, promising
-from tfbuild.measured.comparison import Agreement, Cell, Gates, Speedup
+from tfbuild.measured.comparison import Agreement, ComparedCell, Gates, Speedup
 from tfbuild.measured.interval import Interval
 
 NOISE = 0.01
@@ -32,7 +32,9 @@ def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
     )
 
 
-def cell(values: Mapping[str, float], *, half: float = 0.01, wrong: tuple[str, ...] = ()) -> Cell:
+def cell(
+    values: Mapping[str, float], *, half: float = 0.01, wrong: tuple[str, ...] = ()
+) -> ComparedCell:
     whole: dict[str, Any] = {
         "workload": "lstm_text",
         "vcpus": 2,
@@ -49,7 +51,7 @@ def cell(values: Mapping[str, float], *, half: float = 0.01, wrong: tuple[str, .
         "arms": (),
         "noise": interval(1.0, NOISE),
     }
-    return Cell(
+    return ComparedCell(
         **whole,
         agreements=tuple(
             Agreement(arm=arm, losses=1.0 if arm in wrong else 0.0, predictions=0.0, tolerance=1e-3)

@@ -13,18 +13,18 @@ from tests.published import tuned_for
 from tfbench.engine import folder as folders
 from tfbench.engine.journal import opened
 from tfbench.kernels.known import Memory
-from tfbench.kernels.offer import Offer
+from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.selecting import (
     KIND,
     Selected,
-    Served,
-    Setting,
+    SelectionSetting,
+    ServedSpot,
     select,
 )
-from tfbench.kernels.timings import KINDS, Bench, Line
+from tfbench.kernels.timings import KINDS, Bench, TimingLine
 from tfbuild.errors import SampleError, UsageError, WorkerError
 
-ASKED = Setting(
+ASKED = SelectionSetting(
     cpu="a CPU",
     arms=(STOCK, TUNED),
     spots=("a", "b"),
@@ -50,11 +50,11 @@ PLACE = spot("Tanh", 4)
 OTHER = spot("Tanh", 5)
 
 
-def selected(folder: Path, *, launches: int = 4, served: tuple[Served, ...] = ()) -> Selected:
+def selected(folder: Path, *, launches: int = 4, served: tuple[ServedSpot, ...] = ()) -> Selected:
     """A selection with arms that cannot be started."""
-    served = served or (Served(spot=PLACE, choice=TANH),)
+    served = served or (ServedSpot(spot=PLACE, choice=TANH),)
     setting = dataclasses.replace(ASKED, threads=(1,), launches=launches)
-    offer = Offer(
+    offer = KernelOffer(
         wheel=Path("tuned.whl"),
         release="2.14.1",
         library=tuned_for(("haswell",)).libraries[0],
@@ -70,16 +70,16 @@ def memory(folder: Path) -> Memory:
     return Memory(folder=folder / "timings", cpu="a CPU")
 
 
-def journal(folder: Path, *lines: Line) -> None:
+def journal(folder: Path, *lines: TimingLine) -> None:
     (folder / "out").mkdir(exist_ok=True)
     with opened(folder / "out" / KIND.journal, KINDS) as (_, keep):
         for each in lines:
             keep(each)
 
 
-def line(launch: int, key: str = PLACE.key, *, reason: str = "") -> Line:
+def line(launch: int, key: str = PLACE.key, *, reason: str = "") -> TimingLine:
     times = () if reason else (1e-5 * (1 + launch / 100), 1e-5) * 4
-    return Line(
+    return TimingLine(
         stage="search",
         threads=1,
         launch=launch,
@@ -116,7 +116,9 @@ def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path)
     memory(tmp_path).keep("recipe", PLACE.place, 1, series(0.2, 0.21, 0.19, 0.2))
     folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, OTHER.key, reason="it aborts"))
-    found = selected(tmp_path, served=tuple(Served(spot=s, choice=TANH) for s in (PLACE, OTHER)))
+    found = selected(
+        tmp_path, served=tuple(ServedSpot(spot=s, choice=TANH) for s in (PLACE, OTHER))
+    )
     assert [(each.place, each.reason) for each in found.untimed] == [("float[5]", "it aborts")]
     assert found.selection.kept == ()
     assert [row.reason for row in found.selection.rows] == ["not timed at float[5]"]

@@ -13,9 +13,9 @@ from tfbuild import settings
 from tfbuild.commands import Request
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.kernelbuild.admission import Verdict, registered
+from tfbuild.kernelbuild.admission import UnitVerdict, registered
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.measured.kernels import Choice, Row
+from tfbuild.measured.kernels import TypedOp, KernelRow
 from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, _recorded, read_selection, recorded
@@ -23,8 +23,8 @@ from tfbuild.records import save
 from tfbuild.upstream.kernels import RELEASE, select
 
 TEMPLATES = settings.ROOT / "templates"
-TANH = Choice(op="Tanh", types="T=1")
-ROW = Row(
+TANH = TypedOp(op="Tanh", types="T=1")
+ROW = KernelRow(
     op="Tanh",
     types="T=1",
     attributes="",
@@ -132,8 +132,8 @@ def test_sources_are_needed_that_register_or_define_what_others_lack() -> None:
 
 
 def test_the_table_is_sorted_as_the_library_looks_it_up() -> None:
-    log = Choice(op="Log", types="T=1")
-    (text,) = selected((TANH, log, Choice(op="Tanh")), TEMPLATES).values()
+    log = TypedOp(op="Log", types="T=1")
+    (text,) = selected((TANH, log, TypedOp(op="Tanh")), TEMPLATES).values()
     rows = [line.strip() for line in text.splitlines() if line.startswith("    ")]
     assert rows == ['{"Log", "T=1"},', '{"Tanh", ""},', '{"Tanh", "T=1"},']
 
@@ -144,9 +144,9 @@ def test_nothing_selected_is_still_a_table() -> None:
 
 
 def test_a_selection_leaves_out_what_was_not_admitted() -> None:
-    admitted = Verdict(unit="cwise_op_tanh", registrations=(TANH,), cases=3)
-    refused = Verdict(unit="cwise_op_log", reason="it crashed")
-    other = Choice(op="Log", types="T=1")
+    admitted = UnitVerdict(unit="cwise_op_tanh", registrations=(TANH,), cases=3)
+    refused = UnitVerdict(unit="cwise_op_log", reason="it crashed")
+    other = TypedOp(op="Log", types="T=1")
     assert registered([admitted, refused], None) == (TANH,)
     assert registered([admitted, refused], [other, TANH]) == (TANH,)
     assert registered([admitted, refused], [other]) == ()

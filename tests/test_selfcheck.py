@@ -29,13 +29,13 @@ from tfbench.measuring import selfcheck
 from tfbench.measuring.selfcheck import (
     KIND,
     KINDS,
-    Finding,
-    Part,
     Progress,
     SelfCheck,
-    Setting,
     Task,
     Trial,
+    TrialFinding,
+    TrialPart,
+    TrialSetting,
     competing,
     rate,
     rows,
@@ -61,10 +61,10 @@ def interval(low: float, high: float) -> Interval:
     return Interval(value=math.sqrt(low * high), low=low, high=high)
 
 
-def finding(low: float, high: float, *, truth: float = 1.0) -> Finding:
+def finding(low: float, high: float, *, truth: float = 1.0) -> TrialFinding:
     found = interval(low, high)
     verdict = Verdict.FASTER if low > 1 else Verdict.INCONCLUSIVE
-    return Finding(
+    return TrialFinding(
         truth=truth,
         interval=found,
         medians=interval(1.5, 1.6),
@@ -72,7 +72,7 @@ def finding(low: float, high: float, *, truth: float = 1.0) -> Finding:
     )
 
 
-def trial(number: int, *findings: Finding, part: str = "same") -> Trial:
+def trial(number: int, *findings: TrialFinding, part: str = "same") -> Trial:
     return Trial(
         part=part,
         number=number,
@@ -179,7 +179,7 @@ def write(path: Path, *trials: Trial) -> None:
 @pytest.mark.parametrize("text", ["{", "{}", '{"is": "trial", "part": 3}', "[]"])
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / KIND.journal).write_text(text + "\n", encoding="utf-8")
-    records.save(tmp_path / KIND.spec, Setting(host=host(2), arm=fake_arm(), seed=1))
+    records.save(tmp_path / KIND.spec, TrialSetting(host=host(2), arm=fake_arm(), seed=1))
     with pytest.raises(RecordError, match="line 1 ") as caught:
         ran(tmp_path)
     assert "--out" in caught.value.hint
@@ -198,7 +198,7 @@ def fake_arm() -> Arm:
 
 
 def ran(
-    out: Path, *parts: Part, size: int = 2, seed: int = 1, told: Progress = lambda *_: None
+    out: Path, *parts: TrialPart, size: int = 2, seed: int = 1, told: Progress = lambda *_: None
 ) -> tuple[Trial, ...]:
     return run_trials(fake_arm(), host(size), parts, seed=seed, out=out, on_progress=told)
 
@@ -224,7 +224,7 @@ def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
     there = [trial(number, finding(0.9, 1.1)) for number in range(3)]
     assert ran(tmp_path) == ()
     write(tmp_path / KIND.journal, *there, trial(0, finding(0.9, 1.1), part="slowed"))
-    assert list(ran(tmp_path, Part(name="same", trials=2))) == there
+    assert list(ran(tmp_path, TrialPart(name="same", trials=2))) == there
 
 
 def test_only_trials_that_were_asked_for_are_counted(
@@ -241,7 +241,7 @@ def test_only_trials_that_were_asked_for_are_counted(
     said: list[tuple[int, int]] = []
     found = ran(
         tmp_path,
-        Part(name="same", trials=3),
+        TrialPart(name="same", trials=3),
         told=lambda done, total, _: said.append((done, total)),
     )
     assert said == [(2, 3), (3, 3)]
@@ -310,12 +310,12 @@ import os, sys
 from pathlib import Path
 from tfbench.arms.arm import Arm
 from tfbuild.measured.host import read_host
-from tfbench.measuring.selfcheck import Part, run_trials
+from tfbench.measuring.selfcheck import TrialPart, run_trials
 
 if __name__ == "__main__":
     python, out = map(Path, sys.argv[1:])
     arm = Arm(name="stock", python=python, label="stock.whl")
-    part = Part(name="same, loaded", trials=8, loaded=True)
+    part = TrialPart(name="same, loaded", trials=8, loaded=True)
     try:
         run_trials(arm, read_host(), [part], seed=1, out=out, on_progress=print)
     except KeyboardInterrupt:
@@ -397,7 +397,7 @@ def test_each_process_has_a_cpu_for_itself(tmp_path: Path) -> None:
 
 def test_a_trial_that_fails_ends_the_others(tmp_path: Path) -> None:
     """The arm has no Python at all."""
-    parts = [Part(name="same", trials=4)]
+    parts = [TrialPart(name="same", trials=4)]
     with pytest.raises(WorkerError, match="did not start"):
         run_trials(
             fake_arm(), read_host(), parts, seed=1, out=tmp_path, on_progress=lambda *_: None

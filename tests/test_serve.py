@@ -25,7 +25,7 @@ from tfbuild.settings import ROOT
 from tfwheels.folder import Folder
 from tfwheels.layout import Digest, manifest
 from tfwheels.publish import publish
-from tfwheels.serve import HOST, Server, answer, opened, part_of, pip_line, serve
+from tfwheels.serve import HOST, TreeServer, answer, opened, part_of, pip_line, serve
 
 NOW = "2026-11-21T12:00:00+00:00"
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -62,15 +62,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(root: Path) -> Iterator[Server]:
-    with running(Server(root, 0)) as server:
+def served(root: Path) -> Iterator[TreeServer]:
+    with running(TreeServer(root, 0)) as server:
         yield server
 
 
 Reply = tuple[int, http.client.HTTPMessage, bytes]
 
 
-def ask(server: Server, url: str, method: str = "GET", **headers: str) -> Reply:
+def ask(server: TreeServer, url: str, method: str = "GET", **headers: str) -> Reply:
     """The path goes out as it stands: http.client neither quotes nor shortens it."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection = http.client.HTTPConnection(HOST, server.server_port, timeout=10)
@@ -98,7 +98,7 @@ def ask(server: Server, url: str, method: str = "GET", **headers: str) -> Reply:
     ],
 )
 def test_a_page_comes_in_the_form_that_the_client_prefers(
-    served: Server, accept: str, page: str
+    served: TreeServer, accept: str, page: str
 ) -> None:
     key = f"simple/skylake/demo/{page}"
     status, headers, body = ask(served, "/simple/skylake/demo/", Accept=accept)
@@ -109,24 +109,24 @@ def test_a_page_comes_in_the_form_that_the_client_prefers(
     assert headers["Vary"] == "Accept"
 
 
-def test_a_page_with_one_form_comes_in_that(served: Server) -> None:
+def test_a_page_with_one_form_comes_in_that(served: TreeServer) -> None:
     status, headers, body = ask(served, "/simple/skylake/old/", Accept=PIP)
     assert (status, body) == (HTTPStatus.OK, TREE["simple/skylake/old/index.html"])
     assert headers["Content-Type"].startswith("text/html")
 
 
 @pytest.mark.parametrize("accept", ["image/png", "text/html;q=much"])
-def test_a_form_that_is_not_there_is_refused(served: Server, accept: str) -> None:
+def test_a_form_that_is_not_there_is_refused(served: TreeServer, accept: str) -> None:
     assert ask(served, "/simple/skylake/demo/", Accept=accept)[0] == HTTPStatus.NOT_ACCEPTABLE
 
 
-def test_a_page_without_its_slash_is_elsewhere(served: Server) -> None:
+def test_a_page_without_its_slash_is_elsewhere(served: TreeServer) -> None:
     status, headers, _ = ask(served, "/simple/skylake/demo")
     assert status == HTTPStatus.MOVED_PERMANENTLY
     assert headers["Location"] == "/simple/skylake/demo/"
 
 
-def test_a_query_changes_nothing(served: Server) -> None:
+def test_a_query_changes_nothing(served: TreeServer) -> None:
     assert ask(served, f"/{WHEEL}?x=../y")[2] == BYTES
 
 
@@ -134,7 +134,7 @@ def test_a_query_changes_nothing(served: Server) -> None:
 
 
 @pytest.mark.parametrize("plus", ["+", "%2B", "%2b"])
-def test_a_wheel_is_found_with_its_plus_quoted_or_not(served: Server, plus: str) -> None:
+def test_a_wheel_is_found_with_its_plus_quoted_or_not(served: TreeServer, plus: str) -> None:
     status, headers, body = ask(served, "/" + WHEEL.replace("+", plus))
     assert (status, body) == (HTTPStatus.OK, BYTES)
     assert headers["Content-Type"] == "application/octet-stream"
@@ -142,12 +142,12 @@ def test_a_wheel_is_found_with_its_plus_quoted_or_not(served: Server, plus: str)
     assert "Vary" not in headers
 
 
-def test_a_plus_is_no_space(served: Server) -> None:
+def test_a_plus_is_no_space(served: TreeServer) -> None:
     assert ask(served, "/" + WHEEL.replace("+", "%20"))[0] == HTTPStatus.NOT_FOUND
 
 
 @pytest.mark.parametrize("url", [f"/{WHEEL}", "/simple/skylake/demo/", f"/{WHEEL}.metadata"])
-def test_head_says_what_get_does_and_sends_nothing(served: Server, url: str) -> None:
+def test_head_says_what_get_does_and_sends_nothing(served: TreeServer, url: str) -> None:
     (status, headers, body), got = ask(served, url, "HEAD"), ask(served, url)
     assert (status, body) == (HTTPStatus.OK, b"")
     ours = ("Content-Type", "Content-Length", "Cache-Control", "Accept-Ranges")
@@ -155,7 +155,7 @@ def test_head_says_what_get_does_and_sends_nothing(served: Server, url: str) -> 
     assert int(headers["Content-Length"]) == len(got[2])
 
 
-def test_requests_go_through_one_connection(served: Server) -> None:
+def test_requests_go_through_one_connection(served: TreeServer) -> None:
     connection = http.client.HTTPConnection(HOST, served.server_port, timeout=10)
     with contextlib.closing(connection):
         for method, body in (("GET", BYTES), ("HEAD", b""), ("GET", BYTES)):
@@ -164,7 +164,7 @@ def test_requests_go_through_one_connection(served: Server) -> None:
             assert (reply.status, reply.read()) == (HTTPStatus.OK, body)
 
 
-def test_nothing_can_be_sent_to_it(served: Server) -> None:
+def test_nothing_can_be_sent_to_it(served: TreeServer) -> None:
     assert ask(served, f"/{WHEEL}", "PUT")[0] == HTTPStatus.NOT_IMPLEMENTED
 
 
@@ -182,14 +182,14 @@ def test_nothing_can_be_sent_to_it(served: Server) -> None:
         ("bytes=-9999", range(5120)),
     ],
 )
-def test_a_range_is_sent_alone(served: Server, wanted: str, part: range) -> None:
+def test_a_range_is_sent_alone(served: TreeServer, wanted: str, part: range) -> None:
     status, headers, body = ask(served, f"/{WHEEL}", Range=wanted)
     assert (status, body) == (HTTPStatus.PARTIAL_CONTENT, BYTES[part.start : part.stop])
     assert headers["Content-Range"] == f"bytes {part.start}-{part.stop - 1}/{len(BYTES)}"
 
 
 @pytest.mark.parametrize("wanted", ["bytes=5120-", "bytes=9999-10000", "bytes=-0"])
-def test_a_range_beyond_the_end_is_refused(served: Server, wanted: str) -> None:
+def test_a_range_beyond_the_end_is_refused(served: TreeServer, wanted: str) -> None:
     status, headers, body = ask(served, f"/{WHEEL}", Range=wanted)
     assert (status, body) == (HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, b"")
     assert headers["Content-Range"] == f"bytes */{len(BYTES)}"
@@ -198,13 +198,13 @@ def test_a_range_beyond_the_end_is_refused(served: Server, wanted: str) -> None:
 @pytest.mark.parametrize(
     "wanted", ["bytes=0-1,4-5", "lines=0-1", "bytes=-", "bytes=5-1", "bytes=a-", f"bytes={10**99}-"]
 )
-def test_what_is_no_single_range_gets_all(served: Server, wanted: str) -> None:
+def test_what_is_no_single_range_gets_all(served: TreeServer, wanted: str) -> None:
     status, _, body = ask(served, f"/{WHEEL}", Range=wanted)
     assert (status, body) == (HTTPStatus.OK, BYTES)
 
 
 def test_a_download_that_goes_on_begins_anew_where_nothing_says_that_it_is_the_same(
-    served: Server,
+    served: TreeServer,
 ) -> None:
     status, _, body = ask(served, f"/{WHEEL}", Range="bytes=10-", If_Range='"abc"')
     assert (status, body) == (HTTPStatus.OK, BYTES)
@@ -255,14 +255,14 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("url", OUTSIDE)
-def test_nothing_but_plain_files_of_the_tree_is_served(served: Server, url: str) -> None:
+def test_nothing_but_plain_files_of_the_tree_is_served(served: TreeServer, url: str) -> None:
     status, _, body = ask(served, url)
     assert status == HTTPStatus.NOT_FOUND
     assert b"outside" not in body
 
 
 @pytest.mark.parametrize("url", ["/", "/pool/", "/pool", "/simple/skylake/", "/simple/skylake"])
-def test_a_folder_without_a_page_is_not_listed(served: Server, url: str) -> None:
+def test_a_folder_without_a_page_is_not_listed(served: TreeServer, url: str) -> None:
     assert ask(served, url)[0] == HTTPStatus.NOT_FOUND
 
 
@@ -284,7 +284,7 @@ def test_every_key_lies_in_the_tree(tmp_path_factory: pytest.TempPathFactory, ur
 
 def test_a_client_that_hangs_up_is_no_error(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (root / "pool" / "large.whl").write_bytes(bytes(30_000_000))
-    with running(Server(root, 0)) as server:
+    with running(TreeServer(root, 0)) as server:
         for request in (b"GET /pool/large.whl HTTP/1.1\r\n\r\n", b"GET /pool/la", b""):
             client = socket.create_connection((HOST, server.server_port))
             client.sendall(request)
@@ -298,7 +298,7 @@ def test_a_client_that_hangs_up_is_no_error(root: Path, capfd: pytest.CaptureFix
 def test_what_is_logged_is_one_plain_line_per_request(
     root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with running(Server(root, 0)) as server:
+    with running(TreeServer(root, 0)) as server:
         client = socket.create_connection((HOST, server.server_port))
         with contextlib.closing(client):
             client.sendall(b"GET /\x1b[31m\xe9 HTTP/1.0\r\n\r\n")
@@ -333,7 +333,7 @@ def test_no_line_is_shown_for_a_page_without_a_wheel(tmp_path: Path) -> None:
     assert "pip install" in pip_line(tmp_path, "http://127.0.0.1:8000", "nehalem")
 
 
-def test_it_listens_on_this_machine_only(served: Server) -> None:
+def test_it_listens_on_this_machine_only(served: TreeServer) -> None:
     assert served.server_address[0] == HOST == "127.0.0.1"
 
 

@@ -5,7 +5,7 @@ from tests.kernel_places import FLOAT, INT32, place
 
 from tfbench.inside.places import Place
 from tfbench.kernels.serving import serving
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 
 
 @pytest.mark.parametrize(
@@ -20,15 +20,15 @@ from tfbuild.measured.kernels import Choice
     ],
 )
 def test_a_registration_serves_the_types_that_it_allows(types: str, *, serves: bool) -> None:
-    choice = Choice(op="Tanh", types=types)
+    choice = TypedOp(op="Tanh", types=types)
     assert serving(place("Tanh", 4), [choice]) == (choice if serves else None)
 
 
 def test_another_op_is_not_served() -> None:
-    assert serving(place("Tanh"), [Choice(op="TanhGrad", types="T=1")]) is None
+    assert serving(place("Tanh"), [TypedOp(op="TanhGrad", types="T=1")]) is None
 
 
 def test_every_type_of_a_list_must_be_allowed() -> None:
     several = Place(op="Tanh", types={"T": (FLOAT, INT32)})
-    assert serving(several, [Choice(op="Tanh", types="T=1")]) is None
-    assert serving(several, [Choice(op="Tanh", types="T=1|3")]) is not None
+    assert serving(several, [TypedOp(op="Tanh", types="T=1")]) is None
+    assert serving(several, [TypedOp(op="Tanh", types="T=1|3")]) is not None

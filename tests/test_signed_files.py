@@ -20,7 +20,7 @@ from tfwheels import signed_files
 from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
 from tfwheels.publish import publish
-from tfwheels.serve import Server, serve
+from tfwheels.serve import TreeServer, serve
 from tfwheels.trust import FILE, Signing
 
 NOW = "2020-02-29T00:00:00+00:00"
@@ -58,17 +58,17 @@ def wheel(published: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(wheel: Path, key: SigningKey) -> Iterator[Server]:
-    with running(Server(wheel.parents[2], 0, (key.public,))) as server:
+def served(wheel: Path, key: SigningKey) -> Iterator[TreeServer]:
+    with running(TreeServer(wheel.parents[2], 0, (key.public,))) as server:
         yield server
 
 
-def status(server: Server, file: str, method: str = "GET") -> int:
+def status(server: TreeServer, file: str, method: str = "GET") -> int:
     return ask(server, f"/{POOL}/{file}", method)[0]
 
 
 def test_a_signed_wheel_is_handed_out_and_no_other(
-    served: Server, wheel: Path, capfd: pytest.CaptureFixture[str]
+    served: TreeServer, wheel: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code, _, body = ask(served, f"/{POOL}/{wheel.name}")
     assert (code, body) == (HTTPStatus.OK, wheel.read_bytes())
@@ -81,14 +81,14 @@ def test_a_signed_wheel_is_handed_out_and_no_other(
         assert why in said
 
 
-def test_pages_and_metadata_are_handed_out(served: Server, wheel: Path) -> None:
+def test_pages_and_metadata_are_handed_out(served: TreeServer, wheel: Path) -> None:
     assert ask(served, "/simple/zen4/tensorflow-cpu/")[0] == HTTPStatus.OK
     for beside in (".metadata", ".provenance"):
         assert status(served, wheel.name + beside) == HTTPStatus.OK
 
 
 def test_what_is_no_wheel_but_could_be_installed_is_not_handed_out(
-    served: Server, wheel: Path
+    served: TreeServer, wheel: Path
 ) -> None:
     for file in ("tensorflow-cpu-9.9.tar.gz", "tensorflow_cpu-9.9.zip", "a.egg", "a.WHL", "a"):
         wheel.with_name(file).write_bytes(b"hostile")
@@ -112,7 +112,7 @@ def _flipped_in_secret(path: Path) -> None:
 @pytest.mark.parametrize("harm", [_flipped, _flipped_in_secret, Path.unlink])
 @pytest.mark.parametrize("beside", ["", ".provenance"])
 def test_a_change_is_noticed_and_what_is_put_right_is_handed_out_again(
-    served: Server,
+    served: TreeServer,
     wheel: Path,
     tmp_path: Path,
     first: bool,
@@ -129,7 +129,9 @@ def test_a_change_is_noticed_and_what_is_put_right_is_handed_out_again(
     assert status(served, wheel.name) == HTTPStatus.OK
 
 
-def test_a_wheel_under_the_name_of_another_is_not_handed_out(served: Server, wheel: Path) -> None:
+def test_a_wheel_under_the_name_of_another_is_not_handed_out(
+    served: TreeServer, wheel: Path
+) -> None:
     renamed = wheel.with_name(wheel.name.replace("2.14.1", "2.14.2"))
     for beside in ("", ".provenance"):
         shutil.copy2(f"{wheel}{beside}", f"{renamed}{beside}")
@@ -137,7 +139,7 @@ def test_a_wheel_under_the_name_of_another_is_not_handed_out(served: Server, whe
 
 
 def test_a_wheel_is_hashed_once(
-    served: Server, wheel: Path, monkeypatch: pytest.MonkeyPatch
+    served: TreeServer, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = []
     real = signed_files._sha256

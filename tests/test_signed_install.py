@@ -25,7 +25,7 @@ from tfwheels.commands import SnippetOptions
 from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
 from tfwheels.publish import publish
-from tfwheels.serve import Server
+from tfwheels.serve import TreeServer
 from tfwheels.snippet import Snippet, describe, install_snippet
 from tfwheels.trust import Signing
 
@@ -73,9 +73,9 @@ def trusted(tmp_path: Path, key: SigningKey) -> str:
 
 
 @pytest.fixture
-def served(tree: Path) -> Iterator[Server]:
+def served(tree: Path) -> Iterator[TreeServer]:
     """Without a key that it trusts: the client's is what counts."""
-    with running(Server(tree, 0)) as server:
+    with running(TreeServer(tree, 0)) as server:
         yield server
 
 
@@ -158,7 +158,7 @@ def test_a_page_that_gives_another_hash_than_was_signed_has_no_lines(
 
 @on_x86_64
 def test_a_server_gives_the_lines_that_the_folder_gives(
-    tree: Path, served: Server, trusted: str
+    tree: Path, served: TreeServer, trusted: str
 ) -> None:
     one, two = snippet_of(tree, trusted), snippet_of(served.url, trusted)
     assert [line.replace(tree.as_uri(), served.url) for line in one.check] == list(two.check)
@@ -208,7 +208,7 @@ def lines(
 @on_x86_64
 @pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_a_signed_wheel_is_checked_and_installed(
-    served: Server, trusted: str, shell: dict[str, str], tmp_path: Path, tool: str
+    served: TreeServer, trusted: str, shell: dict[str, str], tmp_path: Path, tool: str
 ) -> None:
     done = lines(snippet_of(served.url, trusted), shell, tmp_path, tool)
     assert done.returncode == 0, done.stderr
@@ -220,7 +220,7 @@ def test_a_signed_wheel_is_checked_and_installed(
 @on_x86_64
 @pytest.mark.parametrize("tool", ["", "uv "], ids=["pip", "uv"])
 def test_installers_take_a_wheel_from_a_signed_page_as_from_any_other(
-    served: Server, trusted: str, shell: dict[str, str], tmp_path: Path, tool: str
+    served: TreeServer, trusted: str, shell: dict[str, str], tmp_path: Path, tool: str
 ) -> None:
     made = snippet_of(served.url, trusted)
     page = served.root / "simple/skylake/tensorflow-cpu/index.json"
@@ -265,7 +265,7 @@ HARMS: dict[str, Callable[[Path], None]] = {
 @on_x86_64
 @pytest.mark.parametrize("harm", HARMS)
 def test_what_was_changed_since_the_lines_were_printed_is_not_installed(
-    served: Server, wheel: Path, trusted: str, shell: dict[str, str], tmp_path: Path, harm: str
+    served: TreeServer, wheel: Path, trusted: str, shell: dict[str, str], tmp_path: Path, harm: str
 ) -> None:
     made = snippet_of(served.url, trusted)
     HARMS[harm](wheel)
@@ -281,7 +281,7 @@ def test_what_was_changed_since_the_lines_were_printed_is_not_installed(
 @pytest.mark.toolchain
 @on_x86_64
 def test_another_key_or_no_openssl_installs_nothing(
-    served: Server,
+    served: TreeServer,
     trusted: str,
     other: SigningKey,
     shell: dict[str, str],

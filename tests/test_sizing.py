@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.invented import host
 
-from tfbench.arms.installs import Choice, Source
+from tfbench.arms.installs import ArmChoice, WheelSource
 from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
 from tfbench.commands import SizingOptions
@@ -18,13 +18,13 @@ from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
 from tfbench.inside.phases import PREPROCESS
 from tfbench.reports.document import Table
 from tfbench.sizing import command, results, sources, text
-from tfbench.sizing.results import Bound, Row, Sizing, bound, growth_mb, holding, knees
+from tfbench.sizing.results import Bound, Sizing, SizingRow, bound, growth_mb, holding, knees
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 
-STOCK = Choice(
+STOCK = ArmChoice(
     spec=make_spec(name="stock", wheel="stock"),
-    source=Source(requirement="tensorflow-cpu==2.14.1", python="3.11"),
+    source=WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.11"),
     env=(),
 )
 
@@ -67,7 +67,7 @@ def seen(
     )
 
 
-def rows(*found: Seen) -> tuple[Row, ...]:
+def rows(*found: Seen) -> tuple[SizingRow, ...]:
     return results.rows(found)
 
 
@@ -260,7 +260,7 @@ def test_files_that_stayed_in_memory_are_told() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def read(**options: str) -> command.Question:
+def read(**options: str) -> command.SizingQuestion:
     return command.read(SizingOptions(**options))
 
 

@@ -25,7 +25,7 @@ from tfbuild.upstream.download import sha256_of
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import Pinned
 from tfwheels.publish import publish
-from tfwheels.serve import Server
+from tfwheels.serve import TreeServer
 from tfwheels.snippet import (
     Listed,
     Query,
@@ -417,7 +417,7 @@ def test_a_wheel_that_was_tampered_with_is_not_installed(
 
 @pytest.fixture
 def served(tree: Path) -> Iterator[str]:
-    with Server(tree, 0) as server:
+    with TreeServer(tree, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

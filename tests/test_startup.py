@@ -19,16 +19,16 @@ from tfbench.arms.arm import Arm
 from tfbench.commands import StartupOptions
 from tfbench.engine.schedule import block_order
 from tfbench.startup.command import measure, measure_startup
-from tfbench.startup.imports import Spec
-from tfbench.startup.launches import Launch, Launcher
-from tfbench.startup.library import Library, read_library
+from tfbench.startup.imports import ImportSpec
+from tfbench.startup.launches import ImportLaunch, Launcher
+from tfbench.startup.library import LibrarySize, read_library
 from tfbench.startup.overhead import (
     LIMIT,
-    Imported,
+    ImportOverhead,
+    ImportTimes,
+    ImportVerdict,
     Loading,
-    Overhead,
     Startup,
-    Verdict,
     judged,
     overhead,
     sorted_out,
@@ -41,7 +41,7 @@ from tfbuild.measured.interval import Interval
 from tfbuild.run import run
 
 STOCK, TWIN, TUNED = "stock", "stock again", "tuned"
-QUIET = Launch(
+QUIET = ImportLaunch(
     arm=STOCK,
     block=0,
     position=0,
@@ -56,7 +56,7 @@ QUIET = Launch(
 )
 
 
-def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Launch]:
+def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[ImportLaunch]:
     """What would be seen, if tuned took `ratio` times as long to import as stock."""
     chance = Random(1)  # noqa: S311  (no secret)
     found = []
@@ -78,7 +78,7 @@ def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Launch
     return found
 
 
-def of_tuned(ratio: float, noise: float = 0.002) -> Overhead:
+def of_tuned(ratio: float, noise: float = 0.002) -> ImportOverhead:
     measured = sorted_out(launches(ratio, noise=noise), 2)
     twin = overhead(measured, STOCK, TWIN, floor=0.0)
     return overhead(measured, STOCK, TUNED, floor=twin.imported.reach)
@@ -89,9 +89,14 @@ def of_tuned(ratio: float, noise: float = 0.002) -> Overhead:
 
 @pytest.mark.parametrize(
     ("ratio", "verdict"),
-    [(0.9, Verdict.WITHIN), (1.0, Verdict.WITHIN), (1.03, Verdict.WITHIN), (1.077, Verdict.OVER)],
+    [
+        (0.9, ImportVerdict.WITHIN),
+        (1.0, ImportVerdict.WITHIN),
+        (1.03, ImportVerdict.WITHIN),
+        (1.077, ImportVerdict.OVER),
+    ],
 )
-def test_a_known_overhead_is_found_and_judged(ratio: float, verdict: Verdict) -> None:
+def test_a_known_overhead_is_found_and_judged(ratio: float, verdict: ImportVerdict) -> None:
     found = of_tuned(ratio)
     assert found.imported.low < ratio < found.imported.high
     assert found.imported.half_width < 0.01
@@ -105,11 +110,11 @@ def test_the_whole_process_takes_less_of_a_difference() -> None:
 
 
 def test_what_lies_on_the_limit_is_not_known() -> None:
-    assert of_tuned(1 + LIMIT).verdict is Verdict.INCONCLUSIVE
+    assert of_tuned(1 + LIMIT).verdict is ImportVerdict.INCONCLUSIVE
 
 
 def test_a_baseline_that_differs_from_itself_judges_nothing() -> None:
-    assert of_tuned(1.0, noise=0.2).verdict is Verdict.INCONCLUSIVE
+    assert of_tuned(1.0, noise=0.2).verdict is ImportVerdict.INCONCLUSIVE
 
 
 @given(
@@ -123,16 +128,16 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(
 ) -> None:
     ratio = Interval(value=value, low=value * math.exp(-half), high=value * math.exp(half))
     verdict = judged(ratio, floor, limit)
-    if verdict is Verdict.WITHIN:
+    if verdict is ImportVerdict.WITHIN:
         assert ratio.high <= 1 + limit
-    if verdict is Verdict.OVER:
+    if verdict is ImportVerdict.OVER:
         assert ratio.low > 1 + limit
-    assert (verdict is Verdict.INCONCLUSIVE) == (
+    assert (verdict is ImportVerdict.INCONCLUSIVE) == (
         math.exp(floor) - 1 > limit or ratio.low <= 1 + limit < ratio.high
     )
 
 
-def disturbed(blocks: int, of: int = 8) -> list[Launch]:
+def disturbed(blocks: int, of: int = 8) -> list[ImportLaunch]:
     """A quota stopped the first blocks."""
     return [
         dataclasses.replace(each, throttled_s=0.1) if each.block < blocks else each
@@ -151,7 +156,7 @@ def test_where_most_rounds_are_disturbed_nothing_is_said() -> None:
     measured = sorted_out(disturbed(4), 2)
     assert not measured.fair
     assert len(measured.blocks) == 8
-    assert overhead(measured, STOCK, TUNED, floor=0.0).verdict is Verdict.INCONCLUSIVE
+    assert overhead(measured, STOCK, TUNED, floor=0.0).verdict is ImportVerdict.INCONCLUSIVE
 
 
 def test_one_round_gives_no_interval() -> None:
@@ -161,7 +166,7 @@ def test_one_round_gives_no_interval() -> None:
 
 # ---- what is said ----
 
-LIBRARY = Library(
+LIBRARY = LibrarySize(
     file="libtensorwright_kernels.haswell.so",
     size=2_517_208,
     code=1_960_000,
@@ -186,7 +191,7 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
         dropped=(("throttled", dropped),) if dropped else (),
         fair=measured.fair,
         arms=tuple(
-            Imported(arm=arm, label=arm, wheel_sha256="0" * 64, import_s=1.4, process_s=1.8)
+            ImportTimes(arm=arm, label=arm, wheel_sha256="0" * 64, import_s=1.4, process_s=1.8)
             for arm in (STOCK, TWIN, TUNED)
         ),
         twin=twin,
@@ -309,7 +314,7 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
         arm_with(tmp_path, "stock", waits(0.02)),
         arm_with(tmp_path, "tuned", waits(0.2)),
     )
-    asked = Spec(host=read_host(), arms=arms, rounds=3, seed=1)
+    asked = ImportSpec(host=read_host(), arms=arms, rounds=3, seed=1)
     found = measure(asked, tmp_path)
     assert [each.arm for each in found.arms] == [STOCK, TWIN, TUNED]
     assert len(found.launches) == 3 * 2 * 3

@@ -41,11 +41,11 @@ from tfbench.strategies.command import QUICK, read
 from tfbench.strategies.matrix import Matrix, cells, is_comparable
 from tfbench.strategies.results import (
     Parity,
-    Result,
+    StrategiesResult,
     judged,
     rows,
 )
-from tfbench.strategies.strategy import NAMES, Family
+from tfbench.strategies.strategy import NAMES, StrategyFamily
 from tfbench.strategies.traffic import traffic
 from tfbuild.errors import RecordError, SampleError, UsageError
 from tfbuild.records import plain
@@ -98,7 +98,7 @@ def seen(
     )
 
 
-def result(*found: Seen, **changed: Any) -> Result:  # noqa: ANN401
+def result(*found: Seen, **changed: Any) -> StrategiesResult:  # noqa: ANN401
     whole: dict[str, Any] = {
         "made": "2026-01-02T03:04:05+00:00",
         "host": HOST,
@@ -108,7 +108,7 @@ def result(*found: Seen, **changed: Any) -> Result:  # noqa: ANN401
         "tolerance": TOLERANCE,
         "rows": rows(found),
     }
-    return Result(**whole | changed)
+    return StrategiesResult(**whole | changed)
 
 
 # ---- what is asked ----
@@ -423,7 +423,7 @@ def test_the_fastest_synchronous_strategy_is_best() -> None:
     assert found.lead
     assert found.lead.value == pytest.approx(1.2)
     assert found.intensity == pytest.approx(4_000_000 / 0.25, rel=1e-3)
-    assert found.rule is Family.PARAMETER_SERVER
+    assert found.rule is StrategyFamily.PARAMETER_SERVER
     assert found.agrees is False
 
 
@@ -436,7 +436,7 @@ def test_what_is_not_told_apart_is_said() -> None:
 
 def test_many_parameters_ask_for_an_all_reduce() -> None:
     (found,) = advice({RING: scaled(1.0), CENTRAL: scaled(1.2)}, trainable_bytes=4_000_000_000)
-    assert found.rule is Family.ALL_REDUCE
+    assert found.rule is StrategyFamily.ALL_REDUCE
     assert found.agrees is True
 
 
@@ -460,7 +460,7 @@ def test_no_advice_rests_on_wrong_updates() -> None:
 # ---- how it reads ----
 
 
-def whole() -> Result:
+def whole() -> StrategiesResult:
     return result(
         seen(REFERENCE, 2),
         seen(INDEPENDENT, 1, QUIET),

@@ -8,7 +8,7 @@ from tests.compiled import library
 
 from tfbuild.binaries import elf
 from tfbuild.errors import KernelError, WheelError
-from tfbuild.kernelbuild.structures import KERNELS, WHEEL, Difference, differences, need_same
+from tfbuild.kernelbuild.structures import KERNELS, WHEEL, LayoutDifference, differences, need_same
 
 SEEN = {"sizeof(Tensor)": 32, "offsetof(NodeProperties, node_def)": 8, "sizeof(Var)": 104}
 
@@ -29,7 +29,7 @@ def test_equal_tables_do_not_differ() -> None:
 def test_what_differs_is_told_in_the_order_of_the_wheels_table() -> None:
     kernels = {"sizeof(Var)": 96, "offsetof(NodeProperties, node_def)": 0, "sizeof(Tensor)": 32}
     first, second = differences(kernels, SEEN)
-    assert first == Difference(what="offsetof(NodeProperties, node_def)", kernels=0, wheel=8)
+    assert first == LayoutDifference(what="offsetof(NodeProperties, node_def)", kernels=0, wheel=8)
     assert first.words == "offsetof(NodeProperties, node_def) is 0 for kernels, 8 in the wheel"
     assert second.what == "sizeof(Var)"
 

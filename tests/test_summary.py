@@ -31,11 +31,11 @@ from tfbench.arms.arm import TOLERANCE
 from tfbench.inside.bins import WIDTH, bin_of
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.workloads import WORKLOADS
-from tfbench.measuring.observations import Measured
+from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.samples import End, Entry, Sample, Start
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, coverage, overall
 from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import ArmTimes, Cell, Coverage, OpShare
+from tfbuild.measured.comparison import ArmTimes, ComparedCell, Coverage, OpShare
 from tfbuild.measured.effort import Effort, Stop
 from tfbuild.measured.interval import Verdict
 from tfbuild.measured.kernels import KernelTable
@@ -58,11 +58,11 @@ def noisy(
     )
 
 
-def summed(found: Sequence[Entry], by: Yardstick | None = None) -> Cell:
+def summed(found: Sequence[Entry], by: Yardstick | None = None) -> ComparedCell:
     return cell(measured(found), by or yardstick())
 
 
-def times(found: Cell, arm: str) -> ArmTimes:
+def times(found: ComparedCell, arm: str) -> ArmTimes:
     (one,) = (each for each in found.arms if each.arm == arm)
     return one
 
@@ -427,7 +427,7 @@ def test_where_too_much_was_disturbed_there_is_no_verdict() -> None:
 OTHER = "other"
 
 
-def three(journal: Sequence[Entry], arms: Sequence[str] = (TUNED.name, OTHER)) -> Measured:
+def three(journal: Sequence[Entry], arms: Sequence[str] = (TUNED.name, OTHER)) -> ObservedCell:
     """With a second candidate."""
     return dataclasses.replace(measured(journal), arms=(STOCK.name, *arms))
 

@@ -9,9 +9,9 @@ from tests.planned import planned
 
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import survey, survey_page
-from tfbuild.kernelbuild.survey import Seen, Survey, rows, shortened
+from tfbuild.kernelbuild.survey import BatchSeen, Survey, rows, shortened
 from tfbuild.settings import Places
-from tfbuild.upstream.kernels import FOLDER, KernelUnit, Outcome, read_survey
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, read_survey
 
 
 def unit(name: str, *sources: str) -> KernelUnit:
@@ -39,7 +39,7 @@ FOUND = Survey(
         "late.cc": unit("late", "late.cc"),
         "stays.cc": unit("stays", "stays.cc"),
     },
-    seen={"add": Seen(registrations=12, cases=90), "stays": Seen(reason=TAKES)},
+    seen={"add": BatchSeen(registrations=12, cases=90), "stays": BatchSeen(reason=TAKES)},
     whole=False,
 )
 
@@ -48,14 +48,14 @@ def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
     found = {row.source: row for row in rows(FOUND)}
     assert list(found) == sorted(FOUND.table)
     assert {source: row.outcome for source, row in found.items()} == {
-        "add_1.cc": Outcome.ADMITTED,
-        "add_2.cc": Outcome.ADMITTED,
-        "broken.cc": Outcome.BROKEN,
-        "common.cc": Outcome.HELPER,
-        "late.cc": Outcome.UNKNOWN,
-        "mixed.cc": Outcome.REFUSED,
-        "needy.cc": Outcome.REFUSED,
-        "stays.cc": Outcome.REFUSED,
+        "add_1.cc": SourceOutcome.ADMITTED,
+        "add_2.cc": SourceOutcome.ADMITTED,
+        "broken.cc": SourceOutcome.BROKEN,
+        "common.cc": SourceOutcome.HELPER,
+        "late.cc": SourceOutcome.UNKNOWN,
+        "mixed.cc": SourceOutcome.REFUSED,
+        "needy.cc": SourceOutcome.REFUSED,
+        "stays.cc": SourceOutcome.REFUSED,
     }
     assert found["add_2.cc"].sources == ("add_1.cc", "add_2.cc", "common.cc")
     assert (found["add_1.cc"].registrations, found["add_1.cc"].cases) == (12, 90)
@@ -66,7 +66,7 @@ def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
 
 def test_before_the_first_pass_has_ended_only_the_ops_are_known() -> None:
     early = dataclasses.replace(FOUND, broken={}, units={}, seen={})
-    assert {row.outcome for row in rows(early)} == {Outcome.UNKNOWN}
+    assert {row.outcome for row in rows(early)} == {SourceOutcome.UNKNOWN}
     assert [row.ops for row in rows(early)] == [FOUND.table[name] for name in sorted(FOUND.table)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.invented import arm, cell, comparison, speedup, spread, times
 
 from tfbench.reports.tabular import HEADER, comparison_csv, rows
-from tfbuild.measured.comparison import Agreement, Comparison, Coverage, Failure, PhaseTime
+from tfbuild.measured.comparison import Agreement, ArmFailure, Comparison, Coverage, PhaseTime
 from tfbuild.measured.interval import Interval
 
 # What other people's programs read: names may be added at the end of a group, never changed.
@@ -69,7 +69,7 @@ def test_a_row_has_all_that_was_found() -> None:
 
 
 def test_an_arm_that_gave_no_answer_has_its_reason() -> None:
-    died = Failure(arm="tuned", reason='the worker of arm tuned died: "killed", by 9')
+    died = ArmFailure(arm="tuned", reason='the worker of arm tuned died: "killed", by 9')
     made = comparison(
         cell(runs={"stock": None}, failures=[died]), arms=(arm("stock"), arm("tuned"))
     )

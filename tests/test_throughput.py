@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.invented import host, spread
 
-from tfbench.arms.installs import Choice, Source
+from tfbench.arms.installs import ArmChoice, WheelSource
 from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
 from tfbench.commands import ThroughputOptions
@@ -18,14 +18,20 @@ from tfbench.costs.cost import point
 from tfbench.inside.workloads import PROGRAM, find
 from tfbench.reports.document import Table
 from tfbench.throughput import command, results, text
-from tfbench.throughput.results import Row, Throughput, large_enough, per_dollar, tell_apart
+from tfbench.throughput.results import (
+    Throughput,
+    ThroughputRow,
+    large_enough,
+    per_dollar,
+    tell_apart,
+)
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.records import pretty
 
-STOCK = Choice(
+STOCK = ArmChoice(
     spec=make_spec(name="stock", wheel="stock"),
-    source=Source(requirement="tensorflow-cpu==2.14.1", python="3.11"),
+    source=WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.11"),
     env=(),
 )
 
@@ -56,10 +62,10 @@ def throughput(*found: Seen, price: str = "") -> Throughput:
     )
 
 
-def row(batch: int, value: float, share: float = 0.01) -> Row:
+def row(batch: int, value: float, share: float = 0.01) -> ThroughputRow:
     (found,) = results.rows([seen(batch, 1.0, 1.0)])
-    fields = {name: getattr(found, name) for name in Row.__dataclass_fields__}
-    return Row(**fields | {"speed": spread(value, share)})
+    fields = {name: getattr(found, name) for name in ThroughputRow.__dataclass_fields__}
+    return ThroughputRow(**fields | {"speed": spread(value, share)})
 
 
 FULL = Seen(
@@ -137,7 +143,7 @@ def test_the_page_has_the_tables_rows() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def read(**options: str) -> command.Question:
+def read(**options: str) -> command.ThroughputQuestion:
     return command.read(ThroughputOptions(**options))
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.kernels.timings import CALL_S, MOST_COPIES, Line, copies, series
+from tfbench.kernels.timings import CALL_S, MOST_COPIES, TimingLine, copies, series
 
 
-def line(launch: int, tuned_s: float, **fields: str) -> Line:
-    return Line(
+def line(launch: int, tuned_s: float, **fields: str) -> TimingLine:
+    return TimingLine(
         stage="search",
         threads=1,
         launch=launch,

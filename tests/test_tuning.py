@@ -16,20 +16,20 @@ from tfbench.commands import TuneOptions
 from tfbench.tuning import command, hunt, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
 from tfbench.tuning.command import digest
-from tfbench.tuning.hunt import KIND, Asked, candidates
+from tfbench.tuning.hunt import KIND, TuningSetting, candidates
 from tfbench.tuning.hunt import TRIAL as TRIAL_FILE
-from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
+from tfbench.tuning.results import SCHEMA, FirstSteps, TriedArm, Tuning, TuningStage, outcomes
 from tfbuild import records
 from tfbuild.errors import RecordError, UsageError
-from tfbuild.measured.comparison import Failure
+from tfbuild.measured.comparison import ArmFailure
 from tfbuild.measured.interval import Verdict
 from tfbuild.settings import Places
 
-TRIAL = Trial(batch=128, parameters=102_585, step_s=0.002, onednn=True)
+TRIAL = FirstSteps(batch=128, parameters=102_585, step_s=0.002, onednn=True)
 HINT = f"{SCRIPT[0]}=8"
 
 
-def asked(**changed: Any) -> Asked:  # noqa: ANN401
+def asked(**changed: Any) -> TuningSetting:  # noqa: ANN401
     whole: dict[str, Any] = {
         "host": HOST,
         "workload": "lstm_text",
@@ -38,10 +38,16 @@ def asked(**changed: Any) -> Asked:  # noqa: ANN401
         "budget_s": 60.0,
         "seed": 1,
     }
-    return Asked(**whole | changed)
+    return TuningSetting(**whole | changed)
 
 
-def tried(stage: Stage, own: Setup, value: float, verdict: Verdict, **changed: Any) -> Tried:  # noqa: ANN401
+def tried(
+    stage: TuningStage,
+    own: Setup,
+    value: float,
+    verdict: Verdict,
+    **changed: Any,  # noqa: ANN401
+) -> TriedArm:
     whole: dict[str, Any] = {
         "stage": stage,
         "arm": "+".join(map(str, own)),
@@ -53,18 +59,18 @@ def tried(stage: Stage, own: Setup, value: float, verdict: Verdict, **changed: A
         "predictions": 0.0,
         "tolerance": 1e-3,
     }
-    return Tried(**whole | changed)
+    return TriedArm(**whole | changed)
 
 
 BEST = setup("intra=1", "malloc=jemalloc")
 WON = (
-    tried(Stage.SCREEN, setup("intra=1"), 1.3, Verdict.FASTER),
-    tried(Stage.CONFIRM, BEST, 1.15, Verdict.FASTER),
-    tried(Stage.CONFIRM, (*BEST, *setup(HINT)), 1.2, Verdict.FASTER),
+    tried(TuningStage.SCREEN, setup("intra=1"), 1.3, Verdict.FASTER),
+    tried(TuningStage.CONFIRM, BEST, 1.15, Verdict.FASTER),
+    tried(TuningStage.CONFIRM, (*BEST, *setup(HINT)), 1.2, Verdict.FASTER),
 )
 
 
-def tuning(*found: Tried, **changed: Any) -> Tuning:  # noqa: ANN401
+def tuning(*found: TriedArm, **changed: Any) -> Tuning:  # noqa: ANN401
     whole: dict[str, Any] = {
         "schema": SCHEMA,
         "made": "2026-01-02T03:04:05+00:00",
@@ -235,7 +241,7 @@ def here(folder: Path) -> Places:
 
 def test_the_budget_is_shared_out_whole() -> None:
     assert sum(hunt.SHARES.values()) == pytest.approx(1)
-    assert {*hunt.SHARES} == {*Stage}
+    assert {*hunt.SHARES} == {*TuningStage}
 
 
 # --- the answer -----------------------------------------------------------------------------------
@@ -245,9 +251,9 @@ def test_a_cell_says_of_each_arm_how_it_went() -> None:
     own = {"fast": setup("intra=1"), "wrong": setup("bf16=on"), "dead": setup("onednn=off")}
     found = dataclasses.replace(
         cell({"fast": 1.2, "wrong": 1.5}, wrong=("wrong",)),
-        failures=(Failure(arm="dead", reason="the worker was ended by SIGKILL\nand more"),),
+        failures=(ArmFailure(arm="dead", reason="the worker was ended by SIGKILL\nand more"),),
     )
-    rows = {each.arm: each for each in outcomes(Stage.SCREEN, found, own)}
+    rows = {each.arm: each for each in outcomes(TuningStage.SCREEN, found, own)}
     assert rows["fast"].is_faster
     assert rows["fast"].reason == ""
     assert rows["wrong"].reason == "computes something else"
@@ -275,12 +281,14 @@ def test_the_gain_is_that_of_the_confirmation() -> None:
     ("found", "words"),
     [
         ((WON[0],), "No setting is faster"),
-        ((tried(Stage.CONFIRM, BEST, 1.001, Verdict.WITHIN_NOISE),), "beyond noise: intra=1"),
-        ((tried(Stage.CONFIRM, BEST, 1.2, Verdict.INCONCLUSIVE),), "Measure longer"),
-        ((tried(Stage.CONFIRM, setup(HINT), 1.2, Verdict.FASTER),), "No setting is faster"),
+        ((tried(TuningStage.CONFIRM, BEST, 1.001, Verdict.WITHIN_NOISE),), "beyond noise: intra=1"),
+        ((tried(TuningStage.CONFIRM, BEST, 1.2, Verdict.INCONCLUSIVE),), "Measure longer"),
+        ((tried(TuningStage.CONFIRM, setup(HINT), 1.2, Verdict.FASTER),), "No setting is faster"),
     ],
 )
-def test_without_a_confirmed_gain_nothing_is_exported(found: tuple[Tried, ...], words: str) -> None:
+def test_without_a_confirmed_gain_nothing_is_exported(
+    found: tuple[TriedArm, ...], words: str
+) -> None:
     result = tuning(*found)
     assert result.best is None
     assert words in next(text.lines(result))

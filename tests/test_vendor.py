@@ -24,7 +24,7 @@ from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.environment import create_bare
 from tfbuild.vendoring import vendor, vendored
-from tfbuild.vendoring.declarations import Archive
+from tfbuild.vendoring.declarations import DeclaredArchive
 from tfbuild.vendoring.resolved import Fetched
 from tfbuild.vendoring.vendored import BEFORE, DEPENDENCIES, LOCK
 
@@ -32,12 +32,12 @@ DATA = random.Random(2).randbytes(200_000)  # noqa: S311  (bytes to carry, no se
 CACHED = "repository_cache/content_addressable/sha256"
 
 
-def archive(name: str, *urls: str, data: bytes = DATA) -> Archive:
+def archive(name: str, *urls: str, data: bytes = DATA) -> DeclaredArchive:
     sha256 = hashlib.sha256(data).hexdigest()
-    return Archive(name=name, urls=urls, sha256=sha256, origin="WORKSPACE")
+    return DeclaredArchive(name=name, urls=urls, sha256=sha256, origin="WORKSPACE")
 
 
-def cached(folder: Path, wanted: Archive) -> Path:
+def cached(folder: Path, wanted: DeclaredArchive) -> Path:
     return folder / CACHED / wanted.sha256 / "file"
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.kernelbuild import admission
-from tfbuild.kernelbuild.admission import Refused, Verdict
+from tfbuild.kernelbuild.admission import Refused, UnitVerdict
 from tfbuild.kernelbuild.verdicts import Verdicts, verdicts_in
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.tools.environment import Environment
 
-FOUND = Verdict(
+FOUND = UnitVerdict(
     unit="cwise_op_tanh",
-    registrations=(Choice(op="Tanh", types="T=1"),),
+    registrations=(TypedOp(op="Tanh", types="T=1"),),
     refused=(Refused(op="Tanh", types="T=2", reason="too far"),),
     cases=12,
     ulps={"Tanh": 1.5},

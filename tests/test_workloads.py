@@ -26,7 +26,7 @@ from tfbench.inside.workloads import (
     phase_of,
     requests,
 )
-from tfbuild.measured.comparison import Cell
+from tfbuild.measured.comparison import ComparedCell
 
 
 def dense(inputs: int, outputs: int) -> int:
@@ -248,7 +248,7 @@ def test_what_requests_are_stands_in_their_names(name: str) -> None:
             assert find(each).batch == batch
 
 
-def of(name: str) -> Cell:
+def of(name: str) -> ComparedCell:
     """Its cell of a comparison, which tells requests by the name as well."""
     return dataclasses.replace(compared.cell("mnist_mlp", 2, {}), workload=name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfbuild import records
 from tfbuild.upstream.download import sha256_of
-from tfbuild.vendoring.vendored import LOCK, SCHEMA, Item, Lock, key_of
+from tfbuild.vendoring.vendored import LOCK, SCHEMA, Item, VendorLock, key_of
 
 FILES = {
     "distdir/a.tar.gz": b"archive a",
@@ -19,13 +19,13 @@ FILES = {
 
 def make_folder(
     folder: Path, *, bazel: str = "4.2.3", more: dict[str, bytes] | None = None
-) -> Lock:
+) -> VendorLock:
     """A whole folder; Bazel is the system's unless `more` has one."""
     files = {**FILES, **(more or {})}
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-    lock = Lock(
+    lock = VendorLock(
         schema=SCHEMA,
         release="2.14.1",
         bazel=bazel,

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
-from tfbench.arms.installs import Choice
+from tfbench.arms.installs import ArmChoice
 from tfbench.commands import CompareOptions, SelfcheckOptions
 from tfbench.engine import folder
 from tfbench.inside.phases import INFER
@@ -51,10 +51,10 @@ QUICKSTART = Effort(precision=0.015, budget_s=60.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class CompareQuestion:
     """The same, read and checked; what must be installed is not yet."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[ArmChoice, ...]
     workloads: tuple[str, ...]
     program: Path | None
     vcpus: tuple[int, ...]
@@ -88,7 +88,7 @@ def compare_wheels(
     return comparison, write_reports(comparison, out, places, as_json=as_json)
 
 
-def _arms(asked: Asked, places: Places) -> tuple[Arm, ...]:
+def _arms(asked: CompareQuestion, places: Places) -> tuple[Arm, ...]:
     """Installed; with a workload of the user's own, which is tried first in the baseline, every
     arm's processes are told of it. Raises UsageError for a file that cannot be trained."""
     arms = installs.install(asked.choices, places)
@@ -116,7 +116,7 @@ def describe_comparison(wanted: CompareOptions) -> str:
     )
 
 
-def ask(wanted: CompareOptions, places: Places, effort: Effort | None) -> Asked:
+def ask(wanted: CompareOptions, places: Places, effort: Effort | None) -> CompareQuestion:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     names, program = _workloads(wanted)
     usable = read_vcpus().usable
@@ -125,7 +125,7 @@ def ask(wanted: CompareOptions, places: Places, effort: Effort | None) -> Asked:
         every = (requests(name, count) for name in names for count in vcpus)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(every)))
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
-    return Asked(
+    return CompareQuestion(
         choices=installs.choose(specs, wanted.candidate, places),
         workloads=names,
         program=program,

@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from tfbuild.option import Option, Part, made, options_of
+from tfbuild.option import Option, OptionSubset, made, options_of
 
 SCRIPT = "tensorwright"
 """What the console script is called."""
@@ -40,7 +40,7 @@ class Command(Task[Callable[..., None]]):
         self,
         body: Callable[..., None],
         *,
-        sources: tuple[type | Part, ...],
+        sources: tuple[type | OptionSubset, ...],
         group: str,
         common: bool,
         default: bool,
@@ -70,7 +70,7 @@ def _argument(option: Option) -> Argument:
 
 def command(
     group: str,
-    *sources: type | Part,
+    *sources: type | OptionSubset,
     common: bool = False,
     default: bool = False,
     name: str | None = None,

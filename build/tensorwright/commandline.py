@@ -111,7 +111,7 @@ class CommandLine(Program):
             raise UsageError(f"there is no group of tasks {name}", hint=_hint(near, LISTED))
         self._print_groups({each: groups[each] for each in groups if name in {EVERY, each}})
 
-    def _print_groups(self, groups: Mapping[str, Iterable[Row]]) -> None:
+    def _print_groups(self, groups: Mapping[str, Iterable[TaskRow]]) -> None:
         shown = {group: tuple(rows) for group, rows in groups.items()}
         width = max(len(row.name) for rows in shown.values() for row in rows)
         for group, rows in shown.items():
@@ -138,7 +138,7 @@ class CommandLine(Program):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class TaskRow:
     """Of the list."""
 
     name: str
@@ -146,16 +146,16 @@ class Row:
     common: bool
 
 
-def grouped(collection: Collection) -> dict[str, tuple[Row, ...]]:
+def grouped(collection: Collection) -> dict[str, tuple[TaskRow, ...]]:
     """The tasks of each group, under the longest of their names; a group's default as the group."""
     names: dict[Task[Any], str] = {}
     for primary, aliases in collection.task_names.items():
         task = collection[primary]
         names[task] = aliases[-1] if task.is_default and aliases else primary
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[TaskRow]] = {}
     for task, name in names.items():
         ours = task if isinstance(task, Command) else None
-        row = Row(name=name, help=helpline(task) or "", common=ours is None or ours.common)
+        row = TaskRow(name=name, help=helpline(task) or "", common=ours is None or ours.common)
         groups.setdefault(ours.group if ours else "tasks", []).append(row)
     return {group: tuple(rows) for group, rows in groups.items()}
 
@@ -234,7 +234,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return talk.did_you_mean(word, known)
 
 
-def _is_common(row: Row) -> bool:
+def _is_common(row: TaskRow) -> bool:
     return row.common
 
 

@@ -27,12 +27,12 @@ from tfbuild.errors import (
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import finished, proof, survey, survey_page
 from tfbuild.kernelbuild import rebuild as rebuilding
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.finished import Finished
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.proof import Proof, Rebuilt
 from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import Trial
+from tfbuild.packing.admitted import AdmissionTrial
 from tfbuild.planning import containers, jobs, render
 from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
@@ -324,7 +324,9 @@ def _wheel_at(text: str) -> Path:
     return path
 
 
-def admit_wheel(wheel: str, *, as_json: bool, dry_run: bool) -> tuple[Mapping[str, Trial], str]:
+def admit_wheel(
+    wheel: str, *, as_json: bool, dry_run: bool
+) -> tuple[Mapping[str, AdmissionTrial], str]:
     """Run the kernels of a finished wheel that this CPU can run; what came of each of its targets,
     and the text of it. Raises WheelError, HostError, RecordError."""
     path, here = _wheel_at(wheel), cpu.read_cpu()
@@ -430,7 +432,7 @@ def _foreign(part: Part) -> bool:
     return bool(part.ran_as) and part.ran_as != part.target
 
 
-def _verdict_line(verdict: Verdict) -> str:
+def _verdict_line(verdict: UnitVerdict) -> str:
     if verdict.admitted:
         agree = f"{len(verdict.registrations)} kernels agree with stock over {verdict.cases} cases"
         rest = f"; {len(verdict.refused)} stay stock" if verdict.refused else ""

@@ -31,7 +31,7 @@ class Option:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class OptionSubset:
     """Those options of a record that a command has. `given` are other defaults, and values that the
     command fixes; `told` is the help of options that mean less than elsewhere."""
 
@@ -57,17 +57,17 @@ def part(
     *names: str,
     given: Mapping[str, str | bool] | None = None,
     told: Mapping[str, str] | None = None,
-) -> Part:
+) -> OptionSubset:
     """Raises ValueError for what is no option of the record."""
     known = {each.field for each in options_of(record)}
     if unknown := {*names, *(told or {})} - known:
         raise ValueError(f"{record.__name__} has no option {', '.join(sorted(unknown))}")
-    return Part(record=record, names=names, given=given or {}, told=told or {})
+    return OptionSubset(record=record, names=names, given=given or {}, told=told or {})
 
 
-def options_of(source: type | Part) -> tuple[Option, ...]:
+def options_of(source: type | OptionSubset) -> tuple[Option, ...]:
     """In the order of their fields. Fields that were not declared as options are none."""
-    if isinstance(source, Part):
+    if isinstance(source, OptionSubset):
         return tuple(
             dataclasses.replace(
                 each,
@@ -91,9 +91,9 @@ def options_of(source: type | Part) -> tuple[Option, ...]:
     )
 
 
-def made(source: type | Part, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  (of any record)
+def made(source: type | OptionSubset, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  (of any record)
     """The record, of the values by the names of fields; others' options are left alone."""
     own = {each.field: values[each.field] for each in options_of(source)}
-    if isinstance(source, Part):
+    if isinstance(source, OptionSubset):
         return source.record(**source.given | own)
     return source(**own)

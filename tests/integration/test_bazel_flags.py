@@ -44,9 +44,9 @@ from tfbuild.treebuild.build import Order
 from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.differences import adapted
 from tfbuild.treebuild.site import Site, provided
-from tfbuild.treebuild.tree import Tree, read_tree
+from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream.releases import Release, find_release, load_releases
-from tfbuild.vendoring.vendored import SCHEMA, Item, Lock
+from tfbuild.vendoring.vendored import SCHEMA, Item, VendorLock
 from tfbuild.watching.attempt import Attempt
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
@@ -175,12 +175,12 @@ class Bench:
     recorder: Path
     places: Places
 
-    def tree(self, release: str) -> Tree:
+    def tree(self, release: str) -> SourceTree:
         folder = reduced_tree(self.folder / "trees" / release, release)
         (folder / "WORKSPACE").touch()
         return read_tree(folder)
 
-    def site(self, plan: Plan, tree: Tree, found: Bazel, name: str) -> Site:
+    def site(self, plan: Plan, tree: SourceTree, found: Bazel, name: str) -> Site:
         assert plan.full_recipe is not None
         recipe = adapted(plan.full_recipe, tree, found.version)
         folder = self.folder / "sites" / plan.release / found.version / name
@@ -222,7 +222,7 @@ class Bench:
 def calls(site: Site, remote: Remote, secrets: tuple[str, ...]) -> tuple[Call, ...]:
     """The calls of a build from a vendor folder: where the plan says so, two for its profile."""
     item = Item(path="wheels/a.whl", urls=(), sha256="", size=0)
-    lock = Lock(
+    lock = VendorLock(
         schema=SCHEMA,
         release=site.plan.release,
         bazel=site.bazel.version,

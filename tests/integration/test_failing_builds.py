@@ -22,7 +22,7 @@ from tfbuild.tools.bazel import Bazel
 from tfbuild.watching import diagnosis, events
 from tfbuild.watching.attempt import Attempt
 from tfbuild.watching.diagnosis import Cause, Diagnosis
-from tfbuild.watching.events import Outcome
+from tfbuild.watching.events import BuildOutcome
 from tfbuild.watching.pace import Progress
 
 pytestmark = pytest.mark.toolchain
@@ -79,7 +79,7 @@ class Bench:
             on_progress=on_progress,
         )
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> BuildOutcome:
         found = events.read_outcome(self.events)
         assert found is not None
         return found

@@ -23,7 +23,7 @@ from tfbuild.errors import HostError, KernelError
 from tfbuild.kernelbuild import admission, finished
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.pool import Built
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import Admitted
@@ -139,7 +139,7 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
     (OP T=1), each op's in a unit of its own, were run as compiled for x86_64."""
     facts = tuned.read_tuned(native.built.wheel)
     assert facts is not None
-    registrations = tuple(Choice(op=op, types=each) for op, each in map(str.split, kernels))
+    registrations = tuple(TypedOp(op=op, types=each) for op, each in map(str.split, kernels))
     ops = sorted({each.op for each in registrations})
     claim = dataclasses.replace(
         facts.libraries[0],
@@ -208,7 +208,7 @@ def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
     said = "compiled for its own target it does not register Rint by Off<double>"
     assert admission.unlike(wide, ran) == said
     (verdict,) = admission.vouched(
-        [admission.Verdict(unit="rint", cases=9)],
+        [admission.UnitVerdict(unit="rint", cases=9)],
         {"rint": wide},
         {"rint": ran},
         staged=staged,

@@ -23,7 +23,7 @@ from tfbuild.run import end_group, run
 from tfbuild.upstream.download import sha256_of
 from tfwheels.gate import Judgement
 from tfwheels.publish import publish
-from tfwheels.serve import HOST, Server
+from tfwheels.serve import HOST, TreeServer
 from tfwheels.store import open_store
 from tfwheels.upload import State, upload
 
@@ -91,8 +91,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(tree: Path) -> Iterator[Server]:
-    with running(Server(tree, 0)) as server:
+def served(tree: Path) -> Iterator[TreeServer]:
+    with running(TreeServer(tree, 0)) as server:
         yield server
 
 
@@ -106,7 +106,7 @@ def install(command: tuple[str | Path, ...], index: str, wanted: str, folder: Pa
 @pytest.mark.parametrize("target", ["zen2", *later(*(sorted(CHOSEN.keys() - {"zen2"})))])
 @pytest.mark.parametrize("installer", ["uv", *later(*PIPS)])
 def test_every_installer_takes_the_wheel_of_the_targets_page(
-    installers: Commands, served: Server, tmp_path: Path, installer: str, target: str
+    installers: Commands, served: TreeServer, tmp_path: Path, installer: str, target: str
 ) -> None:
     index = f"{served.url}/simple/{target}/"
     seen = [
@@ -118,7 +118,7 @@ def test_every_installer_takes_the_wheel_of_the_targets_page(
 
 @pytest.mark.parametrize("installer", ["pip 26.3", *later("pip 19.3", "uv")])
 def test_an_older_release_comes_from_the_same_page(
-    installers: Commands, served: Server, tmp_path: Path, installer: str
+    installers: Commands, served: TreeServer, tmp_path: Path, installer: str
 ) -> None:
     index = f"{served.url}/simple/zen4/"
     wanted = "tensorflow-cpu==2.13.1"
@@ -127,7 +127,7 @@ def test_an_older_release_comes_from_the_same_page(
 
 @pytest.mark.parametrize("installer", ["pip 26.3", *later("pip 19.3", "uv")])
 def test_what_the_page_does_not_list_cannot_be_had_from_it(
-    installers: Commands, served: Server, tmp_path: Path, installer: str
+    installers: Commands, served: TreeServer, tmp_path: Path, installer: str
 ) -> None:
     index = f"{served.url}/simple/ivybridge/"
     with pytest.raises(CommandError, match=r"2\.14\.1\+zen4"):
@@ -137,7 +137,7 @@ def test_what_the_page_does_not_list_cannot_be_had_from_it(
 @pytest.mark.parametrize("installer", ["pip 26.3", "uv", *later("pip 19.3")])
 @pytest.mark.parametrize("target", ["nehalem", *later("x86_64", "core2", "k10", "x86_64_v2")])
 def test_a_cpu_without_avx_is_told_that_there_is_no_wheel(
-    installers: Commands, served: Server, tmp_path: Path, installer: str, target: str
+    installers: Commands, served: TreeServer, tmp_path: Path, installer: str, target: str
 ) -> None:
     index = f"{served.url}/simple/{target}/"
     for wanted in WANTED:
@@ -147,7 +147,7 @@ def test_a_cpu_without_avx_is_told_that_there_is_no_wheel(
 
 
 def test_uv_does_not_go_on_to_an_index_that_has_the_stock_wheel(
-    installers: Commands, served: Server, tmp_path: Path
+    installers: Commands, served: TreeServer, tmp_path: Path
 ) -> None:
     """As it would for a page that is not there."""
     *uv, option = installers["uv"]
@@ -169,7 +169,7 @@ def test_a_cpu_without_avx_gets_a_full_build_for_it(
         stand_in(made, "2.14.1+nehalem.full", whole="nehalem"),
     ]
     publish(wheels, open_store(str(tmp_path / "tree")), judgements={}, now=NOW)
-    with running(Server(tmp_path / "tree", 0)) as server:
+    with running(TreeServer(tmp_path / "tree", 0)) as server:
         index = f"{server.url}/simple/westmere/"
         assert install(installers[installer], index, WANTED[0], tmp_path / "in") == (
             "2.14.1+nehalem.full"
@@ -188,7 +188,7 @@ def test_what_a_page_says_of_a_wheel_keeps_no_installer_from_it(
     publish([wheel], open_store(str(tmp_path / "tree")), judgements=judged, now=NOW)
     page = tmp_path / "tree/simple/zen4/tensorflow-cpu"
     assert "without passing the gate" in (page / "index.html").read_text("ascii")
-    with running(Server(tmp_path / "tree", 0)) as server:
+    with running(TreeServer(tmp_path / "tree", 0)) as server:
         index = f"{server.url}/simple/zen4/"
         assert install(installers[installer], index, WANTED[0], tmp_path / "in") == "2.14.1+zen4"
         (page / "index.json").unlink()
@@ -206,7 +206,7 @@ def test_a_wheel_that_was_tampered_with_is_refused(
     content[10] ^= 1
     wheel.write_bytes(content)
     with (
-        running(Server(other, 0)) as server,
+        running(TreeServer(other, 0)) as server,
         pytest.raises(CommandError, match=r"DO NOT MATCH THE HASHES|Hash mismatch"),
     ):
         install(installers[installer], f"{server.url}/simple/zen4/", WANTED[0], tmp_path / "in")

@@ -23,7 +23,7 @@ from tfbuild.settings import Places
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.vendoring import declarations, vendor, vendored
-from tfbuild.vendoring.vendored import Lock
+from tfbuild.vendoring.vendored import VendorLock
 
 pytestmark = pytest.mark.toolchain
 
@@ -42,7 +42,7 @@ class Vendored:
 
     tree: Path
     folder: Path
-    lock: Lock
+    lock: VendorLock
     wheel: Path
     asked: tuple[str, ...]
 
@@ -100,7 +100,7 @@ def packed(tree: Path, folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def fill(folder: Path, tree: Path, connected: Machine, servers: Servers) -> Lock:
+def fill(folder: Path, tree: Path, connected: Machine, servers: Servers) -> VendorLock:
     return vendor.vendor(
         folder,
         tree,

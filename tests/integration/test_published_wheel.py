@@ -29,7 +29,7 @@ from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import opened
 from tfbuild.run import run
 from tfbuild.settings import places as users_places
-from tfwheels.serve import Server
+from tfwheels.serve import TreeServer
 
 pytestmark = pytest.mark.toolchain
 
@@ -66,8 +66,8 @@ def published(invoke: Tasks, native: Tried) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def served(invoke: Tasks, published: dict[str, Any]) -> Iterator[Server]:
-    with running(Server(invoke.folder / published["index"], 0)) as server:
+def served(invoke: Tasks, published: dict[str, Any]) -> Iterator[TreeServer]:
+    with running(TreeServer(invoke.folder / published["index"], 0)) as server:
         yield server
 
 
@@ -227,7 +227,7 @@ def test_the_verdict_of_a_comparison_is_published_beside_the_wheel(
 
 @pytest.mark.parametrize("name", ["pip", *later("uv")])
 def test_an_older_cpu_gets_the_stock_wheel(
-    name: str, served: Server, stock_python: Path, tmp_path: Path
+    name: str, served: TreeServer, stock_python: Path, tmp_path: Path
 ) -> None:
     python = tmp_path / "env" / "bin" / "python"
     assert install(name, f"{served.url}/simple/ivybridge/", python, stock_python) == STOCK
@@ -237,7 +237,7 @@ def test_an_older_cpu_gets_the_stock_wheel(
 @pytest.mark.parametrize("name", ["uv", *later("pip")])
 def test_a_cpu_that_runs_it_gets_the_tuned_wheel_and_loads_its_kernels(
     name: str,
-    served: Server,
+    served: TreeServer,
     published: dict[str, Any],
     native: Tried,
     stock_python: Path,

@@ -13,7 +13,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, Outcome, Told
-from tfbench.cells.experiment import Run
+from tfbench.cells.experiment import ExperimentRun
 from tfbench.cells.running import measure
 from tfbench.engine.journal import JOURNAL
 from tfbench.inside.groups import (
@@ -198,7 +198,7 @@ def test_a_run_goes_on_from_what_is_known(
     """The first launches are those of `told`; only second ones start."""
     before = len((out / JOURNAL).read_text().splitlines())
     assert before == len(told)
-    run = Run(kind=command.KIND, arms={arm.name: arm}, host=read_host(), out=out)
+    run = ExperimentRun(kind=command.KIND, arms={arm.name: arm}, host=read_host(), out=out)
     found = command.STRATEGIES.found(matrix(RING, NCCL, launches=2), run)
     assert len((out / JOURNAL).read_text().splitlines()) == before + 2
     alone, ring, nccl = found.rows

@@ -11,12 +11,12 @@ import pytest
 from tests.tried import Tried
 
 from tfbench.arms.arm import Arm
-from tfbench.inside.places import Input, Place
+from tfbench.inside.places import Place, PlaceInput
 from tfbench.inside.timing import BY_ROWS
 from tfbench.kernels.offer import read_offer
-from tfbench.kernels.profiles import Profile, Program, Spot, profiled, spots
+from tfbench.kernels.profiles import Profile, ProfiledProgram, Spot, profiled, spots
 from tfbench.kernels.selecting import served_by
-from tfbench.kernels.timings import Bench, Stage, known_lines, series, time_places
+from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_places
 from tfbench.options import subject
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import RecordError, UsageError
@@ -43,7 +43,7 @@ def arm(name: str, python: Path) -> Arm:
 
 
 @pytest.fixture(scope="module")
-def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
     folder = tmp_path_factory.mktemp("profile")
     file = folder / "small.py"
     file.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
@@ -52,7 +52,7 @@ def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pro
 
 
 @pytest.fixture(scope="module")
-def every(program: Program) -> tuple[Spot, ...]:
+def every(program: ProfiledProgram) -> tuple[Spot, ...]:
     return spots(
         Profile(made="2026-01-01", cpu="here", release="2.14.1", vcpus=1, programs=(program,))
     )
@@ -73,28 +73,28 @@ def of(op: str, every: tuple[Spot, ...]) -> Spot:
     return next(spot for spot in every if spot.place.op == op)
 
 
-def stage(launches: int) -> Stage:
-    return Stage(name="search", launches=launches, budget_s=None, seed=1)
+def stage(launches: int) -> TimingStage:
+    return TimingStage(name="search", launches=launches, budget_s=None, seed=1)
 
 
 def test_a_place_has_types_shapes_and_constants(every: tuple[Spot, ...]) -> None:
     tanh = of("Tanh", every).place
     assert tanh.types == {"T": (FLOAT,)}
-    assert tanh.inputs == (Input(dtype="float", shape=(32, 2, 4)),)
+    assert tanh.inputs == (PlaceInput(dtype="float", shape=(32, 2, 4)),)
     reshaped = [spot.place for spot in every if spot.place.op == "Reshape"]
     assert (32, 2, 4) in {place.inputs[1].values for place in reshaped}
 
 
 def test_a_place_knows_what_a_variable_holds(every: tuple[Spot, ...]) -> None:
     read = {spot.place.inputs[0] for spot in every if spot.place.op == "ReadVariableOp"}
-    assert Input(dtype="float", shape=(6, 8), variable=True) in read
+    assert PlaceInput(dtype="float", shape=(6, 8), variable=True) in read
 
 
 def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
     every: tuple[Spot, ...], bench: Bench
 ) -> None:
     fatal = Place(op="Abort", attributes={"error_msg": 's: "over"'})
-    refused = Place(op="Tanh", types={"T": (FLOAT,)}, inputs=(Input(dtype="opaque"),))
+    refused = Place(op="Tanh", types={"T": (FLOAT,)}, inputs=(PlaceInput(dtype="opaque"),))
     bad = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in (fatal, refused)]
     good = [of("Tanh", every), of("ReadVariableOp", every)]
     lines = time_places(bench, stage(2), {1: [*good, *bad]}, lambda *_: None)
@@ -107,7 +107,7 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
         assert 1e-8 < each.stock_s < 1e-2
 
 
-def of_numbers(op: str, types: Sequence[str], *inputs: Input) -> Spot:
+def of_numbers(op: str, types: Sequence[str], *inputs: PlaceInput) -> Spot:
     kinds = {"T": (FLOAT,), **dict.fromkeys(types, (INT32,))}
     found = Place(op=op, types=kinds, inputs=inputs)
     return Spot(key=key_of(found), place=found, share=0.1, most=0.1, call_s=1e-5)
@@ -115,8 +115,8 @@ def of_numbers(op: str, types: Sequence[str], *inputs: Input) -> Spot:
 
 @pytest.mark.slow
 def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
-    table = Input(dtype="float", shape=(40, 5), variable=True)
-    rows = (Input(dtype="int32", shape=(3,)), Input(dtype="float", shape=(3, 5)))
+    table = PlaceInput(dtype="float", shape=(40, 5), variable=True)
+    rows = (PlaceInput(dtype="int32", shape=(3,)), PlaceInput(dtype="float", shape=(3, 5)))
     types = {"dtype": (FLOAT,), "Tindices": (INT32,)}
     places = [
         Place(op="ResourceScatterAdd", types=types, inputs=(table, *rows)),
@@ -124,7 +124,7 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
             op="AssignSubVariableOp",
             types={"dtype": (FLOAT,)},
             attributes={BY_ROWS: "b: true"},
-            inputs=(table, Input(dtype="float", shape=(40, 5))),
+            inputs=(table, PlaceInput(dtype="float", shape=(40, 5))),
         ),
     ]
     spots = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in places]
@@ -136,15 +136,15 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
 @pytest.mark.slow
 def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> None:
     """Fill with a shape of run time is left out; a constant keeps its own shape, Pad's two rows."""
-    scalar, square = Input(dtype="float"), Input(dtype="float", shape=(4, 4))
-    open_shape = Input(dtype="int32", shape=(2,))
-    rows = Input(dtype="int32", shape=(2, 2), values=(0, 1, 1, 0))
+    scalar, square = PlaceInput(dtype="float"), PlaceInput(dtype="float", shape=(4, 4))
+    open_shape = PlaceInput(dtype="int32", shape=(2,))
+    rows = PlaceInput(dtype="int32", shape=(2, 2), values=(0, 1, 1, 0))
     unknown = of_numbers("Fill", ["index_type"], open_shape, scalar)
     known = dataclasses.replace(open_shape, values=(3, 4))
     good = [
         of_numbers("Fill", ["index_type"], known, scalar),
         of_numbers("Pad", ["Tpaddings"], square, rows),
-        of_numbers("FloorMod", ["T"], *[Input(dtype="int32", shape=(7,))] * 2),
+        of_numbers("FloorMod", ["T"], *[PlaceInput(dtype="int32", shape=(7,))] * 2),
     ]
     found, reasons = series(time_places(bench, stage(2), {1: [unknown, *good]}, lambda *_: None))
     assert {key for key, _ in found} == {spot.key for spot in good}

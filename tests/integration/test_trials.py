@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.measuring.selfcheck import ARM, TWIN, Part, Task, rows, trial_of
+from tfbench.measuring.selfcheck import ARM, TWIN, Task, TrialPart, rows, trial_of
 from tfbuild.measured.effort import Effort
 
 pytestmark = pytest.mark.toolchain
@@ -31,7 +31,7 @@ def one_cpu() -> Iterator[None]:
 def test_a_slower_arm_is_found_and_named(stock_python: Path, tmp_path: Path, loaded: bool) -> None:
     """Half as many steps again, in three launches of two blocks: far beyond any machine's noise."""
     effort = Effort(looks=(3,), blocks=2)
-    part = Part(name="slower", trials=1, slowdown=SLOWER, loaded=loaded, effort=effort)
+    part = TrialPart(name="slower", trials=1, slowdown=SLOWER, loaded=loaded, effort=effort)
     arm = Arm(name="stock", python=stock_python, label="stock.whl")
     found = trial_of(Task(arm=arm, part=part, number=0, seed=3, logs=tmp_path))
     twin, slower = found.findings

@@ -22,7 +22,7 @@ from tfbuild.errors import AgreementError, KernelError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.request import fleet_for
@@ -294,7 +294,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     native: Tried, places: Places, tmp_path: Path, sources: tuple[str, ...]
 ) -> None:
     """SpaceToDepth is limited to a data format, too: an attribute without types."""
-    kept = (Choice(op="SpaceToDepth", types="T=1,data_format="), Choice(op="Tanh", types="T=1"))
+    kept = (TypedOp(op="SpaceToDepth", types="T=1,data_format="), TypedOp(op="Tanh", types="T=1"))
     selection = Selection(
         made="2026-11-21",
         cpu="this one",

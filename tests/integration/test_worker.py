@@ -28,11 +28,11 @@ from tfbench.inside import training
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
-from tfbench.measuring.comparison import KIND, Setting, compare, judge, make_setting
+from tfbench.measuring.comparison import KIND, ComparisonSetting, compare, judge, make_setting
 from tfbench.measuring.measurement import CHECKED_STEPS
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
 from tfbuild.errors import AgreementError, WorkerError
-from tfbuild.measured.comparison import Agreement, Cell, Comparison, load
+from tfbuild.measured.comparison import Agreement, ComparedCell, Comparison, load
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import read_host
 
@@ -90,7 +90,7 @@ def first_cpu() -> tuple[int, ...]:
     return (min(os.sched_getaffinity(0)),)
 
 
-def asked(*arms: Arm) -> Setting:
+def asked(*arms: Arm) -> ComparisonSetting:
     vcpus = [read_host().vcpus.usable]
     return make_setting(arms, ["mnist_mlp"], vcpus, effort=EFFORT, threshold=0.0, seed=5)
 
@@ -127,7 +127,7 @@ class Run:
     result: Comparison
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> ComparedCell:
         (cell,) = self.result.cells
         return cell
 
@@ -186,7 +186,9 @@ def run(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @contextlib.contextmanager
-def harness(setting: Setting, folder: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+def harness(
+    setting: ComparisonSetting, folder: Path, out: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """A comparison in a process of its own, which waits less long for answers."""
     (folder / "setting").write_bytes(pickle.dumps(setting))
     script = f"""

@@ -21,7 +21,7 @@ from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import parse_json, pretty, read, shown
 from tfwheels import gate
-from tfwheels.entry import Entry, Gating, Kind, Signed, read_entry
+from tfwheels.entry import Entry, Gating, Signed, WheelKind, read_entry
 from tfwheels.folder import need_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import PROVENANCE, digest_of, pool_key
@@ -78,7 +78,7 @@ def _check(entry: Entry) -> None:
     datetime.fromisoformat(entry.published)
     for tag in entry.tags:
         parse_tag(tag)
-    if entry.kind is Kind.TUNED and not entry.targets:
+    if entry.kind is WheelKind.TUNED and not entry.targets:
         raise ValueError(f"{entry.file} is tuned for no target")
 
 

@@ -23,7 +23,7 @@ from tfbuild.cpus.cpu import x86_64_level
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
 from tfbuild.cpus.targets import Target, all_targets, parse_target
 from tfbuild.errors import PublishError
-from tfwheels.entry import Entry, Kind
+from tfwheels.entry import Entry, WheelKind
 
 _SYSTEM = re.compile(r"any|manylinux|musllinux|linux|macosx|win")
 # A wheel for "linux" is for every C library.
@@ -47,7 +47,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class PageChoice:
     """The wheel that a page lists instead of its rivals. `library` is the spec of the kernels in it
     that a CPU of the target runs; empty for the stock wheel."""
 
@@ -56,7 +56,7 @@ class Choice:
     rivals: tuple[Entry, ...]
 
 
-def choose(entries: Iterable[Entry], target: Target) -> tuple[Choice, ...]:
+def choose(entries: Iterable[Entry], target: Target) -> tuple[PageChoice, ...]:
     """What the target's pages list of the tuned and stock wheels."""
     decided = (decide(contest, target) for contest in contests(entries))
     return tuple(choice for choice in decided if choice is not None)
@@ -66,13 +66,13 @@ def contests(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
     """The tuned and stock wheels, those together of which a page lists one."""
     found: dict[tuple[str, Version, tuple[str, ...]], list[Entry]] = defaultdict(list)
     for entry in entries:
-        if entry.kind is not Kind.PLAIN:
+        if entry.kind is not WheelKind.PLAIN:
             hosts = tuple(sorted(_hosts(entry.tags)))
             found[entry.name, Version(entry.public), hosts].append(entry)
     return tuple(tuple(sorted(found[key], key=lambda entry: entry.file)) for key in sorted(found))
 
 
-def decide(contest: tuple[Entry, ...], target: Target) -> Choice | None:
+def decide(contest: tuple[Entry, ...], target: Target) -> PageChoice | None:
     """The best of the tuned wheels that fit the target, else the stock wheel, else nothing.
 
     It is the greatest of a total order in which each wheel's place depends on it and the target
@@ -80,12 +80,12 @@ def decide(contest: tuple[Entry, ...], target: Target) -> Choice | None:
     """
     usable = [entry for entry in contest if made_for(entry, target.family)]
     fitting = [entry for entry in usable if _library(entry, target)]
-    stock = [each for each in usable if each.kind is Kind.STOCK and not stock_lacks(target)]
+    stock = [each for each in usable if each.kind is WheelKind.STOCK and not stock_lacks(target)]
     best = max(fitting or stock, key=lambda entry: _rank(entry, target), default=None)
     if best is None:
         return None
     library = _library(best, target)
-    return Choice(
+    return PageChoice(
         entry=best,
         library=library.spec if library else "",
         rivals=tuple(entry for entry in contest if entry != best),
@@ -123,7 +123,7 @@ def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Ta
     return tuple(each for each in all_targets() if each.family in (told or set(ARCHITECTURES)))
 
 
-def explain(choice: Choice, target: Target) -> dict[str, str]:
+def explain(choice: PageChoice, target: Target) -> dict[str, str]:
     """Each wheel's file and why it was chosen, or was not; the chosen one first."""
     reasons = {choice.entry.file: _why_chosen(choice, target)}
     return reasons | {rival.file: _why_not(rival, choice, target) for rival in choice.rivals}
@@ -210,7 +210,7 @@ def _line(name: str) -> frozenset[str]:
     return frozenset((name, *(each.name for each in TARGETS[name].ancestors)))
 
 
-def _why_chosen(choice: Choice, target: Target) -> str:
+def _why_chosen(choice: PageChoice, target: Target) -> str:
     if choice.library == target.name:
         what = "it is all built for" if choice.entry.whole else "it has kernels for"
         return f"{what} {target.name}"
@@ -221,13 +221,13 @@ def _why_chosen(choice: Choice, target: Target) -> str:
     return f"stock: no tuned wheel fits {target.name}"
 
 
-def _why_not(rival: Entry, choice: Choice, target: Target) -> str:
+def _why_not(rival: Entry, choice: PageChoice, target: Target) -> str:
     if not made_for(rival, target.family):
         return f"it is not for {target.family}"
     if not rival.whole and stock_lacks(target):
         lacks = ", ".join(stock_lacks(target))
         return f"{target.name} lacks {lacks}, which the stock code in it needs"
-    if rival.kind is Kind.STOCK:
+    if rival.kind is WheelKind.STOCK:
         return "a tuned wheel fits" if choice.library else "another stock wheel of this version"
     library = _library(rival, target)
     if library is None:

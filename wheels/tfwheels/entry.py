@@ -19,7 +19,7 @@ from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.layout import digest_of, pool_key
 
 
-class Kind(StrEnum):
+class WheelKind(StrEnum):
     TUNED = "tuned"
     STOCK = "stock"
     """TensorFlow as it was published: what a CPU gets that no tuned wheel fits."""
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class TargetVerdict:
     """What a comparison said of the wheel's library for `target`: `verdict` as benchmarks say it
     ("faster", …), for the mean over workloads; `file` is the name of the comparison beside the
     wheel, `sha256` its hash."""
@@ -90,13 +90,13 @@ class Entry:
     sha256: str
     metadata_sha256: str
     published: str
-    kind: Kind
+    kind: WheelKind
     targets: tuple[str, ...] = ()
     whole: bool = False
     required: tuple[str, ...] = ()
     near: str = ""
     gating: Gating | None = None
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[TargetVerdict, ...] = ()
     provenance: Signed | None = None
 
     @property
@@ -189,18 +189,18 @@ def _need_publishable(path: Path, tuned: Tuned) -> None:
             raise PublishError(f"{path.name} is built for {spec!r}: {error.message}") from error
 
 
-def _kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> Kind:
+def _kind(path: Path, identity: WheelIdentity, tuned: Tuned | None) -> WheelKind:
     """Raises PublishError for a wheel that stands in for TensorFlow and does not say where it runs,
     and for a tuned one that an installer would take for the stock wheel."""
     local = Version(identity.version).local is not None
     if tuned is not None:
         if not local:
             raise PublishError(f"{path.name} is tuned, and its version does not say so")
-        return Kind.TUNED
+        return WheelKind.TUNED
     if identity.name not in CPU_PACKAGES:
-        return Kind.PLAIN
+        return WheelKind.PLAIN
     if local:
         raise PublishError(
             f"{path.name} is not the stock wheel, and has no tuned.json that says where it runs"
         )
-    return Kind.STOCK
+    return WheelKind.STOCK

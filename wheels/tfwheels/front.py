@@ -21,7 +21,7 @@ from tfwheels.commands import PublishOptions, SnippetOptions
 from tfwheels.dependencies import stock_and_dependencies
 from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.leveled import publish_variants
-from tfwheels.offers import Offer, Offers, Rule, offer_named, offer_pool
+from tfwheels.offers import Offers, Rule, WheelOffer, offer_named, offer_pool
 from tfwheels.publish import publish
 from tfwheels.remote import check_url
 from tfwheels.store import Store, open_store
@@ -193,7 +193,9 @@ def _warn(offers: Offers, *, gated: bool) -> None:
             talk.warn(f"{each.entry.file}: {what}")
 
 
-def _stock_of(made: Iterable[Offer], wanted: PublishOptions, places: Places) -> tuple[Path, ...]:
+def _stock_of(
+    made: Iterable[WheelOffer], wanted: PublishOptions, places: Places
+) -> tuple[Path, ...]:
     """The stock wheels of what is offered and all that they need, each once."""
     kinds = {
         (each.tuned.release, identity.name, identity.python)

@@ -32,7 +32,7 @@ from typing import Any
 from tfbuild.errors import GateError, RecordError
 from tfbuild.measured.comparison import FILE, Agreement, ArmFacts, Comparison, Overall, load
 from tfbuild.measured.interval import Verdict
-from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import canonical, plain
 from tfbuild.talk import vcpus
 from tfwheels import entry
@@ -57,7 +57,7 @@ class Judgement:
     `reasons` are the gaps without the paths of this machine.
     """
 
-    verdicts: tuple[entry.Verdict, ...]
+    verdicts: tuple[entry.TargetVerdict, ...]
     faults: tuple[str, ...]
     gaps: tuple[str, ...]
     silent: tuple[str, ...]
@@ -81,7 +81,7 @@ class _Finding:
 
     path: Path
     target: str = ""
-    verdict: entry.Verdict | None = None
+    verdict: entry.TargetVerdict | None = None
     published: bytes = b""
     faults: tuple[str, ...] = ()
     gap: str = ""
@@ -198,7 +198,7 @@ def _finding(
     content = publishable(comparison)
     digest = hashlib.sha256(content).hexdigest()
     interval = worst.speedup.interval
-    verdict = entry.Verdict(
+    verdict = entry.TargetVerdict(
         target=target,
         verdict=worst.speedup.verdict,
         speedup=interval.value,
@@ -211,7 +211,7 @@ def _finding(
     return _Finding(path=path, target=target, verdict=verdict, published=content, faults=faults)
 
 
-def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | Tree | None:
+def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | None:
     """The wheel's library that was in the worker's memory, or all of a full build."""
     if tuned.tree is not None:
         return tuned.tree
@@ -221,7 +221,7 @@ def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | Tree | None:
 
 
 def _unlike(
-    comparison: Comparison, arm: ArmFacts, library: KernelLibrary | Tree | None, tuned: Tuned
+    comparison: Comparison, arm: ArmFacts, library: KernelLibrary | TunedTree | None, tuned: Tuned
 ) -> str:
     """What keeps the comparison from being one of this wheel's code with stock code."""
     baseline = comparison.arms[0]

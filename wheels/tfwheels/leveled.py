@@ -24,7 +24,7 @@ from tfbuild.packing.wheel import read_member
 from tfbuild.records import parse_json, pretty, read, shown
 from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog
-from tfwheels.entry import Entry, Kind
+from tfwheels.entry import Entry, WheelKind
 from tfwheels.layout import (
     VARIANTS,
     Digest,
@@ -72,7 +72,7 @@ class Shelf:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tree:
+class VariantTree:
     """The small files by key: `meanings` say what labels mean and never change, `pages` do."""
 
     meanings: Mapping[str, bytes]
@@ -222,7 +222,7 @@ def _merged(known: Iterable[Variant], fresh: Iterable[Variant]) -> tuple[Variant
 def _shown(variants: tuple[Variant, ...], old: Shelf, seen: bytes | None, store: Store) -> bool:
     """Write what leads to the variants; False when another publisher was faster. As in publish,
     whoever wrote a page makes a new revision."""
-    plain = [entry for entry in _indexed(store) if entry.kind is not Kind.TUNED]
+    plain = [entry for entry in _indexed(store) if entry.kind is not WheelKind.TUNED]
     tree = render(plain, [each.entry for each in variants])
     for key, data in tree.meanings.items():
         store.put_new(key, data, digest_of(data).sha256)
@@ -234,7 +234,7 @@ def _shown(variants: tuple[Variant, ...], old: Shelf, seen: bytes | None, store:
     return store.swap(KEY, pretty(new).encode(), seen)
 
 
-def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> Tree:
+def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:
     """The pages of every project, with the wheels of the index's own pool and the variants."""
     files: dict[str, list[File]] = defaultdict(list)
     versions: dict[str, set[str]] = defaultdict(set)
@@ -262,7 +262,7 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> Tree:
         ordered = sorted(listed, key=lambda each: each.filename)
         page = project_page(name, ordered, versions[name], notes[name], signed[name])
         pages |= keyed(variants_folder(name), page)
-    return Tree(meanings=meanings, pages={key: text.encode() for key, text in pages.items()})
+    return VariantTree(meanings=meanings, pages={key: text.encode() for key, text in pages.items()})
 
 
 def _meaning(key: str, data: bytes, folder: str) -> File:
@@ -275,7 +275,7 @@ def _meaning(key: str, data: bytes, folder: str) -> File:
     )
 
 
-def _pooled(variants: Iterable[Variant], tree: Tree, store: Store) -> dict[str, Digest]:
+def _pooled(variants: Iterable[Variant], tree: VariantTree, store: Store) -> dict[str, Digest]:
     """The files of the tree's pool. Raises PublishError when one of its pool is not there."""
     sizes = store.sizes(_POOL)
     hashes: dict[str, str] = {}

@@ -42,7 +42,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class WheelOffer:
     """A tuned wheel that may be published, how its kernels were admitted, and what was measured of
     it."""
 
@@ -57,11 +57,11 @@ class Offer:
 class Offers:
     """`refused` says of each wheel that was left out why, by its file name."""
 
-    made: tuple[Offer, ...]
+    made: tuple[WheelOffer, ...]
     refused: Mapping[str, TensorwrightError]
 
 
-def offer(path: Path, rule: Rule, places: Places) -> Offer:
+def offer(path: Path, rule: Rule, places: Places) -> WheelOffer:
     """Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that must
     not be handed out, ChecksumError for a stock wheel that is not the pinned one, and RecordError
     for a comparison or an admission that is none."""
@@ -80,7 +80,7 @@ def offer(path: Path, rule: Rule, places: Places) -> Offer:
         audit.judge(audit.audit(path, places=places, stock=stock))
     files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
-    return Offer(
+    return WheelOffer(
         wheel=path,
         entry=entry,
         tuned=facts,

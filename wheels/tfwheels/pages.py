@@ -38,7 +38,7 @@ from tfwheels.choosing import (
     targets_for,
     why_without,
 )
-from tfwheels.entry import Entry, Kind
+from tfwheels.entry import Entry, WheelKind
 from tfwheels.layout import HTML, JSON, folder_key, link, pool_key, provenance_key
 
 # Sizes, upload times and versions came with 1.1 (PEP 700); what came later is used only on pages
@@ -128,7 +128,7 @@ def _projects(entries: Iterable[Entry]) -> tuple[_Project, ...]:
     return tuple(
         _Project(
             name=name,
-            plain=tuple(entry for entry in by_name[name] if entry.kind is Kind.PLAIN),
+            plain=tuple(entry for entry in by_name[name] if entry.kind is WheelKind.PLAIN),
             contests=contests(by_name[name]),
         )
         for name in sorted(by_name)

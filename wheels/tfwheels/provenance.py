@@ -21,7 +21,7 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import Signature
 
 from tfbuild.errors import PublishError
-from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import canonical, pretty
 from tfwheels.entry import Entry
 from tfwheels.keys import PublicKey, SigningKey, verifier
@@ -93,11 +93,11 @@ def _named(entry: Entry) -> dict[str, object]:
     return {"package": entry.name, "version": entry.version, "tags": entry.tags}
 
 
-def _asked(build: KernelLibrary | Tree) -> dict[str, object]:
+def _asked(build: KernelLibrary | TunedTree) -> dict[str, object]:
     """What was asked for of one target."""
     own: dict[str, object] = (
         {"options": build.options}
-        if isinstance(build, Tree)
+        if isinstance(build, TunedTree)
         else {"kernels": build.kernels, "source_flags": build.source_flags}
     )
     return {"target": build.target, "flags": build.flags, "defaults": build.defaults, **own}

@@ -20,7 +20,7 @@ from tfbuild.records import pretty
 from tfbuild.upstream.download import sha256_of
 from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
-from tfwheels.choosing import Choice, choose, targets_for
+from tfwheels.choosing import PageChoice, choose, targets_for
 from tfwheels.entry import Entry, read_entry
 from tfwheels.folder import OWN_NAME, need_same
 from tfwheels.gate import Judgement
@@ -48,7 +48,7 @@ class Published:
     present: tuple[str, ...]
     unread: tuple[str, ...] = ()
     pages: tuple[str, ...]
-    choices: Mapping[str, tuple[Choice, ...]]
+    choices: Mapping[str, tuple[PageChoice, ...]]
     signers: Mapping[str, str] = field(default_factory=dict)
 
 

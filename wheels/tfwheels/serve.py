@@ -43,7 +43,7 @@ _SILENCE_S = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Response:
     """A file of the tree, another place, or neither. `key` is the file's place in the tree."""
 
     status: HTTPStatus
@@ -52,7 +52,7 @@ class Answer:
     negotiated: bool = False
 
 
-def answer(root: Path, url: str, accept: str) -> Answer:
+def answer(root: Path, url: str, accept: str) -> Response:
     """What a request for `url` (path and query) gets from the tree in `root`.
 
     Only plain files in `root` are ever named, no links, and nothing that begins with a dot: such
@@ -60,14 +60,14 @@ def answer(root: Path, url: str, accept: str) -> Answer:
     """
     key = _key_of(url)
     if key is None:
-        return Answer(status=HTTPStatus.NOT_FOUND)
+        return Response(status=HTTPStatus.NOT_FOUND)
     if not key or key.endswith("/"):
         return _page(root, key, accept)
     if _is_file(root, key):
-        return Answer(status=HTTPStatus.OK, key=key)
+        return Response(status=HTTPStatus.OK, key=key)
     if any(_is_file(root, f"{key}/{page}") for page in (HTML, JSON)):
-        return Answer(status=HTTPStatus.MOVED_PERMANENTLY, location=f"/{quote(key)}/")
-    return Answer(status=HTTPStatus.NOT_FOUND)
+        return Response(status=HTTPStatus.MOVED_PERMANENTLY, location=f"/{quote(key)}/")
+    return Response(status=HTTPStatus.NOT_FOUND)
 
 
 def _key_of(url: str) -> str | None:
@@ -81,15 +81,15 @@ def _key_of(url: str) -> str | None:
     return key if url.startswith("/") and not hidden else None
 
 
-def _page(root: Path, folder: str, accept: str) -> Answer:
+def _page(root: Path, folder: str, accept: str) -> Response:
     try:
         wanted = select_response_format(accept)
     except (UnsupportedSerialization, ValueError):
-        return Answer(status=HTTPStatus.NOT_ACCEPTABLE)
+        return Response(status=HTTPStatus.NOT_ACCEPTABLE)
     for page in (JSON, HTML) if wanted is Format.JSON_V1 else (HTML,):
         if _is_file(root, folder + page):
-            return Answer(status=HTTPStatus.OK, key=folder + page, negotiated=True)
-    return Answer(status=HTTPStatus.NOT_FOUND)
+            return Response(status=HTTPStatus.OK, key=folder + page, negotiated=True)
+    return Response(status=HTTPStatus.NOT_FOUND)
 
 
 def _is_file(root: Path, key: str) -> bool:
@@ -119,7 +119,7 @@ def part_of(size: int, wanted: str) -> range | None:
 # ---- serving ----
 
 
-class Server(ThreadingHTTPServer):
+class TreeServer(ThreadingHTTPServer):
     """A tree on a port of 127.0.0.1; port 0 is any that is free."""
 
     daemon_threads = True  # Ctrl-C does not wait for a client that downloads
@@ -140,7 +140,7 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Server
+    server: TreeServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "tensorwright", ""
     timeout = _SILENCE_S
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(found.status)
 
-    def _send(self, file: IO[bytes], found: Answer, *, with_body: bool) -> None:
+    def _send(self, file: IO[bytes], found: Response, *, with_body: bool) -> None:
         size = file.seek(0, 2)
         part = (
             None if self.headers.get("If-Range") else part_of(size, self.headers.get("Range", ""))
@@ -263,13 +263,13 @@ def _lists(root: Path, target: str, package: str) -> bool:
         return False
 
 
-def opened(root: Path, port: str, trusted: Sequence[PublicKey] = ()) -> Server:
+def opened(root: Path, port: str, trusted: Sequence[PublicKey] = ()) -> TreeServer:
     """The server, listening. Raises UsageError, HostError."""
     if port and not (re.fullmatch(r"\d{1,5}", port, re.ASCII) and int(port) in _PORTS):
         raise UsageError(f"--port is a number from 1 to 65535, not {port!r}")
     for wanted in (int(port),) if port else (PORT, 0):
         with contextlib.suppress(OSError):
-            return Server(root, wanted, trusted)
+            return TreeServer(root, wanted, trusted)
     raise HostError(
         f"port {port or 'any'} of {HOST} cannot be had",
         hint="Leave --port out: a free one is taken",

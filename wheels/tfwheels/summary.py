@@ -16,9 +16,9 @@ from tfbuild.cpus.targets import match, parse_target
 from tfbuild.packing.tuned import chosen
 from tfbuild.talk import count
 from tfwheels.catalog import with_judgement
-from tfwheels.choosing import Choice, decide, explain, stock_lacks, targets_for
-from tfwheels.entry import Entry, Kind, Verdict
-from tfwheels.offers import Offer, Offers
+from tfwheels.choosing import PageChoice, decide, explain, stock_lacks, targets_for
+from tfwheels.entry import Entry, TargetVerdict, WheelKind
+from tfwheels.offers import Offers, WheelOffer
 from tfwheels.publish import Published
 from tfwheels.upload import State, Upload
 
@@ -109,7 +109,7 @@ def upload_fields(sent: Sequence[Upload], offers: Offers, url: str) -> dict[str,
     return {"index": url, "states": states, **_offered(offers)}
 
 
-def unserved(published: Published, made: Iterable[Offer], cpu: Cpu) -> Iterator[str]:
+def unserved(published: Published, made: Iterable[WheelOffer], cpu: Cpu) -> Iterator[str]:
     """Which of the wheels that this CPU runs the page of its own target cannot list, for another
     CPU of that target lacks a feature: --arch native on a virtual machine makes such a wheel."""
     target = match(cpu).best
@@ -128,10 +128,10 @@ def title(entry: Entry) -> str:
     return f"{entry.name} {entry.version} {entry.tags[0].partition('-')[0]}"
 
 
-def verdicts_of(entry: Entry, verdicts: Iterable[Verdict] | None = None) -> str:
+def verdicts_of(entry: Entry, verdicts: Iterable[TargetVerdict] | None = None) -> str:
     """A line for each verdict, and for each target without one; `verdicts` are those that the index
     has where none are given."""
-    if entry.kind is not Kind.TUNED:
+    if entry.kind is not WheelKind.TUNED:
         return "stock"
     own = tuple(entry.verdicts if verdicts is None else verdicts)
     spoken = {verdict.target for verdict in own}
@@ -141,7 +141,7 @@ def verdicts_of(entry: Entry, verdicts: Iterable[Verdict] | None = None) -> str:
     return "\n".join(f"{target}: {text}" if several else text for target, text in lines)
 
 
-def _said(verdict: Verdict) -> str:
+def _said(verdict: TargetVerdict) -> str:
     figures = f"{verdict.speedup:.3f}x ({verdict.low:.3f} to {verdict.high:.3f})"
     return f"{verdict.verdict}, {figures} on {verdict.cpu}"
 
@@ -157,7 +157,7 @@ def _signed(signers: Mapping[str, str]) -> Iterator[str]:
         yield f"{count(len(others), 'wheel')} unsigned: {shown}"
 
 
-def _reached(choices: Mapping[str, Sequence[Choice]]) -> dict[Entry, list[str]]:
+def _reached(choices: Mapping[str, Sequence[PageChoice]]) -> dict[Entry, list[str]]:
     """The wheels that pages list, the newest first, with their targets."""
     found: dict[Entry, list[str]] = defaultdict(list)
     for target, listed in choices.items():
@@ -187,14 +187,14 @@ def _caveats(entries: Iterable[Entry]) -> Iterator[str]:
     return (f"{title(entry)}: {each}" for entry in entries for each in entry.caveats)
 
 
-def _lacking(choices: Mapping[str, Sequence[Choice]]) -> tuple[str, ...]:
+def _lacking(choices: Mapping[str, Sequence[PageChoice]]) -> tuple[str, ...]:
     """The targets that get none of the wheels since they lack what stock TensorFlow needs."""
     served = {parse_target(name).family for name, listed in choices.items() if listed}
     targets = (parse_target(name) for name, listed in choices.items() if not listed)
     return tuple(each.name for each in targets if each.family in served and stock_lacks(each))
 
 
-def _without(choices: Mapping[str, Sequence[Choice]]) -> Iterator[str]:
+def _without(choices: Mapping[str, Sequence[PageChoice]]) -> Iterator[str]:
     names = _lacking(choices)
     if names:
         lacks = sorted(set.intersection(*({*stock_lacks(parse_target(name))} for name in names)))

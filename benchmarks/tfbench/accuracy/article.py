@@ -18,7 +18,7 @@ FILES = {"2018": Path(__file__).with_name("riseml-2018.toml")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class ArticleRun:
     """Training on one machine to an accuracy, without evaluation and start-up. `printed_usd` is the
     cost as the article has it, None where it has none in its text."""
 
@@ -36,7 +36,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Article:
+class PricedArticle:
     """`images` are those of an epoch, `prices` is the book that the hours are priced by."""
 
     schema: int
@@ -45,10 +45,10 @@ class Article:
     source: str
     prices: str
     images: int
-    runs: tuple[Run, ...]
+    runs: tuple[ArticleRun, ...]
 
 
-def read_article(year: str) -> Article:
+def read_article(year: str) -> PricedArticle:
     """Raises UsageError for a year of which there is none."""
     if year not in FILES:
         raise UsageError(
@@ -56,7 +56,7 @@ def read_article(year: str) -> Article:
             hint=f"There is {', '.join(FILES)}",
         )
     facts = tomllib.loads(FILES[year].read_text(encoding="utf-8"))
-    return Article(
+    return PricedArticle(
         schema=SCHEMA,
         name=facts["name"],
         as_of=facts["as_of"].isoformat(),
@@ -67,13 +67,13 @@ def read_article(year: str) -> Article:
     )
 
 
-def _run(row: dict[str, Any], facts: dict[str, Any]) -> Run:
+def _run(row: dict[str, Any], facts: dict[str, Any]) -> ArticleRun:
     mode = Mode(row["mode"])
     price = catalog.shipped(facts["prices"]).price(row["machine"], mode=mode)
     seconds = seconds_to_accuracy(
         epochs=row["epochs"], images=facts["images"], images_s=row["images_s"]
     )
-    return Run(
+    return ArticleRun(
         name=row["name"],
         machine=row["machine"],
         mode=mode,

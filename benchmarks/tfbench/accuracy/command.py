@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.accuracy import article, elsewhere, figures, results, sets, text
-from tfbench.accuracy.article import Article
+from tfbench.accuracy.article import PricedArticle
 from tfbench.accuracy.curve_file import read_curve
-from tfbench.accuracy.results import Accuracy, Asked, Imported
+from tfbench.accuracy.results import Accuracy, Goal, ImportedCurve
 from tfbench.accuracy.sets import CLASSES, Examples, Set
 from tfbench.arms import installs
 from tfbench.arms.arm import Arm
-from tfbench.arms.installs import Choice
+from tfbench.arms.installs import ArmChoice
 from tfbench.cells import experiment, running
 from tfbench.cells.cell import Cell
 from tfbench.commands import AccuracyOptions
@@ -47,7 +47,7 @@ _PRICING = ("prices", "machine", "mode", "region")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class AccuracyQuestion:
     """The options of training, read and checked; nothing is installed or fetched yet."""
 
     data: Set
@@ -66,7 +66,7 @@ class Question:
 
 def accuracy(
     wanted: AccuracyOptions, *, as_json: bool = False
-) -> tuple[Accuracy | Imported | Article, str]:
+) -> tuple[Accuracy | ImportedCurve | PricedArticle, str]:
     """The result and what to print of it; files go to --out, or to a new report.
 
     Raises UsageError, SampleError, WheelError, HostError, DownloadError, DiskError and what an
@@ -110,7 +110,7 @@ def describe(wanted: AccuracyOptions) -> str:
     )
 
 
-def read(wanted: AccuracyOptions) -> Question:
+def read(wanted: AccuracyOptions) -> AccuracyQuestion:
     """Raises UsageError."""
     data = sets.find(wanted.data or sets.DIGITS)
     file = _file(wanted.data_file, data)
@@ -118,7 +118,7 @@ def read(wanted: AccuracyOptions) -> Question:
     vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
     first = options.whole(wanted.seed, "--seed", least=0) if wanted.seed else 1
     seeds = options.whole(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
-    return Question(
+    return AccuracyQuestion(
         data=data,
         file=file,
         workload=workload,
@@ -133,7 +133,7 @@ def read(wanted: AccuracyOptions) -> Question:
 
 
 def measure(
-    question: Question, choices: tuple[Choice, ...], wanted_out: str, places: Places
+    question: AccuracyQuestion, choices: tuple[ArmChoice, ...], wanted_out: str, places: Places
 ) -> Accuracy:
     """The result, written with its report. The caller holds the cache. Raises DownloadError,
     UsageError for examples that are not those, and what an installation raises."""
@@ -143,7 +143,11 @@ def measure(
 
 
 def train(
-    question: Question, arms: Mapping[str, Arm], examples: Examples, wanted_out: str, places: Places
+    question: AccuracyQuestion,
+    arms: Mapping[str, Arm],
+    examples: Examples,
+    wanted_out: str,
+    places: Places,
 ) -> Accuracy:
     """Every seed of every arm that `wanted_out` does not know yet; the result, the report and the
     learning curves are written there. Raises UsageError, DiskError."""
@@ -177,7 +181,7 @@ def train(
     return result
 
 
-def read_in_curve(wanted: AccuracyOptions, places: Places) -> Imported:
+def read_in_curve(wanted: AccuracyOptions, places: Places) -> ImportedCurve:
     """A curve that others measured; with --out the result and a report are written there."""
     if not wanted.target:
         raise UsageError("--import needs an accuracy to look for", hint="Try --target 0.757")
@@ -191,10 +195,10 @@ def read_in_curve(wanted: AccuracyOptions, places: Places) -> Imported:
     return result
 
 
-def _asked(question: Question, examples: Examples, cpus: tuple[int, ...]) -> Asked:
+def _asked(question: AccuracyQuestion, examples: Examples, cpus: tuple[int, ...]) -> Goal:
     _check_batch(question.batch, examples.training)
     data = question.data
-    return Asked(
+    return Goal(
         data=data.name,
         source=data.source,
         workload=question.workload,
@@ -210,7 +214,7 @@ def _asked(question: Question, examples: Examples, cpus: tuple[int, ...]) -> Ask
 
 
 def _cells(
-    question: Question, asked: Asked, arms: Sequence[str], examples: Path
+    question: AccuracyQuestion, asked: Goal, arms: Sequence[str], examples: Path
 ) -> tuple[Cell, ...]:
     """Each arm's processes with the same seed are one launch: they are run one after the other."""
     return tuple(

@@ -14,7 +14,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class CurvePoint:
     """The end of an epoch: seconds since training began, and the accuracy then, from 0 to 1."""
 
     epoch: float
@@ -43,7 +43,7 @@ class Reached:
         return f"reached at epoch {self.epoch:g} or before: {epoch} {spans} {isnt} in the curve"
 
 
-def reached(points: Sequence[Point], target: float) -> Reached | None:
+def reached(points: Sequence[CurvePoint], target: float) -> Reached | None:
     """The first point with that accuracy or more, as DAWNBench reads a curve; None without one.
 
     `points` are in the order of their epochs.
@@ -59,12 +59,12 @@ def reached(points: Sequence[Point], target: float) -> Reached | None:
     return None
 
 
-def best(points: Sequence[Point]) -> Point:
+def best(points: Sequence[CurvePoint]) -> CurvePoint:
     """The first of the highest."""
     return max(points, key=lambda point: point.accuracy)
 
 
-def _missing(points: Sequence[Point]) -> Iterator[tuple[int, int]]:
+def _missing(points: Sequence[CurvePoint]) -> Iterator[tuple[int, int]]:
     """Whole epochs that no point stands for. A curve begins with epoch 0 or 1; a log that counts
     examples has parts of epochs, as 1.00096."""
     numbers = [math.floor(point.epoch) for point in points]

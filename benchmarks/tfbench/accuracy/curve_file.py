@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tfbench.accuracy.curve import Point
+from tfbench.accuracy.curve import CurvePoint
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.records import parse_json, read_text, shown
@@ -42,7 +42,7 @@ class Curve:
 
     name: str
     column: str
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     price: Price | None = None
 
 
@@ -72,7 +72,7 @@ def read_curve(path: Path, column: str = "") -> Curve:
     return Curve(name=path.stem, column=found, points=points, price=_price(path))
 
 
-def parse(text: str, name: str, column: str = "") -> tuple[str, tuple[Point, ...]]:
+def parse(text: str, name: str, column: str = "") -> tuple[str, tuple[CurvePoint, ...]]:
     """The column of the accuracy, and a point for every line, epochs and times rising.
 
     Raises UsageError and SampleError, see `read_curve`; `name` is the file's in messages.
@@ -87,7 +87,7 @@ def parse(text: str, name: str, column: str = "") -> tuple[str, tuple[Point, ...
     _check_order(read)
     scale = _scale(read, found, name)
     return found, tuple(
-        Point(
+        CurvePoint(
             epoch=row.epoch,
             seconds=row.seconds * TIMES[time],
             accuracy=float(row.accuracy / scale),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench.accuracy.article import Article
+from tfbench.accuracy.article import PricedArticle
 from tfbench.accuracy.curve import best, share
 from tfbench.accuracy.figures import KEY
-from tfbench.accuracy.results import Imported
+from tfbench.accuracy.results import ImportedCurve
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Table, columns, tabled
 from tfbench.reports.sheet import Sheet
@@ -18,12 +18,12 @@ _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
 _ARTICLE = ("machine", "paid", "#images/s", "#accuracy", "#epochs", "#hours", "#USD", "#printed")
 
 
-def table(result: Imported, *, colour: bool, width: int = WIDTH) -> str:
+def table(result: ImportedCurve, *, colour: bool, width: int = WIDTH) -> str:
     sheet = Sheet(title="", headings=_CURVE, rows=(_row(result),), lines=tuple(lines(result)))
     return sheet.printed(colour=colour, width=width)
 
 
-def document(result: Imported) -> Document:
+def document(result: ImportedCurve) -> Document:
     line, *more = lines(result)
     return Document(
         title=f"Time to {share(result.target)}",
@@ -43,7 +43,7 @@ def document(result: Imported) -> Document:
     )
 
 
-def _row(result: Imported) -> tuple[str, ...]:
+def _row(result: ImportedCurve) -> tuple[str, ...]:
     found, target = result.reached, share(result.target)
     if found is None:
         return (result.curve.name, target, "", "not reached", "")
@@ -51,11 +51,11 @@ def _row(result: Imported) -> tuple[str, ...]:
     return (result.curve.name, target, epoch, f"{found.seconds / 3600:.4g}", _usd(result))
 
 
-def _usd(result: Imported) -> str:
+def _usd(result: ImportedCurve) -> str:
     return "" if result.usd is None else wording.usd(result.usd)
 
 
-def lines(result: Imported) -> Iterator[str]:
+def lines(result: ImportedCurve) -> Iterator[str]:
     found, price, target = result.reached, result.curve.price, share(result.target)
     if found is None:
         highest = best(result.curve.points)
@@ -80,7 +80,7 @@ def lines(result: Imported) -> Iterator[str]:
 # --- the article ----------------------------------------------------------------------------------
 
 
-def article_table(article: Article, *, colour: bool, width: int = WIDTH) -> str:
+def article_table(article: PricedArticle, *, colour: bool, width: int = WIDTH) -> str:
     sheet = Sheet(
         title=f"{article.name}: ResNet-50",
         headings=_ARTICLE,
@@ -90,7 +90,7 @@ def article_table(article: Article, *, colour: bool, width: int = WIDTH) -> str:
     return sheet.printed(colour=colour, width=width)
 
 
-def article_block(article: Article) -> Table:
+def article_block(article: PricedArticle) -> Table:
     """Every run that the article tells of, with what it printed."""
     return Table(
         caption=f"{article.name}, computed again",
@@ -111,7 +111,7 @@ def article_block(article: Article) -> Table:
     )
 
 
-def _article_lines(article: Article) -> Iterator[str]:
+def _article_lines(article: PricedArticle) -> Iterator[str]:
     yield (
         f"Hours are epochs times {article.images} images over images/s; evaluation and start-up "
         "are not in them, as in the article."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from tfbench.accuracy.curve import Point, best, share
-from tfbench.accuracy.results import Accuracy, Imported
+from tfbench.accuracy.curve import CurvePoint, best, share
+from tfbench.accuracy.results import Accuracy, ImportedCurve
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import Learning, learning
 
@@ -32,7 +32,7 @@ def curves(result: Accuracy) -> Iterator[Drawing]:
         yield _drawn(lines, result.asked.target, "seconds of training", "; ".join(told))
 
 
-def curve(result: Imported) -> Iterator[Drawing]:
+def curve(result: ImportedCurve) -> Iterator[Drawing]:
     """The same of one curve that was read, over hours, up to the end of the file."""
     points = result.curve.points
     known = result.reached is not None
@@ -41,7 +41,7 @@ def curve(result: Imported) -> Iterator[Drawing]:
 
 
 def _line(
-    points: Sequence[Point], label: str, series: int, unit_s: int, *, reached: bool
+    points: Sequence[CurvePoint], label: str, series: int, unit_s: int, *, reached: bool
 ) -> Learning:
     return Learning(
         label=label,
@@ -52,7 +52,7 @@ def _line(
     )
 
 
-def _ends(points: Sequence[Point]) -> str:
+def _ends(points: Sequence[CurvePoint]) -> str:
     first, highest = points[0], best(points)
     return f"from {share(first.accuracy)} to {share(highest.accuracy)}"
 

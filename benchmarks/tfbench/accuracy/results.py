@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfbench.accuracy.curve import Point, Reached, best, reached
+from tfbench.accuracy.curve import CurvePoint, Reached, best, reached
 from tfbench.accuracy.curve_file import Curve
 from tfbench.accuracy.median import Median, median
 from tfbench.cells.cell import Cell, Outcome, Told
@@ -63,11 +63,11 @@ class Trained:
     reached: Reached | None
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[CurvePoint, ...]:
         return points_of(self.epochs)
 
     @property
-    def best(self) -> Point | None:
+    def best(self) -> CurvePoint | None:
         return best(self.points) if self.epochs else None
 
     @property
@@ -80,7 +80,7 @@ class Trained:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class ArmSummary:
     """An arm over its seeds: `reached` the target of `trained`; `failed` were not trained to an
     end. Medians are over those trained; a target that was not reached counts as a longer time than
     all others. Times are seconds; `usd` is what `seconds` of training cost."""
@@ -98,7 +98,7 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Goal:
     """What was to be found: the accuracy `target` on the test examples within `epochs`. `examples`
     are counts of those trained on and tested, `sha256` is their digest."""
 
@@ -122,15 +122,15 @@ class Accuracy:
     schema: int
     made: str
     host: Host
-    asked: Asked
+    asked: Goal
     price: Price | None
     arms: tuple[Wheel, ...]
     runs: tuple[Trained, ...]
-    summaries: tuple[Summary, ...]
+    summaries: tuple[ArmSummary, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Imported:
+class ImportedCurve:
     """What a curve that others measured says of a target."""
 
     schema: int
@@ -141,11 +141,11 @@ class Imported:
     """Of the time until then, None without a price."""
 
 
-def points_of(epochs: Sequence[Epoch]) -> tuple[Point, ...]:
+def points_of(epochs: Sequence[Epoch]) -> tuple[CurvePoint, ...]:
     """Their curve over training time, tests left out."""
     passed = itertools.accumulate(each.train_s for each in epochs)
     return tuple(
-        Point(epoch=each.epoch, seconds=seconds, accuracy=each.accuracy)
+        CurvePoint(epoch=each.epoch, seconds=seconds, accuracy=each.accuracy)
         for each, seconds in zip(epochs, passed, strict=True)
     )
 
@@ -167,12 +167,12 @@ def trained(cell: Cell, told: Told, target: float) -> Trained:
     )
 
 
-def summarised(arm: str, runs: Sequence[Trained], price: Price | None) -> Summary:
+def summarised(arm: str, runs: Sequence[Trained], price: Price | None) -> ArmSummary:
     """Of the runs of one arm."""
     whole = [run for run in runs if run.outcome is Outcome.OK]
     took = [run.reached.seconds if run.reached else None for run in whole]
     seconds = _median(took)
-    return Summary(
+    return ArmSummary(
         arm=arm,
         seeds=len(runs),
         trained=len(whole),
@@ -195,10 +195,10 @@ def usd_of(price: Price, seconds: float) -> float:
     return point(offer(price.name, seconds, price).usd)
 
 
-def imported(curve: Curve, target: float, price: Price | None) -> Imported:
+def imported(curve: Curve, target: float, price: Price | None) -> ImportedCurve:
     """`price` counts before the curve's own."""
     found, paid = reached(curve.points, target), price or curve.price
-    return Imported(
+    return ImportedCurve(
         schema=SCHEMA,
         curve=Curve(name=curve.name, column=curve.column, points=curve.points, price=paid),
         target=target,

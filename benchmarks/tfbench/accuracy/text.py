@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from tfbench.accuracy.curve import share
 from tfbench.accuracy.figures import KEY, curves
 from tfbench.accuracy.median import FEWEST, Median
-from tfbench.accuracy.results import Accuracy, Summary, Trained
+from tfbench.accuracy.results import Accuracy, ArmSummary, Trained
 from tfbench.cells.cell import Outcome
 from tfbench.costs.prices import Price
 from tfbench.measuring.statistics import LEVEL
@@ -107,7 +107,7 @@ def _level(result: Accuracy) -> str:
     return " or ".join(f"{level:.2%}" for level in sorted(levels)) or f"{LEVEL:.0%}"
 
 
-def _answer(each: Summary, result: Accuracy) -> Answer:
+def _answer(each: ArmSummary, result: Accuracy) -> Answer:
     known = each.seconds.value if each.seconds else None
     return Answer(
         label=each.arm,
@@ -118,7 +118,7 @@ def _answer(each: Summary, result: Accuracy) -> Answer:
     )
 
 
-def _sentence(each: Summary, result: Accuracy) -> str:
+def _sentence(each: ArmSummary, result: Accuracy) -> str:
     target = f"{share(result.asked.target)} on {result.asked.data}"
     count = f"{each.reached} of {talk.count(each.seeds, 'seed')} reached {target}"
     if each.seconds is None:

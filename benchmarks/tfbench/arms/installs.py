@@ -18,12 +18,12 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs, find_malloc, pairs, tolerance
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
 from tfbuild import talk
-from tfbuild.commands import Request
+from tfbuild.commands import HOT, Request
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.kernels import KernelTable
 from tfbuild.packing import admitted, tuned, wheel
-from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import default_python
 from tfbuild.run import run
@@ -40,7 +40,7 @@ _PROBE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class WheelSource:
     """What is installed: the wheel at `path`, or, without one, what pip fetches for `requirement`
     (NAME==VERSION). `python` is the version of the interpreter, such as 3.11.
     """
@@ -55,15 +55,15 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class ArmChoice:
     """An arm, what is installed for it, and what its processes are started with."""
 
     spec: ArmSpec
-    source: Source
+    source: WheelSource
     env: Pairs
 
 
-def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[Choice, ...]:
+def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[ArmChoice, ...]:
     """What each arm needs. Nothing is installed and nothing fetched.
 
     `candidate` is the path of the wheel that `tuned` means; empty for the newest of the pool that
@@ -76,7 +76,7 @@ def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[Ch
         )
     finder = _Finder(specs, candidate, places)
     choices = tuple(
-        Choice(spec=spec, source=finder.source(spec.wheel), env=environment_of(spec))
+        ArmChoice(spec=spec, source=finder.source(spec.wheel), env=environment_of(spec))
         for spec in specs
     )
     for choice in choices:
@@ -84,7 +84,7 @@ def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[Ch
     return choices
 
 
-def describe(choices: Iterable[Choice]) -> str:
+def describe(choices: Iterable[ArmChoice]) -> str:
     """A line per arm: its name, what would be installed, what it would be started with."""
     rows = [
         (choice.spec.name, f"{_contents(choice.source)}  {_shown(choice)}") for choice in choices
@@ -93,7 +93,7 @@ def describe(choices: Iterable[Choice]) -> str:
     return "".join(f"{name:<{width}}  {text}".rstrip() + "\n" for name, text in rows)
 
 
-def _contents(source: Source) -> str:
+def _contents(source: WheelSource) -> str:
     """What is installed; of a tuned wheel, of what kernels it is."""
     if source.path is None:
         return source.requirement
@@ -107,23 +107,23 @@ def _kernels_in(facts: Tuned) -> str:
     choice = kernels.choice_of(facts.kernels)
     if choice == kernels.MINI:
         return f"kernels: {MINI}"
-    many = choice if choice == kernels.HOT else talk.count(len(facts.kernels), "unit")
+    many = choice if choice == HOT else talk.count(len(facts.kernels), "unit")
     return f"kernels: {many}"
 
 
-def _shown(choice: Choice) -> str:
+def _shown(choice: ArmChoice) -> str:
     """The arm's environment as a shell would read it."""
     return shlex.join("=".join(pair) for pair in choice.env)
 
 
-def install(choices: Sequence[Choice], places: Places) -> tuple[Arm, ...]:
+def install(choices: Sequence[ArmChoice], places: Places) -> tuple[Arm, ...]:
     """The arms, in order. A wheel is installed once, and its arms share the environment.
 
     Kernels of a wheel that this CPU takes and that never ran on their own target are admitted
     first. Raises PythonError, DownloadError, ChecksumError, WheelError, CommandError, and
     KernelError for a wheel with kernels that are not admitted.
     """
-    made: dict[Source, Environment] = {}
+    made: dict[WheelSource, Environment] = {}
     for path in dict.fromkeys(choice.source.path for choice in choices):
         if path is not None:
             talk.note(_contents(_source(path)))
@@ -181,7 +181,7 @@ class _Finder:
         self._given = candidate
         self._places = places
 
-    def source(self, text: str) -> Source:
+    def source(self, text: str) -> WheelSource:
         match text:
             case lineup.STOCK:
                 return self._stock
@@ -192,14 +192,16 @@ class _Finder:
             case path if is_path(path):
                 return _source(_existing(path))
             case requirement:
-                return Source(requirement=str(parse_exact(requirement)), python=self._stock.python)
+                return WheelSource(
+                    requirement=str(parse_exact(requirement)), python=self._stock.python
+                )
 
     @functools.cached_property
     def _candidate(self) -> Path:
         return _existing(self._given) if self._given else newest_runnable(self._places)
 
     @functools.cached_property
-    def _stock(self) -> Source:
+    def _stock(self) -> WheelSource:
         """The published wheel that the candidate was made from; without a candidate in the line-up
         that of the first wheel given by its path, else of the default release."""
         paths = [text for text in self._wheels if is_path(text)]
@@ -208,22 +210,22 @@ class _Finder:
         return _published(_existing(paths[0])) if paths else _default_stock()
 
 
-def _published(path: Path) -> Source:
+def _published(path: Path) -> WheelSource:
     """What was published under the wheel's name and public version, for its Python."""
-    return Source(requirement=str(exact_of(path)), python=wheel.read_identity(path).python)
+    return WheelSource(requirement=str(exact_of(path)), python=wheel.read_identity(path).python)
 
 
-def _default_stock() -> Source:
+def _default_stock() -> WheelSource:
     request = Request()
     release = releases.find_release(request.release)
-    return Source(
+    return WheelSource(
         requirement=f"{releases.cpu_package(release, platform.machine())}=={release.version}",
         python=default_python(release.pythons),
     )
 
 
-def _source(path: Path) -> Source:
-    return Source(path=path, python=wheel.read_identity(path).python)
+def _source(path: Path) -> WheelSource:
+    return WheelSource(path=path, python=wheel.read_identity(path).python)
 
 
 def exact_of(path: Path) -> Exact:
@@ -243,7 +245,7 @@ def _existing(text: str) -> Path:
     return path.resolve()
 
 
-def _create(source: Source, places: Places) -> Environment:
+def _create(source: WheelSource, places: Places) -> Environment:
     python = source.python
     if source.path is None:
         return environment.create_required(source.requirement, python=python, places=places)
@@ -251,7 +253,7 @@ def _create(source: Source, places: Places) -> Environment:
     return environment.create(source.path, python=python, requirements=needs, places=places)
 
 
-def _arm(choice: Choice, made: Environment) -> Arm:
+def _arm(choice: ArmChoice, made: Environment) -> Arm:
     spec, facts = choice.spec, tuned.read_tuned(made.wheel)
     build = tuned.chosen(facts, read_cpu()) if facts else None
     standing = admitting.standing_of(made.wheel, read_cpu())
@@ -269,7 +271,7 @@ def _arm(choice: Choice, made: Environment) -> Arm:
     )
 
 
-def tolerance_of(spec: ArmSpec, build: KernelLibrary | Tree | None) -> float:
+def tolerance_of(spec: ArmSpec, build: KernelLibrary | TunedTree | None) -> float:
     """At least that of bfloat16 for a build that rounds products to it by default."""
     rounding = build is not None and any(
         each.lever.name == BF16 and each.on for each in build.defaults
@@ -277,7 +279,7 @@ def tolerance_of(spec: ArmSpec, build: KernelLibrary | Tree | None) -> float:
     return tolerance([BF16], spec.tolerance) if rounding else spec.tolerance
 
 
-def kernel_table_of(build: KernelLibrary | Tree | None) -> KernelTable | None:
+def kernel_table_of(build: KernelLibrary | TunedTree | None) -> KernelTable | None:
     """What its kernels were chosen by, if anything was measured."""
     if not isinstance(build, KernelLibrary) or not build.measured:
         return None
@@ -285,7 +287,7 @@ def kernel_table_of(build: KernelLibrary | Tree | None) -> KernelTable | None:
     return KernelTable(library=name, measured_on=build.measured_on, rows=build.measured)
 
 
-def _need_preloadable(choice: Choice) -> None:
+def _need_preloadable(choice: ArmChoice) -> None:
     """Raises UsageError for a library that the dynamic linker would only grumble about: the arm
     would run without it."""
     preload = dict(choice.env).get(_PRELOAD)

@@ -9,9 +9,9 @@ from pathlib import Path
 from tfbench.accuracy import command as accuracies
 from tfbench.articles import text
 from tfbench.articles.article import Article, read_articles
-from tfbench.articles.parts import PARTS, Bench
+from tfbench.articles.parts import PARTS, Scale
 from tfbench.articles.sizes import FULL, QUICK, Sizes
-from tfbench.articles.text import Part
+from tfbench.articles.text import SectionPart
 from tfbench.cells import experiment
 from tfbench.commands import ArticlesOptions
 from tfbench.overhead import command as overheads
@@ -27,7 +27,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class ArticlesResult:
     """The findings in sentences, by article; `failures` are of those that were not measured whole.
     Every experiment's own record lies in its folder beside this one."""
 
@@ -51,14 +51,14 @@ def measure_articles(wanted: ArticlesOptions) -> str:
     articles = read_articles()
     with settings.exclusive(places.cache, "the articles' experiments"):
         run = experiment.start(KIND, sizes, {}, wanted.out, places)  # (each part has its own arms)
-        bench = Bench(sizes=sizes.into(run.out), places=places)
+        bench = Scale(sizes=sizes.into(run.out), places=places)
         parts = {article.key: _part(article, bench) for article in articles}
     host, made = run.host, experiment.now()
     subject = f"{talk.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
     page = text.document(articles, parts, subject=subject, quick=wanted.quick)
     drawn = text.figures(parts)
     failures = {key: part.failure for key, part in parts.items() if part.failure}
-    result = Result(
+    result = ArticlesResult(
         made=made,
         host=host,
         quick=wanted.quick,
@@ -80,13 +80,13 @@ def _sizes(wanted: ArticlesOptions) -> Sizes:
     return (QUICK if wanted.quick else FULL).on(wanted.arms)
 
 
-def _part(article: Article, bench: Bench) -> Part:
+def _part(article: Article, bench: Scale) -> SectionPart:
     with talk.step(article.title):
         try:
             return PARTS[article.key](bench)
         except TensorwrightError as error:
             talk.warn(str(error))
-            return Part(failure=str(error).strip())
+            return SectionPart(failure=str(error).strip())
 
 
 def describe(wanted: ArticlesOptions) -> str:

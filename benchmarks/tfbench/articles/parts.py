@@ -12,8 +12,14 @@ from tfbench.accuracy import elsewhere
 from tfbench.accuracy import text as accuracy_text
 from tfbench.accuracy.article import read_article
 from tfbench.articles.sizes import Sizes
-from tfbench.articles.text import Part
-from tfbench.cells.experiment import Experiment, Question, Summary, Wanted, choose_arms
+from tfbench.articles.text import SectionPart
+from tfbench.cells.experiment import (
+    CellExperiment,
+    ExperimentOptions,
+    Question,
+    Summary,
+    choose_arms,
+)
 from tfbench.costs import article as cloud
 from tfbench.costs import bill, catalog
 from tfbench.engine import folder
@@ -30,19 +36,19 @@ from tfbuild.settings import Places
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class Scale:
     """How much is measured, and in which folders."""
 
     sizes: Sizes
     places: Places
 
 
-_W = TypeVar("_W", bound=Wanted)
+_W = TypeVar("_W", bound=ExperimentOptions)
 _Q = TypeVar("_Q", bound=Question)
 _R = TypeVar("_R")
 
 
-def cloud_cpus(bench: Bench) -> Part:
+def cloud_cpus(bench: Scale) -> SectionPart:
     """The article's own logs computed again, and the newest comparison of wheels made here."""
     book = catalog.shipped(cloud.PRICES)
     found = bill.bill_of_totals(cloud.read_totals(cloud.TOTALS), book)
@@ -54,7 +60,7 @@ def cloud_cpus(bench: Bench) -> Part:
     )
     newest = tuple(_newest_comparison(bench.places))
     lines = (*(f"{arm} on {n} vCPUs in 2017: {mean}" for n, arm, mean in rows), *newest)
-    return Part(blocks=(table, Points(items=newest)), lines=lines)
+    return SectionPart(blocks=(table, Points(items=newest)), lines=lines)
 
 
 def _newest_comparison(places: Places) -> Iterator[str]:
@@ -67,7 +73,7 @@ def _newest_comparison(places: Places) -> Iterator[str]:
     yield from findings.headlines(comparison)
 
 
-def tpu_gpu(bench: Bench) -> Part:
+def tpu_gpu(bench: Scale) -> SectionPart:
     """Throughput by batch size, time to an accuracy, and the article's dollars again."""
     wanted, places = bench.sizes, bench.places
     speed = _part(throughputs.THROUGHPUT, wanted.throughput, places)
@@ -75,41 +81,41 @@ def tpu_gpu(bench: Bench) -> Part:
     question = accuracies.read(wanted.accuracy)
     found = accuracies.measure(question, choices, wanted.accuracy.out, places)
     reached = _shown(found, accuracy_text)
-    return Part(
+    return SectionPart(
         blocks=(elsewhere.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
         figures=(*speed.figures, *reached.figures),
         lines=(*speed.lines, *reached.lines),
     )
 
 
-def sizing(bench: Bench) -> Part:
+def sizing(bench: Scale) -> SectionPart:
     return _part(sizings.sizing(), bench.sizes.sizing, bench.places)
 
 
-def strategies(bench: Bench) -> Part:
+def strategies(bench: Scale) -> SectionPart:
     return _part(placements.STRATEGIES, bench.sizes.strategies, bench.places)
 
 
-def dispatch(bench: Bench) -> Part:
+def dispatch(bench: Scale) -> SectionPart:
     return _part(overheads.OVERHEAD, bench.sizes.overhead, bench.places)
 
 
-def _part(experiment: Experiment[_W, _Q, _R], wanted: _W, places: Places) -> Part:
+def _part(experiment: CellExperiment[_W, _Q, _R], wanted: _W, places: Places) -> SectionPart:
     """An experiment's answer to what is wanted."""
     choices = choose_arms(wanted.arms, places)
     found = experiment.measure(experiment.read(wanted), choices, wanted.out, places)
     return _shown(found, experiment.text)
 
 
-def _shown(found: _R, text: Summary[_R]) -> Part:
-    return Part(
+def _shown(found: _R, text: Summary[_R]) -> SectionPart:
+    return SectionPart(
         blocks=text.section(found).blocks,
         figures=tuple(text.figures(found)),
         lines=tuple(text.lines(found)),
     )
 
 
-PARTS: Mapping[str, Callable[[Bench], Part]] = MappingProxyType(
+PARTS: Mapping[str, Callable[[Scale], SectionPart]] = MappingProxyType(
     {
         "cloud-cpus": cloud_cpus,
         "tpu-gpu": tpu_gpu,

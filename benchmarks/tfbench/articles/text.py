@@ -12,7 +12,7 @@ from tfbench.reports.document import Block, Document, Points, Section
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class SectionPart:
     """What stands in an article's section beside its claims. `failure` says why nothing does."""
 
     blocks: tuple[Block, ...] = ()
@@ -23,7 +23,7 @@ class Part:
 
 
 def document(
-    articles: Sequence[Article], parts: Mapping[str, Part], *, subject: str, quick: bool
+    articles: Sequence[Article], parts: Mapping[str, SectionPart], *, subject: str, quick: bool
 ) -> Document:
     failures = ((each.title, parts[each.key].failure) for each in articles)
     failed = [f"{title}: {failure}" for title, failure in failures if failure]
@@ -38,7 +38,7 @@ def document(
     )
 
 
-def _section(article: Article, part: Part) -> Section:
+def _section(article: Article, part: SectionPart) -> Section:
     link = f" {article.link}" if article.link else ""
     measured: tuple[Block, ...] = part.blocks
     if part.failure:
@@ -58,7 +58,7 @@ def _section(article: Article, part: Part) -> Section:
     )
 
 
-def summary(articles: Sequence[Article], parts: Mapping[str, Part]) -> str:
+def summary(articles: Sequence[Article], parts: Mapping[str, SectionPart]) -> str:
     """What a terminal shows: the findings of each article."""
     found: list[str] = []
     for article in articles:
@@ -69,5 +69,5 @@ def summary(articles: Sequence[Article], parts: Mapping[str, Part]) -> str:
     return "\n".join(found) + "\n"
 
 
-def figures(parts: Mapping[str, Part]) -> dict[str, tuple[Drawing, ...]]:
+def figures(parts: Mapping[str, SectionPart]) -> dict[str, tuple[Drawing, ...]]:
     return {key: part.figures for key, part in parts.items()}

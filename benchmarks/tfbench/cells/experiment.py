@@ -11,11 +11,11 @@ from typing import Generic, Protocol, TypeVar
 
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
-from tfbench.arms.installs import Choice
+from tfbench.arms.installs import ArmChoice
 from tfbench.cells import running
 from tfbench.cells.cell import Cell, Seen, gathered
 from tfbench.engine import folder
-from tfbench.engine.folder import Kind
+from tfbench.engine.folder import RunKind
 from tfbench.reports import page, report
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
@@ -28,7 +28,7 @@ from tfbuild.settings import Places
 SCHEMA = 1
 """Of run.json."""
 MARKDOWN, HTML = "report.md", "report.html"
-_W = TypeVar("_W", bound="Wanted")
+_W = TypeVar("_W", bound="ExperimentOptions")
 _Q = TypeVar("_Q", bound="Question")
 _R = TypeVar("_R")
 _R_contra = TypeVar("_R_contra", contravariant=True)
@@ -47,7 +47,7 @@ class Wheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class ExperimentRun:
     """One run of an experiment: its arms on this machine, by name, and the folder that keeps its
     cells and gets its result."""
 
@@ -66,7 +66,7 @@ class Run:
         return wheels(self.arms)
 
 
-class Wanted(Protocol):
+class ExperimentOptions(Protocol):
     """Options as they were typed."""
 
     @property
@@ -104,14 +104,14 @@ class Text(Summary[_R_contra], Protocol[_R_contra]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Experiment(Generic[_W, _Q, _R]):
+class CellExperiment(Generic[_W, _Q, _R]):
     """What tells one experiment from another; `kind` names its folders and its result."""
 
     kind: str
     read: Callable[[_W], _Q]
     """Raises UsageError."""
-    cells: Callable[[_Q, Run], Sequence[Cell]]
-    result: Callable[[_Q, Run, Sequence[Seen]], _R]
+    cells: Callable[[_Q, ExperimentRun], Sequence[Cell]]
+    result: Callable[[_Q, ExperimentRun, Sequence[Seen]], _R]
     text: Text[_R]
 
     def answer(self, wanted: _W, *, as_json: bool) -> tuple[_R, str]:
@@ -128,7 +128,7 @@ class Experiment(Generic[_W, _Q, _R]):
         return found, shown
 
     def measure(
-        self, question: _Q, choices: tuple[Choice, ...], wanted_out: str, places: Places
+        self, question: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, places: Places
     ) -> _R:
         """The result, written with its report. The caller holds the cache."""
         arms = install_arms(choices, places)
@@ -138,7 +138,7 @@ class Experiment(Generic[_W, _Q, _R]):
         finish(run, found, self.text.document(found), drawn, places.templates)
         return found
 
-    def found(self, question: _Q, run: Run) -> _R:
+    def found(self, question: _Q, run: ExperimentRun) -> _R:
         """What the run's folder knows already is not measured again. Raises DiskError,
         RecordError."""
         cells = self.cells(question, run)
@@ -154,7 +154,7 @@ def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
     )
 
 
-def choose_arms(text: str, places: Places) -> tuple[Choice, ...]:
+def choose_arms(text: str, places: Places) -> tuple[ArmChoice, ...]:
     """The wheels that --arms names, each as `compare` takes them; stock for an empty text.
 
     Raises UsageError, WheelError, HostError.
@@ -167,18 +167,18 @@ def choose_arms(text: str, places: Places) -> tuple[Choice, ...]:
     return installs.choose(specs, "", places)
 
 
-def names(choices: Iterable[Choice]) -> tuple[str, ...]:
+def names(choices: Iterable[ArmChoice]) -> tuple[str, ...]:
     """Of the arms that the wheels become."""
     return tuple(choice.spec.name for choice in choices)
 
 
-def install_arms(choices: Sequence[Choice], places: Places) -> dict[str, Arm]:
+def install_arms(choices: Sequence[ArmChoice], places: Places) -> dict[str, Arm]:
     """By name. Raises what an installation raises."""
     return {arm.name: arm for arm in installs.install(choices, places)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spec:
+class ExperimentSpec:
     """What is asked, of which wheels, on which machine."""
 
     schema: int = SCHEMA
@@ -190,25 +190,27 @@ class Spec:
 
 def start(
     kind: str, question: object, arms: Mapping[str, Arm], wanted_out: str, places: Places
-) -> Run:
+) -> ExperimentRun:
     """Go on with the run that asked the same of the same wheels on this machine and was stopped,
     or begin one.
 
     Raises UsageError for a folder of something else, HostError, RecordError, CpuError, DiskError.
     """
     host, named = read_host(), kind_of(kind)
-    spec = Spec(kind=kind, question=question, host=host, wheels=wheels(arms))
+    spec = ExperimentSpec(kind=kind, question=question, host=host, wheels=wheels(arms))
     out = folder.find(named, spec, wanted_out, places).resolve()
     folder.begin(named, spec, out)
     talk.note(f"cells and results: {out}")
-    return Run(kind=kind, arms=arms, host=host, out=out)
+    return ExperimentRun(kind=kind, arms=arms, host=host, out=out)
 
 
-def kind_of(name: str) -> Kind:
-    return Kind(name=name, prefix=name, result=f"{name}.json")
+def kind_of(name: str) -> RunKind:
+    return RunKind(name=name, prefix=name, result=f"{name}.json")
 
 
-def finish(run: Run, result: object, document: Document, figures: Figures, templates: Path) -> None:
+def finish(
+    run: ExperimentRun, result: object, document: Document, figures: Figures, templates: Path
+) -> None:
     """Write the report, and the result last: with it a run is whole. Raises DiskError."""
     write_report(run.out, document, templates, figures)
     save(run.out / kind_of(run.kind).result, result)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.costs.cost import Offer, Relative, offer, relative
+from tfbench.costs.cost import CostedRun, Relative, offer, relative
 from tfbench.costs.prices import Mode, PriceBook
 from tfbuild import talk
 from tfbuild.errors import SampleError, UsageError
@@ -29,7 +29,7 @@ _LOG_HINT = "Write MODEL/BUILD/PLATFORM=PATH, or MODEL/PLATFORM=PATH for a GPU"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Epoch:
+class EpochTime:
     number: int
     seconds: float
 
@@ -47,7 +47,7 @@ class Total:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class ArticleRow:
     """A model on a number of vCPUs: the speedup of compiling, and both builds over the GPU."""
 
     model: str
@@ -57,16 +57,16 @@ class Row:
     compiled: Relative
 
 
-def read_epochs(path: Path) -> tuple[Epoch, ...]:
+def read_epochs(path: Path) -> tuple[EpochTime, ...]:
     """A log with the columns `epoch` and `elapsed` (seconds), and any others, from epoch 0 or 1 on.
 
     Raises UsageError for a file that cannot be read, SampleError for none or missing epochs and for
     times that are not positive numbers.
     """
-    epochs: list[Epoch] = []
+    epochs: list[EpochTime] = []
     for line, row in _rows(path, ("epoch", "elapsed")):
         where = f"{path}, line {line}"
-        epoch = Epoch(
+        epoch = EpochTime(
             number=_whole(row["epoch"], "epoch", where),
             seconds=_seconds(row["elapsed"], where),
         )
@@ -81,7 +81,7 @@ def read_epochs(path: Path) -> tuple[Epoch, ...]:
 
 
 def total_of(
-    epochs: Sequence[Epoch], *, model: str, build: str, platform: str, vcpus: int | None
+    epochs: Sequence[EpochTime], *, model: str, build: str, platform: str, vcpus: int | None
 ) -> Total:
     seconds = math.fsum(epoch.seconds for epoch in epochs)
     return Total(
@@ -140,13 +140,13 @@ def models(totals: Iterable[Total]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(total.model for total in totals))
 
 
-def offers(totals: Iterable[Total], book: PriceBook, model: str) -> tuple[Offer, ...]:
+def offers(totals: Iterable[Total], book: PriceBook, model: str) -> tuple[CostedRun, ...]:
     """The model's runs, priced: `compiled cpu8` and so on, the GPU as `gpu`. Raises UsageError for
     a platform that the book lacks."""
     return tuple(_priced(total, book) for total in totals if total.model == model)
 
 
-def table(totals: Sequence[Total], book: PriceBook) -> tuple[Row, ...]:
+def table(totals: Sequence[Total], book: PriceBook) -> tuple[ArticleRow, ...]:
     """Every model and number of vCPUs. Raises SampleError for a model without its GPU and for a
     build without the other one, UsageError for a platform that the book lacks."""
     cells = _by_cell(totals)
@@ -181,13 +181,13 @@ def _by_cell(totals: Iterable[Total]) -> dict[_Key, Total]:
     return cells
 
 
-def _row(total: Total, cells: Mapping[_Key, Total], book: PriceBook) -> Row:
+def _row(total: Total, cells: Mapping[_Key, Total], book: PriceBook) -> ArticleRow:
     assert total.vcpus is not None  # noqa: S101  (a GPU has no row)
     gpu = _cell(cells, (total.model, BASELINE, None))
     pip = _cell(cells, (total.model, PIP, total.vcpus))
     compiled = _cell(cells, (total.model, COMPILED, total.vcpus))
     baseline = _priced(gpu, book)
-    return Row(
+    return ArticleRow(
         model=total.model,
         vcpus=total.vcpus,
         speedup=pip.seconds / compiled.seconds,
@@ -204,7 +204,7 @@ def _cell(cells: Mapping[_Key, Total], key: _Key) -> Total:
     return cells[key]
 
 
-def _priced(total: Total, book: PriceBook) -> Offer:
+def _priced(total: Total, book: PriceBook) -> CostedRun:
     return offer(_name(total), total.seconds, book.price(total.platform))
 
 

@@ -9,9 +9,9 @@ from tfbench.costs import article, cost
 from tfbench.costs.article import Total
 from tfbench.costs.cost import Amortisation, Amount
 from tfbench.costs.prices import Mode, Price, PriceBook
-from tfbench.costs.runs import Run, Runs, gather
+from tfbench.costs.runs import Runs, TrainingRun, gather
 from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import Cell, Comparison
+from tfbuild.measured.comparison import ComparedCell, Comparison
 
 COMPOSED = (
     "Runs are composed, not timed whole: the article's epochs, each the time of its training steps,"
@@ -82,7 +82,7 @@ def bill(
     *,
     baseline: str = "",
     build: Build | None = None,
-    others: Sequence[Run] = (),
+    others: Sequence[TrainingRun] = (),
 ) -> Bill:
     """The composed runs, each on the machine of its number of vCPUs (see `find_machines`), beside
     `others` of the same workloads that were measured elsewhere, as on a GPU.
@@ -121,7 +121,7 @@ def bill_of_totals(
     """
     runs = gather(
         (
-            Run(
+            TrainingRun(
                 workload=total.model,
                 vcpus=total.vcpus,
                 arm=total.build,
@@ -145,12 +145,12 @@ class _Rates:
     built: frozenset[str]
 
 
-def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator[Run]:
+def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator[TrainingRun]:
     for cell in comparison.cells:
         speedups = {each.arm: each.run for each in cell.speedups}
         for times in cell.arms:
             if times.run_s is not None:
-                yield Run(
+                yield TrainingRun(
                     workload=cell.workload,
                     vcpus=cell.vcpus,
                     arm=times.arm,
@@ -160,7 +160,7 @@ def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator
                 )
 
 
-def _without_run(cell: Cell) -> Iterator[str]:
+def _without_run(cell: ComparedCell) -> Iterator[str]:
     for failure in cell.failures:
         yield f"{cell.workload} {failure.arm}@{cell.vcpus}: {failure.reason}"
     for times in cell.arms:
@@ -198,7 +198,7 @@ def _bill(
     )
 
 
-def _rows(runs: Runs, baseline: Run, rates: _Rates) -> Iterator[BillRow]:
+def _rows(runs: Runs, baseline: TrainingRun, rates: _Rates) -> Iterator[BillRow]:
     """Those of the baseline's workload."""
     mine = runs.of(baseline.workload)
     offers = [run.offer for run in mine]
@@ -223,7 +223,7 @@ def _rows(runs: Runs, baseline: Run, rates: _Rates) -> Iterator[BillRow]:
         )
 
 
-def _amortisation(runs: Runs, run: Run, build: Build | None) -> Amortisation | None:
+def _amortisation(runs: Runs, run: TrainingRun, build: Build | None) -> Amortisation | None:
     beside = runs.beside(run)
     if build is None or beside is None:
         return None

@@ -23,7 +23,7 @@ _SLACK = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class CostedRun:
     """One training run on a machine: how long it takes and what it costs."""
 
     name: str
@@ -116,14 +116,14 @@ def billed_s(seconds: float, price: Price) -> float:
     return max(whole, price.minimum_s)
 
 
-def offer(name: str, seconds: Amount, price: Price) -> Offer:
+def offer(name: str, seconds: Amount, price: Price) -> CostedRun:
     """A run of that many seconds at that price. Raises SampleError."""
     _check_positive(seconds, "s", "a time")
     usd = carry(seconds, lambda each: billed_s(each, price) * price.usd_hour / _HOUR_S)
-    return Offer(name=name, seconds=seconds, usd=usd)
+    return CostedRun(name=name, seconds=seconds, usd=usd)
 
 
-def relative(candidate: Offer, baseline: Offer) -> Relative:
+def relative(candidate: CostedRun, baseline: CostedRun) -> Relative:
     if candidate == baseline:
         return Relative(name=candidate.name, time=1.0, usd=1.0)
     return Relative(
@@ -175,23 +175,23 @@ def geometric_mean(amounts: Sequence[Amount]) -> Amount:
     )
 
 
-def break_even_price_ratio(candidate: Offer, baseline: Offer) -> Amount:
+def break_even_price_ratio(candidate: CostedRun, baseline: CostedRun) -> Amount:
     """How many times the baseline's price per hour the candidate may cost until a run on it costs
     more: its speedup."""
     return ratio(baseline.seconds, candidate.seconds)
 
 
-def cheapest(offers: Sequence[Offer]) -> Offer:
+def cheapest(offers: Sequence[CostedRun]) -> CostedRun:
     """By cost, then by time. Raises SampleError for no offers."""
     return min(_some(offers), key=lambda each: _place(each)[::-1])
 
 
-def fastest(offers: Sequence[Offer]) -> Offer:
+def fastest(offers: Sequence[CostedRun]) -> CostedRun:
     """By time, then by cost. Raises SampleError for no offers."""
     return min(_some(offers), key=_place)
 
 
-def pareto_front(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+def pareto_front(offers: Sequence[CostedRun]) -> tuple[CostedRun, ...]:
     """What no other offer beats in both time and cost, fastest first. Equal offers all stay."""
     ordered = sorted(_some(offers), key=_place)
     return tuple(
@@ -260,13 +260,13 @@ def _check_positive(amount: Amount, unit: str, what: str) -> None:
         raise SampleError(f"{shown} {unit} is not {what}")
 
 
-def _some(offers: Sequence[Offer]) -> Sequence[Offer]:
+def _some(offers: Sequence[CostedRun]) -> Sequence[CostedRun]:
     if not offers:
         raise SampleError("there is nothing to choose from")
     return offers
 
 
-def _place(each: Offer) -> tuple[float, float]:
+def _place(each: CostedRun) -> tuple[float, float]:
     return point(each.seconds), point(each.usd)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tfbench.costs.cost import Amount
 from tfbench.costs.prices import Price
-from tfbench.costs.runs import Run
+from tfbench.costs.runs import TrainingRun
 from tfbench.engine.journal import read_lines
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.steps import OK
@@ -24,7 +24,7 @@ _SHORTEST_S = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class KitLaunch:
     """One process of the kit. `step_s` is the mean time of its steps, None without an answer."""
 
     arm: str
@@ -39,7 +39,7 @@ class Launch:
     batch: int
 
 
-def read(path: Path) -> tuple[Launch, ...]:
+def read(path: Path) -> tuple[KitLaunch, ...]:
     """Raises RecordError for what is no file of the kit, or has a line that makes no sense."""
     found = read_lines(path, _launch, "a launch of the kit")
     if not found:
@@ -47,7 +47,7 @@ def read(path: Path) -> tuple[Launch, ...]:
     return found
 
 
-def _launch(line: Any) -> Launch:  # noqa: ANN401  (JSON)
+def _launch(line: Any) -> KitLaunch:  # noqa: ANN401  (JSON)
     if line["schema"] != SCHEMA:
         raise ValueError(f"schema {shown(line['schema'])}, this version reads {SCHEMA}")
     outcome = str(line["outcome"])
@@ -55,7 +55,7 @@ def _launch(line: Any) -> Launch:  # noqa: ANN401  (JSON)
         workload = find(line["workload"])
     except UnknownWorkloadError as error:
         raise ValueError(str(error)) from error
-    return Launch(
+    return KitLaunch(
         arm=str(line["arm"] or line.get("device") or line["host"]["cpu"]),
         workload=workload.name,
         phase=str(line["phase"]),
@@ -76,7 +76,7 @@ def _mean(step_s: Sequence[float]) -> float:
     return mean
 
 
-def runs(launches: Sequence[Launch], price: Price) -> tuple[Run, ...]:
+def runs(launches: Sequence[KitLaunch], price: Price) -> tuple[TrainingRun, ...]:
     """Whole training runs, composed of the phases as `compare --thorough` does; of workloads of
     which all phases were measured. vCPUs are not what such a machine is about."""
     places = dict.fromkeys((each.arm, each.workload) for each in launches)
@@ -85,7 +85,9 @@ def runs(launches: Sequence[Launch], price: Price) -> tuple[Run, ...]:
         own = [e for e in launches if (e.arm, e.workload) == (arm, workload)]
         seconds = _run_s(workload, own)
         if seconds is not None:
-            found.append(Run(workload=workload, vcpus=None, arm=arm, seconds=seconds, price=price))
+            found.append(
+                TrainingRun(workload=workload, vcpus=None, arm=arm, seconds=seconds, price=price)
+            )
     if not found:
         raise UsageError(
             "the kit's file has no whole training run",
@@ -94,7 +96,7 @@ def runs(launches: Sequence[Launch], price: Price) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def _run_s(workload: str, launches: Sequence[Launch]) -> Amount | None:
+def _run_s(workload: str, launches: Sequence[KitLaunch]) -> Amount | None:
     """Seconds of the published run, over launches; None where a phase is missing."""
     course = find(workload).course
     each = [
@@ -109,7 +111,7 @@ def _run_s(workload: str, launches: Sequence[Launch]) -> Amount | None:
     return estimate([[math.log(course.epochs * seconds)] for seconds in each])
 
 
-def _times(launches: Sequence[Launch], number: int) -> dict[str, float]:
+def _times(launches: Sequence[KitLaunch], number: int) -> dict[str, float]:
     return {each.phase: each.step_s for each in launches if each.launch == number and each.step_s}
 
 

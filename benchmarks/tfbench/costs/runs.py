@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfbench.costs import cost
-from tfbench.costs.cost import Amount, Offer, Relative
+from tfbench.costs.cost import Amount, CostedRun, Relative
 from tfbench.costs.prices import Price
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.interval import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class TrainingRun:
     """One training run on a machine. `speedup` is over the reference arm's run beside it, where the
     two were measured in pairs. A GPU's vCPUs are not counted.
     """
@@ -30,7 +30,7 @@ class Run:
         return run_name(self.arm, self.vcpus)
 
     @property
-    def offer(self) -> Offer:
+    def offer(self) -> CostedRun:
         return cost.offer(self.name, self.seconds, self.price)
 
 
@@ -38,24 +38,24 @@ class Run:
 class Runs:
     """`reference` is the arm that speedups are over."""
 
-    all: tuple[Run, ...]
+    all: tuple[TrainingRun, ...]
     reference: str
 
     @property
     def workloads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(run.workload for run in self.all))
 
-    def of(self, workload: str) -> tuple[Run, ...]:
+    def of(self, workload: str) -> tuple[TrainingRun, ...]:
         return tuple(run for run in self.all if run.workload == workload)
 
-    def find(self, workload: str, name: str) -> Run | None:
+    def find(self, workload: str, name: str) -> TrainingRun | None:
         return next((run for run in self.of(workload) if run.name == name), None)
 
-    def beside(self, run: Run) -> Run | None:
+    def beside(self, run: TrainingRun) -> TrainingRun | None:
         """The reference's run of the same workload at the same number of vCPUs."""
         return self.find(run.workload, run_name(self.reference, run.vcpus))
 
-    def baseline(self, text: str) -> Run:
+    def baseline(self, text: str) -> TrainingRun:
         """A run of that name, or of that arm at the largest number of vCPUs. Raises UsageError."""
         found = [run for run in self.all if text in (run.name, run.arm)]
         if not found:
@@ -66,7 +66,7 @@ class Runs:
             )
         return max(found, key=lambda run: run.vcpus or 0)
 
-    def relative(self, run: Run, baseline: Run) -> Relative:
+    def relative(self, run: TrainingRun, baseline: TrainingRun) -> Relative:
         """By the speedup that was measured in pairs where there is one, else from the two times."""
         speedup = self._paired(run, baseline)
         if run == baseline or speedup is None:
@@ -74,7 +74,7 @@ class Runs:
         seconds = cost.point(baseline.seconds)
         return cost.paired(run.name, speedup, run.price, baseline.price, baseline_s=seconds)
 
-    def _paired(self, run: Run, baseline: Run) -> Amount | None:
+    def _paired(self, run: TrainingRun, baseline: TrainingRun) -> Amount | None:
         if (run.workload, run.vcpus) != (baseline.workload, baseline.vcpus):
             return None
         if baseline.arm == self.reference:
@@ -88,9 +88,9 @@ def run_name(arm: str, vcpus: int | None) -> str:
     return arm if vcpus is None else f"{arm}@{vcpus}"
 
 
-def gather(runs: Iterable[Run], reference: str) -> Runs:
+def gather(runs: Iterable[TrainingRun], reference: str) -> Runs:
     """Raises SampleError for two of one workload that have the same name."""
-    found: dict[tuple[str, str], Run] = {}
+    found: dict[tuple[str, str], TrainingRun] = {}
     for run in runs:
         if found.setdefault((run.workload, run.name), run) is not run:
             raise SampleError(f"{run.name} of {run.workload} is there twice")

@@ -27,7 +27,7 @@ class Spec(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class RunKind:
     """What the runs of one experiment are called, and the files in their folders.
 
     `prefix` begins the folder's name. A run is finished when its result is there, unless that says
@@ -41,7 +41,7 @@ class Kind:
     journal: str = JOURNAL
 
 
-def find(kind: Kind, spec: Spec, wanted: str, places: Places) -> Path:
+def find(kind: RunKind, spec: Spec, wanted: str, places: Places) -> Path:
     """The wanted folder, or that of the newest run that asked the same and was stopped, or a new
     one, which is not made here."""
     if wanted:
@@ -53,7 +53,7 @@ def find(kind: Kind, spec: Spec, wanted: str, places: Places) -> Path:
     return stopped
 
 
-def unfinished(kind: Kind, spec: Spec, folders: Iterable[Path]) -> Path | None:
+def unfinished(kind: RunKind, spec: Spec, folders: Iterable[Path]) -> Path | None:
     """The newest of the folders whose run asked the same and was stopped."""
     there = [each for each in folders if (each / kind.spec).is_file()]
     for folder in sorted(there, key=lambda each: (each / kind.spec).stat().st_mtime, reverse=True):
@@ -63,7 +63,7 @@ def unfinished(kind: Kind, spec: Spec, folders: Iterable[Path]) -> Path | None:
     return None
 
 
-def begin(kind: Kind, spec: Spec, out: Path) -> None:
+def begin(kind: RunKind, spec: Spec, out: Path) -> None:
     """Write down what is asked, or find it written.
 
     Raises UsageError for a folder with another run, HostError for a run of another machine,
@@ -77,25 +77,25 @@ def begin(kind: Kind, spec: Spec, out: Path) -> None:
         records.save(out / kind.spec, spec)
 
 
-def need_unfinished(kind: Kind, out: Path) -> None:
+def need_unfinished(kind: RunKind, out: Path) -> None:
     """Raises UsageError for a folder with a finished run, RecordError for a damaged result."""
     if is_finished(kind, out):
         raise UsageError(f"{out} holds a finished {kind.name}", hint=_ANOTHER)
 
 
-def is_finished(kind: Kind, out: Path) -> bool:
+def is_finished(kind: RunKind, out: Path) -> bool:
     """Raises RecordError for a result that is no JSON object."""
     path = out / kind.result
     return path.exists() and records.load(path, schema=None).get("complete", True) is True
 
 
-def newest(kind: Kind, places: Places) -> Path | None:
+def newest(kind: RunKind, places: Places) -> Path | None:
     """The newest result of that kind, of a finished run or not."""
     every = places.reports.glob(f"*/{kind.result}")
     return max(every, key=lambda path: path.stat().st_mtime, default=None)
 
 
-def _need_same(kind: Kind, spec: Spec, out: Path) -> None:
+def _need_same(kind: RunKind, spec: Spec, out: Path) -> None:
     differing = _differing(kind, spec, out)
     if differing:
         host = all(each.startswith("host.") for each in differing)
@@ -105,5 +105,5 @@ def _need_same(kind: Kind, spec: Spec, out: Path) -> None:
         )
 
 
-def _differing(kind: Kind, spec: Spec, out: Path) -> list[str]:
+def _differing(kind: RunKind, spec: Spec, out: Path) -> list[str]:
     return records.differences(records.load(out / kind.spec, schema=spec.schema), spec)

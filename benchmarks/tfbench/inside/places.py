@@ -46,7 +46,7 @@ _NAMES = {"seed", "seed2", "shared_name", "container"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Input:
+class PlaceInput:
     """`dtype` as TensorFlow writes it (float, int32, …), that of its contents for a variable.
     `values` are those of a constant small integer input."""
 
@@ -71,7 +71,7 @@ class Place:
     op: str
     types: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[PlaceInput, ...] = ()
 
     @property
     def shapes(self) -> str:
@@ -98,7 +98,7 @@ def place_of(fields: Mapping[str, Any]) -> Place:
         types={name: tuple(numbers) for name, numbers in fields["types"].items()},
         attributes=dict(fields["attributes"]),
         inputs=tuple(
-            Input(
+            PlaceInput(
                 dtype=each["dtype"],
                 shape=tuple(each["shape"]),
                 variable=each["variable"],
@@ -223,13 +223,13 @@ def place(node: Node, shapes: str, graph: Mapping[str, Node]) -> Place:
     )
 
 
-def given(text: str, source: str, graph: Mapping[str, Node]) -> Input:
+def given(text: str, source: str, graph: Mapping[str, Node]) -> PlaceInput:
     """An input as the trace writes it, and what the graph knows of where it comes from."""
     found, origin = _SHAPED.fullmatch(text), originating(source, graph)
     if found is None:
-        return Input(dtype=OPAQUE) if origin is None else variable(origin)
+        return PlaceInput(dtype=OPAQUE) if origin is None else variable(origin)
     shape = tuple(int(number) for number in found[2].split(",") if number)
-    return Input(dtype=found[1], shape=shape, values=constant(found[1], origin))
+    return PlaceInput(dtype=found[1], shape=shape, values=constant(found[1], origin))
 
 
 def originating(source: str, graph: Mapping[str, Node]) -> Node | None:
@@ -253,7 +253,7 @@ def originating(source: str, graph: Mapping[str, Node]) -> Node | None:
     return next(iter(origins.values())) if len(origins) == 1 else None
 
 
-def variable(node: Node) -> Input:
+def variable(node: Node) -> PlaceInput:
     """What the variable of a handle holds, from VarHandleOp or the argument of a function."""
     types = importlib.import_module("tensorflow.core.framework.types_pb2").DataType
     if node.op == "VarHandleOp":
@@ -262,11 +262,11 @@ def variable(node: Node) -> Input:
         dtype = node.attr["_handle_dtypes"].list.type[0]
         shape = node.attr["_handle_shapes"].list.shape[0]
     else:
-        return Input(dtype=OPAQUE)
+        return PlaceInput(dtype=OPAQUE)
     sizes = tuple(int(row.size) for row in shape.dim)
     if shape.unknown_rank or any(each < 0 for each in sizes):
-        return Input(dtype=OPAQUE)
-    return Input(dtype=types.Name(dtype)[3:].lower(), shape=sizes, variable=True)
+        return PlaceInput(dtype=OPAQUE)
+    return PlaceInput(dtype=types.Name(dtype)[3:].lower(), shape=sizes, variable=True)
 
 
 def constant(dtype: str, node: Node | None) -> tuple[int, ...] | None:

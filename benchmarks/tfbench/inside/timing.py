@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tfbench.inside import worker
-from tfbench.inside.places import OPAQUE, Input, Place, place_of
+from tfbench.inside.places import OPAQUE, Place, PlaceInput, place_of
 
 TensorFlow: TypeAlias = Any
 Answer: TypeAlias = dict[str, Any]
@@ -166,7 +166,7 @@ def input_names(place: Place) -> list[str]:
     return names
 
 
-def _is_needed(tf: TensorFlow, place: Place, given: Input, name: str) -> bool:
+def _is_needed(tf: TensorFlow, place: Place, given: PlaceInput, name: str) -> bool:
     """Whether the input decides how much is computed and may not be made up. Numbers that are not
     whole do so for Range only: a `delta` is a gradient elsewhere."""
     if given.values is not None or not math.prod(given.shape) or name not in _SHAPING:
@@ -174,7 +174,7 @@ def _is_needed(tf: TensorFlow, place: Place, given: Input, name: str) -> bool:
     return place.op == "Range" or tf.as_dtype(given.dtype).is_integer
 
 
-def contents(tf: TensorFlow, place: Place, given: Input, draw: Any) -> Any:  # noqa: ANN401
+def contents(tf: TensorFlow, place: Place, given: PlaceInput, draw: Any) -> Any:  # noqa: ANN401
     """What an input holds, or the block that it repeats: its constants, else normal numbers, small
     integers, or truth values.
 

@@ -16,7 +16,7 @@ from tfbench.kernels.flag_table import called, described
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.kernels.front import check, timed
 from tfbench.kernels.judging import RATE
-from tfbench.kernels.offer import Offer
+from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.selecting import KIND
 from tfbuild import front, settings, talk
 from tfbuild.commands import BuildOptions, Request
@@ -24,7 +24,7 @@ from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection
 from tfbuild.records import pretty, save
@@ -79,7 +79,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     out = Path(wanted.out) if wanted.out else places.new_report("flags")
     talk.note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
-    kept: dict[Choice, str] = {}
+    kept: dict[TypedOp, str] = {}
     began, offer = time.monotonic(), None
     for number, (compiler, words) in enumerate(asked.tries(tried), 1):
         spent = time.monotonic() - began
@@ -190,7 +190,7 @@ def _learned(asked: _Asked, compiler: str, out: Path, places: Places) -> str:
 
 
 def _selection(
-    offer: Offer, chosen: Mapping[str, FlagSet], kept: Mapping[Choice, str]
+    offer: KernelOffer, chosen: Mapping[str, FlagSet], kept: Mapping[TypedOp, str]
 ) -> Selection:
     """Of the units that have flags."""
     found = {

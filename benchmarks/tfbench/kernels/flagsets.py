@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from tfbench.kernels.judging import Timed, discovered
-from tfbuild.measured.kernels import Choice
+from tfbench.kernels.judging import TimedSpot, discovered
+from tfbuild.measured.kernels import TypedOp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +30,7 @@ class FlagSet:
     saved: Mapping[str, tuple[float, ...]]
 
 
-def saved(timed: Sequence[Timed], units: Mapping[Choice, str]) -> dict[str, tuple[float, ...]]:
+def saved(timed: Sequence[TimedSpot], units: Mapping[TypedOp, str]) -> dict[str, tuple[float, ...]]:
     """By unit, for as many launches as all of its places have. Raises SampleError."""
     rows: dict[str, list[list[float]]] = defaultdict(list)
     threads = len({each.threads for each in timed})

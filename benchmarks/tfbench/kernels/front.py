@@ -14,11 +14,11 @@ from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
 from tfbench.inside.workloads import requests
 from tfbench.kernels import selecting, table
-from tfbench.kernels.judging import RATE, Timed
+from tfbench.kernels.judging import RATE, TimedSpot
 from tfbench.kernels.known import Memory
-from tfbench.kernels.offer import Offer, read_offer
+from tfbench.kernels.offer import KernelOffer, read_offer
 from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
-from tfbench.kernels.selecting import Selected, Served, Setting
+from tfbench.kernels.selecting import Selected, SelectionSetting, ServedSpot
 from tfbench.kernels.timings import Bench
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
@@ -62,9 +62,9 @@ class _Asked:
     """A wheel's kernels and the places that they serve; nothing is installed yet."""
 
     options: _Options
-    choices: tuple[installs.Choice, ...]
-    offer: Offer
-    served: tuple[Served, ...]
+    choices: tuple[installs.ArmChoice, ...]
+    offer: KernelOffer
+    served: tuple[ServedSpot, ...]
 
     @property
     def estimate_s(self) -> float:
@@ -160,7 +160,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     return found, text
 
 
-def timed(wanted: SelectOptions) -> tuple[Offer, tuple[Timed, ...]]:
+def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedSpot, ...]]:
     """Time the wheel's kernels as `select` does first, and keep the times; nothing is judged.
 
     Raises SampleError when nothing could be timed.
@@ -177,11 +177,11 @@ def timed(wanted: SelectOptions) -> tuple[Offer, tuple[Timed, ...]]:
     return asked.offer, rows
 
 
-def _set_up(asked: _Asked, out: str, places: Places) -> tuple[Setting, Bench, Memory]:
+def _set_up(asked: _Asked, out: str, places: Places) -> tuple[SelectionSetting, Bench, Memory]:
     """Both arms installed, and where the times go."""
     host = read_host()
     stock, tuned = installs.install(asked.choices, places)
-    setting = Setting(
+    setting = SelectionSetting(
         cpu=host.cpu.name,
         arms=(stock, tuned),
         spots=tuple(each.spot.key for each in asked.served),

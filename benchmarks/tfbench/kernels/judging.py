@@ -19,7 +19,7 @@ from scipy import stats
 from tfbench.kernels.profiles import Spot
 from tfbench.measuring.statistics import Contrast, contrast, level
 from tfbuild.measured.interval import Interval
-from tfbuild.measured.kernels import Choice, Row
+from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.talk import count
 
 RATE = 0.05
@@ -63,11 +63,11 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timed:
+class TimedSpot:
     """A place that a kernel of the wheel serves, and what was timed of it."""
 
     spot: Spot
-    choice: Choice
+    choice: TypedOp
     threads: int
     series: Series
 
@@ -89,14 +89,14 @@ def quiet(series: Series) -> bool:
     return series.same.interval.reach <= QUIET
 
 
-def rows(timed: Sequence[Timed]) -> tuple[Row, ...]:
+def rows(timed: Sequence[TimedSpot]) -> tuple[KernelRow, ...]:
     """A row for each, with its own p. Raises SampleError for fewer than two launches."""
     return tuple(_row(each) for each in timed)
 
 
-def _row(timed: Timed) -> Row:
+def _row(timed: TimedSpot) -> KernelRow:
     gain, place = timed.series.gain, timed.spot.place
-    return Row(
+    return KernelRow(
         op=place.op,
         types=timed.choice.types,
         attributes=place.details,
@@ -112,7 +112,7 @@ def _row(timed: Timed) -> Row:
     )
 
 
-def winning(found: Sequence[Row], rate: float) -> frozenset[int]:
+def winning(found: Sequence[KernelRow], rate: float) -> frozenset[int]:
     """The numbers of the rows that are faster, at that false discovery rate."""
     return discovered([row.p for row in found], rate)
 
@@ -133,8 +133,8 @@ def discovered(probabilities: Sequence[float], rate: float) -> frozenset[int]:
 
 
 def candidates(
-    found: Sequence[Row], rate: float, untimed: Mapping[Choice, str]
-) -> tuple[dict[Choice, str], frozenset[int]]:
+    found: Sequence[KernelRow], rate: float, untimed: Mapping[TypedOp, str]
+) -> tuple[dict[TypedOp, str], frozenset[int]]:
     """Why each registration is not worth confirming, empty for one that is, and the winning rows.
 
     One that is wins somewhere, loses nowhere, gains over all its places, and was timed at each of
@@ -149,11 +149,11 @@ def candidates(
 
 
 def confirmed(
-    found: Sequence[Row],
+    found: Sequence[KernelRow],
     again: Mapping[int, Series],
     rate: float,
-    untimed: Mapping[Choice, str],
-) -> tuple[tuple[Row, ...], tuple[Choice, ...]]:
+    untimed: Mapping[TypedOp, str],
+) -> tuple[tuple[KernelRow, ...], tuple[TypedOp, ...]]:
     """All rows with what became of them, and the registrations that are kept.
 
     `again` are fresh measurements of the candidates' rows, by number. One stays whose fresh
@@ -190,7 +190,7 @@ def confirmed(
     return judged, kept
 
 
-def control(timed: Sequence[Timed], rate: float) -> Control:
+def control(timed: Sequence[TimedSpot], rate: float) -> Control:
     """The rules applied to stock against stock. Raises SampleError."""
     found = [each.series.same for each in timed]
     reaches = sorted(each.interval.reach for each in found)
@@ -223,13 +223,13 @@ def series_of(launches: Sequence[Mapping[str, Sequence[float]]]) -> Series:
 
 
 def _reasons(
-    found: Mapping[int, Row],
+    found: Mapping[int, KernelRow],
     winners: frozenset[int],
     losers: frozenset[int],
     ratios: Mapping[int, float],
-) -> dict[Choice, str]:
+) -> dict[TypedOp, str]:
     """Why a registration is not kept, empty for one that is. All go by the rows' numbers."""
-    numbers: dict[Choice, list[int]] = defaultdict(list)
+    numbers: dict[TypedOp, list[int]] = defaultdict(list)
     for number, row in found.items():
         numbers[row.choice].append(number)
     return {
@@ -239,7 +239,7 @@ def _reasons(
 
 
 def _reason(
-    own: Mapping[int, Row],
+    own: Mapping[int, KernelRow],
     winners: frozenset[int],
     losers: frozenset[int],
     ratios: Mapping[int, float],

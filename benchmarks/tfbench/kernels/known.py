@@ -16,7 +16,7 @@ SCHEMA = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownTimes:
     """A file of the cache."""
 
     schema: int = SCHEMA
@@ -34,13 +34,13 @@ class Memory:
         """None for what was never timed, and for a file that is damaged."""
         try:
             fields = load(self._path(recipe, place, threads), schema=SCHEMA)
-            return read(Known, fields).series
+            return read(KnownTimes, fields).series
         except (RecordError, TypeError, ValueError, KeyError):
             return None
 
     def keep(self, recipe: str, place: Place, threads: int, series: Series) -> None:
         """Raises DiskError."""
-        save(self._path(recipe, place, threads), Known(series=series))
+        save(self._path(recipe, place, threads), KnownTimes(series=series))
 
     def _path(self, recipe: str, place: Place, threads: int) -> Path:
         key = key_of({"cpu": self.cpu, "recipe": recipe, "place": place, "threads": threads})

@@ -11,7 +11,7 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import RecordError, WheelError
 from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import Part
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, chosen, read_tuned
 from tfbuild.records import key_of, load, read
 from tfbuild.upstream.download import sha256_of
@@ -22,14 +22,14 @@ flags, and the improved implementations that are included before it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class KernelOffer:
     """`units` has the unit of each registration, `recipes` a hash per unit of all that its code
     follows from: sources, compiler, flags and our own part."""
 
     wheel: Path
     release: str
     library: KernelLibrary
-    units: Mapping[Choice, str]
+    units: Mapping[TypedOp, str]
     recipes: Mapping[str, str]
     sources: Mapping[str, tuple[str, ...]]
 
@@ -39,7 +39,7 @@ class Offer:
         return {path: flags for path, flags in self.library.source_flags.items() if path in own}
 
 
-def read_offer(wheel: Path, cpu: Cpu) -> Offer:
+def read_offer(wheel: Path, cpu: Cpu) -> KernelOffer:
     """Raises WheelError for a wheel without kernels that run here, RecordError without its own
     manifest beside it, which says which source registers what."""
     tuned = read_tuned(wheel)
@@ -65,7 +65,7 @@ def read_offer(wheel: Path, cpu: Cpu) -> Offer:
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{manifest} is no manifest of {wheel.name} ({error})") from error
     flags = library.source_flags
-    return Offer(
+    return KernelOffer(
         wheel=wheel,
         release=tuned.release,
         library=library,

@@ -12,7 +12,7 @@ from pathlib import Path
 from tfbench.arms.arm import Arm
 from tfbench.engine.workers import PACKAGE, worker_environment
 from tfbench.inside import places, timing
-from tfbench.inside.places import Input, Place
+from tfbench.inside.places import Place, PlaceInput
 from tfbench.inside.workloads import PROGRAM
 from tfbench.options import Subject
 from tfbuild import settings
@@ -39,7 +39,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class ProfiledProgram:
     """A workload, or a user's model by its file's name. `step_s` is a step without the profiler,
     `op_s` are seconds per step by op type with it."""
 
@@ -60,7 +60,7 @@ class Profile:
     cpu: str
     release: str
     vcpus: int
-    programs: tuple[Program, ...]
+    programs: tuple[ProfiledProgram, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,7 @@ def read_profile(path: Path) -> Profile:
     return found
 
 
-def _check(program: Program) -> None:
+def _check(program: ProfiledProgram) -> None:
     """Raises ValueError for places that take no time, or are never called."""
     for row in program.places:
         if not (row.calls > 0 and row.seconds > 0):
@@ -155,7 +155,7 @@ def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
     count for the updates of rows, which are timed with one.
     """
     every = tuple(rows)
-    updates, reads = defaultdict[Input, float](float), defaultdict[Input, float](float)
+    updates, reads = defaultdict[PlaceInput, float](float), defaultdict[PlaceInput, float](float)
     sparse = {_variable(row.place) for row in every if row.place.op in _OF_ROWS} - {None}
     for row in every:
         variable = _variable(row.place)
@@ -175,14 +175,14 @@ def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
             yield row
 
 
-def _variable(place: Place) -> Input | None:
+def _variable(place: Place) -> PlaceInput | None:
     """The variable that an op works on, if the trace tells which."""
     return place.inputs[0] if place.inputs and place.inputs[0].variable else None
 
 
 def profiled(
     arm: Arm, program: Subject, vcpus: tuple[int, ...], *, steps: int, logs: Path
-) -> Program:
+) -> ProfiledProgram:
     """Run a workload, or the model in a user's file, in the arm under TensorFlow's profiler.
 
     Raises UsageError for a file that cannot be used, WorkerError when the process fails.
@@ -209,4 +209,4 @@ def profiled(
     least = WORTH * sum(found["op_s"].values())
     found["places"] = [row for row in found["places"] if row["seconds"] >= least]
     kept = ("steps", "step_s", "parameters", "op_s", "places")
-    return read(Program, {"name": name} | {key: found[key] for key in kept})
+    return read(ProfiledProgram, {"name": name} | {key: found[key] for key in kept})

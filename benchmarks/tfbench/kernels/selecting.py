@@ -8,23 +8,23 @@ from datetime import UTC, datetime
 
 from tfbench.arms.arm import Arm
 from tfbench.engine import folder
-from tfbench.engine.folder import Kind
+from tfbench.engine.folder import RunKind
 from tfbench.kernels import judging
-from tfbench.kernels.judging import Control, Series, Timed
+from tfbench.kernels.judging import Control, Series, TimedSpot
 from tfbench.kernels.known import Memory
-from tfbench.kernels.offer import Offer
+from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.profiles import Spot
 from tfbench.kernels.serving import serving
-from tfbench.kernels.timings import Bench, Stage, known_lines, series, time_places
+from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_places
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild import talk
 from tfbuild.errors import SampleError
-from tfbuild.measured.kernels import Choice, Row
+from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.selection import Selection
 from tfbuild.records import save
 
 SCHEMA = 2
-KIND = Kind(name="selection", prefix="select", result="selection.json")
+KIND = RunKind(name="selection", prefix="select", result="selection.json")
 EVIDENCE = "evidence.json"
 MATTERS = 0.001
 """A place with less of the op time of every program is not looked at: nothing is won there, and
@@ -35,7 +35,7 @@ SEARCH_SHARE = 0.6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class SelectionSetting:
     """What a run is asked: another one does not go on from its journal."""
 
     schema: int = SCHEMA
@@ -50,11 +50,11 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Served:
+class ServedSpot:
     """A place and the kernel of the wheel that serves it."""
 
     spot: Spot
-    choice: Choice
+    choice: TypedOp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,7 @@ class Untimed:
     """A place that a kernel of the wheel serves, and why it was not timed with every number of
     threads."""
 
-    choice: Choice
+    choice: TypedOp
     shapes: str
     attributes: str
     reason: str
@@ -92,15 +92,21 @@ class Selected:
     untimed: tuple[Untimed, ...]
 
 
-def served_by(offer: Offer, spots: Sequence[Spot]) -> tuple[Served, ...]:
+def served_by(offer: KernelOffer, spots: Sequence[Spot]) -> tuple[ServedSpot, ...]:
     """The places that matter and that the wheel has a kernel for."""
     mattering = (spot for spot in spots if spot.most >= MATTERS)
     found = ((spot, serving(spot.place, offer.library.registrations)) for spot in mattering)
-    return tuple(Served(spot=spot, choice=choice) for spot, choice in found if choice is not None)
+    return tuple(
+        ServedSpot(spot=spot, choice=choice) for spot, choice in found if choice is not None
+    )
 
 
 def select(
-    setting: Setting, served: Sequence[Served], offer: Offer, memory: Memory, bench: Bench
+    setting: SelectionSetting,
+    served: Sequence[ServedSpot],
+    offer: KernelOffer,
+    memory: Memory,
+    bench: Bench,
 ) -> Selected:
     """Time, judge, confirm. `bench.out` gets the journal as times come, and the selection.
 
@@ -132,7 +138,11 @@ def select(
 
 
 def searched(
-    setting: Setting, served: Sequence[Served], offer: Offer, memory: Memory, bench: Bench
+    setting: SelectionSetting,
+    served: Sequence[ServedSpot],
+    offer: KernelOffer,
+    memory: Memory,
+    bench: Bench,
 ) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
     """Every place's times, from the cache where it has as many launches: how many, the times, and
     why not, by the places' keys. What a stopped run began to time itself is not from the cache."""
@@ -157,10 +167,10 @@ def searched(
 
 
 def _confirmed(
-    setting: Setting,
-    timed: Sequence[Timed],
-    rows: Sequence[Row],
-    missing: Mapping[Choice, str],
+    setting: SelectionSetting,
+    timed: Sequence[TimedSpot],
+    rows: Sequence[KernelRow],
+    missing: Mapping[TypedOp, str],
     bench: Bench,
 ) -> dict[int, Series]:
     """The rows of all registrations that seem worth keeping, timed in fresh launches."""
@@ -175,14 +185,14 @@ def _confirmed(
 
 
 def _stage(
-    setting: Setting, name: str, wanted: Mapping[int, Sequence[Spot]], bench: Bench
+    setting: SelectionSetting, name: str, wanted: Mapping[int, Sequence[Spot]], bench: Bench
 ) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
     """Times of the wanted places that have enough launches, and why others have none."""
     total = sum(map(len, wanted.values()))
     if not total:
         return {}, {}
     share = SEARCH_SHARE if name == SEARCH else 1 - SEARCH_SHARE
-    stage = Stage(
+    stage = TimingStage(
         name=name,
         launches=setting.launches,
         budget_s=None if setting.budget_s is None else setting.budget_s * share,
@@ -198,10 +208,10 @@ def _stage(
 
 
 def timed_of(
-    served: Sequence[Served], threads: Sequence[int], found: Mapping[tuple[str, int], Series]
-) -> tuple[Timed, ...]:
+    served: Sequence[ServedSpot], threads: Sequence[int], found: Mapping[tuple[str, int], Series]
+) -> tuple[TimedSpot, ...]:
     return tuple(
-        Timed(spot=each.spot, choice=each.choice, threads=n, series=found[each.spot.key, n])
+        TimedSpot(spot=each.spot, choice=each.choice, threads=n, series=found[each.spot.key, n])
         for each in served
         for n in threads
         if (each.spot.key, n) in found
@@ -209,8 +219,8 @@ def timed_of(
 
 
 def _untimed(
-    setting: Setting,
-    served: Sequence[Served],
+    setting: SelectionSetting,
+    served: Sequence[ServedSpot],
     found: Mapping[tuple[str, int], Series],
     reasons: Mapping[str, str],
 ) -> tuple[Untimed, ...]:
@@ -227,7 +237,10 @@ def _untimed(
 
 
 def _selection(
-    setting: Setting, offer: Offer, rows: tuple[Row, ...], kept: tuple[Choice, ...]
+    setting: SelectionSetting,
+    offer: KernelOffer,
+    rows: tuple[KernelRow, ...],
+    kept: tuple[TypedOp, ...],
 ) -> Selection:
     units = frozenset(offer.units[each] for each in kept)
     return Selection(
@@ -244,12 +257,12 @@ def _selection(
     )
 
 
-def _first(rows: Sequence[Row], setting: Setting) -> list[Row]:
+def _first(rows: Sequence[KernelRow], setting: SelectionSetting) -> list[KernelRow]:
     """The rows of the first number of threads, so that a place counts once."""
     return [row for row in rows if row.threads == setting.threads[0]]
 
 
-def _saved(row: Row) -> float:
+def _saved(row: KernelRow) -> float:
     """The share of all op time that a kept row saves, by its fresh ratio where it has one."""
     ratio = row.ratio if row.confirmed is None else row.confirmed[0]
     return row.share * (1 - 1 / ratio)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfbench.inside.places import Place
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 
 
-def serving(place: Place, registrations: Iterable[Choice]) -> Choice | None:
+def serving(place: Place, registrations: Iterable[TypedOp]) -> TypedOp | None:
     """The registration that TensorFlow takes for the place, None where stock's stays.
 
     As KernelAttrsMatch of tensorflow/core/framework/kernel_def_util.cc: every attribute that the
@@ -18,7 +18,7 @@ def serving(place: Place, registrations: Iterable[Choice]) -> Choice | None:
     return next(fitting, None)
 
 
-def _allows(choice: Choice, place: Place) -> bool:
+def _allows(choice: TypedOp, place: Place) -> bool:
     types, _, label = choice.types.partition(";")
     limits = (part.partition("=") for part in types.split(",") if part)
     return not label and all(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tfbench import grid
 from tfbench.kernels.profiles import Profile, spots
 from tfbench.kernels.selecting import Selected
-from tfbuild.measured.kernels import Row
+from tfbuild.measured.kernels import KernelRow
 from tfbuild.talk import count
 
 HEADINGS = (
@@ -34,12 +34,12 @@ def markdown(selected: Selected) -> str:
     return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *table]) + "\n"
 
 
-def ordered(rows: Iterable[Row]) -> list[Row]:
+def ordered(rows: Iterable[KernelRow]) -> list[KernelRow]:
     """What takes longest first."""
     return sorted(rows, key=lambda row: (-row.share, row.op, row.shapes, row.threads))
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: KernelRow) -> tuple[str, ...]:
     confirmed = "" if row.confirmed is None else "{:.3f} ({:.3f} to {:.3f})".format(*row.confirmed)
     inputs = f"{row.shapes} {row.attributes}".strip()
     return (

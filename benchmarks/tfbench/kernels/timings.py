@@ -41,7 +41,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class TimingLine:
     """One place in one launch: seconds per execution of each sample by arm (stock, its twin,
     tuned), two of each for every block. Without times there is the reason."""
 
@@ -55,11 +55,11 @@ class Line:
     reason: str = ""
 
 
-KINDS: Kinds[Line] = MappingProxyType({"timing": Line})
+KINDS: Kinds[TimingLine] = MappingProxyType({"timing": TimingLine})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class TimingStage:
     """A round of launches: `search` or `confirm`. No stage reads the other's lines."""
 
     name: str
@@ -86,14 +86,14 @@ class Bench:
         return self.stock, twin_of(self.stock), self.tuned
 
 
-def known_lines(bench: Bench) -> list[Line]:
+def known_lines(bench: Bench) -> list[TimingLine]:
     """What an earlier run of the same has left. Raises RecordError."""
     return [*entries(bench.journal, KINDS)] if bench.journal.is_file() else []
 
 
 def time_places(
-    bench: Bench, stage: Stage, wanted: Mapping[int, Sequence[Spot]], listen: Progress
-) -> tuple[Line, ...]:
+    bench: Bench, stage: TimingStage, wanted: Mapping[int, Sequence[Spot]], listen: Progress
+) -> tuple[TimingLine, ...]:
     """Lines of every wanted place, by number of threads, in as many launches as the stage asks for
     or its budget has time for (never fewer than three).
 
@@ -105,7 +105,7 @@ def time_places(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class KernelLaunch:
     """Fresh workers with so many threads, and the places that they time."""
 
     number: int
@@ -120,14 +120,14 @@ class Timings:
     """A stage as the engine runs it: all places with each number of threads, again and again."""
 
     bench: Bench
-    stage: Stage
+    stage: TimingStage
     wanted: Mapping[int, Sequence[Spot]]
     listen: Progress
 
-    def counts(self, line: Line) -> bool:
+    def counts(self, line: TimingLine) -> bool:
         return line.stage == self.stage.name
 
-    def following(self, lines: Sequence[Line], spent: Spent) -> Launch | None:
+    def following(self, lines: Sequence[TimingLine], spent: Spent) -> KernelLaunch | None:
         for number in range(self.stage.launches):
             begun = any(line.launch == number for line in lines)
             if not begun and number >= FEWEST_LAUNCHES and self._too_long(spent):
@@ -135,7 +135,9 @@ class Timings:
             for threads, every in self.wanted.items():
                 left = _left(every, lines, threads, number)
                 if left:
-                    return Launch(number=number, threads=threads, spots=left, before=len(lines))
+                    return KernelLaunch(
+                        number=number, threads=threads, spots=left, before=len(lines)
+                    )
         return None
 
     def _too_long(self, spent: Spent) -> bool:
@@ -144,7 +146,7 @@ class Timings:
         every_s = spent.seconds / rounds if rounds else 0.0
         return self.stage.budget_s is not None and spent.seconds + every_s > self.stage.budget_s
 
-    def launch(self, asked: Launch, keep: Callable[[Line], None]) -> None:
+    def launch(self, asked: KernelLaunch, keep: Callable[[TimingLine], None]) -> None:
         """Every place once. One that ends its worker is left out, with new workers for the others.
         Raises WorkerError, DiskError."""
         threads, cpus = asked.threads, self.bench.cpus[: asked.threads]
@@ -152,7 +154,7 @@ class Timings:
         left, faults = chance.sample(asked.spots, len(asked.spots)), 0
         total = self.stage.launches * sum(map(len, self.wanted.values()))
 
-        def remember(line: Line) -> None:
+        def remember(line: TimingLine) -> None:
             keep(line)
             left.pop(0)
             self.listen(asked.before + len(asked.spots) - len(left), total)
@@ -170,8 +172,8 @@ class Timings:
                     remember(self._without(asked, left[0], reason))
 
     def _line(
-        self, asked: Launch, spot: Spot, sessions: Mapping[str, Session], chance: Random
-    ) -> Line:
+        self, asked: KernelLaunch, spot: Spot, sessions: Mapping[str, Session], chance: Random
+    ) -> TimingLine:
         count = copies(spot.call_s)
         calls_s = []
         for each in sessions.values():
@@ -189,9 +191,9 @@ class Timings:
         line = self._without(asked, spot)
         return dataclasses.replace(line, stock=stock, again=again, tuned=tuned)
 
-    def _without(self, asked: Launch, spot: Spot, reason: str = "") -> Line:
+    def _without(self, asked: KernelLaunch, spot: Spot, reason: str = "") -> TimingLine:
         """A line without times."""
-        return Line(
+        return TimingLine(
             stage=self.stage.name,
             threads=asked.threads,
             launch=asked.number,
@@ -201,7 +203,7 @@ class Timings:
 
 
 def _left(
-    every: Sequence[Spot], lines: Sequence[Line], threads: int, launch: int
+    every: Sequence[Spot], lines: Sequence[TimingLine], threads: int, launch: int
 ) -> tuple[Spot, ...]:
     """The places that a launch has not timed yet and that can be timed at all."""
     out = {
@@ -212,9 +214,9 @@ def _left(
     return tuple(spot for spot in every if spot.key not in out)
 
 
-def series(lines: Sequence[Line]) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
+def series(lines: Sequence[TimingLine]) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
     """What was timed by place and threads, and the reason for each place that was not."""
-    grouped: dict[tuple[str, int], list[Line]] = defaultdict(list)
+    grouped: dict[tuple[str, int], list[TimingLine]] = defaultdict(list)
     reasons = {line.key: line.reason for line in lines if line.reason}
     for line in lines:
         if line.key not in reasons:
@@ -222,7 +224,7 @@ def series(lines: Sequence[Line]) -> tuple[dict[tuple[str, int], Series], dict[s
     return {place: _series(own) for place, own in grouped.items()}, reasons
 
 
-def _series(lines: Sequence[Line]) -> Series:
+def _series(lines: Sequence[TimingLine]) -> Series:
     return series_of(
         [{"stock": line.stock, "again": line.again, "tuned": line.tuned} for line in lines]
     )

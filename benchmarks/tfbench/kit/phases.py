@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfbench.cells import speeds
 from tfbench.costs.cost import Amount
-from tfbench.costs.kit_runs import Launch
+from tfbench.costs.kit_runs import KitLaunch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +24,7 @@ class Phase:
     reason: str
 
 
-def phases(launches: Sequence[Launch]) -> tuple[Phase, ...]:
+def phases(launches: Sequence[KitLaunch]) -> tuple[Phase, ...]:
     """By arm, workload and phase, in the order of the file."""
     places = dict.fromkeys((each.arm, each.workload, each.phase) for each in launches)
     return tuple(
@@ -33,7 +33,7 @@ def phases(launches: Sequence[Launch]) -> tuple[Phase, ...]:
     )
 
 
-def _phase(launches: Sequence[Launch]) -> Phase:
+def _phase(launches: Sequence[KitLaunch]) -> Phase:
     first = launches[0]
     answers = [{"step_s": [each.step_s], "batch": each.batch} for each in launches if each.step_s]
     return Phase(

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tfbench.arms.arm import Arm, check_arms, twin_of
 from tfbench.engine import engine, folder
-from tfbench.engine.folder import Kind
+from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
 from tfbench.inside.workloads import NAMES, clients_of, is_own, label_of
-from tfbench.measuring.measurement import MeasuredCell, Question
-from tfbench.measuring.observations import Measured
+from tfbench.measuring.measurement import CellQuestion, MeasuredCell
+from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.samples import KINDS
 from tfbench.measuring.statistics import LEVEL, MARGIN
@@ -27,7 +27,7 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
-from tfbuild.measured.comparison import FILE, SCHEMA, Cell, Comparison, load, save
+from tfbuild.measured.comparison import FILE, SCHEMA, ComparedCell, Comparison, load, save
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host, read_host
 from tfbuild.measured.interval import Verdict
@@ -35,14 +35,14 @@ from tfbuild.measured.interval import Verdict
 QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)
 """More launches, not longer ones: they are what narrows an interval."""
-KIND = Kind(name="comparison", prefix="", result=FILE, journal="samples.jsonl")
+KIND = RunKind(name="comparison", prefix="", result=FILE, journal="samples.jsonl")
 
 Progress = Callable[[int, int, str], None]
 """Told how many launches are done, of how many, and what is running."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class ComparisonSetting:
     """What decides a run's samples. A run goes on from its journal only in an equal one."""
 
     schema: int = SCHEMA
@@ -55,12 +55,12 @@ class Setting:
     seed: int
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[CellQuestion, ...]:
         """Every cell. The baseline is followed by its twin, which gives the noise floor. Several
         clients are as many as vCPUs."""
         baseline, *others = self.arms
         return tuple(
-            Question(
+            CellQuestion(
                 workload=name,
                 vcpus=self.host.affinity[:count],
                 arms=(baseline, twin_of(baseline), *others),
@@ -72,7 +72,9 @@ class Setting:
         )
 
 
-def compare(setting: Setting, out: Path, on_progress: Progress | None = None) -> Comparison:
+def compare(
+    setting: ComparisonSetting, out: Path, on_progress: Progress | None = None
+) -> Comparison:
     """Measure every workload at every number of vCPUs; the first arm is the baseline.
 
     `out` gets run.json, samples.jsonl as samples come, comparison.json after each cell, and logs;
@@ -83,7 +85,7 @@ def compare(setting: Setting, out: Path, on_progress: Progress | None = None) ->
     folder.begin(KIND, setting, out)
     folder.need_unfinished(KIND, out)
     made = datetime.now(UTC).isoformat(timespec="seconds")
-    done: list[Measured] = []
+    done: list[ObservedCell] = []
     with opened(out / KIND.journal, KINDS) as (known, keep):
         for question in setting.questions:
             listen = functools.partial(_say, on_progress or _silent, setting, question, done)
@@ -103,12 +105,12 @@ def make_setting(
     effort: Effort,
     threshold: float,
     seed: int,
-) -> Setting:
+) -> ComparisonSetting:
     """Raises UsageError for arms, workloads or vCPUs that cannot be measured here."""
     host = read_host()
     check_arms(arms)
     check_cells(workloads, vcpus, host.vcpus.usable)
-    return Setting(
+    return ComparisonSetting(
         host=host,
         arms=tuple(arms),
         workloads=tuple(dict.fromkeys(workloads)),
@@ -182,7 +184,7 @@ def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
     ]
 
 
-def _place(each: Cell) -> str:
+def _place(each: ComparedCell) -> str:
     return f"{each.workload} on {talk.vcpus(each.vcpus)}"
 
 
@@ -191,7 +193,7 @@ def _first(text: str) -> str:
     return text.strip().splitlines()[0].rstrip(":")
 
 
-def _disagreements(each: Cell) -> Iterator[str]:
+def _disagreements(each: ComparedCell) -> Iterator[str]:
     losses = {arm.arm: arm.losses for arm in each.arms}
     for agreement in each.agreements:
         if not agreement.agrees:
@@ -218,10 +220,10 @@ def _silent(done: int, total: int, detail: str) -> None:
 
 def _say(
     progress: Progress,
-    setting: Setting,
-    question: Question,
-    done: Sequence[Measured],
-    now: Measured,
+    setting: ComparisonSetting,
+    question: CellQuestion,
+    done: Sequence[ObservedCell],
+    now: ObservedCell,
 ) -> None:
     """How many launches there were, and how many there will be as far as is known."""
     finished = sum(len(each.launches) for each in done)
@@ -232,7 +234,7 @@ def _say(
     progress(finished + launches, finished + expected + rest, f"{where}, launch {launches + 1}")
 
 
-def _expected(effort: Effort, now: Measured) -> int:
+def _expected(effort: Effort, now: ObservedCell) -> int:
     """Launches of a cell, as far as its first ones tell."""
     if effort.budget_s is None or not now.launches:
         return effort.looks[0] if effort.budget_s is None else FAVOURED
@@ -240,7 +242,9 @@ def _expected(effort: Effort, now: Measured) -> int:
     return min(effort.looks[-1], round(effort.budget_s / each))
 
 
-def summarised(setting: Setting, done: Sequence[Measured], *, made: str) -> Comparison:
+def summarised(
+    setting: ComparisonSetting, done: Sequence[ObservedCell], *, made: str
+) -> Comparison:
     """What the cells that are done say. Raises SampleError."""
     by = Yardstick(
         effort=setting.effort,

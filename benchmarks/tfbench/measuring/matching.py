@@ -16,7 +16,7 @@ ARM_FIELDS = ("wheel_sha256", "env", "tensorflow", "git_version", "python", "num
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class FieldDifference:
     """A field, and what it is on either side."""
 
     what: str
@@ -27,7 +27,7 @@ class Difference:
         return f"{self.what} is {self.one} and {self.other}"
 
 
-def differences(host: Host, other: Host) -> tuple[Difference, ...]:
+def differences(host: Host, other: Host) -> tuple[FieldDifference, ...]:
     """Where two hosts are not of one kind; their sizes may differ (see MAY_DIFFER)."""
     names = [field.name for field in dataclasses.fields(Host)]
     return (
@@ -36,19 +36,19 @@ def differences(host: Host, other: Host) -> tuple[Difference, ...]:
     )
 
 
-def arm_differences(arm: ArmFacts, other: ArmFacts) -> tuple[Difference, ...]:
+def arm_differences(arm: ArmFacts, other: ArmFacts) -> tuple[FieldDifference, ...]:
     """Where two arms of one name are not the same; their places on disk may differ."""
     return _differences(arm, other, ARM_FIELDS, prefix=f"{arm.name}: ")
 
 
-def _cpu_differences(cpu: Cpu, other: Cpu) -> tuple[Difference, ...]:
+def _cpu_differences(cpu: Cpu, other: Cpu) -> tuple[FieldDifference, ...]:
     """Of the features, which are many, only those that one of the two lacks."""
     names = [field.name for field in dataclasses.fields(Cpu) if field.name != "features"]
     found = _differences(cpu, other, names, prefix="CPU ")
     if cpu.features == other.features:
         return found
     extra, others = cpu.features - other.features, other.features - cpu.features
-    features = Difference(
+    features = FieldDifference(
         what="CPU features that the other lacks", one=_shown(extra), other=_shown(others)
     )
     return (*found, features)
@@ -56,10 +56,10 @@ def _cpu_differences(cpu: Cpu, other: Cpu) -> tuple[Difference, ...]:
 
 def _differences(
     one: object, other: object, names: Sequence[str], *, prefix: str = ""
-) -> tuple[Difference, ...]:
+) -> tuple[FieldDifference, ...]:
     pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
     return tuple(
-        Difference(what=prefix + name, one=_shown(value), other=_shown(another))
+        FieldDifference(what=prefix + name, one=_shown(value), other=_shown(another))
         for name, value, another in pairs
         if value != another
     )

@@ -23,14 +23,14 @@ from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, SHORTEST_S, longer, steps_per_sample, stop
 from tfbench.measuring.observations import (
-    Measured,
+    ObservedCell,
     failures_of,
     half_width,
     launches_of,
     more_blocks,
     starts_of,
 )
-from tfbench.measuring.repetition import Cost
+from tfbench.measuring.repetition import LaunchCost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import has_trend
 from tfbuild import talk
@@ -45,11 +45,11 @@ WARM_UP_SHARE = 4
 """Warm-up samples have a quarter of the steps."""
 
 Keep = Callable[[Entry], None]
-Listen = Callable[[Measured], None]
+Listen = Callable[[ObservedCell], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class CellQuestion:
     """A cell to be measured. The first arm is the baseline, the second its twin."""
 
     workload: str
@@ -71,7 +71,7 @@ class Question:
         """The cell's own."""
         return [entry for entry in entries if (entry.workload, entry.vcpus) == self.place]
 
-    def without(self, names: frozenset[str]) -> Question:
+    def without(self, names: frozenset[str]) -> CellQuestion:
         return dataclasses.replace(
             self, arms=tuple(arm for arm in self.arms if arm.name not in names)
         )
@@ -86,12 +86,12 @@ def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class PlannedLaunch:
     """A launch to be measured. `steps` are those per sample, by phase; a phase that has none yet is
     calibrated. `blocks` are those of training; None lets the launch tell from what its own start
     cost. With `profiled` the tuned arms are profiled at its end."""
 
-    question: Question
+    question: CellQuestion
     number: int
     steps: Mapping[str, int]
     blocks: int | None
@@ -106,18 +106,18 @@ class MeasuredCell:
     When the baseline or its twin does, the cell ends with that.
     """
 
-    question: Question
+    question: CellQuestion
     effort: Effort
     logs: Path
     listen: Listen
 
-    def measured(self, entries: Sequence[Entry]) -> Measured:
+    def measured(self, entries: Sequence[Entry]) -> ObservedCell:
         return measured_of(self.question, entries)
 
     def counts(self, entry: Entry) -> bool:
         return (entry.workload, entry.vcpus) == self.question.place
 
-    def following(self, entries: Sequence[Entry], _: Spent) -> Launch | None:
+    def following(self, entries: Sequence[Entry], _: Spent) -> PlannedLaunch | None:
         measured = self.measured(entries)
         self.listen(measured)
         out = frozenset(each.arm for each in measured.failures)
@@ -125,7 +125,7 @@ class MeasuredCell:
         blocks = more_blocks(measured, self.effort) if measured.launches else None
         if blocks == 0 or _ended(self.question, measured, out, self.effort):
             return None
-        return Launch(
+        return PlannedLaunch(
             question=self.question.without(out),
             number=1 + max((entry.launch for entry in entries), default=-1),
             steps={p: each.steps(p) for each in measured.launches[:1] for p in each.blocks},
@@ -133,7 +133,7 @@ class MeasuredCell:
             profiled=not measured.profiled,
         )
 
-    def launch(self, asked: Launch, keep: Keep) -> None:
+    def launch(self, asked: PlannedLaunch, keep: Keep) -> None:
         """Raises DiskError as `keep` does."""
         try:
             measure_launch(asked, self.effort, logs=self.logs, keep=keep)
@@ -149,12 +149,12 @@ class MeasuredCell:
             )
 
 
-def measured_of(question: Question, entries: Sequence[Entry]) -> Measured:
+def measured_of(question: CellQuestion, entries: Sequence[Entry]) -> ObservedCell:
     """What a cell's own entries amount to. Raises SampleError."""
     baseline, twin, *others = (arm.name for arm in question.arms)
     failures = failures_of(entries)
     failed = {each.arm for each in failures}
-    return Measured(
+    return ObservedCell(
         workload=question.workload,
         vcpus=len(question.vcpus),
         baseline=baseline,
@@ -166,12 +166,14 @@ def measured_of(question: Question, entries: Sequence[Entry]) -> Measured:
     )
 
 
-def _disagreeing(question: Question, starts: Sequence[Start]) -> frozenset[str]:
+def _disagreeing(question: CellQuestion, starts: Sequence[Start]) -> frozenset[str]:
     found = agreements(starts, question.tolerances)
     return frozenset(each.arm for each in found if not each.agrees)
 
 
-def _ended(question: Question, measured: Measured, out: frozenset[str], effort: Effort) -> bool:
+def _ended(
+    question: CellQuestion, measured: ObservedCell, out: frozenset[str], effort: Effort
+) -> bool:
     baseline, twin, *others = (arm.name for arm in question.arms)
     if out & {baseline, twin} or (others and out.issuperset(others)):
         return True
@@ -180,7 +182,7 @@ def _ended(question: Question, measured: Measured, out: frozenset[str], effort: 
     return stop(count, width, effort) is not None
 
 
-def measure_launch(asked: Launch, effort: Effort, *, logs: Path, keep: Keep) -> None:
+def measure_launch(asked: PlannedLaunch, effort: Effort, *, logs: Path, keep: Keep) -> None:
     """Start every arm's worker, check what they compute, then time the blocks of each phase.
 
     `keep` gets everything as it comes, but nothing of arms that did not start from equal data. Arms
@@ -201,7 +203,7 @@ def measure_launch(asked: Launch, effort: Effort, *, logs: Path, keep: Keep) -> 
             count = effort.phase_blocks
             if phase == phase_of(question.workload):
                 warm = _warm_up(timed, phase, steps)
-                cost = Cost(start_s=time.monotonic() - began, block_s=warm.block_s)
+                cost = LaunchCost(start_s=time.monotonic() - began, block_s=warm.block_s)
                 count = asked.blocks or _first_blocks(question, effort, cost)
             blocks.measure(timed, phase, count, steps)
         profiles = _profiles(timed, starts) if asked.profiled else {}
@@ -224,7 +226,7 @@ def measure_launch(asked: Launch, effort: Effort, *, logs: Path, keep: Keep) -> 
 class _Blocks:
     """What all blocks of one launch have in common."""
 
-    question: Question
+    question: CellQuestion
     number: int
     began: float
     chance: Random
@@ -251,7 +253,9 @@ class _Blocks:
         )
 
 
-def _starts(question: Question, number: int, opened: Mapping[str, Session]) -> tuple[Start, ...]:
+def _starts(
+    question: CellQuestion, number: int, opened: Mapping[str, Session]
+) -> tuple[Start, ...]:
     """All workers load and take their first steps at the same time."""
     for each in opened.values():
         each.ask_load(question.workload, question.seed, question.vcpus)
@@ -274,7 +278,7 @@ def _starts(question: Question, number: int, opened: Mapping[str, Session]) -> t
 
 
 def _timed(
-    question: Question, opened: Mapping[str, Session], starts: Sequence[Start]
+    question: CellQuestion, opened: Mapping[str, Session], starts: Sequence[Start]
 ) -> dict[str, Session]:
     wrong = _disagreeing(question, starts)
     baseline, twin = (arm.name for arm in question.arms[:2])
@@ -321,7 +325,7 @@ def _warm_up(timed: Mapping[str, Session], phase: str, steps: int) -> _WarmUp:
     return _WarmUp(rounds=rounds, steady=steady, block_s=2 * round_s * steps / few)
 
 
-def _first_blocks(question: Question, effort: Effort, cost: Cost) -> int:
+def _first_blocks(question: CellQuestion, effort: Effort, cost: LaunchCost) -> int:
     """Of a cell's first launch. Says so when the budget is too short for any answer."""
     least_s = repetition.shortest_s(cost)
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:

@@ -23,7 +23,7 @@ from tfbench.measuring.statistics import (
     log_ratio,
 )
 from tfbuild.errors import SampleError
-from tfbuild.measured.comparison import Failure
+from tfbuild.measured.comparison import ArmFailure
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 from tfbuild.measured.interval import Interval
 
@@ -72,7 +72,7 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class ObservedCell:
     """A cell's launches. `twin` is the baseline's second worker; `arms` are the baseline and the
     candidates, without those that failed. `starts` are all that there were, also of launches that
     were too short to count."""
@@ -84,7 +84,7 @@ class Measured:
     arms: tuple[str, ...]
     starts: tuple[Start, ...]
     launches: tuple[Launch, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[ArmFailure, ...]
 
     @property
     def stands(self) -> bool:
@@ -149,12 +149,12 @@ def starts_of(entries: Iterable[Entry]) -> tuple[Start, ...]:
     return tuple(entry for entry in entries if isinstance(entry, Start))
 
 
-def failures_of(entries: Iterable[Entry]) -> tuple[Failure, ...]:
+def failures_of(entries: Iterable[Entry]) -> tuple[ArmFailure, ...]:
     faults = (entry for entry in entries if isinstance(entry, Fault))
-    return tuple(Failure(arm=fault.arm, reason=fault.reason) for fault in faults)
+    return tuple(ArmFailure(arm=fault.arm, reason=fault.reason) for fault in faults)
 
 
-def contrast_of(measured: Measured, arm: str) -> Contrast:
+def contrast_of(measured: ObservedCell, arm: str) -> Contrast:
     """ln(baseline time / arm's time) of a step, over the launches in which the arm was timed.
 
     The baseline is it and its twin; for the twin itself it is the baseline alone. Raises
@@ -168,13 +168,13 @@ def contrast_of(measured: Measured, arm: str) -> Contrast:
     return contrast(levels, arm, names[:1] if arm == measured.twin else names)
 
 
-def counting(measured: Measured) -> tuple[tuple[Block, ...], ...]:
+def counting(measured: ObservedCell) -> tuple[tuple[Block, ...], ...]:
     """The judged blocks that the intervals are of: all of them where gates left too few."""
     whole = tuple(launch.judged for launch in measured.launches)
     return measured.sound if measured.fair else whole
 
 
-def medians(measured: Measured, arm: str) -> Interval:
+def medians(measured: ObservedCell, arm: str) -> Interval:
     """A second opinion: the median of each launch's blocks, wall time against wall time, and
     Student's t over launches. Raises SampleError."""
     return estimate(
@@ -187,7 +187,7 @@ def medians(measured: Measured, arm: str) -> Interval:
 
 
 def log_ms(
-    measured: Measured, arm: str, phase: str, launches: Sequence[Launch] | None = None
+    measured: ObservedCell, arm: str, phase: str, launches: Sequence[Launch] | None = None
 ) -> list[float]:
     """ln(milliseconds per step), the level of each launch; none where the phase was not timed."""
     return [
@@ -197,7 +197,7 @@ def log_ms(
     ]
 
 
-def half_width(measured: Measured, launches: int) -> float:
+def half_width(measured: ObservedCell, launches: int) -> float:
     """That of the widest interval after so many launches; infinite while there is none."""
     first = dataclasses.replace(measured, launches=measured.launches[:launches])
     names = (measured.twin, *(arm for arm in measured.arms[1:] if first.timed(arm)))
@@ -207,7 +207,7 @@ def half_width(measured: Measured, launches: int) -> float:
         return math.inf
 
 
-def more_blocks(measured: Measured, effort: Effort) -> int:
+def more_blocks(measured: ObservedCell, effort: Effort) -> int:
     """Of the next launch, from what those before cost and how they differ; 0 when the budget is
     spent. There has to be a launch before it."""
     arms = (measured.twin, *measured.arms[1:])
@@ -220,25 +220,25 @@ def more_blocks(measured: Measured, effort: Effort) -> int:
     )
 
 
-def cost_of(launches: Sequence[Launch]) -> repetition.Cost:
+def cost_of(launches: Sequence[Launch]) -> repetition.LaunchCost:
     """The medians of what launches and blocks of the judged phase took."""
     costs = [_cost(one) for one in launches]
-    return repetition.Cost(
+    return repetition.LaunchCost(
         start_s=float(np.median([each.start_s for each in costs])),
         block_s=float(np.median([each.block_s for each in costs])),
     )
 
 
-def _cost(launch: Launch) -> repetition.Cost:
+def _cost(launch: Launch) -> repetition.LaunchCost:
     blocks = launch.judged
     first, last = blocks[0][0], blocks[-1][-1]
     timed_s = last.at_s - (first.at_s - first.elapsed_s)
-    return repetition.Cost(
+    return repetition.LaunchCost(
         start_s=max(0.0, launch.seconds - timed_s), block_s=timed_s / len(blocks)
     )
 
 
-def _spread(measured: Measured, arm: str) -> repetition.Spread:
+def _spread(measured: ObservedCell, arm: str) -> repetition.Spread:
     return repetition.spread_of(
         [
             [_ratio(block, measured.baseline, arm) for block in launch.judged]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.engine.journal import PACKED, entries
-from tfbench.measuring.comparison import KIND, Setting, summarised
+from tfbench.measuring.comparison import KIND, ComparisonSetting, summarised
 from tfbench.measuring.measurement import measured_of
 from tfbench.measuring.samples import KINDS, Sample
 from tfbuild.errors import RecordError, SampleError, UsageError
@@ -44,13 +44,13 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
     return comparison, tuple(each for each in found if isinstance(each, Sample))
 
 
-def _setting(path: Path) -> Setting:
+def _setting(path: Path) -> ComparisonSetting:
     try:
         fields = load(path, schema=OLDER)
     except RecordError:  # (of this version, or no run at all)
         fields = load(path, schema=SCHEMA)
     try:
-        return read(Setting, fields)
+        return read(ComparisonSetting, fields)
     except (TypeError, ValueError, KeyError, UsageError) as error:
         raise RecordError(f"{path} is no question of a comparison ({error})") from error
 

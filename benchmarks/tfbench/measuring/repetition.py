@@ -29,7 +29,7 @@ OVER = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
+class LaunchCost:
     """Seconds of a launch before and after its blocks, and seconds of a block of all arms."""
 
     start_s: float
@@ -74,7 +74,7 @@ def mean_of(spreads: Sequence[Spread]) -> Spread:
 
 
 def blocks(
-    effort: Effort, cost: Cost, spread: Spread, *, past: Sequence[int], spent_s: float
+    effort: Effort, cost: LaunchCost, spread: Spread, *, past: Sequence[int], spent_s: float
 ) -> int:
     """Of the next launch, where the `past` ones had so many; 0 when the budget is spent.
 
@@ -89,17 +89,17 @@ def blocks(
     return found or (FEWEST_BLOCKS if len(past) < FEWEST_LAUNCHES else 0)
 
 
-def shortest_s(cost: Cost) -> float:
+def shortest_s(cost: LaunchCost) -> float:
     """What the fewest launches of the fewest blocks take."""
     return FEWEST_LAUNCHES * (cost.start_s + FEWEST_BLOCKS * cost.block_s)
 
 
-def _fits(effort: Effort, cost: Cost, count: int, spent_s: float) -> bool:
+def _fits(effort: Effort, cost: LaunchCost, count: int, spent_s: float) -> bool:
     one_s = cost.start_s + count * cost.block_s
     return effort.budget_s is None or spent_s + one_s <= (1 + OVER / 2) * effort.budget_s
 
 
-def _unlimited(cost: Cost, spread: Spread) -> int:
+def _unlimited(cost: LaunchCost, spread: Spread) -> int:
     """Kalibera and Jones's, and so many that half of the time is samples."""
     ratio = cost.start_s / cost.block_s
     best = math.sqrt(ratio * spread.within / spread.between)
@@ -107,7 +107,7 @@ def _unlimited(cost: Cost, spread: Spread) -> int:
 
 
 def _narrowest(
-    effort: Effort, cost: Cost, spread: Spread, past: Sequence[int], left_s: float
+    effort: Effort, cost: LaunchCost, spread: Spread, past: Sequence[int], left_s: float
 ) -> int:
     """Blocks of each launch that is left, for the narrowest interval; 0 where none is left."""
     best, width = 0, math.inf

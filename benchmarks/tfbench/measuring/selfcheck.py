@@ -27,13 +27,13 @@ from scipy import stats
 
 from tfbench.arms.arm import Arm, twin_of
 from tfbench.engine import engine, folder
-from tfbench.engine.folder import Kind
+from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import Kinds, opened
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.measuring.measurement import MeasuredCell, Question
-from tfbench.measuring.observations import Measured, contrast_of, half_width, medians
+from tfbench.measuring.measurement import CellQuestion, MeasuredCell
+from tfbench.measuring.observations import ObservedCell, contrast_of, half_width, medians
 from tfbench.measuring.statistics import LEVEL, Bar, floor, verdict
 from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.effort import Effort
@@ -44,7 +44,7 @@ SCHEMA = 2
 WORKLOAD = "mnist_mlp"
 TWIN, ARM = NAMES = ("stock again", "arm")
 """What a trial tells of: stock's second worker, and the arm that may be slower."""
-KIND = Kind(name="self-check", prefix="selfcheck", result="selfcheck.json")
+KIND = RunKind(name="self-check", prefix="selfcheck", result="selfcheck.json")
 TRIAL = Effort(budget_s=60.0)
 LONG = Effort(budget_s=180.0)
 MOST_FALSE = 0.08
@@ -60,7 +60,7 @@ while not select.select([0], [], [], 0)[0]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class TrialPart:
     """Trials of one kind. `slowdown` is the share of its steps that the arm takes in addition, 0
     for stock itself; `loaded` ones have a busy process on their CPU.
     """
@@ -73,22 +73,22 @@ class Part:
 
 
 FULL = (
-    Part(name="5 % slower", trials=100, slowdown=0.05),
-    Part(name="same", trials=100),
-    Part(name="10 % slower, loaded", trials=40, slowdown=0.10, loaded=True),
-    Part(name="5 % slower, long", trials=2, slowdown=0.05, effort=LONG),
+    TrialPart(name="5 % slower", trials=100, slowdown=0.05),
+    TrialPart(name="same", trials=100),
+    TrialPart(name="10 % slower, loaded", trials=40, slowdown=0.10, loaded=True),
+    TrialPart(name="5 % slower, long", trials=2, slowdown=0.05, effort=LONG),
 )
 """Each trial also holds stock against its twin."""
 UNDISTURBED = tuple(part.name for part in FULL if part.effort is TRIAL and not part.loaded)
 QUICK = (
-    Part(name="5 % slower", trials=4, slowdown=0.05),
-    Part(name="same", trials=2),
-    Part(name="10 % slower, loaded", trials=2, slowdown=0.10, loaded=True),
+    TrialPart(name="5 % slower", trials=4, slowdown=0.05),
+    TrialPart(name="same", trials=2),
+    TrialPart(name="10 % slower, loaded", trials=2, slowdown=0.10, loaded=True),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class TrialFinding:
     """What one trial said of one arm. `truth` is its real speedup over the baseline: whole steps
     only can be added to a sample. `medians` is the second opinion."""
 
@@ -112,7 +112,7 @@ class Trial:
     part: str
     number: int
     seconds: float
-    findings: tuple[Finding, ...]
+    findings: tuple[TrialFinding, ...]
     measuring: float = 0.0
     widths: tuple[tuple[float, float], ...] = ()
 
@@ -139,7 +139,7 @@ class Rate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class TrialRow:
     """All trials of one part: their twins, or their arms. `truth` and `seconds` of one trial, the
     share of them that was `measuring` and the half-width are medians."""
 
@@ -165,7 +165,7 @@ class SelfCheck:
     seconds: float
     host: Host
     arm: str
-    rows: tuple[Row, ...]
+    rows: tuple[TrialRow, ...]
     widths: tuple[tuple[int, float, float], ...]
     """Launches, minutes and the median half-width of the long trials."""
 
@@ -188,7 +188,7 @@ Progress = Callable[[int, int, str], None]
 def run_trials(
     arm: Arm,
     host: Host,
-    parts: Sequence[Part],
+    parts: Sequence[TrialPart],
     *,
     seed: int,
     out: Path,
@@ -198,7 +198,7 @@ def run_trials(
 
     Raises UsageError for an `out` with another check in it, WorkerError, DiskError, RecordError.
     """
-    folder.begin(KIND, Setting(host=host, arm=arm, seed=seed), out)
+    folder.begin(KIND, TrialSetting(host=host, arm=arm, seed=seed), out)
     wanted = [(part, number) for part in parts for number in range(part.trials)]
     wanted.sort(key=lambda each: each[1] / each[0].trials)  # (one that is stopped has some of each)
     with opened(out / KIND.journal, KINDS) as (known, keep):
@@ -220,7 +220,7 @@ def run_trials(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class TrialSetting:
     """What trials must have in common to be counted together."""
 
     schema: int = SCHEMA
@@ -234,7 +234,7 @@ class Task:
     """One trial to be made."""
 
     arm: Arm
-    part: Part
+    part: TrialPart
     number: int
     seed: int
     logs: Path
@@ -298,7 +298,7 @@ def _trial(task: Task, cpu: int) -> Trial:
     part, seed = task.part, task.seed + task.number
     share = part.slowdown
     arm = dataclasses.replace(task.arm, name=ARM, env=((SLOWDOWN, str(share)),) if share else ())
-    question = Question(
+    question = CellQuestion(
         workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, twin_of(task.arm), arm), seed=seed
     )
     logs = task.logs / f"cpu{cpu}"
@@ -316,7 +316,7 @@ def _trial(task: Task, cpu: int) -> Trial:
     )
 
 
-def _findings(measured: Measured, slowdown: float) -> Iterator[Finding]:
+def _findings(measured: ObservedCell, slowdown: float) -> Iterator[TrialFinding]:
     least = floor(contrast_of(measured, measured.twin).interval)
     steps = measured.launches[0].steps(TRAIN)
     truth = steps / (steps + round(slowdown * steps))
@@ -324,7 +324,7 @@ def _findings(measured: Measured, slowdown: float) -> Iterator[Finding]:
         interval = contrast_of(measured, name).interval
         # The twin is the floor itself, so it is judged without one.
         bar = Bar(floor=0.0 if name == measured.twin else least)
-        yield Finding(
+        yield TrialFinding(
             truth=true,
             interval=interval,
             medians=medians(measured, name),
@@ -332,12 +332,12 @@ def _findings(measured: Measured, slowdown: float) -> Iterator[Finding]:
         )
 
 
-def _measuring(measured: Measured) -> float:
+def _measuring(measured: ObservedCell) -> float:
     samples = (sample for block in measured.blocks for sample in block)
     return math.fsum(sample.elapsed_s for sample in samples) / measured.seconds
 
 
-def _widths(measured: Measured) -> Iterator[tuple[float, float]]:
+def _widths(measured: ObservedCell) -> Iterator[tuple[float, float]]:
     spent = 0.0
     for count, launch in enumerate(measured.launches, start=1):
         spent += launch.seconds
@@ -357,20 +357,20 @@ def summarise(trials: Sequence[Trial], arm: Arm, host: Host, made: str) -> SelfC
     )
 
 
-def rows(trials: Sequence[Trial]) -> tuple[Row, ...]:
+def rows(trials: Sequence[Trial]) -> tuple[TrialRow, ...]:
     """Two per part: its twins and its arms."""
     parts = dict.fromkeys(trial.part for trial in trials if trial.findings)
     return tuple(_row(part, place, trials) for part in parts for place in range(len(NAMES)))
 
 
-def _row(part: str, place: int, trials: Sequence[Trial]) -> Row:
+def _row(part: str, place: int, trials: Sequence[Trial]) -> TrialRow:
     these = [trial for trial in trials if trial.part == part and trial.findings]
     found = [trial.findings[place] for trial in these]
 
     def middle(values: Iterable[float]) -> float:
         return float(np.median([*values]))
 
-    return Row(
+    return TrialRow(
         part=part,
         arm=NAMES[place],
         truth=middle(each.truth for each in found),

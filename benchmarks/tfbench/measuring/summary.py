@@ -21,7 +21,7 @@ from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, stop
 from tfbench.measuring.observations import (
     Launch,
-    Measured,
+    ObservedCell,
     contrast_of,
     counting,
     half_width,
@@ -35,7 +35,7 @@ from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import (
     ArmFacts,
     ArmTimes,
-    Cell,
+    ComparedCell,
     Coverage,
     Gates,
     Latency,
@@ -62,12 +62,12 @@ class Yardstick:
     threshold: float
 
 
-def cell(measured: Measured, by: Yardstick) -> Cell:
+def cell(measured: ObservedCell, by: Yardstick) -> ComparedCell:
     """Raises SampleError when the samples allow no answer."""
     answered = measured.answered
     found = [gates.reasons(block) for block in measured.blocks]
     noise = contrast_of(measured, measured.twin).interval if answered else None
-    return Cell(
+    return ComparedCell(
         workload=measured.workload,
         vcpus=measured.vcpus,
         batch=batch_of(measured.workload),
@@ -94,7 +94,7 @@ def cell(measured: Measured, by: Yardstick) -> Cell:
     )
 
 
-def overall(cells: Sequence[Measured], by: Yardstick) -> tuple[Overall, ...]:
+def overall(cells: Sequence[ObservedCell], by: Yardstick) -> tuple[Overall, ...]:
     """One figure per vCPU count and arm, over the cells in which the arm was timed."""
     found = []
     for vcpus in dict.fromkeys(each.vcpus for each in cells):
@@ -107,7 +107,7 @@ def overall(cells: Sequence[Measured], by: Yardstick) -> tuple[Overall, ...]:
     return tuple(found)
 
 
-def arm_facts(arms: Sequence[Arm], cells: Sequence[Measured]) -> tuple[ArmFacts, ...]:
+def arm_facts(arms: Sequence[Arm], cells: Sequence[ObservedCell]) -> tuple[ArmFacts, ...]:
     """What is known of each arm, from its own description and its first worker; nothing of an arm
     that never started."""
     every = [start for measured in cells for start in measured.starts]
@@ -144,20 +144,22 @@ def _of_library(found: KernelTable | None, library: str | None) -> KernelTable |
     return found if found and library and Path(library).name == found.library else None
 
 
-def _candidates(cells: Sequence[Measured]) -> tuple[str, ...]:
+def _candidates(cells: Sequence[ObservedCell]) -> tuple[str, ...]:
     """The arms with a speedup in any of the cells."""
     names = (arm for each in cells for arm in each.arms[1:] if each.compared(arm))
     return tuple(dict.fromkeys(names))
 
 
-def _seen(measured: Measured) -> Iterator[str]:
+def _seen(measured: ObservedCell) -> Iterator[str]:
     """The arms that started; none of a cell whose baseline failed."""
     if measured.stands:
         started = {start.arm for start in measured.starts}
         yield from (arm for arm in measured.arms if arm in started)
 
 
-def _speedup(cells: Sequence[Measured], arm: str, noise: Interval | None, by: Yardstick) -> Speedup:
+def _speedup(
+    cells: Sequence[ObservedCell], arm: str, noise: Interval | None, by: Yardstick
+) -> Speedup:
     """An arm's, over one cell or several."""
     found = mean_of([contrast_of(each, arm) for each in cells])
     bar = Bar(floor=floor(noise) if noise else math.inf, threshold=by.threshold)
@@ -173,7 +175,7 @@ def _speedup(cells: Sequence[Measured], arm: str, noise: Interval | None, by: Ya
     )
 
 
-def _stopped_by(measured: Measured, effort: Effort) -> str:
+def _stopped_by(measured: ObservedCell, effort: Effort) -> str:
     count = len(measured.launches)
     width = half_width(measured, count) if count in effort.looks else math.inf
     if not measured.answered:
@@ -182,7 +184,7 @@ def _stopped_by(measured: Measured, effort: Effort) -> str:
     return stop(count, width, effort) or (Stop.BUDGET if spent else "")
 
 
-def _looks(measured: Measured) -> tuple[Look, ...]:
+def _looks(measured: ObservedCell) -> tuple[Look, ...]:
     """How the intervals became narrower; a look at all of them afterwards decides nothing."""
     found, spent = [], 0.0
     for count, launch in enumerate(measured.launches, start=1):
@@ -193,7 +195,7 @@ def _looks(measured: Measured) -> tuple[Look, ...]:
     return tuple(found)
 
 
-def _arm_times(measured: Measured, arm: str) -> ArmTimes:
+def _arm_times(measured: ObservedCell, arm: str) -> ArmTimes:
     starts = [start for start in measured.starts if start.arm == arm]
     samples = [s for block in measured.blocks for s in block if s.arm == arm]
     profiles = (one.end.profiles.get(arm) for one in measured.launches if one.end is not None)
@@ -218,7 +220,7 @@ def _arm_times(measured: Measured, arm: str) -> ArmTimes:
     )
 
 
-def _latency(measured: Measured, arm: str) -> Latency | None:
+def _latency(measured: ObservedCell, arm: str) -> Latency | None:
     """Quantiles of each launch's requests, Student's t over launches."""
     launches = [_answered(one, arm) for one in measured.timed(arm)]
     if len(launches) < FEWEST_LAUNCHES or not all(launches):
@@ -244,7 +246,7 @@ def _quantile_ms(launches: Sequence[Counter[int]], share: float) -> Interval:
     return combined([np.array(logs)])
 
 
-def _phases(measured: Measured, arm: str) -> Iterator[PhaseTime]:
+def _phases(measured: ObservedCell, arm: str) -> Iterator[PhaseTime]:
     for phase in (TRAIN, INFER, VALIDATE, AUGMENT):
         times = log_ms(measured, arm, phase)
         if len(times) > 1:
@@ -265,13 +267,13 @@ def _idle_share(samples: Sequence[Sample]) -> float | None:
 # --- the article's run, composed ------------------------------------------------------------------
 
 
-def _run(measured: Measured, arm: str) -> Interval | None:
+def _run(measured: ObservedCell, arm: str) -> Interval | None:
     """Seconds of the article's training run: its batches times what each phase's batch took."""
     runs = [run for one in measured.timed(arm) if (run := _log_run(measured, one, arm)) is not None]
     return combined([np.array(runs)]) if len(runs) > 1 else None
 
 
-def _run_ratio(measured: Measured, arm: str) -> Interval | None:
+def _run_ratio(measured: ObservedCell, arm: str) -> Interval | None:
     pairs = [
         (_log_run(measured, one, measured.baseline), _log_run(measured, one, arm))
         for one in measured.timed(arm)
@@ -280,7 +282,7 @@ def _run_ratio(measured: Measured, arm: str) -> Interval | None:
     return combined([np.array(found)]) if len(found) > 1 else None
 
 
-def _log_run(measured: Measured, launch: Launch, arm: str) -> float | None:
+def _log_run(measured: ObservedCell, launch: Launch, arm: str) -> float | None:
     """ln(seconds) from one launch; None when a phase of the run was not timed in it."""
     course = course_of(measured.workload)
     seconds = 0.0

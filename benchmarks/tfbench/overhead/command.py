@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfbench import options
 from tfbench.cells import experiment
 from tfbench.cells.cell import Cell, Outcome, Seen
-from tfbench.cells.experiment import Experiment, Run
+from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import OverheadOptions
 from tfbench.inside import fitting
 from tfbench.inside.fitting import Form
@@ -31,7 +31,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class OverheadQuestion:
     """The same, read and checked. `forms` are what is timed, the script's own first."""
 
     workload: str
@@ -88,11 +88,11 @@ def describe(wanted: OverheadOptions) -> str:
     )
 
 
-def read(wanted: OverheadOptions) -> Question:
+def read(wanted: OverheadOptions) -> OverheadQuestion:
     """Raises UsageError."""
     workload, program = options.subject(wanted.workload)
     steps = STEPS if workload == WORKLOAD else BATCHES
-    return Question(
+    return OverheadQuestion(
         workload=workload,
         program=str(program or ""),
         device=wanted.device,
@@ -107,11 +107,11 @@ def _mark(seen: Seen) -> tuple[str, str]:
     return str(seen.place["arm"]), f"{seen.outcome.value}: {seen.reason}"
 
 
-def _cells(question: Question, run: Run) -> tuple[Cell, ...]:
+def _cells(question: OverheadQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
     return question.cells(run.names, run.host)
 
 
-def _result(question: Question, run: Run, seen: Sequence[Seen]) -> Overhead:
+def _result(question: OverheadQuestion, run: ExperimentRun, seen: Sequence[Seen]) -> Overhead:
     """Raises WorkerError when no fit could be timed."""
     found = Overhead(
         made=experiment.now(),
@@ -130,4 +130,4 @@ def _result(question: Question, run: Run, seen: Sequence[Seen]) -> Overhead:
     return found
 
 
-OVERHEAD = Experiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)
+OVERHEAD = CellExperiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)

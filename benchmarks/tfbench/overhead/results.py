@@ -21,7 +21,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timed:
+class TimedForm:
     """One form of fit: its seconds over launches, those that the terms give, and how many times as
     fast as the script's own form it is for the same number of steps."""
 
@@ -33,7 +33,7 @@ class Timed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ArmTerms:
     """Of one arm. `dispatch` is the share of the script's time that is not steps; `enough` the
     steps per execution with which hardly more is to be won. `error` is the largest relative error
     of the terms at any form."""
@@ -47,7 +47,7 @@ class Answer:
     call_s: Interval
     step_s: Interval
     dispatch: Interval
-    forms: tuple[Timed, ...]
+    forms: tuple[TimedForm, ...]
     enough: int
     error: float
 
@@ -63,11 +63,11 @@ class Overhead:
     vcpus: int
     seed: int
     wheels: tuple[Wheel, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[ArmTerms, ...]
     marks: tuple[tuple[str, str], ...]
 
 
-def answered(seen: Seen, forms: Sequence[Form]) -> Answer:
+def answered(seen: Seen, forms: Sequence[Form]) -> ArmTerms:
     """One arm's answer from its launches. Raises SampleError for fewer than two."""
     launches = [_launch(each, forms) for each in seen.answers]
     solved = [terms.solve(launch) for launch in launches]
@@ -78,7 +78,7 @@ def answered(seen: Seen, forms: Sequence[Form]) -> Answer:
     overall = Terms(epoch_s=epoch_s.value, call_s=call_s.value, step_s=step_s.value)
     own, steps = forms[0], first["steps"][0]
     script = terms.counts(own, steps)
-    return Answer(
+    return ArmTerms(
         arm=str(seen.place["arm"]),
         device=str(seen.place["device"]),
         rows=first["rows"],
@@ -106,9 +106,9 @@ def _launch(answer: Mapping[str, Any], forms: Sequence[Form]) -> dict[Form, tupl
 
 def _timed(
     form: Form, launches: Sequence[Mapping[Form, tuple[Counts, float]]], own: Form, overall: Terms
-) -> Timed:
+) -> TimedForm:
     counts = launches[0][form][0]
-    return Timed(
+    return TimedForm(
         form=form,
         counts=counts,
         seconds=mean([launch[form][1] for launch in launches]),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from tfbench.overhead.results import Answer, Overhead, Timed
+from tfbench.overhead.results import ArmTerms, Overhead, TimedForm
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Group, Point, forest
-from tfbench.reports.document import Answer as Headline
-from tfbench.reports.document import Document, Section
+from tfbench.reports.charts import ChartGroup, ChartPoint, forest
+from tfbench.reports.document import Answer, Document, Section
 from tfbench.reports.sheet import Sheet
 from tfbench.reports.wording import factor, factor_span, share
 from tfbuild import talk
@@ -61,7 +60,7 @@ def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
             )
 
 
-def form(timed: Timed) -> str:
+def form(timed: TimedForm) -> str:
     """As it is written in a script."""
     words = [talk.count(timed.form.epochs, "epoch")]
     if timed.form.repeat > 1:
@@ -78,7 +77,7 @@ def lines(overhead: Overhead) -> Iterator[str]:
         yield f"{arm}: {reason}"
 
 
-def told(answer: Answer) -> Iterator[str]:
+def told(answer: ArmTerms) -> Iterator[str]:
     """The terms, the share, and what to change."""
     yield (
         f"{answer.arm} on {answer.device}: an epoch costs {_ms(answer.epoch_s)}, a call "
@@ -93,7 +92,7 @@ def told(answer: Answer) -> Iterator[str]:
     yield from _advice(answer, once)
 
 
-def _advice(answer: Answer, once: Timed) -> Iterator[str]:
+def _advice(answer: ArmTerms, once: TimedForm) -> Iterator[str]:
     best = max(answer.forms[1:], key=lambda each: each.speedup.value)
     if best.speedup.low <= 1 + WORTH:
         yield f"No other form was surely faster by {WORTH:.0%}: leave the script as it is."
@@ -140,8 +139,8 @@ def section(overhead: Overhead) -> Section:
     return Section(key=KEY, heading="What starting epochs, calls and steps costs", blocks=blocks)
 
 
-def _headline(answer: Answer) -> Headline:
-    return Headline(
+def _headline(answer: ArmTerms) -> Answer:
+    return Answer(
         label=f"{answer.arm} on {answer.device}",
         figure=f"{answer.dispatch.value:.0%}",
         detail=f"{_percent(answer.dispatch)} of the script's time is dispatch",
@@ -154,7 +153,7 @@ def figures(overhead: Overhead) -> Iterator[Drawing]:
     """Every form's speedup over the script's own."""
     for number, answer in enumerate(overhead.answers):
         points = tuple(
-            Point(
+            ChartPoint(
                 label=form(each),
                 series=0,
                 amount=each.speedup,
@@ -163,7 +162,7 @@ def figures(overhead: Overhead) -> Iterator[Drawing]:
             )
             for each in answer.forms[1:]
         )
-        groups = [Group(label="", points=points)]
+        groups = [ChartGroup(label="", points=points)]
         yield drawing(
             functools.partial(forest, groups, "speedup over the script's own form"),
             key=f"{KEY}-{number}",

@@ -47,7 +47,7 @@ HIGH = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class ChartPoint:
     """A row: `note` is its figure as text, or why it has no amount. `series` numbers the arm."""
 
     label: str
@@ -60,16 +60,16 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class ChartGroup:
     """Rows under one heading, or under none. `band` is the A/A interval, shaded behind them."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[ChartPoint, ...]
     band: Interval | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class ChartLine:
     """An arm's amounts by numbers of vCPUs, or of something else that is counted."""
 
     label: str
@@ -98,7 +98,7 @@ class Learning:
     reached: bool
 
 
-def told(groups: Iterable[Group]) -> str:
+def told(groups: Iterable[ChartGroup]) -> str:
     """Rows in words."""
     return " ".join(
         f"{group.label}: {'; '.join(f'{row.label} {row.note}' for row in group.points)}."
@@ -109,7 +109,7 @@ def told(groups: Iterable[Group]) -> str:
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def forest(groups: Sequence[Group], axis: str) -> Figure:
+def forest(groups: Sequence[ChartGroup], axis: str) -> Figure:
     """Ratios with their intervals around 1, one row each, and the figures at the right. The axis is
     logarithmic: twice as fast and half as fast are as far from 1."""
     figure, axes = _rows(groups, axis)
@@ -128,14 +128,14 @@ def forest(groups: Sequence[Group], axis: str) -> Figure:
     return figure
 
 
-def bars(groups: Sequence[Group], axis: str) -> Figure:
+def bars(groups: Sequence[ChartGroup], axis: str) -> Figure:
     """Amounts from 0 on, with intervals where they have one, and the baseline at 1."""
     figure = _barred(groups, axis, max([1.0, *(high for _, _, high in _ends(groups))]))
     figure.axes[0].axvline(1, color=ink("ink"), linewidth=0.8, zorder=3)
     return figure
 
 
-def amounts(groups: Sequence[Group], axis: str) -> Figure:
+def amounts(groups: Sequence[ChartGroup], axis: str) -> Figure:
     """Amounts from 0 on, with intervals where they have one, as far as these are not absurdly
     wide; rows without an amount show their note alone."""
     ends = _ends(groups)
@@ -143,7 +143,7 @@ def amounts(groups: Sequence[Group], axis: str) -> Figure:
     return _barred(groups, axis, min(max([largest, *(high for _, _, high in ends)]), 2 * largest))
 
 
-def _barred(groups: Sequence[Group], axis: str, end: float) -> Figure:
+def _barred(groups: Sequence[ChartGroup], axis: str, end: float) -> Figure:
     figure, axes = _rows(groups, axis)
     axes.set_xlim(0, 1.04 * end)
     for group, places in _placed(groups):
@@ -153,7 +153,7 @@ def _barred(groups: Sequence[Group], axis: str, end: float) -> Figure:
     return figure
 
 
-def _rows(groups: Sequence[Group], axis: str) -> tuple[Figure, Axes]:
+def _rows(groups: Sequence[ChartGroup], axis: str) -> tuple[Figure, Axes]:
     """A plot with its names on the left and its figures on the right, and nothing in it."""
     every = [row for group in groups for row in group.points]
     name = min(max(len(row.label) for row in every), LONGEST)
@@ -191,7 +191,7 @@ def _write(axes: Axes, x: float, y: float, text: str, align: str, weight: str = 
     )
 
 
-def _placed(groups: Sequence[Group]) -> Iterator[tuple[Group, list[float]]]:
+def _placed(groups: Sequence[ChartGroup]) -> Iterator[tuple[ChartGroup, list[float]]]:
     """Each group and the heights of its rows; a heading stands one above the first."""
     top = 0.0
     for group in groups:
@@ -200,12 +200,12 @@ def _placed(groups: Sequence[Group]) -> Iterator[tuple[Group, list[float]]]:
         top = first + len(group.points) + 0.4
 
 
-def _height(groups: Sequence[Group]) -> float:
+def _height(groups: Sequence[ChartGroup]) -> float:
     *_, (_, places) = _placed(groups)
     return places[-1] + 1
 
 
-def _ends(groups: Sequence[Group]) -> list[tuple[float, float, float]]:
+def _ends(groups: Sequence[ChartGroup]) -> list[tuple[float, float, float]]:
     """Low end, value, high end of everything that is to be seen."""
     amounts = [row.amount for group in groups for row in group.points if row.amount is not None]
     bands = [group.band for group in groups if group.band]
@@ -225,7 +225,7 @@ def _limits(ends: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
 
 
 def _estimate(
-    axes: Axes, row: Point, amount: Amount, y: float, limits: tuple[float, float]
+    axes: Axes, row: ChartPoint, amount: Amount, y: float, limits: tuple[float, float]
 ) -> None:
     colour = ink(row.tone) if row.tone else canvas.series(row.series)
     if isinstance(amount, Interval):
@@ -253,7 +253,7 @@ def _whisker(
         axes.plot([end], [y], mark, markersize=5, color=colour, clip_on=False, zorder=2)
 
 
-def _bar(axes: Axes, row: Point, amount: Amount, y: float) -> None:
+def _bar(axes: Axes, row: ChartPoint, amount: Amount, y: float) -> None:
     axes.barh(
         [y],
         [point(amount)],
@@ -272,7 +272,7 @@ def _bar(axes: Axes, row: Point, amount: Amount, y: float) -> None:
 # --- over vCPUs ---------------------------------------------------------------------------------
 
 
-def over_vcpus(lines: Sequence[Line], bands: Mapping[int, Interval]) -> Figure:
+def over_vcpus(lines: Sequence[ChartLine], bands: Mapping[int, Interval]) -> Figure:
     """Speedups with their intervals around 1, on a logarithmic axis."""
     figure = over_counts(lines, "vCPUs", "speedup")
     axes = figure.axes[0]
@@ -287,7 +287,7 @@ def over_vcpus(lines: Sequence[Line], bands: Mapping[int, Interval]) -> Figure:
     return figure
 
 
-def over_counts(lines: Sequence[Line], across: str, up: str) -> Figure:
+def over_counts(lines: Sequence[ChartLine], across: str, up: str) -> Figure:
     """Amounts with their intervals; the counts stand evenly, whatever they are."""
     counts = _counts(lines)
     figure, axes = panel(1.9, left_in=0.6, top_in=_legend_in(len(lines)))
@@ -303,11 +303,11 @@ def over_counts(lines: Sequence[Line], across: str, up: str) -> Figure:
     return figure
 
 
-def _counts(lines: Sequence[Line]) -> list[int]:
+def _counts(lines: Sequence[ChartLine]) -> list[int]:
     return sorted({count for line in lines for count, _ in line.amounts})
 
 
-def _line(axes: Axes, line: Line, counts: Sequence[int], shift: float) -> None:
+def _line(axes: Axes, line: ChartLine, counts: Sequence[int], shift: float) -> None:
     colour = canvas.series(line.series)
     places = [counts.index(vcpus) + shift for vcpus, _ in line.amounts]
     for place, (_, amount) in zip(places, line.amounts, strict=True):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column holds: text on the left, numbers on the right, verdicts marked."""
 
     TEXT = "text"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
     name: str
-    kind: Kind = Kind.TEXT
+    kind: ColumnKind = ColumnKind.TEXT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,9 +83,9 @@ class Document:
 
 def columns(*names: str) -> tuple[Column, ...]:
     """`#name` is a column of numbers, `!name` one of verdicts."""
-    kinds = {"#": Kind.NUMBER, "!": Kind.VERDICT}
+    kinds = {"#": ColumnKind.NUMBER, "!": ColumnKind.VERDICT}
     return tuple(
-        Column(name=name.lstrip("#!"), kind=kinds.get(name[0], Kind.TEXT)) for name in names
+        Column(name=name.lstrip("#!"), kind=kinds.get(name[0], ColumnKind.TEXT)) for name in names
     )
 
 

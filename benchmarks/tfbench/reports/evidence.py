@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench import grid
-from tfbench.measuring.selfcheck import MOST_FALSE, Rate, Row, SelfCheck
+from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
 from tfbuild.talk import duration
 
 HEADINGS = (
@@ -55,7 +55,7 @@ def title(check: SelfCheck) -> str:
     return f"The harness checked on {check.host.cpu.name}"
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: TrialRow) -> tuple[str, ...]:
     return (
         row.part,
         row.arm,

@@ -16,7 +16,7 @@ from tfbuild import talk
 from tfbuild.measured.comparison import (
     ArmFacts,
     ArmTimes,
-    Cell,
+    ComparedCell,
     Comparison,
     Overall,
     Speedup,
@@ -40,7 +40,7 @@ STOPS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class FindingRow:
     """One arm in one cell, as text. `why` is how the verdict came about, or why there is none."""
 
     workload: str
@@ -81,7 +81,7 @@ def title(comparison: Comparison) -> str:
     return f"{others} against {comparison.baseline} on {cpu}"
 
 
-def rows(comparison: Comparison) -> Iterator[Row]:
+def rows(comparison: Comparison) -> Iterator[FindingRow]:
     """One per cell and arm, and one for the baseline, or its twin, where that failed."""
     arms = candidates(comparison)
     for cell in comparison.cells:
@@ -93,12 +93,12 @@ def rows(comparison: Comparison) -> Iterator[Row]:
                 yield _answered(comparison, cell, arm)
 
 
-def place(cell: Cell) -> tuple[str, str]:
+def place(cell: ComparedCell) -> tuple[str, str]:
     """The workload and the number of vCPUs, as a table has them."""
     return label_of(cell.workload), str(cell.vcpus)
 
 
-def _answered(comparison: Comparison, cell: Cell, arm: str) -> Row:
+def _answered(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
     for agreement in cell.agreements:
         if agreement.arm == arm and not agreement.agrees:
             why = f"beyond the tolerance of {agreement.tolerance:g}"
@@ -130,15 +130,15 @@ def likely(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> 
 
 def _row(
     comparison: Comparison,
-    cell: Cell,
+    cell: ComparedCell,
     arm: str,
     verdict: str,
     why: str,
     speedup: Speedup | None = None,
-) -> Row:
+) -> FindingRow:
     workload, vcpus = place(cell)
     steps = {each.arm: _milliseconds(each) for each in cell.arms}
-    return Row(
+    return FindingRow(
         workload=workload,
         vcpus=vcpus,
         arm=arm,
@@ -160,7 +160,7 @@ def _milliseconds(times: ArmTimes) -> str:
     return f"{mean} ({wording.milliseconds(slow)})" if slow else mean
 
 
-def reason(comparison: Comparison, cell: Cell, speedup: Speedup) -> str:
+def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
     """Which rule of the method gave the verdict."""
     if over_gated(cell):
         return f"too many blocks are no measurement: {_dropped(cell)}"
@@ -183,7 +183,7 @@ def reason(comparison: Comparison, cell: Cell, speedup: Speedup) -> str:
     return f"the interval holds 1 and reaches beyond {comparison.margin:.0%} of it"
 
 
-def _bar(comparison: Comparison, cell: Cell) -> str:
+def _bar(comparison: Comparison, cell: ComparedCell) -> str:
     """What a difference must pass: the higher of two."""
     if cell.noise is None:
         return "a noise floor that is not known"
@@ -198,7 +198,7 @@ def floor_of(noise: Interval) -> float:
     return math.expm1(floor(noise))
 
 
-def over_gated(cell: Cell) -> bool:
+def over_gated(cell: ComparedCell) -> bool:
     """Whether gates left so few blocks that all of them count, and nothing is decided."""
     found = cell.gates
     if found.counting is None:
@@ -206,11 +206,11 @@ def over_gated(cell: Cell) -> bool:
     return found.dropped > 0 and found.counting == cell.blocks
 
 
-def _dropped(cell: Cell) -> str:
+def _dropped(cell: ComparedCell) -> str:
     return f"{cell.gates.dropped} of {cell.blocks} ({gated(cell)})"
 
 
-def gated(cell: Cell) -> str:
+def gated(cell: ComparedCell) -> str:
     """How often each gate found a block to be no measurement."""
     return ", ".join(f"{name} {number}" for name, number in cell.gates.reasons)
 
@@ -322,7 +322,7 @@ class Doubt:
     """What was seen in one cell. Those of one `kind` are one warning; `then` is what follows."""
 
     kind: str
-    cell: Cell
+    cell: ComparedCell
     seen: str
     then: str = ""
 
@@ -380,7 +380,7 @@ def _is_other(arm: ArmFacts) -> bool:
     return bool(arm.kernel_library or arm.whole or arm.env)
 
 
-def _doubts(comparison: Comparison, cell: Cell) -> Iterator[Doubt]:
+def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
     for agreement in cell.agreements:
         if not agreement.agrees:
             other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
@@ -419,7 +419,7 @@ def _doubts(comparison: Comparison, cell: Cell) -> Iterator[Doubt]:
             )
 
 
-def _unexplained(cell: Cell) -> Iterator[Doubt]:
+def _unexplained(cell: ComparedCell) -> Iterator[Doubt]:
     """Gains beyond what kernels of that share could give if they took no time (Amdahl's law), of
     arms that have no other settings which could give them."""
     shares = {

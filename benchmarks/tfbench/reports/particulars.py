@@ -11,7 +11,7 @@ from tfbench.kernels import table
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns, tabled
 from tfbuild import talk
-from tfbuild.measured.comparison import Agreement, ArmTimes, Cell, Comparison
+from tfbuild.measured.comparison import Agreement, ArmTimes, ComparedCell, Comparison
 from tfbuild.measured.effort import Stop
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
@@ -98,7 +98,7 @@ def samples(comparison: Comparison) -> Section:
     )
 
 
-def _sampled(cell: Cell) -> tuple[str, ...]:
+def _sampled(cell: ComparedCell) -> tuple[str, ...]:
     numbers = (cell.batch, cell.steps, cell.launches, cell.blocks, cell.gates.dropped)
     counting = "not recorded" if cell.gates.counting is None else str(cell.gates.counting)
     ended = findings.STOPS[Stop(cell.stopped_by)] if cell.stopped_by else "nothing was timed"
@@ -172,7 +172,7 @@ def phases(comparison: Comparison) -> Section:
     )
 
 
-def _phased(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
+def _phased(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
     phases = {each.phase: each.step_ms for each in times.phases}
     runs = {each.arm: each.run for each in cell.speedups}
     run = runs.get(times.arm)
@@ -201,7 +201,7 @@ def _course(workload: str) -> str:
 
 
 def starting(comparison: Comparison) -> Section:
-    def row(cell: Cell, times: ArmTimes) -> tuple[str, ...]:
+    def row(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
         starts = (times.import_s, times.build_s, times.first_steps_s)
         return (
             *findings.place(cell),

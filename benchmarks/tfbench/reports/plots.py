@@ -18,9 +18,9 @@ from tfbench.measuring.samples import Sample
 from tfbench.reports import findings, wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import (
-    Group,
-    Line,
-    Point,
+    ChartGroup,
+    ChartLine,
+    ChartPoint,
     Track,
     bars,
     forest,
@@ -30,7 +30,7 @@ from tfbench.reports.charts import (
 )
 from tfbench.reports.ladder import Ladder
 from tfbuild import talk
-from tfbuild.measured.comparison import Cell, Comparison, Speedup
+from tfbuild.measured.comparison import ComparedCell, Comparison, Speedup
 from tfbuild.measured.interval import Interval, Verdict
 
 TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
@@ -53,11 +53,11 @@ def _forests(
     name: str,
     title: str,
     caption: str,
-    points: Callable[[Sequence[Speedup]], Iterable[Point]],
+    points: Callable[[Sequence[Speedup]], Iterable[ChartPoint]],
 ) -> Iterator[Drawing]:
     for vcpus, cells in _by_vcpus(comparison):
         groups = [
-            Group(label=label, points=rows, band=band)
+            ChartGroup(label=label, points=rows, band=band)
             for label, found, band in _measured(comparison, vcpus, cells)
             if (rows := tuple(points(found)))
         ]
@@ -71,13 +71,13 @@ def _forests(
             )
 
 
-def _by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[Cell]]]:
+def _by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[ComparedCell]]]:
     for vcpus in dict.fromkeys(cell.vcpus for cell in comparison.cells):
         yield vcpus, [cell for cell in comparison.cells if cell.vcpus == vcpus]
 
 
 def _measured(
-    comparison: Comparison, vcpus: int, cells: Iterable[Cell]
+    comparison: Comparison, vcpus: int, cells: Iterable[ComparedCell]
 ) -> Iterator[tuple[str, Sequence[Speedup], Interval | None]]:
     """Each cell's speedups and A/A interval, then the means with the widest of theirs: arms that
     failed somewhere have their own."""
@@ -89,7 +89,7 @@ def _measured(
         yield "geometric mean", [each.speedup for each in means], band
 
 
-def _arm_points(arms: Sequence[str], speedups: Iterable[Speedup]) -> Iterator[Point]:
+def _arm_points(arms: Sequence[str], speedups: Iterable[Speedup]) -> Iterator[ChartPoint]:
     found = {each.arm: each for each in speedups}
     for number, arm in enumerate(arms, start=1):
         yield _speedup_point(arm, number, found.get(arm))
@@ -101,10 +101,10 @@ def _numbers(comparison: Comparison) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def _speedup_point(arm: str, series: int, speedup: Speedup | None) -> Point:
+def _speedup_point(arm: str, series: int, speedup: Speedup | None) -> ChartPoint:
     if speedup is None:
-        return Point(label=arm, series=series, amount=None, note="no answer")
-    return Point(
+        return ChartPoint(label=arm, series=series, amount=None, note="no answer")
+    return ChartPoint(
         label=arm,
         series=series,
         amount=speedup.interval,
@@ -114,12 +114,12 @@ def _speedup_point(arm: str, series: int, speedup: Speedup | None) -> Point:
     )
 
 
-def _told(groups: Sequence[Group]) -> str:
+def _told(groups: Sequence[ChartGroup]) -> str:
     """Rows of speedups in words."""
     return " ".join(f"{each.label}: {'; '.join(map(_row_told, each.points))}." for each in groups)
 
 
-def _row_told(row: Point) -> str:
+def _row_told(row: ChartPoint) -> str:
     return f"{row.label} {row.note if row.amount is None else wording.factor_span(row.amount)}"
 
 
@@ -133,12 +133,12 @@ def ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
     yield from _forests(comparison, "ladder", "Ladder", caption, points)
 
 
-def _rung_points(found: Ladder, speedups: Iterable[Speedup]) -> Iterator[Point]:
+def _rung_points(found: Ladder, speedups: Iterable[Speedup]) -> Iterator[ChartPoint]:
     known = {each.arm: each for each in speedups}
     for rung, wheel in itertools.product(found.rungs, found.wheels):
         arm = found.arm(rung, wheel)
         if arm in known:
-            yield Point(
+            yield ChartPoint(
                 label=arm,
                 series=found.wheels.index(wheel),
                 amount=known[arm].interval,
@@ -181,7 +181,7 @@ def _scaling(
     what: str,
 ) -> Iterator[Drawing]:
     lines = [
-        Line(label=arm, series=numbers[arm], amounts=tuple(amounts))
+        ChartLine(label=arm, series=numbers[arm], amounts=tuple(amounts))
         for arm, amounts in means.items()
     ]
     if not lines:
@@ -210,7 +210,7 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
     for place, workload in enumerate(workloads):
         groups = [
-            Group(
+            ChartGroup(
                 label=talk.vcpus(cell.vcpus),
                 points=tuple(
                     _relative(each.arm, numbers[each.arm], inverse(each.interval))
@@ -250,11 +250,11 @@ def _bill_numbers(bill: Bill) -> dict[str, int]:
     return {arm: number for number, arm in enumerate(dict.fromkeys(r.arm for r in bill.rows))}
 
 
-def _bill_groups(bill: Bill, amounts: Sequence[tuple[BillRow, Amount]]) -> list[Group]:
+def _bill_groups(bill: Bill, amounts: Sequence[tuple[BillRow, Amount]]) -> list[ChartGroup]:
     """One group per number of vCPUs; machines that are not about vCPUs have no heading."""
     numbers = _bill_numbers(bill)
     return [
-        Group(
+        ChartGroup(
             label="" if vcpus is None else talk.vcpus(vcpus),
             points=tuple(
                 _relative(row.arm, numbers[row.arm], amount)
@@ -266,14 +266,14 @@ def _bill_groups(bill: Bill, amounts: Sequence[tuple[BillRow, Amount]]) -> list[
     ]
 
 
-def _relative(arm: str, series: int, amount: Amount) -> Point:
+def _relative(arm: str, series: int, amount: Amount) -> ChartPoint:
     digits = 3 if isinstance(amount, Interval) else 2
-    return Point(label=arm, series=series, amount=amount, note=f"{point(amount):.{digits}f}")
+    return ChartPoint(label=arm, series=series, amount=amount, note=f"{point(amount):.{digits}f}")
 
 
 def _relatives(
-    chart: Callable[[Sequence[Group], str], Figure],
-    groups: Sequence[Group],
+    chart: Callable[[Sequence[ChartGroup], str], Figure],
+    groups: Sequence[ChartGroup],
     key: str,
     title: str,
     axis: str,
@@ -334,7 +334,9 @@ def samples(comparison: Comparison, taken: Iterable[Sample]) -> Iterator[Drawing
             yield _timeline(f"samples-{place}", cell, found, arms)
 
 
-def _timeline(key: str, cell: Cell, taken: Sequence[Sample], arms: Sequence[str]) -> Drawing:
+def _timeline(
+    key: str, cell: ComparedCell, taken: Sequence[Sample], arms: Sequence[str]
+) -> Drawing:
     starts = _starts(taken)
     # The baseline's second worker comes after the arms, which so keep their markers.
     names = dict.fromkeys([*arms, *(sample.arm for sample in taken)])

@@ -21,7 +21,7 @@ import numpy as np
 from tfbench.costs import cost
 from tfbench.costs.cost import Amount
 from tfbench.inside.phases import JUDGED
-from tfbench.measuring.matching import Difference
+from tfbench.measuring.matching import FieldDifference
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, Values, combined
 from tfbuild.errors import HostError, SampleError, UsageError
@@ -60,7 +60,7 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class SuiteRatio:
     """A benchmark of both files. `speedup` is baseline over candidate: above 1 the candidate is
     faster. It is a plain number where a file has one run only. Seconds are per loop, the geometric
     mean over runs."""
@@ -72,10 +72,10 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contrast:
+class SuiteContrast:
     """Two files against each other. `alone` are the benchmarks that only one of them has."""
 
-    ratios: tuple[Ratio, ...]
+    ratios: tuple[SuiteRatio, ...]
     mean: Amount
     """The geometric mean of the speedups."""
     alone: tuple[str, ...]
@@ -124,7 +124,7 @@ def read(path: Path) -> tuple[Timing, ...]:
     return tuple(found)
 
 
-def contrast(baseline: Sequence[Timing], candidate: Sequence[Timing]) -> Contrast:
+def contrast(baseline: Sequence[Timing], candidate: Sequence[Timing]) -> SuiteContrast:
     """The speedup of each benchmark that both have, with Welch's interval over runs.
 
     Raises SampleError when they have none in common, HostError when they are of two machines.
@@ -138,7 +138,7 @@ def contrast(baseline: Sequence[Timing], candidate: Sequence[Timing]) -> Contras
     for name in common:
         _check_host(ours[name], theirs[name])
     ratios = tuple(_ratio(ours[name], theirs[name]) for name in common)
-    return Contrast(
+    return SuiteContrast(
         ratios=ratios,
         mean=cost.geometric_mean([each.speedup for each in ratios]),
         alone=tuple(name for name in {**ours, **theirs} if name not in common),
@@ -252,7 +252,7 @@ def _timing(bench: Mapping[str, Any], shared: Metadata) -> Timing:
 
 def _check_host(one: Timing, other: Timing) -> None:
     found = [
-        Difference(what=key, one=str(one.metadata[key]), other=str(other.metadata[key]))
+        FieldDifference(what=key, one=str(one.metadata[key]), other=str(other.metadata[key]))
         for key in HOST_KEYS
         if key in one.metadata and key in other.metadata
         if one.metadata[key] != other.metadata[key]
@@ -264,13 +264,13 @@ def _check_host(one: Timing, other: Timing) -> None:
         )
 
 
-def _ratio(baseline: Timing, candidate: Timing) -> Ratio:
+def _ratio(baseline: Timing, candidate: Timing) -> SuiteRatio:
     ours, theirs = baseline.logs, candidate.logs
     speedup: Amount = math.exp(ours.mean() - theirs.mean())
     if min(len(ours), len(theirs)) >= FEWEST_LAUNCHES:
         # The mean of the two is half their difference, and so is its interval.
         speedup = cost.carry(combined([ours, -theirs]), lambda each: each**2)
-    return Ratio(
+    return SuiteRatio(
         name=baseline.name,
         baseline_s=math.exp(ours.mean()),
         candidate_s=math.exp(theirs.mean()),

@@ -15,7 +15,7 @@ from tfbench.costs.cost import point
 from tfbench.reports import chapters, findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
-from tfbench.reports.pyperf import Contrast
+from tfbench.reports.pyperf import SuiteContrast
 from tfbench.reports.templating import filled
 from tfbuild import talk
 from tfbuild.measured.comparison import Comparison
@@ -103,7 +103,7 @@ def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
     return grid.printed(table, costs.lines(bill), colour=colour, width=width)
 
 
-def contrast_table(contrast: Contrast, *, colour: bool, width: int = WIDTH) -> str:
+def contrast_table(contrast: SuiteContrast, *, colour: bool, width: int = WIDTH) -> str:
     """Two files of pyperf against each other. They were not measured in turns: no verdict."""
     headings = ("benchmark", "baseline s", "candidate s", "speedup of the candidate")
     table = grid.table("the candidate against the baseline", headings, left=("benchmark",))

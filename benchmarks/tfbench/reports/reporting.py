@@ -12,7 +12,7 @@ from tfbench.costs import article, bill, catalog, kit_runs
 from tfbench.costs.bill import Bill, Build
 from tfbench.costs.machines import find_machines, parse_machines, parse_mode
 from tfbench.costs.prices import PriceBook, merge
-from tfbench.costs.runs import Run
+from tfbench.costs.runs import TrainingRun
 from tfbench.engine import folder as folders
 from tfbench.engine.journal import entries
 from tfbench.measuring import merging
@@ -166,7 +166,7 @@ def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
     )
 
 
-def _elsewhere(wanted: ReportOptions, book: PriceBook) -> Iterator[Run]:
+def _elsewhere(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
     """Runs of the kit's files, on the machines that they were brought from."""
     for file, machine in _kits(wanted):
         price = book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))

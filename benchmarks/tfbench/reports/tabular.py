@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
-from tfbuild.measured.comparison import ArmTimes, Cell, Comparison, Speedup
+from tfbuild.measured.comparison import ArmTimes, ComparedCell, Comparison, Speedup
 from tfbuild.measured.interval import Interval
 
 Value: TypeAlias = str | int | float | None
@@ -83,7 +83,7 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
             }
 
 
-def _figures(cell: Cell, arm: str) -> dict[str, Value]:
+def _figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
     times, speedup = _of(arm, cell.arms), _of(arm, cell.speedups)
     agreement, failure = _of(arm, cell.agreements), _of(arm, cell.failures)
     return {
@@ -105,7 +105,7 @@ def _figures(cell: Cell, arm: str) -> dict[str, Value]:
 
 
 def _intervals(
-    cell: Cell, times: ArmTimes | None, speedup: Speedup | None
+    cell: ComparedCell, times: ArmTimes | None, speedup: Speedup | None
 ) -> dict[str, Interval | None]:
     phases = {each.phase: each.step_ms for each in times.phases} if times else {}
     latency = times.latency if times else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfbench import options
 from tfbench.cells import experiment, limits
 from tfbench.cells.cell import Cell, Seen
-from tfbench.cells.experiment import Experiment, Run
+from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import SizingOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import PriceBook
@@ -19,7 +19,7 @@ from tfbench.inside.phases import INFER, PREPROCESS, TRAIN
 from tfbench.inside.workloads import PROGRAM, find, sized
 from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
-from tfbench.sizing.sources import Input
+from tfbench.sizing.sources import InputSource
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
@@ -31,13 +31,13 @@ EXAMPLES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class SizingQuestion:
     """The same, read and checked. `memory` 0 is no limit; `data` is the user's own folder."""
 
     workloads: tuple[str, ...]
     program: str
     phases: tuple[str, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputSource, ...]
     data: str
     vcpus: tuple[int, ...]
     memory: tuple[float, ...]
@@ -67,7 +67,7 @@ class Question:
         folder: Path,
         workload: str,
         phase: str,
-        source: Input,
+        source: InputSource,
         cpus: tuple[int, ...],
         memory: float,
         launch: int,
@@ -122,12 +122,12 @@ def describe(wanted: SizingOptions) -> str:
     )
 
 
-def read(wanted: SizingOptions) -> Question:
+def read(wanted: SizingOptions) -> SizingQuestion:
     """Raises UsageError."""
     if len(options.words(wanted.arms)) > 1:
         raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
     names, program = _workloads(wanted)
-    return Question(
+    return SizingQuestion(
         workloads=names,
         program=program,
         phases=(TRAIN, INFER) if program else _phases(wanted.phases),
@@ -197,11 +197,13 @@ def _memory(words: str) -> tuple[float, ...]:
     return found or (0.0,)
 
 
-def _cells(question: Question, run: Run) -> tuple[Cell, ...]:
+def _cells(question: SizingQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
     return question.cells(run.names, run.host, run.out / "inputs")
 
 
-def _result(book: PriceBook | None, question: Question, run: Run, seen: Sequence[Seen]) -> Sizing:
+def _result(
+    book: PriceBook | None, question: SizingQuestion, run: ExperimentRun, seen: Sequence[Seen]
+) -> Sizing:
     rows = results.rows(seen)
     return Sizing(
         made=experiment.now(),
@@ -216,7 +218,7 @@ def _result(book: PriceBook | None, question: Question, run: Run, seen: Sequence
     )
 
 
-def sizing(book: PriceBook | None = None) -> Experiment[SizingOptions, Question, Sizing]:
+def sizing(book: PriceBook | None = None) -> CellExperiment[SizingOptions, SizingQuestion, Sizing]:
     """The experiment; with a book the machines that hold what was measured are named."""
     result = functools.partial(_result, book)
-    return Experiment(kind=KIND, read=read, cells=_cells, result=result, text=text)
+    return CellExperiment(kind=KIND, read=read, cells=_cells, result=result, text=text)

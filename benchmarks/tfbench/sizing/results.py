@@ -37,7 +37,7 @@ class Bound(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class SizingRow:
     """One cell. `speed` is in examples per second; `growth_mb` is by how much resident memory rose
     between the first and the last quarter of the timed steps; `busy` is the share of its
     CPUs' time that the process took, `reading` the share of the time that its reader was busy.
@@ -90,21 +90,21 @@ class Sizing:
     within: float
     means: str
     wheels: tuple[Wheel, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SizingRow, ...]
     knees: tuple[Knee, ...]
     book: str
 
 
-def rows(seen: Iterable[Seen]) -> tuple[Row, ...]:
+def rows(seen: Iterable[Seen]) -> tuple[SizingRow, ...]:
     return tuple(map(_row, seen))
 
 
-def _row(seen: Seen) -> Row:
+def _row(seen: Seen) -> SizingRow:
     place, answers = seen.place, seen.answers
     ok = seen.outcome is Outcome.OK
     busy = statistics.median(_busy(each) for each in answers) if ok else None
     reading = statistics.median(_share(each, "read_s") for each in answers) if ok else None
-    return Row(
+    return SizingRow(
         workload=str(place["workload"]),
         phase=str(place["phase"]),
         input=str(place["input"]),
@@ -161,7 +161,7 @@ def _read_mb_s(answer: Mapping[str, Any]) -> float:
 # --- the knee -------------------------------------------------------------------------------------
 
 
-def knees(found: Sequence[Row], within: float, book: PriceBook | None) -> tuple[Knee, ...]:
+def knees(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> tuple[Knee, ...]:
     """One for every workload, phase and input of which something was measured."""
     places = dict.fromkeys((row.workload, row.phase, row.input) for row in found)
     every = (
@@ -170,7 +170,7 @@ def knees(found: Sequence[Row], within: float, book: PriceBook | None) -> tuple[
     return tuple(knee for each in every if (knee := _knee(each, within, book)) is not None)
 
 
-def _knee(found: Sequence[Row], within: float, book: PriceBook | None) -> Knee | None:
+def _knee(found: Sequence[SizingRow], within: float, book: PriceBook | None) -> Knee | None:
     timed = [(row, row.speed) for row in found if row.speed is not None]
     if not timed:
         return None
@@ -192,7 +192,7 @@ def _knee(found: Sequence[Row], within: float, book: PriceBook | None) -> Knee |
     )
 
 
-def _size(row: Row) -> tuple[int, float]:
+def _size(row: SizingRow) -> tuple[int, float]:
     return row.vcpus, math.inf if row.memory_mb is None else row.memory_mb
 
 

@@ -16,7 +16,7 @@ _HINT = f"Use {', '.join(KINDS)}, or a disk's speed such as 40MB/s or 40MB/s@500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Input:
+class InputSource:
     """`mb_s` and `iops` are those of the disk that the reader acts as, 0 for no limit."""
 
     name: str
@@ -41,11 +41,11 @@ class Input:
         }
 
 
-def parse(text: str) -> Input:
+def parse(text: str) -> InputSource:
     """One of KINDS, or a speed. Raises UsageError."""
     if text in KINDS:
         kind = MEMORY if text == MEMORY else FILES
-        return Input(name=text, kind=kind, cold=text == COLD)
+        return InputSource(name=text, kind=kind, cold=text == COLD)
     found = _SLOW.fullmatch(text)
     if not found:
         near = talk.did_you_mean(text, KINDS)
@@ -53,4 +53,4 @@ def parse(text: str) -> Input:
     mb_s, iops = float(found[1]), float(found[2] or 0)
     if mb_s == 0 or (found[2] is not None and iops == 0):
         raise UsageError(f"a disk of {text} gives nothing", hint=_HINT)
-    return Input(name=text, kind=FILES, mb_s=mb_s, iops=iops)
+    return InputSource(name=text, kind=FILES, mb_s=mb_s, iops=iops)

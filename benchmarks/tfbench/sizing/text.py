@@ -9,10 +9,10 @@ from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import point
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Group, Point, amounts, told
+from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, told
 from tfbench.reports.document import Document, Section
 from tfbench.reports.sheet import Sheet
-from tfbench.sizing.results import Knee, Row, Sizing
+from tfbench.sizing.results import Knee, Sizing, SizingRow
 from tfbuild import talk
 
 KEY = "sizing"
@@ -66,7 +66,7 @@ def rows(sizing: Sizing) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _speed(row: Row) -> tuple[str, str]:
+def _speed(row: SizingRow) -> tuple[str, str]:
     if row.outcome is not Outcome.OK or row.speed is None:
         return row.outcome.value, ""
     return wording.rates(row.speed)
@@ -125,7 +125,7 @@ def figures(sizing: Sizing) -> Iterator[Drawing]:
     ):
         own = [row for row in sizing.rows if (row.workload, row.phase) == (workload, phase)]
         groups = [
-            Group(
+            ChartGroup(
                 label=source,
                 points=tuple(_point(row) for row in own if row.input == source),
             )
@@ -140,7 +140,9 @@ def figures(sizing: Sizing) -> Iterator[Drawing]:
         )
 
 
-def _point(row: Row) -> Point:
+def _point(row: SizingRow) -> ChartPoint:
     limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
     note = row.outcome.value if row.speed is None else wording.rate(point(row.speed))
-    return Point(label=f"{talk.vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note)
+    return ChartPoint(
+        label=f"{talk.vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note
+    )

@@ -14,19 +14,19 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm, twin_of
 from tfbench.commands import StartupOptions
 from tfbench.engine import engine, folder
-from tfbench.engine.folder import Kind
+from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
 from tfbench.measuring import gates
-from tfbench.startup.imports import KINDS, Imports, Spec
-from tfbench.startup.launches import Launch, Launcher
+from tfbench.startup.imports import KINDS, Imports, ImportSpec
+from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.library import read_library
-from tfbench.startup.overhead import LIMIT, Imported, Loading, Startup, overhead, sorted_out
+from tfbench.startup.overhead import LIMIT, ImportTimes, Loading, Startup, overhead, sorted_out
 from tfbench.startup.text import describe
 from tfbuild import settings, talk
 from tfbuild.measured.host import read_host
 from tfbuild.records import pretty, save
 
-KIND = Kind(name="startup", prefix="startup", result="startup.json")
+KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 ROUNDS = 20
 _FEWEST = 2  # for an interval
 _TRIES = 5
@@ -40,7 +40,9 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
     number = options.whole(wanted.rounds, "--rounds", least=_FEWEST) if wanted.rounds else ROUNDS
     choices = installs.choose(lineup.read_lineup(), wanted.candidate, places)
     with settings.exclusive(places.cache, "a measurement"):
-        spec = Spec(host=read_host(), arms=installs.install(choices, places), rounds=number, seed=1)
+        spec = ImportSpec(
+            host=read_host(), arms=installs.install(choices, places), rounds=number, seed=1
+        )
         there = folder.find(KIND, spec, wanted.out, places)
         folder.begin(KIND, spec, there)
         folder.need_unfinished(KIND, there)
@@ -52,7 +54,7 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
     return startup, text
 
 
-def measure(spec: Spec, out: Path) -> Startup:
+def measure(spec: ImportSpec, out: Path) -> Startup:
     """The first arm is the baseline and stands beside itself. Raises WorkerError, SampleError."""
     baseline, *others = spec.arms
     with tempfile.TemporaryDirectory(prefix="tensorwright-") as home:
@@ -83,7 +85,7 @@ def measure(spec: Spec, out: Path) -> Startup:
     )
 
 
-def _launches(spec: Spec, launcher: Launcher, out: Path) -> tuple[Launch, ...]:
+def _launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLaunch, ...]:
     with (
         opened(out / KIND.journal, KINDS) as (known, keep),
         talk.counting("imports", len(spec.turns)) as count,
@@ -99,9 +101,9 @@ def _loading(launcher: Launcher, arm: Arm, library: Path) -> Loading:
     )
 
 
-def _imported(arm: Arm, launches: Sequence[Launch]) -> Imported:
+def _imported(arm: Arm, launches: Sequence[ImportLaunch]) -> ImportTimes:
     own = [launch for launch in launches if launch.arm == arm.name]
-    return Imported(
+    return ImportTimes(
         arm=arm.name,
         label=arm.label,
         wheel_sha256=arm.wheel_sha256,

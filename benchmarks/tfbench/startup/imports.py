@@ -10,11 +10,11 @@ from tfbench.arms.arm import Arm, twin_of
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import Keep, Kinds
 from tfbench.engine.schedule import block_order, chance_of, padding
-from tfbench.startup.launches import IMPORT, Launch, Launcher
+from tfbench.startup.launches import IMPORT, ImportLaunch, Launcher
 from tfbuild.measured.host import Host
 
 SCHEMA = 1
-KINDS: Kinds[Launch] = MappingProxyType({"import": Launch})
+KINDS: Kinds[ImportLaunch] = MappingProxyType({"import": ImportLaunch})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spec:
+class ImportSpec:
     """What is asked. The first arm is the baseline."""
 
     schema: int = SCHEMA
@@ -62,14 +62,14 @@ class Spec:
 class Imports:
     """Turn after turn; an import that fails ends the run."""
 
-    spec: Spec
+    spec: ImportSpec
     launcher: Launcher
     listen: Callable[[int, int, str], None]
 
-    def counts(self, _: Launch) -> bool:
+    def counts(self, _: ImportLaunch) -> bool:
         return True
 
-    def following(self, launches: Sequence[Launch], _: Spent) -> Turn | None:
+    def following(self, launches: Sequence[ImportLaunch], _: Spent) -> Turn | None:
         done = {(each.block, each.position) for each in launches}
         turns = self.spec.turns
         left = [turn for turn in turns if (turn.block, turn.position) not in done]
@@ -78,7 +78,7 @@ class Imports:
         self.listen(len(turns) - len(left), len(turns), left[0].arm)
         return left[0]
 
-    def launch(self, turn: Turn, keep: Keep[Launch]) -> None:
+    def launch(self, turn: Turn, keep: Keep[ImportLaunch]) -> None:
         """Raises WorkerError, DiskError."""
         arm = next(arm for arm in self.spec.lineup if arm.name == turn.arm)
         keep(

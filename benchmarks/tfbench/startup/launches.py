@@ -23,7 +23,7 @@ _PROGRAM = Path(importing.__file__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class ImportLaunch:
     """One process. `import_s` is the import by its own clock; all else is of the whole process,
     from its start to its exit, as seen from outside. Units and meanings are those of Sample."""
 
@@ -71,13 +71,13 @@ class Launcher:
 
     home: Path
 
-    def launch(self, arm: Arm, *, block: int, position: int, bytes_more: int = 0) -> Launch:
+    def launch(self, arm: Arm, *, block: int, position: int, bytes_more: int = 0) -> ImportLaunch:
         """Import once, with so many bytes more in the environment. Raises WorkerError."""
         canary_s, before = meters.canary_s(), _meters()
         answer, process_s = self._ask(arm, bytes_more=bytes_more)
         after = _meters()
         taken = {name: max(0, after[name] - before[name]) for name in before}
-        return Launch(
+        return ImportLaunch(
             arm=arm.name,
             block=block,
             position=position,

@@ -15,7 +15,7 @@ _WRITABLE, _EXECUTABLE = 0x1, 0x4  # sh_flags of a section
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class LibrarySize:
     """`size`, `code` and `writable` are bytes: of the file, and of its sections. Relative
     relocations add a base, the others want one of `symbols` names looked up in all of TensorFlow.
     `constructors` are run when all is relocated: they register the kernels.
@@ -31,7 +31,7 @@ class Library:
     constructors: int
 
 
-def read_library(path: Path) -> Library:
+def read_library(path: Path) -> LibrarySize:
     """Raises WheelError for what is no 64-bit shared library."""
     try:
         with path.open("rb") as file:
@@ -40,7 +40,7 @@ def read_library(path: Path) -> Library:
         raise WheelError(f"{path.name} is not a whole ELF library ({error})") from error
 
 
-def _described(elf: ELFFile, path: Path) -> Library:
+def _described(elf: ELFFile, path: Path) -> LibrarySize:
     dynamic, names = elf.get_section_by_name(".dynamic"), elf.get_section_by_name(".dynsym")
     if not isinstance(dynamic, DynamicSection) or names is None:
         raise ELFError("it has no dynamic section")
@@ -50,7 +50,7 @@ def _described(elf: ELFFile, path: Path) -> Library:
     entry = tags.get("DT_RELAENT", 24)  # bytes of an Elf64_Rela
     relocations = (tags.get("DT_RELASZ", 0) + tags.get("DT_PLTRELSZ", 0)) // entry
     undefined = [each for each in names.iter_symbols() if each["st_shndx"] == "SHN_UNDEF"]
-    return Library(
+    return LibrarySize(
         file=path.name,
         size=path.stat().st_size,
         code=sum(size for flags, size in sections if flags & _EXECUTABLE),

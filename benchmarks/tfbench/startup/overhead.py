@@ -15,8 +15,8 @@ from enum import StrEnum
 
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, contrast, level
-from tfbench.startup.launches import Launch
-from tfbench.startup.library import Library
+from tfbench.startup.launches import ImportLaunch
+from tfbench.startup.library import LibrarySize
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
 
@@ -24,17 +24,17 @@ SCHEMA = 1
 LIMIT = 0.05
 """The most that a tuned wheel's import may take longer."""
 
-Block = tuple[Launch, ...]
+Block = tuple[ImportLaunch, ...]
 
 
-class Verdict(StrEnum):
+class ImportVerdict(StrEnum):
     WITHIN = "within the limit"
     OVER = "over the limit"
     INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Overhead:
+class ImportOverhead:
     """An arm's times over the baseline's: 1.02 is 2 % longer. `added_s` are the seconds of import
     that it adds, the median over blocks."""
 
@@ -42,7 +42,7 @@ class Overhead:
     imported: Interval
     process: Interval
     added_s: float
-    verdict: Verdict
+    verdict: ImportVerdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,12 +50,12 @@ class Loading:
     """An arm's kernel library, and the seconds that loading it takes, the median of some tries."""
 
     arm: str
-    library: Library
+    library: LibrarySize
     load_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Imported:
+class ImportTimes:
     """An arm and its medians over all launches, in seconds."""
 
     arm: str
@@ -78,15 +78,15 @@ class Startup:
     rounds: int
     dropped: tuple[tuple[str, int], ...]
     fair: bool
-    arms: tuple[Imported, ...]
-    twin: Overhead
-    overheads: tuple[Overhead, ...]
+    arms: tuple[ImportTimes, ...]
+    twin: ImportOverhead
+    overheads: tuple[ImportOverhead, ...]
     loadings: tuple[Loading, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[ImportLaunch, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class JudgedBlocks:
     """The blocks of a run that count, and those that gates would drop."""
 
     blocks: tuple[Block, ...]
@@ -94,9 +94,9 @@ class Measured:
     fair: bool
 
 
-def sorted_out(launches: Iterable[Launch], vcpus: int) -> Measured:
+def sorted_out(launches: Iterable[ImportLaunch], vcpus: int) -> JudgedBlocks:
     """The blocks that are not broken where enough are left, else all of them."""
-    grouped: dict[int, list[Launch]] = defaultdict(list)
+    grouped: dict[int, list[ImportLaunch]] = defaultdict(list)
     for launch in launches:
         grouped[launch.block].append(launch)
     blocks = [tuple(each) for each in grouped.values()]
@@ -104,12 +104,12 @@ def sorted_out(launches: Iterable[Launch], vcpus: int) -> Measured:
     quiet = tuple(block for block, reasons in zip(blocks, found, strict=True) if not reasons)
     dropped = tuple(reasons for reasons in found if reasons)
     fair = len(dropped) <= gates.MOST_DROPPED * len(blocks) and len(quiet) >= FEWEST_LAUNCHES
-    return Measured(blocks=quiet if fair else tuple(blocks), dropped=dropped, fair=fair)
+    return JudgedBlocks(blocks=quiet if fair else tuple(blocks), dropped=dropped, fair=fair)
 
 
 def overhead(
-    measured: Measured, baseline: str, arm: str, *, floor: float, limit: float = LIMIT
-) -> Overhead:
+    measured: JudgedBlocks, baseline: str, arm: str, *, floor: float, limit: float = LIMIT
+) -> ImportOverhead:
     """`floor` is the reach of the twin's interval. Raises SampleError for fewer than two blocks."""
     imported = _ratio(measured.blocks, baseline, arm, _import_s)
     added = [
@@ -117,27 +117,27 @@ def overhead(
         - statistics.fmean(_times(block, baseline, _import_s))
         for block in measured.blocks
     ]
-    return Overhead(
+    return ImportOverhead(
         arm=arm,
         imported=imported,
         process=_ratio(measured.blocks, baseline, arm, _process_s),
         added_s=statistics.median(added),
-        verdict=judged(imported, floor, limit) if measured.fair else Verdict.INCONCLUSIVE,
+        verdict=judged(imported, floor, limit) if measured.fair else ImportVerdict.INCONCLUSIVE,
     )
 
 
-def judged(ratio: Interval, floor: float, limit: float) -> Verdict:
+def judged(ratio: Interval, floor: float, limit: float) -> ImportVerdict:
     """Within or over when the whole interval is. Nothing can be said where the baseline differs
     from itself by more than the limit."""
     if floor > math.log1p(limit):
-        return Verdict.INCONCLUSIVE
+        return ImportVerdict.INCONCLUSIVE
     if ratio.high <= 1 + limit:
-        return Verdict.WITHIN
-    return Verdict.OVER if ratio.low > 1 + limit else Verdict.INCONCLUSIVE
+        return ImportVerdict.WITHIN
+    return ImportVerdict.OVER if ratio.low > 1 + limit else ImportVerdict.INCONCLUSIVE
 
 
 def _ratio(
-    blocks: Sequence[Block], baseline: str, arm: str, seconds: Callable[[Launch], float]
+    blocks: Sequence[Block], baseline: str, arm: str, seconds: Callable[[ImportLaunch], float]
 ) -> Interval:
     """The arm's time over the baseline's, each round's level of every arm as one number."""
     arms = dict.fromkeys(launch.arm for launch in blocks[0])
@@ -146,13 +146,13 @@ def _ratio(
     return Interval(value=1 / found.value, low=1 / found.high, high=1 / found.low)
 
 
-def _times(block: Block, arm: str, seconds: Callable[[Launch], float]) -> list[float]:
+def _times(block: Block, arm: str, seconds: Callable[[ImportLaunch], float]) -> list[float]:
     return [seconds(launch) for launch in block if launch.arm == arm]
 
 
-def _import_s(launch: Launch) -> float:
+def _import_s(launch: ImportLaunch) -> float:
     return launch.import_s
 
 
-def _process_s(launch: Launch) -> float:
+def _process_s(launch: ImportLaunch) -> float:
     return launch.process_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench import grid
-from tfbench.startup.overhead import Imported, Loading, Overhead, Startup, Verdict
+from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Loading, Startup
 from tfbuild.measured.interval import Interval
 from tfbuild.talk import count, size, vcpus
 
@@ -50,24 +50,24 @@ def _loading(loading: Loading) -> str:
     )
 
 
-def _conclusion(each: Overhead, startup: Startup) -> str:
+def _conclusion(each: ImportOverhead, startup: Startup) -> str:
     limit = f"{startup.limit:.0%}"
     span = f"{_longer(each.imported)}, {1000 * each.added_s:+.0f} ms"
     match each.verdict:
-        case Verdict.WITHIN:
+        case ImportVerdict.WITHIN:
             return f"{each.arm} imports within {limit} of {startup.arms[0].arm} ({span})."
-        case Verdict.OVER:
+        case ImportVerdict.OVER:
             return (
                 f"{each.arm} imports more than {limit} slower than {startup.arms[0].arm} ({span})."
             )
-        case Verdict.INCONCLUSIVE:
+        case ImportVerdict.INCONCLUSIVE:
             return (
                 f"Whether {each.arm} imports within {limit} of {startup.arms[0].arm} is not known "
                 f"({span}). Take more rounds, or a quieter machine."
             )
 
 
-def _seconds(arm: Imported) -> str:
+def _seconds(arm: ImportTimes) -> str:
     return f"{arm.import_s:.3f} s"
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from tfbench.inside.groups import INDEPENDENT
 from tfbench.strategies.matrix import ALONE
-from tfbench.strategies.published import Published
-from tfbench.strategies.results import Figures, Parity, Result, Row, ratio
-from tfbench.strategies.strategy import Family, find
+from tfbench.strategies.published import PublishedRuns
+from tfbench.strategies.results import Figures, Parity, StrategiesResult, StrategyRow, ratio
+from tfbench.strategies.strategy import StrategyFamily, find
 from tfbuild.measured.interval import Interval
 
 
@@ -33,11 +33,11 @@ class Advice:
     lead: Interval | None
     tied: tuple[str, ...]
     intensity: float | None
-    rule: Family | None
+    rule: StrategyFamily | None
     faster: str
 
     @property
-    def family(self) -> Family:
+    def family(self) -> StrategyFamily:
         return find(self.best).family
 
     @property
@@ -55,13 +55,13 @@ class Advice:
         return self.rule in families
 
 
-def advised(result: Result, published: Published) -> tuple[Advice, ...]:
+def advised(result: StrategiesResult, published: PublishedRuns) -> tuple[Advice, ...]:
     """For every net on more than one device, where a synchronous strategy was measured and its
     updates are right."""
     return tuple(_advised(result, published))
 
 
-def _advised(result: Result, published: Published) -> Iterator[Advice]:
+def _advised(result: StrategiesResult, published: PublishedRuns) -> Iterator[Advice]:
     groups = result.groups()
     for (arm, workload, devices), rows in groups.items():
         right = {
@@ -88,7 +88,7 @@ def _advised(result: Result, published: Published) -> Iterator[Advice]:
         )
 
 
-def _intensity(alone: Sequence[Row]) -> float | None:
+def _intensity(alone: Sequence[StrategyRow]) -> float | None:
     """Of one device alone."""
     for row in alone:
         if row.strategy == INDEPENDENT and row.figures:
@@ -96,12 +96,12 @@ def _intensity(alone: Sequence[Row]) -> float | None:
     return None
 
 
-def asked_for(intensity: float, split: tuple[float, float]) -> Family | None:
+def asked_for(intensity: float, split: tuple[float, float]) -> StrategyFamily | None:
     """What the rule asks for; `split` is where the published nets change over."""
     most_served, least_replicated = split
     if intensity <= most_served:
-        return Family.PARAMETER_SERVER
-    return Family.ALL_REDUCE if intensity >= least_replicated else None
+        return StrategyFamily.PARAMETER_SERVER
+    return StrategyFamily.ALL_REDUCE if intensity >= least_replicated else None
 
 
 def _faster(right: dict[str, Figures], best: Figures) -> str:

@@ -10,13 +10,13 @@ from tfbench.arms import installs
 from tfbench.arms.arm import TOLERANCE
 from tfbench.cells import experiment
 from tfbench.cells.cell import Cell, Seen
-from tfbench.cells.experiment import Experiment, Run
+from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import StrategiesOptions
 from tfbench.inside.replicas import KINDS
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.strategies import strategy, text
 from tfbench.strategies.matrix import Matrix, cells
-from tfbench.strategies.results import Result, rows
+from tfbench.strategies.results import StrategiesResult, rows
 from tfbuild import settings, talk
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
@@ -94,8 +94,8 @@ def _devices(words: str) -> tuple[int, ...]:
     return found
 
 
-def _result(matrix: Matrix, run: Run, seen: Sequence[Seen]) -> Result:
-    return Result(
+def _result(matrix: Matrix, run: ExperimentRun, seen: Sequence[Seen]) -> StrategiesResult:
+    return StrategiesResult(
         made=experiment.now(),
         host=run.host,
         vcpus=run.host.usable,
@@ -106,7 +106,7 @@ def _result(matrix: Matrix, run: Run, seen: Sequence[Seen]) -> Result:
     )
 
 
-STRATEGIES = Experiment(
+STRATEGIES = CellExperiment(
     kind=KIND,
     read=read,
     cells=lambda matrix, run: _cells(matrix, run.names, run.host),

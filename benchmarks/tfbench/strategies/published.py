@@ -8,24 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.inside.workloads import find
-from tfbench.strategies.strategy import Family
+from tfbench.strategies.strategy import StrategyFamily
 from tfbuild.errors import RecordError
 from tfbuild.records import parse_toml, read_text
 
 P100 = Path(__file__).with_name("p100.toml")
 FLOAT_BYTES = 4
-_FAMILIES = {"parameter_server": Family.PARAMETER_SERVER, "replicated": Family.ALL_REDUCE}
+_FAMILIES = {
+    "parameter_server": StrategyFamily.PARAMETER_SERVER,
+    "replicated": StrategyFamily.ALL_REDUCE,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class PublishedModel:
     """`workload` is our name for the net. `batch` is a device's; `family` is how its authors ran
     it. `images_s` are those of all devices, by their number."""
 
     name: str
     workload: str
     batch: int
-    family: Family
+    family: StrategyFamily
     images_s: Mapping[int, float]
 
     def efficiency(self, devices: int) -> float:
@@ -41,14 +44,14 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class PublishedRuns:
     title: str
     source: str
     as_of: str
     devices: tuple[int, ...]
-    models: tuple[Model, ...]
+    models: tuple[PublishedModel, ...]
 
-    def find(self, workload: str) -> Model | None:
+    def find(self, workload: str) -> PublishedModel | None:
         """The model that a workload's name, whatever its sizes, stands for."""
         name = workload.partition(":")[0]
         return next((each for each in self.models if each.workload == name), None)
@@ -59,17 +62,17 @@ class Published:
         parameter server, and the least that they ran replicated."""
         server, replicated = (
             [each.intensity for each in self.models if each.family is family]
-            for family in (Family.PARAMETER_SERVER, Family.ALL_REDUCE)
+            for family in (StrategyFamily.PARAMETER_SERVER, StrategyFamily.ALL_REDUCE)
         )
         return max(server), min(replicated)
 
 
-def read(path: Path = P100) -> Published:
+def read(path: Path = P100) -> PublishedRuns:
     """Raises RecordError for a file that is not whole."""
     try:
         fields = parse_toml(read_text(path))
         devices = tuple(fields["devices"])
-        return Published(
+        return PublishedRuns(
             title=fields["title"],
             source=fields["source"],
             as_of=fields["as_of"],
@@ -82,8 +85,8 @@ def read(path: Path = P100) -> Published:
         raise RecordError(f"{path} is no table of published figures ({error})") from error
 
 
-def _model(fields: Mapping[str, Any], devices: tuple[int, ...]) -> Model:
-    return Model(
+def _model(fields: Mapping[str, Any], devices: tuple[int, ...]) -> PublishedModel:
+    return PublishedModel(
         name=fields["name"],
         workload=fields["workload"],
         batch=fields["batch"],

@@ -63,7 +63,7 @@ class Figures:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class StrategyRow:
     """One strategy on so many devices. `figures` are None for a marked cell, with its reason."""
 
     arm: str
@@ -76,7 +76,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class StrategiesResult:
     """Of one run, kept as strategies.json."""
 
     schema: int = SCHEMA
@@ -86,22 +86,22 @@ class Result:
     arms: tuple[Wheel, ...]
     matrix: Matrix
     tolerance: float
-    rows: tuple[Row, ...]
+    rows: tuple[StrategyRow, ...]
 
     @property
     def is_logical(self) -> bool:
         """Whether what was measured ran on logical devices of one CPU."""
         return any(row.figures and row.figures.device == CPU for row in self.rows)
 
-    def groups(self) -> dict[tuple[str, str, int], tuple[Row, ...]]:
+    def groups(self) -> dict[tuple[str, str, int], tuple[StrategyRow, ...]]:
         """By arm, workload and number of devices."""
-        found: dict[tuple[str, str, int], list[Row]] = {}
+        found: dict[tuple[str, str, int], list[StrategyRow]] = {}
         for row in self.rows:
             found.setdefault((row.arm, row.workload, row.devices), []).append(row)
         return {place: tuple(rows) for place, rows in found.items()}
 
 
-def rows(seens: Iterable[Seen]) -> tuple[Row, ...]:
+def rows(seens: Iterable[Seen]) -> tuple[StrategyRow, ...]:
     """A row per place, references aside. Raises SampleError for times that are none."""
     every = {_key(seen.place): seen for seen in seens}
     return tuple(_row(key, seen, every) for key, seen in every.items() if key[2] != REFERENCE)
@@ -114,9 +114,9 @@ def _key(place: Mapping[str, Any]) -> _Key:
     return place["arm"], place["workload"], place["strategy"], place["devices"]
 
 
-def _row(key: _Key, seen: Seen, every: Mapping[_Key, Seen]) -> Row:
+def _row(key: _Key, seen: Seen, every: Mapping[_Key, Seen]) -> StrategyRow:
     arm, workload, strategy, devices = key
-    return Row(
+    return StrategyRow(
         arm=arm,
         workload=workload,
         strategy=strategy,

@@ -12,7 +12,7 @@ from tfbuild.errors import UsageError
 from tfbuild.talk import did_you_mean
 
 
-class Family(StrEnum):
+class StrategyFamily(StrEnum):
     """Where the parameters are."""
 
     PARAMETER_SERVER = "parameter server"
@@ -28,7 +28,7 @@ class Strategy:
     all devices."""
 
     name: str
-    family: Family
+    family: StrategyFamily
     means: str
     synchronous: bool = True
 
@@ -36,38 +36,38 @@ class Strategy:
 _ALL = (
     Strategy(
         name=groups.CENTRAL,
-        family=Family.PARAMETER_SERVER,
+        family=StrategyFamily.PARAMETER_SERVER,
         means="CentralStorageStrategy, parameters on CPU:0",
     ),
     Strategy(
         name=groups.SERVER,
-        family=Family.PARAMETER_SERVER,
+        family=StrategyFamily.PARAMETER_SERVER,
         means="ParameterServerStrategy, workers and one server in one process; asynchronous",
         synchronous=False,
     ),
     Strategy(
         name=groups.RING,
-        family=Family.ALL_REDUCE,
+        family=StrategyFamily.ALL_REDUCE,
         means="MirroredStrategy, CollectiveAllReduce in a ring",
     ),
     Strategy(
         name=groups.ONE_DEVICE,
-        family=Family.ALL_REDUCE,
+        family=StrategyFamily.ALL_REDUCE,
         means="MirroredStrategy, ReductionToOneDevice on CPU:0",
     ),
     Strategy(
         name=groups.HIERARCHICAL,
-        family=Family.ALL_REDUCE,
+        family=StrategyFamily.ALL_REDUCE,
         means="MirroredStrategy, HierarchicalCopyAllReduce",
     ),
     Strategy(
         name=groups.NCCL,
-        family=Family.ALL_REDUCE,
+        family=StrategyFamily.ALL_REDUCE,
         means="MirroredStrategy, NcclAllReduce",
     ),
     Strategy(
         name=groups.INDEPENDENT,
-        family=Family.APART,
+        family=StrategyFamily.APART,
         means="a model per device, no gradients exchanged: the upper bound",
         synchronous=False,
     ),

@@ -10,7 +10,7 @@ from tfbench.inside.groups import INDEPENDENT
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Group, Point, bars, forest, told
+from tfbench.reports.charts import ChartGroup, ChartPoint, bars, forest, told
 from tfbench.reports.document import (
     Answer,
     Block,
@@ -25,9 +25,9 @@ from tfbench.reports.sheet import Sheet
 from tfbench.strategies import published
 from tfbench.strategies.advice import Advice, advised
 from tfbench.strategies.matrix import ALONE
-from tfbench.strategies.published import Published
-from tfbench.strategies.results import Figures, Parity, Result, Row
-from tfbench.strategies.strategy import NAMES, STRATEGIES, Family
+from tfbench.strategies.published import PublishedRuns
+from tfbench.strategies.results import Figures, Parity, StrategiesResult, StrategyRow
+from tfbench.strategies.strategy import NAMES, STRATEGIES, StrategyFamily
 from tfbuild import talk
 
 KEY = "strategies"
@@ -68,11 +68,11 @@ independent nothing.
 # --- terminal -------------------------------------------------------------------------------------
 
 
-def table(result: Result, *, colour: bool, width: int = 160) -> str:
+def table(result: StrategiesResult, *, colour: bool, width: int = 160) -> str:
     return sheet(result).printed(colour=colour, width=width)
 
 
-def sheet(result: Result) -> Sheet:
+def sheet(result: StrategiesResult) -> Sheet:
     """Its lines are for a terminal; the section says more of them in blocks of their own."""
     several = len(result.arms) > 1
     return Sheet(
@@ -83,16 +83,16 @@ def sheet(result: Result) -> Sheet:
     )
 
 
-def title(result: Result) -> str:
+def title(result: StrategiesResult) -> str:
     where = f"{talk.vcpus(len(result.vcpus))} of {result.host.cpu.name}"
     return f"strategies on {where}, {_launches(result)}"
 
 
-def _launches(result: Result) -> str:
+def _launches(result: StrategiesResult) -> str:
     return talk.count(result.matrix.launches, "launch", "launches")
 
 
-def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
+def _cells(row: StrategyRow, *, several: bool) -> tuple[str, ...]:
     arm = (row.arm,) if several else ()
     place = (*arm, row.workload, str(row.devices), row.strategy)
     if row.figures is None:
@@ -123,7 +123,7 @@ def _parity(figures: Figures) -> str:
     return f"{figures.parity.value} ({figures.apart:.1g})"
 
 
-def lines(result: Result) -> Iterator[str]:
+def lines(result: StrategiesResult) -> Iterator[str]:
     """What to know, then the answers."""
     yield from marks(result)
     yield from warnings(result)
@@ -132,7 +132,7 @@ def lines(result: Result) -> Iterator[str]:
         yield from sentences(advice, result, reference)
 
 
-def marks(result: Result) -> Iterator[str]:
+def marks(result: StrategiesResult) -> Iterator[str]:
     """Why cells have no figures, each reason once."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for row in result.rows:
@@ -143,7 +143,7 @@ def marks(result: Result) -> Iterator[str]:
         yield f"{where}: {outcome}: {reason}."
 
 
-def warnings(result: Result) -> Iterator[str]:
+def warnings(result: StrategiesResult) -> Iterator[str]:
     if result.is_logical:
         yield LOGICAL
     for row in result.rows:
@@ -155,14 +155,14 @@ def warnings(result: Result) -> Iterator[str]:
             )
 
 
-def _place(row: Row) -> str:
+def _place(row: StrategyRow) -> str:
     return f"{row.strategy} on {talk.count(row.devices, 'device')}, {row.workload}"
 
 
 # --- advice ---------------------------------------------------------------------------------------
 
 
-def sentences(advice: Advice, result: Result, reference: Published) -> Iterator[str]:
+def sentences(advice: Advice, result: StrategiesResult, reference: PublishedRuns) -> Iterator[str]:
     """The answer for one net, then what it rests on."""
     place = f"{advice.workload} on {advice.devices} devices"
     if len(result.arms) > 1:
@@ -195,7 +195,7 @@ def _best(advice: Advice) -> str:
     )
 
 
-def _rule(advice: Advice, reference: Published) -> str:
+def _rule(advice: Advice, reference: PublishedRuns) -> str:
     """What the articles' rule says, and whether the measurement does."""
     assert advice.intensity is not None  # noqa: S101  (the caller looked)
     low, high = reference.split
@@ -216,7 +216,7 @@ def _rule(advice: Advice, reference: Published) -> str:
 # --- report ---------------------------------------------------------------------------------------
 
 
-def document(result: Result) -> Document:
+def document(result: StrategiesResult) -> Document:
     """A page of its own: the answers on top."""
     reference = published.read()
     found = advised(result, reference)
@@ -230,7 +230,7 @@ def document(result: Result) -> Document:
     )
 
 
-def _answer(advice: Advice, result: Result, reference: Published) -> Answer:
+def _answer(advice: Advice, result: StrategiesResult, reference: PublishedRuns) -> Answer:
     return Answer(
         label=f"{advice.workload}, {advice.devices} devices",
         figure=advice.best,
@@ -240,7 +240,7 @@ def _answer(advice: Advice, result: Result, reference: Published) -> Answer:
     )
 
 
-def section(result: Result) -> Section:
+def section(result: StrategiesResult) -> Section:
     """All of it among other experiments: the answers come first here, too."""
     reference = published.read()
     answers = (" ".join(sentences(each, result, reference)) for each in advised(result, reference))
@@ -249,7 +249,7 @@ def section(result: Result) -> Section:
     return Section(key=KEY, heading=HEADING, blocks=(*first, *_blocks(result)))
 
 
-def _blocks(result: Result) -> Iterator[Block]:
+def _blocks(result: StrategiesResult) -> Iterator[Block]:
     found = sheet(result)
     yield Table(caption="examples per second", columns=columns(*found.headings), rows=found.rows)
     yield from _marked(result)
@@ -260,12 +260,12 @@ def _blocks(result: Result) -> Iterator[Block]:
     yield from _published(published.read())
 
 
-def _marked(result: Result) -> Iterator[Block]:
+def _marked(result: StrategiesResult) -> Iterator[Block]:
     if found := tuple(marks(result)):
         yield Points(items=found)
 
 
-def _traffic(result: Result) -> Table:
+def _traffic(result: StrategiesResult) -> Table:
     return Table(
         caption="variables' bytes per step",
         columns=columns(
@@ -285,7 +285,7 @@ def _traffic(result: Result) -> Table:
     )
 
 
-def _meanings(result: Result) -> Table:
+def _meanings(result: StrategiesResult) -> Table:
     shown = [name for name in NAMES if any(row.strategy == name for row in result.rows)]
     return Table(
         caption="strategies",
@@ -294,7 +294,7 @@ def _meanings(result: Result) -> Table:
     )
 
 
-def _published(reference: Published) -> Iterator[Block]:
+def _published(reference: PublishedRuns) -> Iterator[Block]:
     low, high = reference.split
     yield (
         f"Published: {reference.title}, {reference.as_of}, synthetic data ({reference.source}). "
@@ -326,7 +326,7 @@ def _published(reference: Published) -> Iterator[Block]:
 # --- figures --------------------------------------------------------------------------------------
 
 
-def figures(result: Result) -> Iterator[Drawing]:
+def figures(result: StrategiesResult) -> Iterator[Drawing]:
     """Each net's strategies against independent devices, then the published efficiency."""
     nets = dict.fromkeys((row.arm, row.workload) for row in result.rows)
     for place, (arm, workload) in enumerate(nets):
@@ -352,10 +352,10 @@ def figures(result: Result) -> Iterator[Drawing]:
     )
 
 
-def _shares(result: Result, arm: str, workload: str) -> Iterator[Group]:
+def _shares(result: StrategiesResult, arm: str, workload: str) -> Iterator[ChartGroup]:
     for (own_arm, own_workload, devices), rows in result.groups().items():
         points = tuple(
-            Point(
+            ChartPoint(
                 label=row.strategy,
                 series=NAMES.index(row.strategy),
                 amount=row.figures.share,
@@ -366,16 +366,16 @@ def _shares(result: Result, arm: str, workload: str) -> Iterator[Group]:
             if row.figures and row.figures.share and row.strategy != INDEPENDENT
         )
         if (own_arm, own_workload) == (arm, workload) and points:
-            yield Group(label=talk.count(devices, "device"), points=points)
+            yield ChartGroup(label=talk.count(devices, "device"), points=points)
 
 
-def _efficiencies(reference: Published) -> Iterator[Group]:
-    series = {Family.PARAMETER_SERVER: 0, Family.ALL_REDUCE: 1}
+def _efficiencies(reference: PublishedRuns) -> Iterator[ChartGroup]:
+    series = {StrategyFamily.PARAMETER_SERVER: 0, StrategyFamily.ALL_REDUCE: 1}
     for model in reference.models:
-        yield Group(
+        yield ChartGroup(
             label=model.name,
             points=tuple(
-                Point(
+                ChartPoint(
                     label=f"{number} GPUs",
                     series=series[model.family],
                     amount=model.efficiency(number),

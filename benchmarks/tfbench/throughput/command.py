@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfbench import options
 from tfbench.cells import experiment
 from tfbench.cells.cell import Cell, Outcome, Seen
-from tfbench.cells.experiment import Experiment, Run
+from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
@@ -29,7 +29,7 @@ _AUGMENTATION = {"off": (False,), "on": (True,), "both": (False, True)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class ThroughputQuestion:
     """The same, read and checked. `program` is the path of a user's own workload; 0 stands for the
     batch that is its own."""
 
@@ -98,7 +98,7 @@ def describe(wanted: ThroughputOptions) -> str:
     )
 
 
-def read(wanted: ThroughputOptions) -> Question:
+def read(wanted: ThroughputOptions) -> ThroughputQuestion:
     """Raises UsageError."""
     if wanted.workload:
         return _read_own(wanted)
@@ -123,7 +123,7 @@ def read(wanted: ThroughputOptions) -> Question:
     return _question(wanted, names, batches, augmentation)
 
 
-def _read_own(wanted: ThroughputOptions) -> Question:
+def _read_own(wanted: ThroughputOptions) -> ThroughputQuestion:
     name, path = options.own_file(wanted.workload)
     if wanted.augmentation != "off" or wanted.image:
         raise UsageError(
@@ -138,9 +138,9 @@ def _question(
     batches: tuple[int, ...],
     augmentation: tuple[bool, ...],
     program: str = "",
-) -> Question:
+) -> ThroughputQuestion:
     vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
-    return Question(
+    return ThroughputQuestion(
         workloads=names,
         program=program,
         batches=batches,
@@ -166,11 +166,11 @@ def _need_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None
             raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
 
 
-def _cells(question: Question, run: Run) -> tuple[Cell, ...]:
+def _cells(question: ThroughputQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
     return question.cells(run.names, run.host)
 
 
-def _result(question: Question, run: Run, seen: Sequence[Seen]) -> Throughput:
+def _result(question: ThroughputQuestion, run: ExperimentRun, seen: Sequence[Seen]) -> Throughput:
     answers = [answer for each in seen if each.outcome is Outcome.OK for answer in each.answers]
     return Throughput(
         made=experiment.now(),
@@ -185,4 +185,4 @@ def _result(question: Question, run: Run, seen: Sequence[Seen]) -> Throughput:
     )
 
 
-THROUGHPUT = Experiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)
+THROUGHPUT = CellExperiment(kind=KIND, read=read, cells=_cells, result=_result, text=text)

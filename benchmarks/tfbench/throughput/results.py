@@ -20,7 +20,7 @@ NEAR = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class ThroughputRow:
     """One arm at one batch size. `speed` is in examples per second; `printed` is what
     tf_cnn_benchmarks would have printed of the first launch. Without an answer both are None, and
     `outcome` and `reason` say why."""
@@ -49,19 +49,19 @@ class Throughput:
     seed: int
     steps: int
     wheels: tuple[Wheel, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ThroughputRow, ...]
     price: Price | None
 
 
-def rows(seen: Iterable[Seen]) -> tuple[Row, ...]:
+def rows(seen: Iterable[Seen]) -> tuple[ThroughputRow, ...]:
     return tuple(map(_row, seen))
 
 
-def _row(seen: Seen) -> Row:
+def _row(seen: Seen) -> ThroughputRow:
     place = seen.place
     ok = seen.outcome is Outcome.OK
     first = seen.answers[0] if ok else None
-    return Row(
+    return ThroughputRow(
         arm=str(place["arm"]),
         workload=str(place["workload"]),
         batch=int(place["batch"]) or (first["batch"] if first else 0),
@@ -75,20 +75,20 @@ def _row(seen: Seen) -> Row:
     )
 
 
-def per_dollar(row: Row, price: Price) -> Amount | None:
+def per_dollar(row: ThroughputRow, price: Price) -> Amount | None:
     """Examples per second for each US dollar per hour."""
     return None if row.speed is None else carry(row.speed, lambda each: each / price.usd_hour)
 
 
-def series(throughput: Throughput) -> dict[tuple[str, str, bool], tuple[Row, ...]]:
+def series(throughput: Throughput) -> dict[tuple[str, str, bool], tuple[ThroughputRow, ...]]:
     """Rows that differ in their batch size only, by arm, workload and augmentation."""
-    found: dict[tuple[str, str, bool], list[Row]] = {}
+    found: dict[tuple[str, str, bool], list[ThroughputRow]] = {}
     for row in throughput.rows:
         found.setdefault((row.arm, row.workload, row.augmented), []).append(row)
     return {key: tuple(sorted(each, key=lambda row: row.batch)) for key, each in found.items()}
 
 
-def large_enough(rows: Sequence[Row]) -> Row | None:
+def large_enough(rows: Sequence[ThroughputRow]) -> ThroughputRow | None:
     """The smallest batch that is nearly as fast as the fastest; None where nothing was measured."""
     timed = [(point(row.speed), row) for row in rows if row.speed is not None]
     if not timed:

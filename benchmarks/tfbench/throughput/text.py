@@ -9,12 +9,12 @@ from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import point
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Line, over_counts
+from tfbench.reports.charts import ChartLine, over_counts
 from tfbench.reports.document import Document, Section
 from tfbench.reports.sheet import Sheet
 from tfbench.throughput.results import (
-    Row,
     Throughput,
+    ThroughputRow,
     large_enough,
     per_dollar,
     series,
@@ -69,7 +69,7 @@ def rows(throughput: Throughput) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _figures(row: Row) -> tuple[str, str, str]:
+def _figures(row: ThroughputRow) -> tuple[str, str, str]:
     if row.outcome is not Outcome.OK or row.speed is None or row.printed is None:
         return row.outcome.value, "", ""
     each = row.printed
@@ -77,7 +77,7 @@ def _figures(row: Row) -> tuple[str, str, str]:
     return *wording.rates(row.speed), told
 
 
-def _priced(throughput: Throughput, row: Row) -> tuple[str, ...]:
+def _priced(throughput: Throughput, row: ThroughputRow) -> tuple[str, ...]:
     if throughput.price is None:
         return ()
     amount = per_dollar(row, throughput.price)
@@ -101,7 +101,7 @@ def lines(throughput: Throughput) -> Iterator[str]:
             yield f"{name}: {row.outcome.value}: {row.reason}"
 
 
-def _enough(best: Row, found: Sequence[Row]) -> str:
+def _enough(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
     others = [row.speed for row in found if row is not best and row.speed is not None]
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
     told = (
@@ -139,7 +139,7 @@ def figures(throughput: Throughput) -> Iterator[Drawing]:
     every = series(throughput)
     for place, workload in enumerate(dict.fromkeys(name for _, name, _ in every)):
         drawn = [
-            Line(
+            ChartLine(
                 label=f"{arm}, augmented" if augmented else arm,
                 series=number,
                 amounts=tuple((row.batch, row.speed) for row in found if row.speed is not None),

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
-from tfbench.arms.installs import Choice
+from tfbench.arms.installs import ArmChoice
 from tfbench.arms.levers import suggestion
 from tfbench.commands import TuneOptions
 from tfbench.engine import folder
@@ -19,7 +19,7 @@ from tfbench.inside.workloads import batch_in, sized
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.tuning import hunt, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
-from tfbench.tuning.hunt import Asked
+from tfbench.tuning.hunt import TuningSetting
 from tfbench.tuning.results import Tuning
 from tfbuild import settings, talk
 from tfbuild.cpus.cpu import read_vcpus
@@ -34,20 +34,20 @@ _LONGEST_MIN = 7 * 24 * 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class TuningQuestion:
     """The same, read and checked; nothing is installed yet."""
 
     workload: str
     program: Path | None
-    choices: tuple[Choice, ...]
+    choices: tuple[ArmChoice, ...]
     vcpus: int
     budget_s: float
     seed: int
     levers: tuple[str, ...]
 
-    def asked(self, arms: Sequence[Arm]) -> Asked:
+    def asked(self, arms: Sequence[Arm]) -> TuningSetting:
         own = self.program
-        return Asked(
+        return TuningSetting(
             host=read_host(),
             workload=self.workload,
             program=str(own or ""),
@@ -59,7 +59,7 @@ class Question:
             levers=self.levers,
         )
 
-    def planned(self) -> tuple[Asked, tuple[Setup, ...]]:
+    def planned(self) -> tuple[TuningSetting, tuple[Setup, ...]]:
         """What may be tried, before anything is installed. Raises UsageError for nothing."""
         asked = self.asked([_not_installed(choice) for choice in self.choices])
         return asked, hunt.candidates(asked, None)
@@ -103,12 +103,12 @@ def describe(wanted: TuneOptions) -> str:
     )
 
 
-def read(wanted: TuneOptions, places: Places) -> Question:
+def read(wanted: TuneOptions, places: Places) -> TuningQuestion:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     workload, program = options.subject(wanted.workload)
     if options.phase(wanted.phase) == INFER:
         workload = sized(workload, batch=batch_in(workload) or 1, clients=1)
-    question = Question(
+    question = TuningQuestion(
         workload=workload,
         program=program,
         choices=_choices(wanted, places),
@@ -129,7 +129,7 @@ def digest(path: Path) -> str:
     return key_of([(str(each.relative_to(path)), sha256_of(each)) for each in files])
 
 
-def _choices(wanted: TuneOptions, places: Places) -> tuple[Choice, ...]:
+def _choices(wanted: TuneOptions, places: Places) -> tuple[ArmChoice, ...]:
     """The wheels, the baseline first: by default stock, and the tuned one where there is one."""
     if wanted.arms:
         return installs.choose(_specs(wanted.arms.split(",")), wanted.candidate, places)
@@ -153,7 +153,7 @@ def _specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:
     return specs
 
 
-def _not_installed(choice: Choice) -> Arm:
+def _not_installed(choice: ArmChoice) -> Arm:
     return Arm(name=choice.spec.name, python=Path(), label=choice.source.title)
 
 

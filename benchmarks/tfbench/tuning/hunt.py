@@ -15,7 +15,7 @@ from pathlib import Path
 from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs
 from tfbench.engine import folder
-from tfbench.engine.folder import Kind
+from tfbench.engine.folder import RunKind
 from tfbench.inside.workloads import PROGRAM, clients_of
 from tfbench.measuring import comparison as comparisons
 from tfbench.measuring.comparison import make_setting
@@ -30,25 +30,30 @@ from tfbench.tuning.changes import (
     settings,
     variables,
 )
-from tfbench.tuning.results import SCHEMA, Stage, Trial, Tried, Tuning, outcomes
+from tfbench.tuning.results import SCHEMA, FirstSteps, TriedArm, Tuning, TuningStage, outcomes
 from tfbench.tuning.trial import try_out
 from tfbuild import records, talk
 from tfbuild.errors import RecordError, UsageError, WorkerError
-from tfbuild.measured.comparison import Cell, Comparison
+from tfbuild.measured.comparison import ComparedCell, Comparison
 from tfbuild.measured.comparison import load as load_comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host
 
-KIND = Kind(name="tuning", prefix="tune", result="tune.json")
+KIND = RunKind(name="tuning", prefix="tune", result="tune.json")
 TRIAL = "trial.json"
-SHARES = {Stage.SCREEN: 0.35, Stage.AGAIN: 0.15, Stage.COMBINE: 0.15, Stage.CONFIRM: 0.35}
+SHARES = {
+    TuningStage.SCREEN: 0.35,
+    TuningStage.AGAIN: 0.15,
+    TuningStage.COMBINE: 0.15,
+    TuningStage.CONFIRM: 0.35,
+}
 """Of the budget. The fewest launches that give an interval are measured in any case."""
 _SEARCH = Effort(looks=(3, 6, 10), precision=0.015)
 _CONFIRM = Effort(precision=0.007)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class TuningSetting:
     """What decides a run. `wheels` are the installed ones by their text, the baseline first;
     `program` is the path of the user's file, empty for one of the six workloads."""
 
@@ -81,7 +86,7 @@ class Asked:
         return arm_of(setup, dict(self.wheels), self.own)
 
 
-def tune(asked: Asked, out: Path) -> Tuning:
+def tune(asked: TuningSetting, out: Path) -> Tuning:
     """Measure until the budget is spent, in `out`. The caller writes the result there, last of all:
     with it a run is finished.
 
@@ -95,7 +100,7 @@ def tune(asked: Asked, out: Path) -> Tuning:
     return hunt.result(best)
 
 
-def candidates(asked: Asked, trial: Trial | None) -> tuple[Setup, ...]:
+def candidates(asked: TuningSetting, trial: FirstSteps | None) -> tuple[Setup, ...]:
     """Every single change; without a trial all that may be tried. Raises UsageError for none."""
     wheels = [Change(lever=WHEEL, value=text) for text, _ in asked.wheels[1:]]
     own = settings(asked.vcpus, onednn=trial.onednn if trial else None)
@@ -110,13 +115,13 @@ def candidates(asked: Asked, trial: Trial | None) -> tuple[Setup, ...]:
     return found
 
 
-def _trial(asked: Asked, out: Path) -> Trial:
+def _trial(asked: TuningSetting, out: Path) -> FirstSteps:
     """As the file has it where a stopped run left one: the stages depend on it."""
     path = out / TRIAL
     if path.exists():
         fields = records.load(path, schema=SCHEMA)
         try:
-            return records.read(Trial, fields["trial"])
+            return records.read(FirstSteps, fields["trial"])
         except (TypeError, ValueError, KeyError) as error:
             raise RecordError(
                 f"{path} is no trial ({error})", hint="Delete it: the workload is tried again"
@@ -133,23 +138,26 @@ def _trial(asked: Asked, out: Path) -> Trial:
 class Hunt:
     """A search under way."""
 
-    asked: Asked
+    asked: TuningSetting
     out: Path
-    trial: Trial
-    tried: list[Tried] = field(default_factory=list)
+    trial: FirstSteps
+    tried: list[TriedArm] = field(default_factory=list)
     seconds: float = 0.0
 
     def search(self) -> Setup:
         """The best setup, confirmed or not; none when no change was faster."""
         single = candidates(self.asked, self.trial)
-        left = self._again(self._promising(Stage.SCREEN, search.grouped(single)))
+        left = self._again(self._promising(TuningStage.SCREEN, search.grouped(single)))
         hints = [setup for setup in left if setup[0].is_advice]
         best = self._combined([setup for setup in left if not setup[0].is_advice])
         self._confirm(best, hints)
         return best
 
     def result(self, best: Setup) -> Tuning:
-        asked, confirmed = self.asked, [each for each in self.tried if each.stage is Stage.CONFIRM]
+        asked, confirmed = (
+            self.asked,
+            [each for each in self.tried if each.stage is TuningStage.CONFIRM],
+        )
         won = any(each.is_faster and each.changes == best for each in confirmed)
         faster = best if won else ()
         return Tuning(
@@ -175,32 +183,32 @@ class Hunt:
         rest = tuple(setup for setup in left if not setup[0].is_advice)
         rounds = search.halvings(len(rest))
         while len(rest) > search.FINALISTS:
-            rest = self._promising(Stage.AGAIN, [search.halved(rest)], rounds=rounds)
+            rest = self._promising(TuningStage.AGAIN, [search.halved(rest)], rounds=rounds)
         return (*rest, *hints)
 
     def _combined(self, ranked: Sequence[Setup]) -> Setup:
         rungs = search.ladder(ranked)
         if len(rungs) < 2:  # noqa: PLR2004  (nothing to combine)
             return rungs[0] if rungs else ()
-        (cell,) = self._measure(Stage.COMBINE, [rungs])
+        (cell,) = self._measure(TuningStage.COMBINE, [rungs])
         return search.chosen(cell, {self.asked.arm(setup).name: setup for setup in rungs})
 
     def _confirm(self, best: Setup, hints: Sequence[Setup]) -> None:
         """In launches that chose nothing: the best, and the advice on top of it."""
         setups = ([best] if best else []) + [(*best, *hint) for hint in hints]
         if setups:
-            self._measure(Stage.CONFIRM, [setups])
+            self._measure(TuningStage.CONFIRM, [setups])
 
     def _promising(
-        self, stage: Stage, groups: Sequence[Sequence[Setup]], rounds: int = 1
+        self, stage: TuningStage, groups: Sequence[Sequence[Setup]], rounds: int = 1
     ) -> tuple[Setup, ...]:
         names = {self.asked.arm(setup).name: setup for group in groups for setup in group}
         cells = self._measure(stage, groups, rounds)
         return tuple(names[each.arm] for each in search.promising(cells))
 
     def _measure(
-        self, stage: Stage, groups: Sequence[Sequence[Setup]], rounds: int = 1
-    ) -> list[Cell]:
+        self, stage: TuningStage, groups: Sequence[Sequence[Setup]], rounds: int = 1
+    ) -> list[ComparedCell]:
         """A comparison for each group, beside the baseline and its twin. The stage's share of the
         budget is divided among them, and among its rounds."""
         cells = []
@@ -216,9 +224,9 @@ class Hunt:
             cells.append(cell)
         return cells
 
-    def _compared(self, stage: Stage, group: Sequence[Setup], parts: int) -> Comparison:
+    def _compared(self, stage: TuningStage, group: Sequence[Setup], parts: int) -> Comparison:
         asked = self.asked
-        effort = _CONFIRM if stage is Stage.CONFIRM else _SEARCH
+        effort = _CONFIRM if stage is TuningStage.CONFIRM else _SEARCH
         setting = make_setting(
             [asked.arm(()), *map(asked.arm, group)],
             [asked.workload],
@@ -234,7 +242,7 @@ def _within(effort: Effort, budget_s: float) -> Effort:
     return dataclasses.replace(effort, budget_s=budget_s)
 
 
-def _once(setting: comparisons.Setting, out: Path) -> Comparison:
+def _once(setting: comparisons.ComparisonSetting, out: Path) -> Comparison:
     """The finished comparison that a stopped run left there, or a new one."""
     if folder.is_finished(comparisons.KIND, out):
         return load_comparison(out / comparisons.KIND.result)
@@ -242,7 +250,7 @@ def _once(setting: comparisons.Setting, out: Path) -> Comparison:
         return comparisons.compare(setting, out, count.advance)
 
 
-def _need_baseline(cell: Cell, baseline: str) -> None:
+def _need_baseline(cell: ComparedCell, baseline: str) -> None:
     failed = [each for each in cell.failures if each.arm.removesuffix(" again") == baseline]
     if failed:
         raise WorkerError(failed[0].reason, hint="Without the baseline there is no answer")

@@ -8,14 +8,14 @@ from enum import StrEnum
 
 from tfbench.arms.levers import Pairs
 from tfbench.tuning.changes import Change, Setup
-from tfbuild.measured.comparison import Cell
+from tfbuild.measured.comparison import ComparedCell
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval, Verdict
 
 SCHEMA = 1
 
 
-class Stage(StrEnum):
+class TuningStage(StrEnum):
     """In the order in which they are measured."""
 
     SCREEN = "screen"
@@ -25,7 +25,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class FirstSteps:
     """The workload's first steps on the baseline."""
 
     batch: int
@@ -37,10 +37,10 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class TriedArm:
     """One arm in one stage. `speedup` is None where it was not timed, and `reason` says why."""
 
-    stage: Stage
+    stage: TuningStage
     arm: str
     changes: tuple[Change, ...]
     speedup: Interval | None
@@ -83,25 +83,27 @@ class Tuning:
     host: Host
     baseline: str
     """The wheel that all is relative to."""
-    trial: Trial
-    tried: tuple[Tried, ...]
+    trial: FirstSteps
+    tried: tuple[TriedArm, ...]
     variables: Pairs
     """The environment variables of the best setup; none where nothing was faster."""
     wheel: str
     """The wheel of the best setup."""
 
     @property
-    def confirmed(self) -> tuple[Tried, ...]:
-        return tuple(each for each in self.tried if each.stage is Stage.CONFIRM)
+    def confirmed(self) -> tuple[TriedArm, ...]:
+        return tuple(each for each in self.tried if each.stage is TuningStage.CONFIRM)
 
     @property
-    def best(self) -> Tried | None:
+    def best(self) -> TriedArm | None:
         """The settings that are faster beyond noise."""
         own = (each for each in self.confirmed if each.is_faster and not each.is_advice)
         return next(own, None)
 
 
-def outcomes(stage: Stage, cell: Cell, changes: Mapping[str, Setup]) -> tuple[Tried, ...]:
+def outcomes(
+    stage: TuningStage, cell: ComparedCell, changes: Mapping[str, Setup]
+) -> tuple[TriedArm, ...]:
     """What a cell says of its arms; `changes` are theirs, by arm."""
     speedups = {each.arm: each for each in cell.speedups}
     agreements = {each.arm: each for each in cell.agreements}
@@ -113,7 +115,7 @@ def outcomes(stage: Stage, cell: Cell, changes: Mapping[str, Setup]) -> tuple[Tr
         if not reason and agreement is not None and not agreement.agrees:
             reason = "computes something else"
         found.append(
-            Tried(
+            TriedArm(
                 stage=stage,
                 arm=arm,
                 changes=own,

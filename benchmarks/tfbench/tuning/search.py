@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tfbench.tuning.changes import Setup
-from tfbuild.measured.comparison import Cell, Speedup
+from tfbuild.measured.comparison import ComparedCell, Speedup
 from tfbuild.measured.interval import Verdict
 
 MOST_TOGETHER = 6
@@ -27,7 +27,7 @@ def grouped(items: Sequence[T], most: int = MOST_TOGETHER) -> tuple[tuple[T, ...
     return tuple(tuple(items[start::count]) for start in range(count))
 
 
-def promising(cells: Iterable[Cell]) -> tuple[Speedup, ...]:
+def promising(cells: Iterable[ComparedCell]) -> tuple[Speedup, ...]:
     """The arms that agree and may be faster, the best first."""
     found = [each for cell in cells for each in cell.speedups if _may_win(cell, each)]
     return tuple(sorted(found, key=lambda each: -each.interval.value))
@@ -53,7 +53,7 @@ def ladder(ranked: Sequence[Setup]) -> tuple[Setup, ...]:
     return tuple(rungs)
 
 
-def chosen(cell: Cell, rungs: Mapping[str, Setup]) -> Setup:
+def chosen(cell: ComparedCell, rungs: Mapping[str, Setup]) -> Setup:
     """The setup with the fewest changes of those that the best does not beat beyond noise; no
     change where none was faster. `rungs` are by arm, the fewest changes first."""
     found = {each.arm: each.interval.value for each in promising([cell]) if each.arm in rungs}
@@ -64,7 +64,7 @@ def chosen(cell: Cell, rungs: Mapping[str, Setup]) -> Setup:
     return next(setup for arm, setup in rungs.items() if found.get(arm, 0.0) >= max(near, 1.0))
 
 
-def _may_win(cell: Cell, speedup: Speedup) -> bool:
+def _may_win(cell: ComparedCell, speedup: Speedup) -> bool:
     agrees = {each.arm: each.agrees for each in cell.agreements}
     slower = speedup.verdict is Verdict.SLOWER or speedup.interval.high <= 1
     return agrees.get(speedup.arm, False) and not slower

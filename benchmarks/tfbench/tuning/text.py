@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tfbench import grid
 from tfbench.reports import wording
 from tfbench.tuning.changes import WHEEL
-from tfbench.tuning.results import Tried, Tuning
+from tfbench.tuning.results import TriedArm, Tuning
 from tfbuild import talk
 from tfbuild.measured.interval import Verdict
 
@@ -47,7 +47,7 @@ def title(tuning: Tuning) -> str:
     return f"{tuning.workload} on {where} ({cpu}), against {tuning.baseline}"
 
 
-def cells(each: Tried) -> tuple[str, ...]:
+def cells(each: TriedArm) -> tuple[str, ...]:
     return (
         each.stage.value,
         _changes(each),
@@ -83,18 +83,18 @@ def env_file(tuning: Tuning) -> str:
     return "\n".join([*(f"# {' '.join(line.split())}" for line in head), *exports]) + "\n"
 
 
-def _changes(each: Tried) -> str:
+def _changes(each: TriedArm) -> str:
     return ", ".join(map(str, each.changes))
 
 
-def _gain(each: Tried) -> str:
+def _gain(each: TriedArm) -> str:
     if each.speedup is None:
         return each.reason
     noise = f"; A/A {wording.span(each.noise)}" if each.noise else ""
     return f"{wording.factor(each.speedup.value)} ({wording.span(each.speedup)}{noise})"
 
 
-def _effect(each: Tried) -> str:
+def _effect(each: TriedArm) -> str:
     if each.losses == 0 and each.predictions == 0:
         return "first losses and predictions are the same to the last bit"
     return (
@@ -114,7 +114,7 @@ def _none(tuning: Tuning) -> str:
     return f"No setting is faster beyond noise: {seen}. Keep the defaults."
 
 
-def _advice(each: Tried, best: Tried | None) -> str:
+def _advice(each: TriedArm, best: TriedArm | None) -> str:
     own = ", ".join(str(change) for change in each.changes if change.is_advice)
     rest = [str(change) for change in each.changes if not change.is_advice]
     beside = f" beside {', '.join(rest)}" if rest else ""

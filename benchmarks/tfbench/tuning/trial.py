@@ -9,11 +9,11 @@ from tfbench.arms.arm import Arm, twin_of
 from tfbench.engine.workers import LOAD_LIMIT_S, session, worker_environment
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.agreement import relative
-from tfbench.tuning.results import Trial
+from tfbench.tuning.results import FirstSteps
 from tfbuild.errors import UsageError
 
 
-def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path) -> Trial:
+def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path) -> FirstSteps:
     """Two workers, one after the other. Raises UsageError for a file that cannot be trained, or
     that does not give the same data and parameters twice; WorkerError for a worker that fails."""
     first, second = (_tried(each, workload, vcpus, seed, logs) for each in (arm, twin_of(arm)))
@@ -30,7 +30,7 @@ def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Pa
             f"{workload} does not compute the same twice: first losses apart by {apart:.2g}",
             hint="Let its parameters and dropout follow TensorFlow's global seed",
         )
-    return Trial(
+    return FirstSteps(
         batch=first["batch"],
         parameters=first["parameters"],
         step_s=min(first["step_s"], second["step_s"]),

@@ -22,7 +22,7 @@ from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import TargetError
 from tfbuild.packing import notices, papers
 from tfbuild.packing.repack import renamed, with_version
-from tfbuild.packing.tuned import Tree, Tuned
+from tfbuild.packing.tuned import Tuned, TunedTree
 from tfbuild.packing.wheel import (
     WheelIdentity,
     files,
@@ -126,7 +126,7 @@ def _libraries(facts: Tuned) -> frozenset[str]:
 
 
 def whole_problems(
-    wheel: Path, facts: Tuned, tree: Tree, own: Mapping[str, Member]
+    wheel: Path, facts: Tuned, tree: TunedTree, own: Mapping[str, Member]
 ) -> Iterator[str]:
     """Every file of ours in a full build that is not what it must be, a line each.
 

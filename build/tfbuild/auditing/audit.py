@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from tfbuild import talk
 from tfbuild.auditing import alterations, claims, manylinux, packed
-from tfbuild.auditing.claims import Library, Role
+from tfbuild.auditing.claims import Role, WheelLibrary
 from tfbuild.auditing.libraries import (
     Facts,
     Member,
@@ -29,7 +29,7 @@ from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, table
 from tfbuild.errors import AuditError
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.admitted import Standing
-from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
+from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import defaults, dispatcher
 from tfbuild.planning.defaults import Default
@@ -60,7 +60,7 @@ class Audit:
     targets: tuple[str, ...]
     sources: str = ""
     defaults: Mapping[str, tuple[Default, ...]] = field(default_factory=dict)
-    libraries: tuple[Library, ...]
+    libraries: tuple[WheelLibrary, ...]
     problems: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     admissions: tuple[Standing, ...] = ()
@@ -127,7 +127,7 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
 
 
 def _kernel_problems(
-    wheel: Path, facts: Tuned, libraries: Collection[Library], kept_in: Path
+    wheel: Path, facts: Tuned, libraries: Collection[WheelLibrary], kept_in: Path
 ) -> Iterator[str]:
     """Where the libraries of ours in a wheel of kernels are not what tuned.json says."""
     yield from claims.problems(facts, libraries)
@@ -138,7 +138,9 @@ def _kernel_problems(
         yield from _foreign(wheel, library, claims.foreign(library, control=control), kept_in)
 
 
-def _beyond_flags(libraries: Collection[Library], own: Mapping[str, Member]) -> dict[str, Member]:
+def _beyond_flags(
+    libraries: Collection[WheelLibrary], own: Mapping[str, Member]
+) -> dict[str, Member]:
     """The x86-64 libraries that have instructions beyond the stock wheel's flags."""
     ordinary = {"x86_64", *STOCK_BASELINE}
     return {
@@ -218,13 +220,13 @@ def _libraries(
     shown: Mapping[str, Facts],
     before: Mapping[str, Facts],
     unregistered: Mapping[str, tuple[str, ...]],
-) -> tuple[Library, ...]:
+) -> tuple[WheelLibrary, ...]:
     """`shown` are the facts of the wheel's libraries, `before` those of stock ones that differ,
     `unregistered` the ops that kernel libraries lack."""
     kernels = {each.file: each for each in facts.libraries} if facts else {}
     tree = facts.tree if facts else None
     return tuple(
-        Library(
+        WheelLibrary(
             file=file,
             name=kernels[file].name if file in kernels else PurePosixPath(file).name,
             role=(
@@ -246,7 +248,7 @@ def _libraries(
     )
 
 
-def _required(build: KernelLibrary | Tree | None) -> tuple[str, ...]:
+def _required(build: KernelLibrary | TunedTree | None) -> tuple[str, ...]:
     return build.required_features if build else ()
 
 
@@ -285,7 +287,7 @@ def _difference(
 
 
 def _platform_problems(
-    policy: manylinux.Policy | None, libraries: Collection[Library]
+    policy: manylinux.Policy | None, libraries: Collection[WheelLibrary]
 ) -> Iterator[str]:
     """Where a library asks for more than the wheel's tags promise, or is for another machine."""
     if policy is None:
@@ -300,7 +302,7 @@ def _platform_problems(
 
 
 def _foreign(
-    wheel: Path, library: Library, counted: Mapping[str, int], folder: Path
+    wheel: Path, library: WheelLibrary, counted: Mapping[str, int], folder: Path
 ) -> Iterator[str]:
     """Each feature that a library must not use, how often it does, and the first few places."""
     if not counted:
@@ -348,17 +350,17 @@ def _approval(found: Audit) -> str:
     return "It is what it says."
 
 
-def _groups(libraries: Collection[Library]) -> dict[str, list[Library]]:
+def _groups(libraries: Collection[WheelLibrary]) -> dict[str, list[WheelLibrary]]:
     """The kernel libraries by their names, the others together by what they are."""
     roles = [*Role]
-    groups: dict[str, list[Library]] = {}
+    groups: dict[str, list[WheelLibrary]] = {}
     for library in sorted(libraries, key=lambda each: roles.index(each.role)):
         key = library.name if library.role is Role.KERNELS else library.role.value
         groups.setdefault(key, []).append(library)
     return groups
 
 
-def _library_rows(groups: Mapping[str, Collection[Library]]) -> list[tuple[str, ...]]:
+def _library_rows(groups: Mapping[str, Collection[WheelLibrary]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("libraries", "number", "size", "asks for", "ISA marker")]
     for name, libraries in groups.items():
         size = talk.size(sum(library.size for library in libraries))
@@ -369,7 +371,7 @@ def _library_rows(groups: Mapping[str, Collection[Library]]) -> list[tuple[str, 
     return rows
 
 
-def _instruction_rows(groups: Mapping[str, Collection[Library]]) -> list[tuple[str, ...]]:
+def _instruction_rows(groups: Mapping[str, Collection[WheelLibrary]]) -> list[tuple[str, ...]]:
     """A row for each feature, a column for each group: instructions that stock has not, and of
     stock's own libraries all. 0 is a feature that is required and not used."""
     columns = {name: _counted(libraries) for name, libraries in groups.items()}
@@ -382,7 +384,7 @@ def _instruction_rows(groups: Mapping[str, Collection[Library]]) -> list[tuple[s
     return rows
 
 
-def _counted(libraries: Collection[Library]) -> dict[str, int]:
+def _counted(libraries: Collection[WheelLibrary]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for each in libraries:
         total.update(dict.fromkeys(each.required, 0))
@@ -391,7 +393,7 @@ def _counted(libraries: Collection[Library]) -> dict[str, int]:
     return {name: n for name, n in total.items() if name not in {"mmx", "sse", "sse2"}}
 
 
-def _floors(libraries: Collection[Library]) -> str:
+def _floors(libraries: Collection[WheelLibrary]) -> str:
     """The newest version of each runtime family that any of the libraries asks for."""
     newest: dict[str, Version] = {}
     for library in libraries:

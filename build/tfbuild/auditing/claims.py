@@ -14,7 +14,7 @@ from tfbuild.cpus import flags
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
 from tfbuild.cpus.targets import STOCK_SPECS, parse_target
 from tfbuild.errors import TargetError
-from tfbuild.packing.tuned import KernelLibrary, Tree, TreeLibrary, Tuned, is_control
+from tfbuild.packing.tuned import KernelLibrary, TreeLibrary, Tuned, TunedTree, is_control
 from tfbuild.planning.defaults import undue
 from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
 
@@ -38,7 +38,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class WheelLibrary:
     """A library in a wheel.
 
     `name` is the dispatcher's for a kernel library, else the file's. `census` is that of
@@ -61,7 +61,7 @@ class Library:
     unregistered: tuple[str, ...] = ()
 
 
-def problems(tuned: Tuned, libraries: Collection[Library]) -> Iterator[str]:
+def problems(tuned: Tuned, libraries: Collection[WheelLibrary]) -> Iterator[str]:
     """Everything that is not as tuned.json says, a line each, but for foreign instructions."""
     there = {library.file: library for library in libraries}
     for name, times in Counter(each.file for each in tuned.libraries).items():
@@ -88,7 +88,7 @@ def problems(tuned: Tuned, libraries: Collection[Library]) -> Iterator[str]:
 
 
 def whole_problems(
-    tree: Tree, libraries: Collection[Library], found: Mapping[str, Attribution]
+    tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
 ) -> Iterator[str]:
     """Everything in a full build that is not as tuned.json says, a line each.
 
@@ -118,7 +118,7 @@ def whole_problems(
 
 
 def unjudged(
-    tree: Tree, libraries: Collection[Library], found: Mapping[str, Attribution]
+    tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
 ) -> Iterator[str]:
     """The instructions of a full build of which the audit cannot tell whether they may be there."""
     for library in libraries:
@@ -135,13 +135,13 @@ def unjudged(
             yield f"{library.file}: {data} places are no instructions, as data among assembler is"
 
 
-def _strange(tree: Tree, counted: Mapping[str, int]) -> dict[str, int]:
+def _strange(tree: TunedTree, counted: Mapping[str, int]) -> dict[str, int]:
     """Those of the counted features that the target does not require."""
     known = {*tree.required_features, *ARCHITECTURES}
     return {name: times for name, times in counted.items() if name not in known}
 
 
-def foreign(library: Library, *, control: bool) -> dict[str, int]:
+def foreign(library: WheelLibrary, *, control: bool) -> dict[str, int]:
     """The features, with instructions counted, that a library of ours uses and must not.
 
     Kernels may use what is asked for before they are loaded; those of the control wheel, what the
@@ -157,7 +157,7 @@ def foreign(library: Library, *, control: bool) -> dict[str, int]:
     return {name: n for name, n in rest if name not in allowed and name not in ARCHITECTURES}
 
 
-def is_idle(library: Library) -> bool:
+def is_idle(library: WheelLibrary) -> bool:
     """Whether a library that may use wider vectors than the stock wheel, or FMA, uses nothing that
     the stock wheel's flags have not."""
     beyond = _beyond_stock(library.required)
@@ -172,7 +172,7 @@ def _beyond_stock(required: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted({*required} - STOCK_BASELINE))
 
 
-def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
+def _untrue(claim: KernelLibrary, shown: WheelLibrary) -> Iterator[str]:
     """Where a kernel library is not what tuned.json says of it."""
     yield from _unlike(claim, shown)
     yield from _unfit(claim)
@@ -184,7 +184,7 @@ def _untrue(claim: KernelLibrary, shown: Library) -> Iterator[str]:
         yield "tuned.json does not say of each of its kernel units how it was admitted"
 
 
-def _unlike(claim: KernelLibrary | TreeLibrary, shown: Library) -> Iterator[str]:
+def _unlike(claim: KernelLibrary | TreeLibrary, shown: WheelLibrary) -> Iterator[str]:
     """Where a library's bytes show something else than tuned.json says."""
     if (claim.size, claim.sha256) != (shown.size, shown.sha256):
         yield "its bytes are not those that tuned.json names"
@@ -197,7 +197,7 @@ def _unlike(claim: KernelLibrary | TreeLibrary, shown: Library) -> Iterator[str]
         yield f"tuned.json counts {counted} instructions of {name}, there are {there}"
 
 
-def _unfit(claim: KernelLibrary | Tree) -> Iterator[str]:
+def _unfit(claim: KernelLibrary | TunedTree) -> Iterator[str]:
     """Where what tuned.json says of a target is not the target's."""
     try:
         target = parse_target(claim.target)

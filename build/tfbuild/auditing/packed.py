@@ -35,7 +35,7 @@ _SETTING_IDS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Form:
+class MemberForm:
     """How a member of the stock wheel lies in it: its mode as zip has it, and whether it is a
     folder."""
 
@@ -43,16 +43,16 @@ class Form:
     folder: bool
 
 
-def forms_of(stock: Path) -> dict[str, Form]:
+def forms_of(stock: Path) -> dict[str, MemberForm]:
     """By the names of all members. Raises WheelError."""
     with opened(stock) as archive:
         return {
-            info.filename: Form(mode=info.external_attr, folder=info.is_dir())
+            info.filename: MemberForm(mode=info.external_attr, folder=info.is_dir())
             for info in archive.infolist()
         }
 
 
-def problems(wheel: Path, forms: Mapping[str, Form] | None) -> Iterator[str]:
+def problems(wheel: Path, forms: Mapping[str, MemberForm] | None) -> Iterator[str]:
     """Where a wheel is packed otherwise than `repack` does, a line each. `forms` are the stock
     wheel's, by the names that its members have in this one; None where there is none to compare
     with. Raises WheelError.
@@ -150,7 +150,7 @@ def _odd(info: zipfile.ZipInfo) -> Iterator[str]:
         yield "is packed in another way than Tensorwright packs"
 
 
-def _unlike(info: zipfile.ZipInfo, form: Form | None) -> Iterator[str]:
+def _unlike(info: zipfile.ZipInfo, form: MemberForm | None) -> Iterator[str]:
     if info.is_dir() and not (form and form.folder):
         yield f"{info.filename} is a folder that is not in stock"
     elif info.external_attr != (form.mode if form else FILE_MODE):

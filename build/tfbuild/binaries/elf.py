@@ -55,7 +55,7 @@ class Symbol:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class CodeSection:
     """Executable bytes of a library: `offset` is in the file, `address` where they are loaded."""
 
     name: str
@@ -72,10 +72,10 @@ class Code:
     """
 
     machine: str
-    sections: tuple[Section, ...]
+    sections: tuple[CodeSection, ...]
     starts: tuple[int, ...]
 
-    def section_at(self, offset: int) -> Section:
+    def section_at(self, offset: int) -> CodeSection:
         """The section that holds a byte of the code."""
         return next(each for each in self.sections if 0 <= offset - each.offset < each.size)
 
@@ -345,7 +345,7 @@ def _strings(elf: ELFFile) -> bytes:
     return b"" if symbols is None else _data(elf, elf.get_section(symbols["sh_link"]))
 
 
-def _executable(elf: ELFFile) -> Iterator[Section]:
+def _executable(elf: ELFFile) -> Iterator[CodeSection]:
     for section in elf.iter_sections():
         flags = section["sh_flags"]
         if (
@@ -355,7 +355,7 @@ def _executable(elf: ELFFile) -> Iterator[Section]:
         ):
             continue
         _need_whole(elf, section)
-        yield Section(
+        yield CodeSection(
             name=section.name,
             offset=section["sh_offset"],
             size=section["sh_size"],
@@ -404,7 +404,7 @@ def _need_whole(elf: ELFFile, section: Any) -> None:  # noqa: ANN401
         raise ELFError(f"{section.name} goes on behind its end")
 
 
-def _starts(sections: tuple[Section, ...], addresses: set[int]) -> tuple[int, ...]:
+def _starts(sections: tuple[CodeSection, ...], addresses: set[int]) -> tuple[int, ...]:
     """The addresses that are in a section, as offsets in the file."""
     ordered = sorted(addresses)
     found: list[int] = []

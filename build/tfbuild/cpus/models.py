@@ -17,7 +17,7 @@ _ANY_STEPPING = (0, 0xFF)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class CpuModel:
     """A line of CPUs: its maker's name for it, archspec's nearest target, and its numbers."""
 
     name: str
@@ -36,7 +36,7 @@ class Model:
         )
 
 
-def model_of(cpu: Cpu) -> Model | None:
+def model_of(cpu: Cpu) -> CpuModel | None:
     """The line that the CPU's numbers belong to, None when it is not in the table."""
     if cpu.architecture == "aarch64":
         return _part(cpu)
@@ -44,15 +44,15 @@ def model_of(cpu: Cpu) -> Model | None:
 
 
 @functools.cache
-def models() -> tuple[Model, ...]:
+def models() -> tuple[CpuModel, ...]:
     path = Path(__file__).with_name("models.toml")
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["model"]
     return tuple(_model(row) for row in rows)
 
 
-def _model(row: Mapping[str, Any]) -> Model:
+def _model(row: Mapping[str, Any]) -> CpuModel:
     low, high = row.get("steppings", _ANY_STEPPING)
-    return Model(
+    return CpuModel(
         name=row["name"],
         target=row["target"],
         vendor=row["vendor"],
@@ -62,13 +62,13 @@ def _model(row: Mapping[str, Any]) -> Model:
     )
 
 
-def _part(cpu: Cpu) -> Model | None:
+def _part(cpu: Cpu) -> CpuModel | None:
     """The core that has this part number: archspec knows those of aarch64 itself."""
     part = f"0x{cpu.model:03x}"
     for name, target in TARGETS.items():
         if (target.vendor, target.cpu_part) == (cpu.vendor, part):
             numbers = ((cpu.model, cpu.model),)
-            return Model(
+            return CpuModel(
                 name=name, target=name, vendor=cpu.vendor, family=cpu.family, models=numbers
             )
     return None

@@ -20,7 +20,7 @@ from tfbuild import settings, talk
 from tfbuild.binaries import elf
 from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import CommandError, KernelError
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.records import save
 from tfbuild.run import run
 from tfbuild.tools.environment import Environment
@@ -63,7 +63,7 @@ class Refused:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class UnitVerdict:
     """Whether a unit is admitted; `reason` is empty if it is.
 
     `ulps` is the largest distance from the stock kernel per op, over `cases` cases of all
@@ -73,7 +73,7 @@ class Verdict:
 
     unit: str
     reason: str = ""
-    registrations: tuple[Choice, ...] = ()
+    registrations: tuple[TypedOp, ...] = ()
     refused: tuple[Refused, ...] = ()
     cases: int = 0
     ulps: Mapping[str, float] = field(default_factory=dict)
@@ -97,8 +97,8 @@ def admit(
     copts: tuple[str, ...],
     environment: Environment,
     folder: Path,
-    compiled: Iterable[Choice] | None = None,
-) -> tuple[Verdict, ...]:
+    compiled: Iterable[TypedOp] | None = None,
+) -> tuple[UnitVerdict, ...]:
     """A verdict on each unit's library. Where only some kernels of the sources were `compiled`, a
     library has to register those of its ops; else all that stock has of them.
 
@@ -116,8 +116,8 @@ def admit(
 
 
 def _claims(
-    libraries: Mapping[str, Path], compiled: tuple[Choice, ...]
-) -> dict[str, tuple[Choice, ...]]:
+    libraries: Mapping[str, Path], compiled: tuple[TypedOp, ...]
+) -> dict[str, tuple[TypedOp, ...]]:
     """Of the kernels that were compiled those of each library's ops."""
     ops = {unit: {op for op, _ in registered_by(path)} for unit, path in libraries.items()}
     return {unit: tuple(each for each in compiled if each.op in ops[unit]) for unit in libraries}
@@ -129,13 +129,13 @@ def registered_by(library: Path) -> Counter[tuple[str, str]]:
 
 
 def vouched(
-    verdicts: Iterable[Verdict],
+    verdicts: Iterable[UnitVerdict],
     own: Mapping[str, Path],
     ran: Mapping[str, Path],
     *,
     staged: Path,
     stock_libraries: Iterable[Path],
-) -> tuple[Verdict, ...]:
+) -> tuple[UnitVerdict, ...]:
     """The verdicts on units of which other code of the same sources `ran`, for their `own`
     libraries, which this CPU cannot run: what shows without running is looked at in these."""
     judged = tuple(verdicts)
@@ -143,7 +143,7 @@ def vouched(
     looked = _looked_at(good, staged, stock_libraries)
     for unit, library in good.items():
         if looked[unit].admitted and (reason := unlike(library, ran[unit])):
-            looked[unit] = Verdict(unit=unit, reason=reason, state=looked[unit].state)
+            looked[unit] = UnitVerdict(unit=unit, reason=reason, state=looked[unit].state)
     return tuple(
         replace(each, state=looked[each.unit].state)
         if each.unit in looked and looked[each.unit].admitted
@@ -164,7 +164,7 @@ def unlike(library: Path, ran: Path) -> str:
 
 def _looked_at(
     libraries: Mapping[str, Path], staged: Path, stock_libraries: Iterable[Path]
-) -> dict[str, Verdict]:
+) -> dict[str, UnitVerdict]:
     """What each library shows without being run: that it is closed, and shares no state."""
     exports = frozenset[str]().union(*(elf.exported(path) for path in stock_libraries))
     own, others = declared(staged)
@@ -172,7 +172,7 @@ def _looked_at(
     for unit, library in libraries.items():
         state = elf.shared_objects(library, exports)
         reason = _static_reason(elf.undefined(library), state, own, others)
-        found[unit] = Verdict(unit=unit, reason=reason, state=state)
+        found[unit] = UnitVerdict(unit=unit, reason=reason, state=state)
     return found
 
 
@@ -248,7 +248,7 @@ def probe(
     libraries: Mapping[str, Path],
     environment: Environment,
     folder: Path,
-    claims: Mapping[str, Iterable[Choice]] | None = None,
+    claims: Mapping[str, Iterable[TypedOp]] | None = None,
 ) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
     """The stock wheel's facts, and a row for each unit. One that the probe did not get to says how
     that ended (`lost`).
@@ -290,7 +290,7 @@ def probe(
     return rows[0]["stock"], lost | {row["unit"]: row for row in rows[1:]}
 
 
-def need_judged(verdicts: Iterable[Verdict], folder: Path) -> None:
+def need_judged(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
     """Raises KernelError for units that were lost with the probe that ran in `folder`: a wheel
     without them would be another one, and what was judged is not judged again."""
     lost = [verdict for verdict in verdicts if verdict.lost]
@@ -346,19 +346,19 @@ def _check_abi(facts: Mapping[str, object], copts: tuple[str, ...]) -> None:
         )
 
 
-def verdict_of(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> Verdict:
+def verdict_of(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> UnitVerdict:
     """What the probe's row of a unit says."""
     if "lost" in row:
-        return Verdict(unit=unit, reason=f"{LOST}: {row['lost']}", state=state)
+        return UnitVerdict(unit=unit, reason=f"{LOST}: {row['lost']}", state=state)
     if "reason" in row:
-        return Verdict(unit=unit, reason=str(row["reason"]), state=state)
+        return UnitVerdict(unit=unit, reason=str(row["reason"]), state=state)
     ulps, registrations, refused = row["ulps"], row["registrations"], row["refused"]
     assert isinstance(ulps, dict)  # noqa: S101  (the probe writes a table)
     assert isinstance(registrations, list)  # noqa: S101  (and lists)
     assert isinstance(refused, list)  # noqa: S101
-    return Verdict(
+    return UnitVerdict(
         unit=unit,
-        registrations=tuple(Choice(op=op, types=types) for op, types in registrations),
+        registrations=tuple(TypedOp(op=op, types=types) for op, types in registrations),
         refused=tuple(Refused(op=op, types=types, reason=reason) for op, types, reason in refused),
         cases=int(str(row["cases"])),
         ulps=ulps,
@@ -376,8 +376,8 @@ def judge_sha256() -> str:
 
 
 def registered(
-    verdicts: Iterable[Verdict], selection: Iterable[Choice] | None
-) -> tuple[Choice, ...]:
+    verdicts: Iterable[UnitVerdict], selection: Iterable[TypedOp] | None
+) -> tuple[TypedOp, ...]:
     """The kernels of the admitted units, or those of them that are selected."""
     every = {each for verdict in verdicts for each in verdict.registrations}
     return tuple(sorted(every if selection is None else every.intersection(selection)))

@@ -12,8 +12,8 @@ from tfbuild.binaries import census, elf
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError
 from tfbuild.kernelbuild import admission
-from tfbuild.kernelbuild.admission import Verdict
-from tfbuild.measured.kernels import Choice
+from tfbuild.kernelbuild.admission import UnitVerdict
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import notices, papers, repack, tuned
 from tfbuild.packing.tuned import Admitted, KernelLibrary, Tuned
 from tfbuild.planning import dispatcher, guard
@@ -36,8 +36,8 @@ class Made:
     plan: Plan
     ran_as: str
     library: Path
-    verdicts: tuple[Verdict, ...]
-    registrations: tuple[Choice, ...]
+    verdicts: tuple[UnitVerdict, ...]
+    registrations: tuple[TypedOp, ...]
 
 
 def assemble(
@@ -145,7 +145,7 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
     )
 
 
-def _admitted(verdict: Verdict, made: Made) -> Admitted:
+def _admitted(verdict: UnitVerdict, made: Made) -> Admitted:
     ops = {each.op for each in verdict.registrations} & {each.op for each in made.registrations}
     return Admitted(ran_as=made.ran_as, ops=tuple(sorted(ops)))
 

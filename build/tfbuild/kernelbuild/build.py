@@ -16,13 +16,13 @@ from tfbuild.cpus.compilers import Compiler, can_link, cross_package
 from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.assemble import Made
 from tfbuild.kernelbuild.ground import Ground, ground_for, installed, stock_wheel_of
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.verdicts import verdicts_in
-from tfbuild.kernelbuild.workspace import Compiled, Workspace
-from tfbuild.measured.kernels import Choice
+from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import wheel
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
@@ -210,10 +210,10 @@ class _Tried:
         self.ground = ground
         self.rooms = rooms
         self._keep_going = keep_going
-        self._compiled: dict[str, Compiled] = {}
-        self._verdicts: dict[str, tuple[Verdict, ...]] = {}
+        self._compiled: dict[str, CompiledUnits] = {}
+        self._verdicts: dict[str, tuple[UnitVerdict, ...]] = {}
 
-    def compiled(self, plan: Plan) -> Compiled:
+    def compiled(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
             with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
                 self._compiled[plan.key] = workspaces.compile_units(
@@ -221,7 +221,7 @@ class _Tried:
                 )
         return self._compiled[plan.key]
 
-    def verdicts(self, plan: Plan) -> tuple[Verdict, ...]:
+    def verdicts(self, plan: Plan) -> tuple[UnitVerdict, ...]:
         """Of a plan that this CPU runs."""
         if plan.key not in self._verdicts:
             compiled = self.compiled(plan)
@@ -234,7 +234,7 @@ class _Tried:
                 self._verdicts[plan.key] = _with_broken(verdicts, compiled)
         return self._verdicts[plan.key]
 
-    def vouched(self, plan: Plan, runner: Plan) -> tuple[Verdict, ...]:
+    def vouched(self, plan: Plan, runner: Plan) -> tuple[UnitVerdict, ...]:
         """Of a plan that this CPU does not run, by the `runner` of its sources."""
         recipe = plan.kernel_recipe
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
@@ -252,10 +252,12 @@ class _Tried:
         return _with_broken(found, compiled)
 
 
-def _with_broken(verdicts: Sequence[Verdict], compiled: Compiled) -> tuple[Verdict, ...]:
+def _with_broken(
+    verdicts: Sequence[UnitVerdict], compiled: CompiledUnits
+) -> tuple[UnitVerdict, ...]:
     """A verdict on every unit, by name; one that does not compile has that for its reason."""
     broken = {
-        name: Verdict(unit=name, reason=f"it does not compile: {why}")
+        name: UnitVerdict(unit=name, reason=f"it does not compile: {why}")
         for name, why in compiled.failed.items()
     }
     every = {verdict.unit: verdict for verdict in verdicts} | broken
@@ -343,7 +345,7 @@ def _need_cross(compiler: Compiler) -> None:
         )
 
 
-def _need_registered(plan: Plan, registered: Collection[Choice]) -> None:
+def _need_registered(plan: Plan, registered: Collection[TypedOp]) -> None:
     """Tells of what was selected and is not admitted. Raises KernelError when that is all."""
     for each in sorted({*(plan.selection or ())} - {*registered}):
         talk.warn(f"{each.op} {each.types} was selected, but is not admitted: it stays stock")
@@ -353,7 +355,7 @@ def _need_registered(plan: Plan, registered: Collection[Choice]) -> None:
 
 def admit(
     workspace: Workspace, libraries: Mapping[str, Path], ground: Ground
-) -> tuple[Verdict, ...]:
+) -> tuple[UnitVerdict, ...]:
     """A verdict on each unit's library; what was found before is not looked for again.
 
     Raises KernelError, before anything is judged, where kernels would see other structures.
@@ -387,7 +389,7 @@ def _need_same_structures(workspace: Workspace) -> None:
     structures.need_same(workspaces.structures_of(workspace), notes)
 
 
-def _need_admitted(verdicts: Sequence[Verdict]) -> None:
+def _need_admitted(verdicts: Sequence[UnitVerdict]) -> None:
     """Tells of the units that stay stock. Raises KernelError when those are all."""
     for verdict in verdicts:
         if not verdict.admitted:

@@ -16,9 +16,9 @@ from tfbuild import talk
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import HostError, WheelError
 from tfbuild.kernelbuild import admission
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import Outcome, Record, Trial
+from tfbuild.packing.admitted import AdmissionTrial, Record, UnitOutcome
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.settings import Places
@@ -130,7 +130,9 @@ def _extracted(wheel: Path, library: KernelLibrary, folder: Path) -> Iterator[Pa
         yield path
 
 
-def _tried(library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folder: Path) -> Trial:
+def _tried(
+    library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folder: Path
+) -> AdmissionTrial:
     claims = {
         unit: registrations
         for unit in library.admission
@@ -139,7 +141,7 @@ def _tried(library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folde
     _, rows = admission.probe(dict.fromkeys(claims, path), arm, folder, claims)
     found = {unit: admission.verdict_of(unit, rows[unit], ()) for unit in claims}
     admission.need_judged(found.values(), folder)
-    return Trial(
+    return AdmissionTrial(
         cpu=cpu.name,
         kind=cpu.kind,
         judge=admission.judge_sha256(),
@@ -147,9 +149,9 @@ def _tried(library: KernelLibrary, path: Path, arm: Environment, cpu: Cpu, folde
     )
 
 
-def outcome(verdict: Verdict) -> Outcome:
+def outcome(verdict: UnitVerdict) -> UnitOutcome:
     """What a verdict says of kernels that are registered already: none of them may be refused."""
     refused = (f"{each.op} {each.types}: {each.reason}" for each in verdict.refused)
-    return Outcome(
+    return UnitOutcome(
         cases=verdict.cases, ulps=verdict.ulps, reason=verdict.reason or next(refused, "")
     )

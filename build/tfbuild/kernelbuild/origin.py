@@ -16,7 +16,7 @@ from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import CompilerError, RebuildError, TensorwrightError
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning import plan as plans
@@ -175,10 +175,10 @@ def _planned(
     return dataclasses.replace(plan, selection=found), True
 
 
-_UNFOUND: tuple[Choice, ...] = (Choice(op="", types=""),)
+_UNFOUND: tuple[TypedOp, ...] = (TypedOp(op="", types=""),)
 
 
-def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[Choice, ...] | None]:
+def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, ...] | None]:
     """What may have been selected. tuned.json does not say what was and could not be admitted, but
     the plan's key tells which it is."""
     yield None

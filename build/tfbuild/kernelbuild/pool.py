@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfbuild import settings
 from tfbuild.errors import RecordError
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.planning.fleet import Fleet
 from tfbuild.records import load, read, save
 from tfbuild.settings import Places
@@ -29,7 +29,7 @@ class Part:
     target: str
     ran_as: str = ""
     size: int
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[UnitVerdict, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,12 +17,12 @@ from tfbuild.errors import BuildError, RebuildError
 from tfbuild.kernelbuild import assemble, proof
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.assemble import Made
 from tfbuild.kernelbuild.ground import Inputs, inputs_for
 from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origin_of
 from tfbuild.kernelbuild.proof import Pair, Rebuilt, Steps
-from tfbuild.kernelbuild.workspace import Compiled, Workspace
+from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import KernelLibrary
 from tfbuild.packing.wheel import read_identity
@@ -140,7 +140,7 @@ def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Mad
     plan = room.plan
     said = next(each for each in origin.facts.libraries if each.target == plan.target.spec)
     units = tuple(unit for unit in plan.kernels if unit.name in said.kernels)
-    nothing = Compiled(libraries={}, failed={}, whole=False)
+    nothing = CompiledUnits(libraries={}, failed={}, whole=False)
     with talk.step(f"compile and link {len(units)} kernel units for {plan.target.spec}"):
         library = workspaces.link(room, units, said.registrations, dispatched, compiled=nothing)
     return Made(
@@ -152,12 +152,14 @@ def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Mad
     )
 
 
-def _verdicts(said: KernelLibrary) -> tuple[Verdict, ...]:
+def _verdicts(said: KernelLibrary) -> tuple[UnitVerdict, ...]:
     """Admission's, as far as tuned.json keeps them."""
-    every = {unit: Verdict(unit=unit, reason=reason) for unit, reason in said.stay_stock.items()}
+    every = {
+        unit: UnitVerdict(unit=unit, reason=reason) for unit, reason in said.stay_stock.items()
+    }
     for unit in said.kernels:
         own = said.registrations_of(unit) if unit in said.admission else ()
-        every[unit] = Verdict(unit=unit, registrations=own)
+        every[unit] = UnitVerdict(unit=unit, registrations=own)
     return tuple(every[unit] for unit in sorted(every))
 
 

@@ -23,7 +23,7 @@ NOTES = "structures.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class LayoutDifference:
     """A size or a place, as native/structures.cc names it, that is another one for kernels than in
     the stock wheel; None where it is not told."""
 
@@ -40,11 +40,11 @@ def _told(number: int | None) -> str:
     return "not told" if number is None else str(number)
 
 
-def differences(kernels: Mapping[str, int], wheel: Mapping[str, int]) -> Iterator[Difference]:
+def differences(kernels: Mapping[str, int], wheel: Mapping[str, int]) -> Iterator[LayoutDifference]:
     """Where two tables differ, in their order: what others are made of comes first."""
     for what in {**wheel, **kernels}:
         if kernels.get(what) != wheel.get(what):
-            yield Difference(what=what, kernels=kernels.get(what), wheel=wheel.get(what))
+            yield LayoutDifference(what=what, kernels=kernels.get(what), wheel=wheel.get(what))
 
 
 def need_same(library: Path, notes: Path) -> None:

@@ -21,7 +21,7 @@ from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import admission, closure
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.kernelbuild.ground import Ground, ground_for
 from tfbuild.kernelbuild.workspace import Workspace
@@ -30,7 +30,7 @@ from tfbuild.planning.plan import Plan
 from tfbuild.records import load, read, save
 from tfbuild.settings import Places
 from tfbuild.upstream import registrations
-from tfbuild.upstream.kernels import FOLDER, KernelUnit, Outcome, Surveyed
+from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, Surveyed
 
 SCHEMA = 1
 _BATCH = 24
@@ -41,7 +41,7 @@ _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:]+/)+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class BatchSeen:
     """What a batch has shown of a unit; `reason` is empty if it is well."""
 
     reason: str = ""
@@ -57,7 +57,7 @@ class Survey:
     table: Mapping[str, tuple[str, ...]]
     broken: Mapping[str, str]
     units: Mapping[str, KernelUnit]
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, BatchSeen]
     whole: bool
 
 
@@ -131,7 +131,7 @@ def _compiled(
             # What only cannot be linked alone is a helper that needs others.
             if not _object(workspace, unit).is_file():
                 reason = reasons.get(unit.name, "Bazel did not say why")
-                failed[unit.name] = Seen(reason=shortened(reason))
+                failed[unit.name] = BatchSeen(reason=shortened(reason))
         # What memory was short for may compile the next time.
         _keep(notes, {name: each for name, each in failed.items() if "Killed" not in each.reason})
     late = any(
@@ -152,7 +152,7 @@ def _symbols(workspace: Workspace, sources: Sequence[str]) -> dict[str, Symbols]
 
 def _admitted(
     workspace: Workspace, units: Sequence[KernelUnit], ground: Ground, end: float
-) -> dict[str, Seen]:
+) -> dict[str, BatchSeen]:
     """What was seen of each unit that the time was enough for."""
     notes = workspace.folder.parent / f"survey-{admission.judge_sha256()[:8]}.json"
     seen = _kept(notes)
@@ -160,20 +160,20 @@ def _admitted(
     for batch in _batches(waiting, end, "units to admit"):
         compiled = workspaces.compile_units(workspace, batch, keep_going=True)
         for verdict in _verdicts(workspace, compiled.libraries, ground):
-            seen[verdict.unit] = Seen(
+            seen[verdict.unit] = BatchSeen(
                 reason=shortened(verdict.reason),
                 registrations=len(verdict.registrations),
                 cases=verdict.cases,
             )
         for unit, reason in compiled.failed.items():
-            seen[unit] = Seen(reason=f"it does not link: {shortened(reason)}")
+            seen[unit] = BatchSeen(reason=f"it does not link: {shortened(reason)}")
         _keep(notes, seen)
     return seen
 
 
 def _verdicts(
     workspace: Workspace, libraries: Mapping[str, Path], ground: Ground
-) -> Iterator[Verdict]:
+) -> Iterator[UnitVerdict]:
     """A verdict on each library. One that ends the probe itself takes those behind it along: they
     are looked at again, each alone."""
     for verdict in builder.admit(workspace, libraries, ground):
@@ -196,17 +196,17 @@ def _batches(
         done += _BATCH
 
 
-def _keep(notes: Path, seen: Mapping[str, Seen]) -> None:
+def _keep(notes: Path, seen: Mapping[str, BatchSeen]) -> None:
     save(notes, {"schema": SCHEMA, "seen": dict(seen)})
 
 
-def _kept(notes: Path) -> dict[str, Seen]:
+def _kept(notes: Path) -> dict[str, BatchSeen]:
     """What earlier runs have seen; nothing where there was none."""
     if not notes.is_file():
         return {}
     try:
         fields = load(notes, schema=SCHEMA)["seen"]
-        return {name: read(Seen, row) for name, row in fields.items()}
+        return {name: read(BatchSeen, row) for name, row in fields.items()}
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RecordError(f"{notes} holds no survey ({error})", hint="Remove it") from error
 
@@ -225,7 +225,7 @@ def rows(found: Survey) -> tuple[Surveyed, ...]:
 def _row(found: Survey, source: str) -> Surveyed:
     bare = Surveyed(source=source, ops=found.table[source])
     if source in found.broken:
-        return dataclasses.replace(bare, outcome=Outcome.BROKEN, reason=found.broken[source])
+        return dataclasses.replace(bare, outcome=SourceOutcome.BROKEN, reason=found.broken[source])
     unit = found.units.get(source)
     if unit is None:
         return _without_unit(found, bare)
@@ -239,7 +239,7 @@ def _row(found: Survey, source: str) -> Surveyed:
         return placed
     return dataclasses.replace(
         placed,
-        outcome=Outcome.REFUSED if seen.reason else Outcome.ADMITTED,
+        outcome=SourceOutcome.REFUSED if seen.reason else SourceOutcome.ADMITTED,
         registrations=seen.registrations,
         cases=seen.cases,
         reason=seen.reason,
@@ -250,8 +250,8 @@ def _without_unit(found: Survey, bare: Surveyed) -> Surveyed:
     if not found.units:  # (before the first pass has ended)
         return bare
     if not bare.ops:
-        return dataclasses.replace(bare, outcome=Outcome.HELPER)
+        return dataclasses.replace(bare, outcome=SourceOutcome.HELPER)
     lost = [source for source in sorted(found.broken) if set(found.table[source]) & set(bare.ops)]
     what = f"{lost[0]}, which registers its ops too, does" if lost else "what it needs does"
     reason = f"{what} not compile"
-    return dataclasses.replace(bare, outcome=Outcome.REFUSED, reason=reason)
+    return dataclasses.replace(bare, outcome=SourceOutcome.REFUSED, reason=reason)

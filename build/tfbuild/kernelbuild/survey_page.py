@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tfbuild.kernelbuild.survey import Seen, Survey, rows
+from tfbuild.kernelbuild.survey import BatchSeen, Survey, rows
 from tfbuild.records import write_atomic
 from tfbuild.settings import Places
 from tfbuild.upstream import kernels
-from tfbuild.upstream.kernels import Outcome, Surveyed
+from tfbuild.upstream.kernels import SourceOutcome, Surveyed
 
 _KINDS = (
     ("is compiled with others that do not compile", r" does not compile$"),
@@ -69,18 +69,18 @@ def page(found: Survey) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _state(seen: Seen) -> str:
+def _state(seen: BatchSeen) -> str:
     return kind(seen.reason) if seen.reason else "admitted"
 
 
-def _reasons(seen: Mapping[str, Seen]) -> list[tuple[str, str]]:
+def _reasons(seen: Mapping[str, BatchSeen]) -> list[tuple[str, str]]:
     return sorted((unit, each.reason) for unit, each in seen.items() if each.reason)
 
 
 def _admissions(every: Iterable[Surveyed]) -> list[tuple[object, ...]]:
     units: dict[str, list[Surveyed]] = {}
     for row in every:
-        if row.outcome is Outcome.ADMITTED:
+        if row.outcome is SourceOutcome.ADMITTED:
             units.setdefault(row.unit, []).append(row)
     return [
         (unit, rows[0].registrations, rows[0].cases, " ".join(_ops(rows)))

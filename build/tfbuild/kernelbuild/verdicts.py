@@ -13,7 +13,7 @@ from pathlib import Path
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import admission
-from tfbuild.kernelbuild.admission import Verdict
+from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.records import key_of, load, read, save
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
@@ -28,16 +28,16 @@ class Verdicts:
     folder: Path
     judge: str
 
-    def recall(self, unit: str, library: Path) -> Verdict | None:
+    def recall(self, unit: str, library: Path) -> UnitVerdict | None:
         """None for a library that is new, or whose record is damaged."""
         path = self._path(unit, library)
         if not path.is_file():
             return None
         with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
-            return read(Verdict, load(path, schema=SCHEMA)["verdict"])
+            return read(UnitVerdict, load(path, schema=SCHEMA)["verdict"])
         return None
 
-    def keep(self, library: Path, verdict: Verdict) -> None:
+    def keep(self, library: Path, verdict: UnitVerdict) -> None:
         """Raises DiskError."""
         if not verdict.lost:
             save(self._path(verdict.unit, library), {"schema": SCHEMA, "verdict": verdict})

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfbuild import talk
 from tfbuild.cpus.compilers import Compiler, driver_in
 from tfbuild.errors import CommandError, KernelError
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
@@ -58,7 +58,7 @@ class Workspace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compiled:
+class CompiledUnits:
     """Units' libraries for admission, why others have none, and whether all that was asked for
     is there, what was linked before included."""
 
@@ -107,7 +107,7 @@ def prepare(
 
 def compile_units(
     workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool
-) -> Compiled:
+) -> CompiledUnits:
     """The library for admission of each of these units of the plan, and the reason of each that
     did not compile; beside them that of the structures.
 
@@ -145,7 +145,7 @@ def compile_units(
     if not structures_of(workspace).is_file():
         raise CommandError(f"Bazel made no {_STRUCTURES} (whole output: {log})")
     made = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
-    return Compiled(libraries=made, failed=failed, whole=not done.returncode)
+    return CompiledUnits(libraries=made, failed=failed, whole=not done.returncode)
 
 
 def _library(unit: KernelUnit) -> str:
@@ -160,10 +160,10 @@ def object_of(workspace: Workspace, source: str) -> Path:
 def link(
     workspace: Workspace,
     units: tuple[KernelUnit, ...],
-    registrations: Sequence[Choice],
+    registrations: Sequence[TypedOp],
     dispatched: Sequence[Plan],
     *,
-    compiled: Compiled,
+    compiled: CompiledUnits,
 ) -> Path:
     """The library of the admitted units, which registers these kernels of them, and, if there are
     any, the dispatcher of the `dispatched` plans. Raises CommandError.

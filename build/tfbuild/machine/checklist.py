@@ -10,7 +10,7 @@ from tfbuild import talk
 from tfbuild.errors import PreflightError
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     OK = "ok"
     WARNING = "warning"
     FATAL = "fatal"
@@ -24,29 +24,29 @@ class Finding:
     name: str
     seen: str
     wanted: str
-    verdict: Verdict
+    verdict: CheckVerdict
     advice: str = ""
 
 
-def finding(name: str, seen: str, wanted: str, bad: Verdict | None, advice: str) -> Finding:
+def finding(name: str, seen: str, wanted: str, bad: CheckVerdict | None, advice: str) -> Finding:
     """A finding that is well where `bad` is None; only a bad one needs advice."""
     return Finding(
         name=name,
         seen=seen,
         wanted=wanted,
-        verdict=bad or Verdict.OK,
+        verdict=bad or CheckVerdict.OK,
         advice=advice if bad else "",
     )
 
 
 def unknown(name: str, seen: str, wanted: str) -> Finding:
     """Something that could not be looked at: no reason to stop, and none to be sure."""
-    return Finding(name=name, seen=seen, wanted=wanted, verdict=Verdict.UNKNOWN)
+    return Finding(name=name, seen=seen, wanted=wanted, verdict=CheckVerdict.UNKNOWN)
 
 
 def judge(findings: Iterable[Finding]) -> None:
     """Raises PreflightError that names every fatal finding and what to do about it."""
-    fatal = [each for each in findings if each.verdict is Verdict.FATAL]
+    fatal = [each for each in findings if each.verdict is CheckVerdict.FATAL]
     if not fatal:
         return
     count = talk.count(len(fatal), "thing")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.machine.checklist import Finding, Verdict, finding, unknown
+from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
 from tfbuild.talk import size
 
 _NETWORK = frozenset({"nfs", "nfs4"})
@@ -35,7 +35,7 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class TriedDisk:
     """What writing a file showed: how far its time is from the clock, in seconds, and whether a
     name in capitals is another file. `problem` is why nothing could be written."""
 
@@ -53,11 +53,11 @@ class Disk:
     mount: Mount
     free_mb: int
     inodes: int | None
-    tried: Tried
+    tried: TriedDisk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
+class DiskNeed:
     """What a folder must hold, in megabytes. `runs` says that programs are started from there."""
 
     purpose: str
@@ -109,19 +109,19 @@ def read_disk(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> D
     )
 
 
-def _tried(folder: Path) -> Tried:
+def _tried(folder: Path) -> TriedDisk:
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".tensorwright-look-") as file:
             skew = time.time() - os.fstat(file.fileno()).st_mtime
             path = Path(file.name)
-            return Tried(
+            return TriedDisk(
                 skew_s=skew, capitals_differ=not path.with_name(path.name.upper()).exists()
             )
     except OSError as error:
-        return Tried(problem=error.strerror or str(error))
+        return TriedDisk(problem=error.strerror or str(error))
 
 
-def look(needs: Sequence[Need]) -> Iterator[Finding]:
+def look(needs: Sequence[DiskNeed]) -> Iterator[Finding]:
     """Everything about the folders that a build needs: space for all on one file system together,
     and what each mount must be able to do, said once."""
     for sharing in _together(needs, lambda need: need.disk.mount.device):
@@ -135,13 +135,15 @@ def look(needs: Sequence[Need]) -> Iterator[Finding]:
         yield from _defects(need)
 
 
-def _together(needs: Sequence[Need], key: Callable[[Need], str]) -> Iterator[tuple[Need, ...]]:
+def _together(
+    needs: Sequence[DiskNeed], key: Callable[[DiskNeed], str]
+) -> Iterator[tuple[DiskNeed, ...]]:
     """The needs that share something, in their own order."""
     for shared in dict.fromkeys(map(key, needs)):
         yield tuple(need for need in needs if key(need) == shared)
 
 
-def _space(needs: Sequence[Need]) -> Finding:
+def _space(needs: Sequence[DiskNeed]) -> Finding:
     """Gentoo's tensorflow ebuild checks for 10 GB and 6 GB per Python; EasyBuild notes 2 GB of
     temporary files."""
     wanted = sum(need.megabytes for need in needs)
@@ -152,7 +154,7 @@ def _space(needs: Sequence[Need]) -> Finding:
         f"disk of {folder}",
         f"{size(free * 1e6)} free",
         f"{size(wanted * 1e6)} ({parts})",
-        Verdict.FATAL if free < wanted else None,
+        CheckVerdict.FATAL if free < wanted else None,
         "Free some space, or set TENSORWRIGHT_CACHE and TMPDIR to folders on a larger disk.",
     )
 
@@ -160,7 +162,7 @@ def _space(needs: Sequence[Need]) -> Finding:
 def _for_files(disk: Disk) -> Iterator[Finding]:
     name = disk.folder
     if disk.inodes is not None:
-        few = Verdict.FATAL if disk.inodes < _LEAST_INODES else None
+        few = CheckVerdict.FATAL if disk.inodes < _LEAST_INODES else None
         wanted = f"more than {_LEAST_INODES}, which TensorFlow's sources alone take"
         advice = "Remove files there, or take another disk."
         yield finding(f"free inodes of {name}", str(disk.inodes), wanted, few, advice)
@@ -168,23 +170,23 @@ def _for_files(disk: Disk) -> Iterator[Finding]:
         f"file times of {name}",
         f"{disk.tried.skew_s:+.1f} s from the clock",
         f"within {_SKEW_S:g} s",
-        Verdict.WARNING if abs(disk.tried.skew_s) > _SKEW_S else None,
+        CheckVerdict.WARNING if abs(disk.tried.skew_s) > _SKEW_S else None,
         "Set the clocks of this machine and of the file server: Bazel goes by file times.",
     )
 
 
-def _defects(need: Need) -> Iterator[Finding]:
+def _defects(need: DiskNeed) -> Iterator[Finding]:
     """What is said of a folder only where it is wrong."""
     disk, name = need.disk, need.disk.folder
     if disk.tried.problem:
         seen, advice = disk.tried.problem, "Give this user a folder that it may write."
-        yield finding(f"writing in {name}", seen, "a file", Verdict.FATAL, advice)
+        yield finding(f"writing in {name}", seen, "a file", CheckVerdict.FATAL, advice)
     if need.runs and any(mark.isspace() for mark in str(name)):
         advice = "Shell commands in TensorFlow's rules do not all quote paths: take another folder."
-        yield finding(f"path of {name}", "has spaces", "none", Verdict.WARNING, advice)
+        yield finding(f"path of {name}", "has spaces", "none", CheckVerdict.WARNING, advice)
     if need.runs and not disk.tried.capitals_differ:
         advice = "Sources whose names differ in capitals only overwrite each other there."
-        yield finding(f"FILE and file in {name}", "are one", "are two", Verdict.FATAL, advice)
+        yield finding(f"FILE and file in {name}", "are one", "are two", CheckVerdict.FATAL, advice)
 
 
 def _for_programs(disk: Disk) -> Iterator[Finding]:
@@ -197,14 +199,14 @@ def _for_programs(disk: Disk) -> Iterator[Finding]:
     noexec = "noexec" in disk.mount.options
     advice = "Bazel starts the tools that it builds: mount it without noexec, or go elsewhere."
     seen = f"mounted at {disk.mount.point}" + (" with noexec" if noexec else "")
-    bad = Verdict.FATAL if noexec else None
+    bad = CheckVerdict.FATAL if noexec else None
     yield finding(f"programs in {name}", seen, "may be started", bad, advice)
 
 
-def _worth(kind: str) -> Verdict | None:
+def _worth(kind: str) -> CheckVerdict | None:
     if kind in _NETWORK:
-        return Verdict.FATAL
-    return Verdict.WARNING if kind in _REMOTE | _IN_MEMORY else None
+        return CheckVerdict.FATAL
+    return CheckVerdict.WARNING if kind in _REMOTE | _IN_MEMORY else None
 
 
 def _about(kind: str) -> str:

@@ -40,7 +40,7 @@ _LTO = "nor what link-time optimization adds to the link: watch the first one"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class MemoryModel:
     """Megabytes: of one job among many, and the most that a single compile or link takes."""
 
     per_job: int
@@ -122,13 +122,13 @@ def resource_options(bazel_version: str, budget: Budget) -> tuple[tuple[str, ...
 
 
 @functools.cache
-def model(family: str = "clang") -> Model:
+def model(family: str = "clang") -> MemoryModel:
     """The model for a family of compilers, "clang" or "gcc"."""
     table = _table()
     seen = table["seen"]
     # Both figures as clang's, then as the family's own.
     per_job = (seen["memory_mb"] - seen["heap_mb"]) / seen["jobs"] / _factor(seen["family"])
-    return Model(
+    return MemoryModel(
         per_job=round(per_job * _factor(family)),
         largest=max(_LINK_MB, round(table["heaviest"]["megabytes"] * _factor(family))),
     )

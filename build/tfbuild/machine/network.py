@@ -21,7 +21,7 @@ LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class HostAnswer:
     """What a host said. `skew_s` is this machine's clock less the host's, if it told the time.
 
     `proxy` is the host and port that the request went through, without a password; empty for none.
@@ -40,7 +40,7 @@ class Answer:
 
 def ask(
     urls: Iterable[str], env: Mapping[str, str], limit_s: float = LIMIT_S
-) -> tuple[Answer, ...]:
+) -> tuple[HostAnswer, ...]:
     """Ask all at once, and take what has come after `limit_s`.
 
     A name server that does not answer holds its thread for longer than any time limit of a socket:
@@ -48,7 +48,7 @@ def ask(
     are left out: who refuses without them was reached.
     """
     wanted = tuple(dict.fromkeys(map(without_login, urls)))
-    answers: dict[str, Answer] = {}
+    answers: dict[str, HostAnswer] = {}
 
     def work(url: str) -> None:
         answers[url] = _ask(url, env, limit_s)
@@ -61,12 +61,12 @@ def ask(
         thread.join(max(0.0, deadline - time.monotonic()))
     late = f"no answer within {limit_s:g} s"
     return tuple(
-        answers.get(url) or Answer(url=url, reached=False, said=late, proxy=_shown(url, env))
+        answers.get(url) or HostAnswer(url=url, reached=False, said=late, proxy=_shown(url, env))
         for url in wanted
     )
 
 
-def _ask(url: str, env: Mapping[str, str], limit_s: float) -> Answer:
+def _ask(url: str, env: Mapping[str, str], limit_s: float) -> HostAnswer:
     proxy = proxy_for(url, env)
     proxies = {_split(url).scheme: proxy} if proxy else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
@@ -79,14 +79,14 @@ def _ask(url: str, env: Mapping[str, str], limit_s: float) -> Answer:
             return _answer(url, env, error.code, error.headers)
     except (OSError, HTTPException, ValueError) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
-        return Answer(url=url, reached=False, said=reason, proxy=_shown(url, env))
+        return HostAnswer(url=url, reached=False, said=reason, proxy=_shown(url, env))
 
 
-def _answer(url: str, env: Mapping[str, str], status: int, headers: Message) -> Answer:
+def _answer(url: str, env: Mapping[str, str], status: int, headers: Message) -> HostAnswer:
     """A host that finds nothing at an address was reached; a proxy that asks who we are was not."""
     refused = status == http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
     down = status >= http.HTTPStatus.INTERNAL_SERVER_ERROR
-    return Answer(
+    return HostAnswer(
         url=url,
         reached=not (refused or down),
         said=f"HTTP {status}",

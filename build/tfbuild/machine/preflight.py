@@ -14,10 +14,10 @@ from pathlib import Path
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CommandError, PythonError, ToolError
 from tfbuild.machine import disks, network, programs
-from tfbuild.machine.checklist import Finding, Verdict, finding, unknown
-from tfbuild.machine.disks import Need
+from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
+from tfbuild.machine.disks import DiskNeed
 from tfbuild.machine.memory import Budget
-from tfbuild.machine.network import Answer
+from tfbuild.machine.network import HostAnswer
 from tfbuild.machine.programs import Interpreter
 from tfbuild.planning.plan import Plan
 from tfbuild.run import run
@@ -79,22 +79,22 @@ def look(
     )
 
 
-def needs(places: Places, env: Mapping[str, str]) -> tuple[Need, ...]:
+def needs(places: Places, env: Mapping[str, str]) -> tuple[DiskNeed, ...]:
     temporary = Path(env.get("TMPDIR") or tempfile.gettempdir())
     return (
-        Need(
+        DiskNeed(
             purpose="for Bazel's outputs and its disk cache",
             disk=disks.read_disk(places.cache),
             megabytes=OUTPUT_MB,
             runs=True,
         ),
-        Need(
+        DiskNeed(
             purpose="for temporary files",
             disk=disks.read_disk(temporary),
             megabytes=_TEMPORARY_MB,
             runs=True,
         ),
-        Need(purpose="for the wheel", disk=disks.read_disk(places.pool), megabytes=_POOL_MB),
+        DiskNeed(purpose="for the wheel", disk=disks.read_disk(places.pool), megabytes=_POOL_MB),
     )
 
 
@@ -105,7 +105,7 @@ def memory_finding(budget: Budget) -> Finding:
         "memory",
         f"{have / 1000:.1f} GB",
         f"{budget.peak_mb / 1000:.1f} GB for --jobs {budget.jobs} (limited by {budget.limited_by})",
-        None if budget.fits else Verdict.FATAL,
+        None if budget.fits else CheckVerdict.FATAL,
         advice,
     )
 
@@ -119,7 +119,7 @@ def origins(places: Places, env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, (mirror, *_ARCHIVES, *own)))
 
 
-def network_findings(answers: Sequence[Answer], *, offline: bool) -> Iterator[Finding]:
+def network_findings(answers: Sequence[HostAnswer], *, offline: bool) -> Iterator[Finding]:
     """Archives come from two places, of which one is enough; nothing stands in for the others, but
     a build may have them in its caches."""
     if offline:
@@ -129,7 +129,7 @@ def network_findings(answers: Sequence[Answer], *, offline: bool) -> Iterator[Fi
     for each in answers:
         through = f" through {each.proxy}" if each.proxy else ""
         lost = each.url in _ARCHIVES and not archives
-        bad = None if each.reached else Verdict.FATAL if lost else Verdict.WARNING
+        bad = None if each.reached else CheckVerdict.FATAL if lost else CheckVerdict.WARNING
         advice = (
             "Set https_proxy and no_proxy, or run invoke vendor where there is a network."
             if lost
@@ -145,23 +145,25 @@ def clock_finding(now: float, skews: Sequence[float]) -> Finding:
     wanted = f"within {_SKEW_S:g} s of other machines"
     advice = "Set this machine's clock: TLS and the times of files go wrong with it."
     if today.year < _YEAR:
-        return finding("clock", f"{today:%Y-%m-%d}", f"{_YEAR} or later", Verdict.FATAL, advice)
+        return finding(
+            "clock", f"{today:%Y-%m-%d}", f"{_YEAR} or later", CheckVerdict.FATAL, advice
+        )
     if not skews:
         return unknown("clock", f"{today:%Y-%m-%d %H:%M} UTC, and no host to compare with", wanted)
     skew = sorted(skews)[len(skews) // 2]
-    bad = Verdict.FATAL if abs(skew) > _SKEW_S else None
+    bad = CheckVerdict.FATAL if abs(skew) > _SKEW_S else None
     return finding("clock", f"{skew:+.0f} s from other machines", wanted, bad, advice)
 
 
 def limit_findings(files: int | None, processes: int | None, jobs: int) -> Iterator[Finding]:
     """Hard limits, to which Bazel raises its own at the start (blaze.cc, UnlimitResources). None is
     unlimited."""
-    few = Verdict.WARNING if files is not None and files < _LEAST_FILES else None
+    few = CheckVerdict.WARNING if files is not None and files < _LEAST_FILES else None
     seen = "unlimited" if files is None else str(files)
     advice = "Raise it in /etc/security/limits.conf, or in the container's options."
     yield finding("open files", seen, f"{_LEAST_FILES} or more", few, advice)
     wanted = _OWN_THREADS + _PER_JOB * jobs
-    few = Verdict.WARNING if processes is not None and processes < wanted else None
+    few = CheckVerdict.WARNING if processes is not None and processes < wanted else None
     seen = "unlimited" if processes is None else str(processes)
     yield finding("processes and threads", seen, f"{wanted} or more", few, advice)
 

@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tfbuild.cpus.compilers import Compiler
-from tfbuild.machine.checklist import Finding, Verdict, finding, unknown
+from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
 from tfbuild.planning.plan import Plan
 from tfbuild.upstream.releases import Release
 
@@ -25,7 +25,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class BuildProgram:
     """A program that a release's build calls, and where that was seen."""
 
     name: str
@@ -60,13 +60,13 @@ CONFLICTS = (
 )
 
 PROGRAMS = (
-    Program(
+    BuildProgram(
         name="patchelf",
         purpose="build_pip_package.sh of 2.14.1 changes two libraries with it, at the very end",
         releases=SpecifierSet("==2.14.*"),
         package="patchelf",
     ),
-    Program(
+    BuildProgram(
         name="realpath",
         purpose="tensorflow.bzl of 2.14.1 links shared objects with it",
         releases=SpecifierSet("==2.14.*"),
@@ -91,7 +91,7 @@ def compiler_findings(compiler: Compiler, release: Release) -> Iterator[Finding]
                 "compiler",
                 name,
                 f"not {each.family} {each.compilers} for TensorFlow {each.releases} (Spack)",
-                Verdict.WARNING,
+                CheckVerdict.WARNING,
                 f"TensorFlow {release.version} is tested with {release.compiler}: --compiler "
                 "takes another.",
             )
@@ -99,7 +99,7 @@ def compiler_findings(compiler: Compiler, release: Release) -> Iterator[Finding]
     family, _, version = release.compiler.partition(" ")
     tested = family == compiler.family and Version(compiler.version) >= Version(version)
     advice = f"TensorFlow {release.version} is not tested with it, though nothing is known against."
-    bad = None if tested else Verdict.WARNING
+    bad = None if tested else CheckVerdict.WARNING
     yield finding("compiler", name, f"{release.compiler} or newer, as tested", bad, advice)
 
 
@@ -109,7 +109,7 @@ def glibc_finding(libc: tuple[str, str], plan: Plan) -> Finding:
     seen = f"{name} {version}".strip()
     if name != "glibc":
         advice = "TensorFlow builds against glibc only: use a Debian container."
-        return finding("C library", seen or "not glibc", "glibc", Verdict.FATAL, advice)
+        return finding("C library", seen or "not glibc", "glibc", CheckVerdict.FATAL, advice)
     wanted = floor_of(plan.stock.name) if plan.stock else ""
     if not wanted:
         return unknown("C library", seen, "what the stock wheel promises, which is not known")
@@ -118,7 +118,7 @@ def glibc_finding(libc: tuple[str, str], plan: Plan) -> Finding:
         "C library",
         seen,
         f"glibc {wanted}, as the stock wheel",
-        Verdict.WARNING if newer else None,
+        CheckVerdict.WARNING if newer else None,
         f"The wheel may need up to glibc {version} where it runs: to serve older machines, build "
         "in a container of theirs.",
     )
@@ -148,10 +148,10 @@ def python_finding(python: str, interpreter: Interpreter, release: Release) -> F
             advice = "Install any: Bazel fetches its own, but configure.py runs with this one."
         else:
             advice = f"Run: apt-get install python{python}-dev python{python}-venv"
-        return finding(name, interpreter.problem, wanted, Verdict.FATAL, advice)
+        return finding(name, interpreter.problem, wanted, CheckVerdict.FATAL, advice)
     if not (interpreter.headers or hermetic(release)):
         advice = f"Run: apt-get install python{python}-dev"
-        return finding(name, "no Python.h", "its headers", Verdict.FATAL, advice)
+        return finding(name, "no Python.h", "its headers", CheckVerdict.FATAL, advice)
     return finding(name, interpreter.path, wanted, None, "")
 
 
@@ -164,10 +164,10 @@ def program_findings(found: Mapping[str, str], release: Release) -> Iterator[Fin
     for program in called:
         path = found.get(program.name, "")
         advice = f"Run: apt-get install {program.package}"
-        bad = None if path else Verdict.FATAL
+        bad = None if path else CheckVerdict.FATAL
         yield finding(program.name, path or "not on PATH", program.purpose, bad, advice)
 
 
-def called_by(release: Release) -> tuple[Program, ...]:
+def called_by(release: Release) -> tuple[BuildProgram, ...]:
     """The programs that the release's build is known to call."""
     return tuple(each for each in PROGRAMS if Version(release.version) in each.releases)

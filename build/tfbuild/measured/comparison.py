@@ -162,7 +162,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class ArmFailure:
     """An arm that gave no answer in a cell, and why. The baseline's failure is the cell's."""
 
     arm: str
@@ -190,7 +190,7 @@ class Gates:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class ComparedCell:
     """One workload at one number of vCPUs. Without agreement nothing was timed."""
 
     workload: str
@@ -215,7 +215,7 @@ class Cell:
     noise: Interval | None
     """The baseline against a second worker of its own (A/A): what "no difference" looks like."""
     speedups: tuple[Speedup, ...]
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ArmFailure, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -255,7 +255,7 @@ class Comparison:
     level: float
     host: Host
     arms: tuple[ArmFacts, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[ComparedCell, ...]
     overall: tuple[Overall, ...]
     complete: bool
     parts: tuple[str, ...] = ()

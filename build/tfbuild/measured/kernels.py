@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Choice:
+class TypedOp:
     """A registration: an op, and the types that it is limited to as native/registration.h writes
     them, such as T=1 or T=1|2,Tidx=3 (numbers of types.proto), empty for none."""
 
@@ -15,7 +15,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class KernelRow:
     """One kernel at one place of a profile: seconds per execution of the stock kernel and of ours.
 
     `shapes` are the inputs' as the profiler writes them, float[128,512];float[], `attributes` those
@@ -42,8 +42,8 @@ class Row:
     reason: str = ""
 
     @property
-    def choice(self) -> Choice:
-        return Choice(op=self.op, types=self.types)
+    def choice(self) -> TypedOp:
+        return TypedOp(op=self.op, types=self.types)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,4 +52,4 @@ class KernelTable:
 
     library: str
     measured_on: str
-    rows: tuple[Row, ...]
+    rows: tuple[KernelRow, ...]

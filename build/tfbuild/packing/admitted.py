@@ -20,7 +20,7 @@ _ENDING = ".admitted.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class UnitOutcome:
     """What was seen of a unit's kernels; `reason` is empty if they agree with the stock ones.
 
     `ulps` is the largest distance from the stock kernel per op, over `cases` cases.
@@ -32,14 +32,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class AdmissionTrial:
     """A library's kernels as they ran on a CPU, whose `kind` tells it from others. `judge` is the
     hash of the code that compared them."""
 
     cpu: str
     kind: str
     judge: str
-    units: Mapping[str, Outcome]
+    units: Mapping[str, UnitOutcome]
 
     @property
     def failed(self) -> dict[str, str]:
@@ -54,7 +54,7 @@ class Record:
     schema: int = SCHEMA
     wheel: str
     wheel_sha256: str
-    targets: Mapping[str, Trial]
+    targets: Mapping[str, AdmissionTrial]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Standing:
 
     target: str
     ran_as: tuple[str, ...]
-    trial: Trial | None
+    trial: AdmissionTrial | None
     proven: bool
 
     @property
@@ -153,7 +153,7 @@ def _tried(standing: Standing) -> str:
     return f"recorded admission: on {trial.cpu}"
 
 
-def failures(found: Mapping[str, Trial]) -> Iterator[str]:
+def failures(found: Mapping[str, AdmissionTrial]) -> Iterator[str]:
     """A line for each kernel unit that is not admitted."""
     for target, trial in found.items():
         for unit, reason in trial.failed.items():
@@ -165,7 +165,7 @@ def remedy(units: Mapping[str, str]) -> str:
     return f"Do not publish it; build it again, with --without {','.join(units)}"
 
 
-def judge(file: str, found: Mapping[str, Trial]) -> None:
+def judge(file: str, found: Mapping[str, AdmissionTrial]) -> None:
     """Raises KernelError when kernels of the wheel are not admitted."""
     failed = {unit: why for trial in found.values() for unit, why in trial.failed.items()}
     if failed:

@@ -15,7 +15,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from tfbuild.errors import WheelError
-from tfbuild.packing.tuned import Tree, Tuned
+from tfbuild.packing.tuned import Tuned, TunedTree
 from tfbuild.packing.wheel import opened, read_member
 from tfbuild.planning import guard
 
@@ -58,7 +58,7 @@ wheels from 2.16 on have the same bytes in the folder of all headers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compiled:
+class HeaderLibrary:
     """A library of which every kernel library holds code: templates and inline functions from its
     headers, which lie in `folders` of the stock wheel. `licence` is an SPDX identifier, `purl` a
     package URL."""
@@ -70,7 +70,7 @@ class Compiled:
     folders: tuple[str, ...]
 
 
-def compiled_in(stock: Path) -> tuple[Compiled, ...]:
+def compiled_in(stock: Path) -> tuple[HeaderLibrary, ...]:
     """What the kernels are compiled with besides TensorFlow's own sources, by the versions that the
     stock wheel's headers state. Raises WheelError.
 
@@ -84,14 +84,14 @@ def compiled_in(stock: Path) -> tuple[Compiled, ...]:
     parts = ["ABSL_LTS_RELEASE_VERSION", "ABSL_LTS_RELEASE_PATCH_LEVEL"]
     abseil = _version(stock, "absl/base/config.h", parts)
     return (
-        Compiled(
+        HeaderLibrary(
             name="Eigen",
             version=eigen,
             purl=f"pkg:generic/eigen@{eigen}",  # 3.4.90 is between two releases
             licence=MPL,
             folders=(f"{_HEADERS}Eigen", f"{_HEADERS}unsupported/Eigen"),
         ),
-        Compiled(
+        HeaderLibrary(
             name="Abseil",
             version=abseil,
             purl=f"pkg:github/abseil/abseil-cpp@{abseil}",
@@ -155,7 +155,7 @@ def statement(
     stock_file: str,
     changed: Mapping[str, str],
     added: Iterable[str],
-    compiled: Iterable[Compiled],
+    compiled: Iterable[HeaderLibrary],
 ) -> bytes:
     """The text of FILE. `version` is the wheel's; `changed` says of each member what was changed
     (METADATA and RECORD always are); `added` are the new members."""
@@ -188,7 +188,7 @@ def statement(
 
 
 def whole_statement(
-    tuned: Tuned, tree: Tree, *, version: str, added: Iterable[str], own: bool
+    tuned: Tuned, tree: TunedTree, *, version: str, added: Iterable[str], own: bool
 ) -> bytes:
     """The text of FILE in a full build; `own` says whether TensorFlow's build made THIRD_PARTY."""
     papers = f" and\n{THIRD_PARTY} are" if own else " is"
@@ -247,6 +247,6 @@ def _table(rows: Mapping[str, str]) -> Iterator[str]:
     yield ""
 
 
-def _source(compiled: Compiled) -> Iterator[str]:
+def _source(compiled: HeaderLibrary) -> Iterator[str]:
     yield f"  {compiled.name} {compiled.version}, {' and '.join(compiled.folders)}"
     yield f"    under {_LICENCES[compiled.licence]}"

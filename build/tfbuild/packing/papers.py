@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfbuild.packing import notices, sbom, tuned
-from tfbuild.packing.tuned import Tree, Tuned
+from tfbuild.packing.tuned import Tuned, TunedTree
 from tfbuild.planning import guard
 
 FILES = (tuned.FILE, sbom.FILE, notices.FILE)
@@ -49,7 +49,7 @@ def of_kernels(
 
 def of_tree(
     facts: Tuned,
-    tree: Tree,
+    tree: TunedTree,
     *,
     package: str,
     version: str,

@@ -18,8 +18,8 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 import tfbuild
-from tfbuild.packing.notices import APACHE, ARCHSPEC, Compiled
-from tfbuild.packing.tuned import KernelLibrary, Tree, Tuned
+from tfbuild.packing.notices import APACHE, ARCHSPEC, HeaderLibrary
+from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
 from tfbuild.records import key_of
 
@@ -33,7 +33,7 @@ def document(
     package: str,
     version: str,
     stock_file: str,
-    compiled: Iterable[Compiled],
+    compiled: Iterable[HeaderLibrary],
 ) -> bytes:
     """The bytes of FILE for `version` of `package`: the stock wheel that it descends from, its
     kernel libraries, what they are compiled from, and the tools."""
@@ -51,7 +51,7 @@ def document(
     return _written(tuned, wheel, libraries, inside)
 
 
-def whole_document(tuned: Tuned, tree: Tree, *, package: str, version: str) -> bytes:
+def whole_document(tuned: Tuned, tree: TunedTree, *, package: str, version: str) -> bytes:
     """The bytes of FILE for a full build: its libraries, the archive that they are
     compiled from, and the tools. What TensorFlow's build fetches itself is not listed."""
     wheel = _wheel(
@@ -135,7 +135,7 @@ def _sources(tuned: Tuned, what: str) -> Component:
     )
 
 
-def _headers(compiled: Compiled) -> Component:
+def _headers(compiled: HeaderLibrary) -> Component:
     return Component(
         bom_ref=compiled.name,
         type=ComponentType.LIBRARY,

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import HostError, WheelError
-from tfbuild.measured.kernels import Choice, Row
+from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.packing.wheel import WheelIdentity, opened, read_identity, read_member
 from tfbuild.planning.defaults import Default
 from tfbuild.planning.guard import Carrier
@@ -61,8 +61,8 @@ class KernelLibrary:
     sources: tuple[str, ...] = ()
     kernels: tuple[str, ...]
     admission: Mapping[str, Admitted]
-    registrations: tuple[Choice, ...]
-    measured: tuple[Row, ...] = ()
+    registrations: tuple[TypedOp, ...]
+    measured: tuple[KernelRow, ...] = ()
     measured_on: str = ""
     defaults: tuple[Default, ...] = ()
     stay_stock: Mapping[str, str]
@@ -74,7 +74,7 @@ class KernelLibrary:
         """The targets that its units were compiled for when they were admitted."""
         return tuple(sorted({each.ran_as for each in self.admission.values()}))
 
-    def registrations_of(self, unit: str) -> tuple[Choice, ...]:
+    def registrations_of(self, unit: str) -> tuple[TypedOp, ...]:
         """Those of its registrations that are a unit's: no op is in two units."""
         return tuple(each for each in self.registrations if each.op in self.admission[unit].ops)
 
@@ -90,7 +90,7 @@ class TreeLibrary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tree:
+class TunedTree:
     """What a full build compiled for one target: all of the wheel.
 
     A CPU must have `required_features` to import it at all. `options` are the plan's own, such as
@@ -126,14 +126,14 @@ class Tuned:
     compiler: str
     bazel: str
     libraries: tuple[KernelLibrary, ...] = ()
-    tree: Tree | None = None
+    tree: TunedTree | None = None
     source_file: str
     source_sha256: str
     nearness: Nearness | None = None
     stock_sha256: str
 
     @property
-    def builds(self) -> tuple[KernelLibrary | Tree, ...]:
+    def builds(self) -> tuple[KernelLibrary | TunedTree, ...]:
         """What is compiled for each target."""
         return self.libraries if self.tree is None else (self.tree,)
 
@@ -185,7 +185,7 @@ def parse(text: bytes, wheel: str) -> Tuned:
     return tuned
 
 
-def chosen(tuned: Tuned, cpu: Cpu) -> KernelLibrary | Tree | None:
+def chosen(tuned: Tuned, cpu: Cpu) -> KernelLibrary | TunedTree | None:
     """What this CPU runs: the library that the dispatcher takes, or the whole of a full build.
 
     None where it runs the stock kernels, or cannot import a full build.
@@ -205,7 +205,7 @@ def runnable(tuned: Tuned, cpu: Cpu) -> tuple[KernelLibrary, ...]:
     return tuple(each for each in tuned.libraries if not absent(each, cpu))
 
 
-def absent(build: KernelLibrary | Tree, cpu: Cpu) -> tuple[str, ...]:
+def absent(build: KernelLibrary | TunedTree, cpu: Cpu) -> tuple[str, ...]:
     """The features that this CPU lacks of those that a library requires."""
     return tuple(sorted(set(build.required_features) - cpu.features))
 

@@ -20,7 +20,7 @@ from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import STOCK_SPECS, Target
 from tfbuild.errors import UsageError
 from tfbuild.measured import comparison as comparisons
-from tfbuild.measured.comparison import Cell, Comparison
+from tfbuild.measured.comparison import ComparedCell, Comparison
 from tfbuild.measured.interval import Verdict
 from tfbuild.records import read
 from tfbuild.talk import vcpus as vcpus_text
@@ -39,13 +39,13 @@ _ISAS: Mapping[str, frozenset[str]] = {
 }
 
 
-class Source(StrEnum):
+class EvidenceSource(StrEnum):
     MEASURED = "measured"
     EMULATED = "emulated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class LeverRatio:
     """Stock's time over the setting's, above 1 where the setting is faster, its 95 % interval and
     the verdict of the comparison; None and empty where they were not kept."""
 
@@ -61,14 +61,14 @@ class Evidence:
     any; `cpu` the one that it was made on; `ratios` are by workload."""
 
     lever: str
-    source: Source
+    source: EvidenceSource
     isa: str
     cpu: str
     release: str
     vcpus: int
     setting: str = ""
     made: str = ""
-    ratios: Mapping[str, Ratio]
+    ratios: Mapping[str, LeverRatio]
 
     @property
     def mean(self) -> float:
@@ -87,7 +87,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lever:
+class DefaultLever:
     """A setting that may be made; defaults.toml says what each field means."""
 
     name: str
@@ -102,7 +102,7 @@ class Lever:
 class Default:
     """A lever in a wheel, whether it is on there, and the comparisons that speak of its target."""
 
-    lever: Lever
+    lever: DefaultLever
     on: bool
     evidence: tuple[Evidence, ...] = ()
 
@@ -120,8 +120,8 @@ NO_WISHES = Wishes()
 
 
 @functools.cache
-def levers() -> tuple[Lever, ...]:
-    return tuple(read(Lever, row) for row in _table()["lever"])
+def levers() -> tuple[DefaultLever, ...]:
+    return tuple(read(DefaultLever, row) for row in _table()["lever"])
 
 
 @functools.cache
@@ -158,13 +158,13 @@ def decide(target: Target, release: str, wishes: Wishes = NO_WISHES) -> tuple[De
     )
 
 
-def _default(lever: Lever, isa: str, release: str, wishes: Wishes) -> Default:
+def _default(lever: DefaultLever, isa: str, release: str, wishes: Wishes) -> Default:
     speaking = tuple(
         each
         for each in (*known_evidence(), *wishes.evidence)
         if each.lever == lever.name and each.release == release and each.isa in {"", isa}
     )
-    measured = [each for each in speaking if each.source is Source.MEASURED]
+    measured = [each for each in speaking if each.source is EvidenceSource.MEASURED]
     counted = measured or (speaking if wishes.trust_emulated else ())
     won = bool(counted) and all(each.wins for each in counted)
     return Default(lever=lever, on=lever.opt_in or won, evidence=speaking)
@@ -205,7 +205,7 @@ def read_evidence(path: Path) -> tuple[Evidence, ...]:
     return found
 
 
-def _said_of(lever: Lever, comparison: Comparison) -> Iterator[Evidence]:
+def _said_of(lever: DefaultLever, comparison: Comparison) -> Iterator[Evidence]:
     if not comparison.complete or not comparison.arms:
         return
     baseline, *others = comparison.arms
@@ -223,7 +223,7 @@ def _said_of(lever: Lever, comparison: Comparison) -> Iterator[Evidence]:
         for vcpus, ratios in _ratios(comparison.cells, arm.name).items():
             yield Evidence(
                 lever=lever.name,
-                source=Source.EMULATED if emulated else Source.MEASURED,
+                source=EvidenceSource.EMULATED if emulated else EvidenceSource.MEASURED,
                 isa=cap or isa_of(cpu.features),
                 cpu=cpu.name,
                 release=baseline.tensorflow,
@@ -234,14 +234,14 @@ def _said_of(lever: Lever, comparison: Comparison) -> Iterator[Evidence]:
             )
 
 
-def _ratios(cells: Sequence[Cell], arm: str) -> dict[int, dict[str, Ratio]]:
+def _ratios(cells: Sequence[ComparedCell], arm: str) -> dict[int, dict[str, LeverRatio]]:
     """By the number of vCPUs, then by workload."""
-    found: dict[int, dict[str, Ratio]] = {}
+    found: dict[int, dict[str, LeverRatio]] = {}
     for cell in cells:
         for each in cell.speedups:
             if each.arm == arm:
                 value, low, high = each.interval.value, each.interval.low, each.interval.high
-                ratio = Ratio(value=value, low=low, high=high, verdict=each.verdict)
+                ratio = LeverRatio(value=value, low=low, high=high, verdict=each.verdict)
                 found.setdefault(cell.vcpus, {})[cell.workload] = ratio
     return found
 
@@ -267,7 +267,7 @@ def _line(evidence: Evidence) -> str:
     return f"{evidence.source} {evidence.mean:.2f}x ({count}, {where})"
 
 
-def _assignments(lever: Lever) -> str:
+def _assignments(lever: DefaultLever) -> str:
     return " ".join(f"{name}={value}" for name, value in lever.set.items())
 
 
@@ -278,7 +278,7 @@ def of_cpu(cpu: Cpu, vcpus: Vcpus, release: str) -> dict[str, str]:
     return {lever.name: _here(lever, cpu, vcpus, release) for lever in fitting}
 
 
-def _here(lever: Lever, cpu: Cpu, vcpus: Vcpus, release: str) -> str:
+def _here(lever: DefaultLever, cpu: Cpu, vcpus: Vcpus, release: str) -> str:
     own = [name for name in lever.unless if name in cpu.features]
     if own:
         return f"stock does it by itself on a CPU with {own[0]}"

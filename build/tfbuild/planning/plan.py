@@ -22,7 +22,7 @@ from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
-from tfbuild.measured.kernels import Choice, Row
+from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import BF16, NO_WISHES, Default, Wishes, decide
 from tfbuild.planning.selection import Selection
@@ -125,9 +125,9 @@ class Plan:
     stock: Pin | None
     kernels: tuple[KernelUnit, ...] = ()
     source_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    selection: tuple[Choice, ...] | None = None
+    selection: tuple[TypedOp, ...] | None = None
     only_selected: bool = False
-    measured: tuple[Row, ...] = ()
+    measured: tuple[KernelRow, ...] = ()
     measured_on: str = ""
     defaults: tuple[Default, ...] = ()
     kernel_recipe: KernelRecipe | None = None

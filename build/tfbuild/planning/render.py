@@ -14,7 +14,7 @@ import jinja2
 
 from tfbuild.cpus.flags import LEARNED, learned
 from tfbuild.errors import DriftError
-from tfbuild.measured.kernels import Choice
+from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher
 from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.plan import (
@@ -130,7 +130,7 @@ def admitted(units: tuple[KernelUnit, ...], templates: Path) -> dict[str, str]:
     return {_ADMITTED: rendered(templates, "kernels/admitted.bzl.j2", {"admitted": units})}
 
 
-def selected(registrations: Iterable[Choice], templates: Path) -> dict[str, str]:
+def selected(registrations: Iterable[TypedOp], templates: Path) -> dict[str, str]:
     """The table of the kernels that a library registers, as a file."""
     rows = _rows("kSelected", sorted(registrations))
     return {_SELECTED: rendered(templates, "kernels/selected.inc.j2", rows)}

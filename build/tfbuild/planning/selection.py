@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
-from tfbuild.measured.kernels import Choice, Row
+from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.records import load, read
 
 SCHEMA = 1
@@ -43,8 +43,8 @@ class Selection:
     kernels: tuple[str, ...]
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
-    kept: tuple[Choice, ...]
-    rows: tuple[Row, ...]
+    kept: tuple[TypedOp, ...]
+    rows: tuple[KernelRow, ...]
 
 
 def recorded(release: str, target: Target) -> Selection | None:

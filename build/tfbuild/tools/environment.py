@@ -20,7 +20,7 @@ from tfbuild.run import run
 from tfbuild.settings import Places, exclusive, need_disk
 from tfbuild.tools import pip, sharing
 from tfbuild.tools.interpreters import find_python
-from tfbuild.tools.requirement import FOLDER, Exact, Lock, Locked, lock_for, parse_exact
+from tfbuild.tools.requirement import FOLDER, Exact, Locked, PackageLock, lock_for, parse_exact
 from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
 from tfbuild.upstream.releases import StockWheel
@@ -266,7 +266,7 @@ def _shipped_lock(stock: StockWheel) -> str:
         return ""
 
 
-def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, places: Places) -> Lock:
+def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, places: Places) -> PackageLock:
     interpreter = find_python(python)
     pinned = None if stock is None else stock.sha256
     return lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)

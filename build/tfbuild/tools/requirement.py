@@ -56,7 +56,7 @@ class Locked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lock:
+class PackageLock:
     """A package's own wheel, and those of all that it needs."""
 
     own: Locked
@@ -91,7 +91,7 @@ def _not_exact(text: str) -> UsageError:
 
 def lock_for(
     exact: Exact, *, python: str, interpreter: Path, pinned: str | None, places: Places
-) -> Lock:
+) -> PackageLock:
     """The lock of an earlier run; the first time it is what pip finds now (trust on first use).
 
     `interpreter` is the one of that Python, `pinned` the SHA-256 that the package's own wheel must
@@ -116,7 +116,7 @@ def _path(exact: Exact, python: str, places: Places) -> Path:
     return places.cache / FOLDER / f"{exact.name}-{exact.version}-{tag}.txt"
 
 
-def _text(exact: Exact, python: str, lock: Lock) -> str:
+def _text(exact: Exact, python: str, lock: PackageLock) -> str:
     head = (
         f"# {exact} and all that it needs on CPython {python}, {platform.machine()}, as pip\n"
         "# resolved it when it was first asked for. Delete this file to have that done again.\n"
@@ -124,7 +124,7 @@ def _text(exact: Exact, python: str, lock: Lock) -> str:
     return head + lock.own.line + lock.requirements
 
 
-def _read(path: Path, exact: Exact) -> Lock:
+def _read(path: Path, exact: Exact) -> PackageLock:
     text = path.read_text(encoding="utf-8", errors="replace")
     found = [_LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#")]
     rows = [
@@ -134,10 +134,10 @@ def _read(path: Path, exact: Exact) -> Lock:
     ]
     if len(rows) < len(found) or not rows or rows[0].exact.name != exact.name:
         raise RecordError(f"{path} is not a lock of {exact}", hint="Delete it: it is made again")
-    return Lock(own=rows[0], needs=tuple(rows[1:]))
+    return PackageLock(own=rows[0], needs=tuple(rows[1:]))
 
 
-def _resolve(exact: Exact, interpreter: Path) -> Lock:
+def _resolve(exact: Exact, interpreter: Path) -> PackageLock:
     """What pip, with the user's own index settings, would install for this interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         report, limits = Path(folder) / "report.json", Path(folder) / "constraints.txt"
@@ -163,7 +163,7 @@ def constraints(exact: Exact) -> str:
     return "numpy<2\n" if silent else ""
 
 
-def parse_report(text: str, exact: Exact) -> Lock:
+def parse_report(text: str, exact: Exact) -> PackageLock:
     """Read pip's installation report. Raises RecordError for another version of its format, and
     DownloadError for a file without a hash.
 
@@ -176,7 +176,7 @@ def parse_report(text: str, exact: Exact) -> Lock:
     rows = sorted(map(_row, report["install"]), key=lambda row: row.exact.name)
     own = [row for row in rows if row.exact.name == exact.name]
     needs = tuple(row for row in rows if row.exact.name != exact.name)
-    return Lock(own=own[0], needs=needs)
+    return PackageLock(own=own[0], needs=needs)
 
 
 def _row(item: dict[str, Any]) -> Locked:

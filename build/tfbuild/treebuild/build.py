@@ -31,7 +31,7 @@ from tfbuild.treebuild.stages import forget, stage
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
 from tfbuild.vendoring import declarations, vendor, vendored
-from tfbuild.vendoring.vendored import Lock
+from tfbuild.vendoring.vendored import VendorLock
 from tfbuild.watching.attempt import Attempt
 
 COURSE = "course.json"
@@ -107,7 +107,9 @@ def _need_tools(plan: Plan, compiler: Compiler) -> None:
         pgo.need(compiler, plan.required, read_cpu())
 
 
-def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: Places) -> Lock:
+def fill(
+    plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: Places
+) -> VendorLock:
     """A vendor folder with all that this plan's build fetches. Raises as `build`, VendorError."""
     needs = _requirements(plan, order, places)
     ground = _ready(plan, compiler, order, needs, None, places)
@@ -133,7 +135,7 @@ def _ready(
     compiler: Compiler,
     order: Order,
     needs: str,
-    lock: Lock | None,
+    lock: VendorLock | None,
     places: Places,
 ) -> Site:
     """The tree of an order, ready for Bazel."""
@@ -150,7 +152,7 @@ def _ready(
     )
 
 
-def _checked(plan: Plan, folder: Path | None) -> Lock | None:
+def _checked(plan: Plan, folder: Path | None) -> VendorLock | None:
     """The lock of a vendor folder that is whole and for this plan. Raises VendorError."""
     if folder is None:
         return None
@@ -164,7 +166,7 @@ def _checked(plan: Plan, folder: Path | None) -> Lock | None:
     return lock
 
 
-def _pin(site: Site, order: Order, lock: Lock) -> None:
+def _pin(site: Site, order: Order, lock: VendorLock) -> None:
     """Write the hashes that the lock has into rules without one. A checkout is left as it is."""
     if order.tree:
         name, sha256 = min(lock.first_use.items())
@@ -175,7 +177,7 @@ def _pin(site: Site, order: Order, lock: Lock) -> None:
     declarations.pin(site.tree.folder, lock.first_use)
 
 
-def _call(site: Site, order: Order, lock: Lock | None, secrets: tuple[str, ...]) -> Call:
+def _call(site: Site, order: Order, lock: VendorLock | None, secrets: tuple[str, ...]) -> Call:
     disk = site.places.cache / "bazel-disk-cache"
     identity = toolchain.toolchain_of(site.compiler)
     folder = order.vendored
@@ -294,12 +296,12 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
     )
 
 
-def _bazel(order: Order, lock: Lock | None, places: Places) -> Bazel | None:
+def _bazel(order: Order, lock: VendorLock | None, places: Places) -> Bazel | None:
     """The vendored Bazel; None for the one that the tree asks for."""
     return vendored.bazel_of(order.vendored, lock, places) if order.vendored and lock else None
 
 
-def _source_in(folder: Path | None, lock: Lock | None) -> Path | None:
+def _source_in(folder: Path | None, lock: VendorLock | None) -> Path | None:
     """The release's archive in a vendor folder."""
     if folder is None or lock is None:
         return None

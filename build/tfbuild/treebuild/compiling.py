@@ -19,7 +19,7 @@ from tfbuild.treebuild.site import Site
 from tfbuild.watching import diagnosis, events
 from tfbuild.watching.attempt import Attempt
 from tfbuild.watching.diagnosis import Cause, Diagnosis
-from tfbuild.watching.events import Outcome
+from tfbuild.watching.events import BuildOutcome
 from tfbuild.watching.pace import Progress
 
 SCHEMA = 1
@@ -48,16 +48,16 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compiled:
+class CompiledWheel:
     """A wheel as TensorFlow's tools left it, the attempts that it took, and how each went."""
 
     schema: int = SCHEMA
     wheel: Path
     attempts: tuple[Attempt, ...]
-    outcomes: tuple[Outcome | None, ...]
+    outcomes: tuple[BuildOutcome | None, ...]
 
 
-def compile_wheel(site: Site, call: Call, first: Attempt) -> Compiled:
+def compile_wheel(site: Site, call: Call, first: Attempt) -> CompiledWheel:
     """Build until it succeeds, or fails in a way that `auto_fix` cannot mend.
 
     Raises BuildError with the cause that was found and its remedy.
@@ -76,10 +76,10 @@ def compile_wheel(site: Site, call: Call, first: Attempt) -> Compiled:
             found = replace(found, cause=Cause.CACHE)
         attempts.append(_following(site, call, attempts[-1], found))
     wheel = _collected(site, call)
-    return Compiled(wheel=wheel, attempts=tuple(attempts), outcomes=tuple(outcomes))
+    return CompiledWheel(wheel=wheel, attempts=tuple(attempts), outcomes=tuple(outcomes))
 
 
-def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Outcome | None]:
+def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, BuildOutcome | None]:
     if attempt.distrusting:
         shutil.rmtree(call.disk, ignore_errors=True)
     told = headers.closed(site.folder / f"{call.name}.events.json")

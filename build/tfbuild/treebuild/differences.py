@@ -10,7 +10,7 @@ from enum import StrEnum
 from packaging.version import Version
 
 from tfbuild.planning.plan import FullRecipe
-from tfbuild.treebuild.tree import HOST_FLAG, PIP_PACKAGE, Tree
+from tfbuild.treebuild.tree import HOST_FLAG, PIP_PACKAGE, SourceTree
 from tfbuild.upstream.releases import Release
 
 # In the bazelrc that is rendered, and in what configure.py writes.
@@ -27,7 +27,7 @@ class Weight(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class TreeDifference:
     """One thing that the table and the tree say differently. `advice` is for a person."""
 
     what: str
@@ -38,8 +38,8 @@ class Difference:
 
 
 def differences(
-    tree: Tree, release: Release, recipe: FullRecipe, *, bazel: str
-) -> tuple[Difference, ...]:
+    tree: SourceTree, release: Release, recipe: FullRecipe, *, bazel: str
+) -> tuple[TreeDifference, ...]:
     """Where the tree is not as the table says, or not as the recipe needs it; `bazel` is the one
     that will run. With a fatal one the build must not begin; `adapted` sees to the adapted ones."""
     return (
@@ -52,9 +52,9 @@ def differences(
     )
 
 
-def _release_differs(tree: Tree, release: Release) -> Iterator[Difference]:
+def _release_differs(tree: SourceTree, release: Release) -> Iterator[TreeDifference]:
     if tree.release != release.version:
-        yield Difference(
+        yield TreeDifference(
             what="release",
             table=release.version,
             tree=tree.release,
@@ -63,9 +63,9 @@ def _release_differs(tree: Tree, release: Release) -> Iterator[Difference]:
         )
 
 
-def _bazel_differs(tree: Tree, release: Release, bazel: str) -> Iterator[Difference]:
+def _bazel_differs(tree: SourceTree, release: Release, bazel: str) -> Iterator[TreeDifference]:
     if tree.bazel != release.bazel:
-        yield Difference(
+        yield TreeDifference(
             what=".bazelversion",
             table=release.bazel,
             tree=tree.bazel or "none",
@@ -74,7 +74,7 @@ def _bazel_differs(tree: Tree, release: Release, bazel: str) -> Iterator[Differe
         )
     if not release.accepts_bazel(bazel):
         oldest, newest = release.bazel_range
-        yield Difference(
+        yield TreeDifference(
             what="Bazel that is here",
             table=f"{oldest} to {newest}",
             tree=f"to be built with {bazel}",
@@ -83,7 +83,7 @@ def _bazel_differs(tree: Tree, release: Release, bazel: str) -> Iterator[Differe
         )
     if tree.bazel_limits and not _within(tree.bazel_limits, bazel):
         oldest, newest = tree.bazel_limits
-        yield Difference(
+        yield TreeDifference(
             what="Bazel that configure.py accepts",
             table=bazel,
             tree=f"{oldest} to {newest}",
@@ -97,9 +97,9 @@ def _within(limits: tuple[str, str], version: str) -> bool:
     return oldest <= Version(version) <= newest
 
 
-def _target_differs(tree: Tree, recipe: FullRecipe) -> Iterator[Difference]:
+def _target_differs(tree: SourceTree, recipe: FullRecipe) -> Iterator[TreeDifference]:
     if tree.wheel_target != recipe.target:
-        yield Difference(
+        yield TreeDifference(
             what="wheel target",
             table=recipe.target,
             tree=tree.wheel_target or "none",
@@ -110,10 +110,10 @@ def _target_differs(tree: Tree, recipe: FullRecipe) -> Iterator[Difference]:
         )
 
 
-def _host_flags_differ(tree: Tree, release: Release) -> Iterator[Difference]:
+def _host_flags_differ(tree: SourceTree, release: Release) -> Iterator[TreeDifference]:
     if tree.shares_host_flags != release.distinct_host:
         said = {True: "compiled for the target", False: "compiled for this machine"}
-        yield Difference(
+        yield TreeDifference(
             what="tools that run during the build",
             table=said[release.distinct_host],
             tree=said[tree.shares_host_flags],
@@ -122,11 +122,13 @@ def _host_flags_differ(tree: Tree, release: Release) -> Iterator[Difference]:
         )
 
 
-def _configs_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Iterator[Difference]:
+def _configs_differ(
+    tree: SourceTree, release: Release, recipe: FullRecipe
+) -> Iterator[TreeDifference]:
     named = {option.partition("=")[2] for option in recipe.options if _is_config(option)}
     needed = named - _OWN_CONFIGS
     for name in sorted(needed - tree.configs):
-        yield Difference(
+        yield TreeDifference(
             what=f"--config={name}",
             table="named by the plan",
             tree="not defined",
@@ -134,7 +136,7 @@ def _configs_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Iterato
             advice="Bazel refuses a config that no .bazelrc defines: plan without it",
         )
     for name in sorted(set(release.configs) - tree.configs - needed):
-        yield Difference(
+        yield TreeDifference(
             what=f"--config={name}",
             table="defined",
             tree="not defined",
@@ -142,7 +144,7 @@ def _configs_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Iterato
             advice="The plan does not name it",
         )
     if _LOCAL_TOOLCHAIN in tree.configs - needed:
-        yield Difference(
+        yield TreeDifference(
             what="C++ toolchain",
             table="the machine's",
             tree="downloaded",
@@ -155,10 +157,12 @@ def _is_config(option: str) -> bool:
     return option.startswith("--config=")
 
 
-def _variables_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Iterator[Difference]:
+def _variables_differ(
+    tree: SourceTree, release: Release, recipe: FullRecipe
+) -> Iterator[TreeDifference]:
     answers = dict(recipe.configure_env)
     for name in sorted(answers.keys() - tree.variables):
-        yield Difference(
+        yield TreeDifference(
             what=name,
             table=answers[name],
             tree="unknown to configure.py",
@@ -166,7 +170,7 @@ def _variables_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Itera
             advice="It has no effect in this tree, and is left out",
         )
     for name in sorted(tree.questions - answers.keys() - set(release.unasked)):
-        yield Difference(
+        yield TreeDifference(
             what=name,
             table="no answer",
             tree="configure.py asks for it",
@@ -175,7 +179,7 @@ def _variables_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Itera
         )
     for name, value in recipe.repo_env:
         if name not in tree.repo_env:
-            yield Difference(
+            yield TreeDifference(
                 what=name,
                 table=value,
                 tree="read by no .bzl file",
@@ -184,7 +188,7 @@ def _variables_differ(tree: Tree, release: Release, recipe: FullRecipe) -> Itera
             )
 
 
-def adapted(recipe: FullRecipe, tree: Tree, bazel: str) -> FullRecipe:
+def adapted(recipe: FullRecipe, tree: SourceTree, bazel: str) -> FullRecipe:
     """The recipe as this tree wants it, for this Bazel. The tree has a wheel target."""
     options = [option for option in recipe.options if not option.startswith(HOST_FLAG)]
     local = f"--config={_LOCAL_TOOLCHAIN}"

@@ -14,7 +14,7 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import AgreementError, CommandError, HostError, WheelError
 from tfbuild.kernelbuild.admission import probe_env
 from tfbuild.packing import notices, papers, repack, tuned
-from tfbuild.packing.tuned import Tree, TreeLibrary, Tuned
+from tfbuild.packing.tuned import TreeLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.run import run
@@ -87,7 +87,7 @@ def finish(
 
 def _tree(
     plan: Plan, own: Mapping[str, Member], shown: Mapping[str, Facts], profile_sha256: str
-) -> Tree:
+) -> TunedTree:
     recipe = plan.full_recipe
     assert recipe is not None  # noqa: S101  (a plan of scope full has one)
     options = {
@@ -95,7 +95,7 @@ def _tree(
         "training": recipe.training,
         "profile_sha256": profile_sha256,
     }
-    return Tree(
+    return TunedTree(
         name=plan.target.local,
         target=plan.target.spec,
         plan_key=plan.key,

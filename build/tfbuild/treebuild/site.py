@@ -17,8 +17,8 @@ from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
-from tfbuild.treebuild.differences import Difference, Weight, adapted, differences
-from tfbuild.treebuild.tree import Tree, read_tree
+from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
+from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream import releases, source
 from tfbuild.upstream.download import sha256_of
 
@@ -37,8 +37,8 @@ class Site:
     plan: Plan
     recipe: FullRecipe
     compiler: Compiler
-    tree: Tree
-    differences: tuple[Difference, ...]
+    tree: SourceTree
+    differences: tuple[TreeDifference, ...]
     bazel: Bazel
     repositories: Mapping[str, Path]
     python: Path
@@ -122,7 +122,7 @@ def tree_of(plan: Plan, given: Path | None, places: Places) -> tuple[Path, str]:
         return source.unpack(archive, sha256, places), sha256
 
 
-def _tell(found: tuple[Difference, ...]) -> None:
+def _tell(found: tuple[TreeDifference, ...]) -> None:
     for each in found:
         talk.note(f"{each.what}: the table says {each.table}, the tree {each.tree}. {each.advice}")
     fatal = [each for each in found if each.weight is Weight.FATAL]

@@ -46,7 +46,7 @@ _LARGEST = 4_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tree:
+class SourceTree:
     """What a source tree says of itself.
 
     `bazel` and `wheel_target` are empty where the tree does not say; `bazel_limits` are those that
@@ -70,7 +70,7 @@ class Tree:
     repo_env: frozenset[str]
 
 
-def read_tree(folder: Path) -> Tree:
+def read_tree(folder: Path) -> SourceTree:
     """Raises TreeError for what is no TensorFlow tree, or one whose files cannot be understood."""
     read = functools.partial(_read, folder)
     rc = _needed(folder, ".bazelrc")
@@ -81,7 +81,7 @@ def read_tree(folder: Path) -> Tree:
     script = read(f"{PIP_PACKAGE}/build_pip_package.py") or ""
     target = wheel_target(build)
     names, questions, limits = questioned(configure)
-    return Tree(
+    return SourceTree(
         folder=folder,
         release=_release(read),
         bazel=bazel_version(read(".bazelversion") or ""),

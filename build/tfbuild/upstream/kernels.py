@@ -55,7 +55,7 @@ def label(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
+class CompileCost:
     """What compiling takes: core-seconds in all, and the largest single compile in megabytes."""
 
     seconds: float
@@ -64,7 +64,7 @@ class Cost:
     sources: int
 
 
-class Outcome(StrEnum):
+class SourceOutcome(StrEnum):
     """What became of a source: `HELPER` registers nothing and is compiled for others."""
 
     ADMITTED = "admitted"
@@ -87,7 +87,7 @@ class Surveyed:
     ops: tuple[str, ...]
     unit: str = ""
     sources: tuple[str, ...] = ()
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: SourceOutcome = SourceOutcome.UNKNOWN
     registrations: int = 0
     cases: int = 0
     reason: str = ""
@@ -95,7 +95,7 @@ class Surveyed:
     @property
     def is_candidate(self) -> bool:
         """Whether it registers something, and no survey has shown that it stays stock."""
-        return bool(self.ops) and self.outcome not in (Outcome.BROKEN, Outcome.REFUSED)
+        return bool(self.ops) and self.outcome not in (SourceOutcome.BROKEN, SourceOutcome.REFUSED)
 
 
 def surveyed(release: str = RELEASE) -> Mapping[str, Surveyed]:
@@ -125,7 +125,7 @@ def read_survey(text: str) -> tuple[Surveyed, ...]:
             ops=tuple(row["ops"].split()),
             unit=row["unit"],
             sources=tuple(row["sources"].split()),
-            outcome=Outcome(row["outcome"]),
+            outcome=SourceOutcome(row["outcome"]),
             registrations=int(row["registrations"]),
             cases=int(row["cases"]),
             reason=row["reason"],
@@ -257,7 +257,7 @@ def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
     return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{file}" for file in files))
 
 
-def cost(units: tuple[KernelUnit, ...]) -> Cost:
+def cost(units: tuple[KernelUnit, ...]) -> CompileCost:
     """The measured cost of the sources; an unmeasured one counts as the median of the others."""
     table: dict[str, dict[str, int]] = _table()["cost"]
     typical = statistics.median(row["seconds"] for row in table.values())
@@ -266,7 +266,7 @@ def cost(units: tuple[KernelUnit, ...]) -> Cost:
     files = [source.removeprefix(f"{FOLDER}/") for source in sources]
     known = [table[file] for file in files if file in table]
     unknown = len(files) - len(known)
-    return Cost(
+    return CompileCost(
         seconds=sum(row["seconds"] for row in known) + unknown * typical,
         megabytes=max([row["megabytes"] for row in known] + [largest] * bool(unknown), default=0),
         measured=len(known),

@@ -22,7 +22,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Archive:
+class SourceArchive:
     """The tag's source archive at its home. `folder` is the one that it unpacks to."""
 
     url: str
@@ -123,7 +123,7 @@ class Release:
     configs: tuple[str, ...]
     distinct_host: bool
     options: tuple[str, ...]
-    archive: Archive
+    archive: SourceArchive
     debian: DebianSource | None
     stock_flags: tuple[str, ...]
     stock_features: tuple[str, ...]
@@ -334,7 +334,7 @@ def _release(fields: Mapping[str, Any], table: Mapping[str, Any]) -> Release:
         configs=_configs(version, table["configs"]),
         distinct_host=fields.get("distinct_host", False),
         options=tuple(fields.get("options", ())),
-        archive=Archive(sha256=fields["source_sha256"], **archive),
+        archive=SourceArchive(sha256=fields["source_sha256"], **archive),
         debian=None if debian is None else DebianSource(**debian),
         stock_flags=tuple(table["stock"]["flags"]),
         stock_features=tuple(table["stock"]["features"]),

@@ -29,7 +29,7 @@ Names = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Archive:
+class DeclaredArchive:
     """A file that a repository rule downloads. `sha256` is empty where the rule pins none; `origin`
     is the declaring file in the tree."""
 
@@ -50,7 +50,7 @@ class Declarations:
     addresses could not be worked out.
     """
 
-    archives: tuple[Archive, ...]
+    archives: tuple[DeclaredArchive, ...]
     elsewhere: tuple[str, ...]
     unread: tuple[str, ...]
 
@@ -77,7 +77,7 @@ def file_of(url: str) -> str:
 
 def declared(tree: Path) -> Declarations:
     """What WORKSPACE and the files that it loads from the tree declare. Raises TreeError."""
-    archives: dict[Archive, None] = {}
+    archives: dict[DeclaredArchive, None] = {}
     elsewhere: set[str] = set()
     unread: list[str] = []
     for origin, module in _modules(tree):
@@ -248,7 +248,7 @@ def _assigned(body: list[ast.stmt], names: Names) -> Names:
     return known
 
 
-def _archives(rule: _Rule) -> Iterator[Archive]:
+def _archives(rule: _Rule) -> Iterator[DeclaredArchive]:
     """One archive, or for filegroup_external as many as it has hashes."""
     for urls, sha256 in _addresses(rule):
         listed = (urls,) if isinstance(urls, str) else tuple(urls)
@@ -257,7 +257,7 @@ def _archives(rule: _Rule) -> Iterator[Archive]:
         pinned = sha256.lower()  # (as Bazel reads it)
         if not _SHA256.fullmatch(pinned):
             raise _UnknownError
-        yield Archive(name=_name(rule), urls=listed, sha256=pinned, origin=rule.origin)
+        yield DeclaredArchive(name=_name(rule), urls=listed, sha256=pinned, origin=rule.origin)
 
 
 def _addresses(rule: _Rule) -> Iterator[tuple[Any, Any]]:

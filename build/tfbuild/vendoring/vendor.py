@@ -22,7 +22,7 @@ from tfbuild.tools import bazel, pip
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
-from tfbuild.vendoring.declarations import Archive, file_of
+from tfbuild.vendoring.declarations import DeclaredArchive, file_of
 from tfbuild.vendoring.resolved import Fetched, resolved
 from tfbuild.vendoring.vendored import (
     AGAIN,
@@ -32,7 +32,7 @@ from tfbuild.vendoring.vendored import (
     REQUIREMENTS,
     SCHEMA,
     Item,
-    Lock,
+    VendorLock,
     key_of,
     paths,
     read_lock,
@@ -56,9 +56,9 @@ def vendor(
     source: Path | None = None,
     python: Path | None = None,
     requirements: str = "",
-    archives: Sequence[Archive] = (),
+    archives: Sequence[DeclaredArchive] = (),
     startup: tuple[str, ...] = (),
-) -> Lock:
+) -> VendorLock:
     """Fill `folder` with what Bazel fetches for these targets and options, and lock it.
 
     `source` is the release's archive, `python` the interpreter whose wheels pip is asked for,
@@ -86,7 +86,7 @@ def vendor(
         urls = {each.sha256: each.urls for each in archives} | {e.sha256: e.urls for e in fetched}
         _sweep(folder)
         _name(folder, urls)
-        lock = Lock(
+        lock = VendorLock(
             schema=SCHEMA,
             release=release,
             bazel=found.version,
@@ -141,7 +141,9 @@ def _unchanged(fetched: Sequence[Fetched], known: Mapping[str, str]) -> None:
             )
 
 
-def prefetch(archives: Sequence[Archive], folder: Path, *, mirror: str = "") -> tuple[str, ...]:
+def prefetch(
+    archives: Sequence[DeclaredArchive], folder: Path, *, mirror: str = ""
+) -> tuple[str, ...]:
     """Download pinned archives into the repository cache; the names of those that nobody had.
 
     An archive that cannot be had is no error here: a tree declares what other targets need.
@@ -244,7 +246,7 @@ def _own_bazel(found: Bazel, folder: Path) -> None:
         raise VendorError(f"bazelisk: {error.last_line}", hint=AGAIN) from error
 
 
-def _had(archive: Archive, folder: Path, mirror: str) -> bool:
+def _had(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
     """Whether one of the addresses, the mirror first, gave the pinned bytes."""
     pin = Pin(name=archive.file or archive.name, sha256=archive.sha256)
     # Another archive may have the name already: then each waits in a folder of its own.

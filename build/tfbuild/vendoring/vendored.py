@@ -49,7 +49,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lock:
+class VendorLock:
     """What a vendor folder holds, in the order of paths. `from_system` says that Bazel is a package
     of the machine's (Debian) and not in the folder. `first_use` pairs repositories that their rule
     does not pin with the hash of what was fetched. `key` is the hash of all the rest.
@@ -69,7 +69,7 @@ class Lock:
         return sum(item.size for item in self.files)
 
 
-def check(folder: Path) -> Lock:
+def check(folder: Path) -> VendorLock:
     """The lock, after every file was hashed. Raises VendorError that names the first file that is
     wrong, missing or extra."""
     lock = read_lock(folder / LOCK)
@@ -86,10 +86,10 @@ def check(folder: Path) -> Lock:
     return lock
 
 
-def read_lock(path: Path) -> Lock:
+def read_lock(path: Path) -> VendorLock:
     """The record alone; `check` holds the files to it. Raises VendorError."""
     try:
-        lock = records.read(Lock, records.load(path, schema=SCHEMA))
+        lock = records.read(VendorLock, records.load(path, schema=SCHEMA))
     except (RecordError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise VendorError(f"there is no usable {path} ({error})", hint=AGAIN) from error
     if lock.key != key_of(lock):
@@ -97,7 +97,7 @@ def read_lock(path: Path) -> Lock:
     return lock
 
 
-def options(folder: Path, lock: Lock) -> tuple[str, ...]:
+def options(folder: Path, lock: VendorLock) -> tuple[str, ...]:
     """Bazel's options for a build from the folder alone.
 
     The one spelling --experimental_repository_disable_download is accepted by 4.2.3 and by 7.7.1.
@@ -126,7 +126,7 @@ def requirements(folder: Path) -> str:
         raise VendorError(f"{folder} has no {DEPENDENCIES}/{REQUIREMENTS}", hint=AGAIN) from error
 
 
-def bazel_of(folder: Path, lock: Lock, places: Places) -> Bazel:
+def bazel_of(folder: Path, lock: VendorLock, places: Places) -> Bazel:
     """The folder's Bazel, or the machine's own where the folder was made with that.
 
     Raises ToolError, and VendorError when the machine's is another version.
@@ -146,7 +146,7 @@ def bazel_of(folder: Path, lock: Lock, places: Places) -> Bazel:
     return Bazel(bazelisk=runner, use=str(_binary(folder)), version=lock.bazel, debian=False)
 
 
-def key_of(lock: Lock) -> str:
+def key_of(lock: VendorLock) -> str:
     """The hash of all that the lock says but the key itself."""
     return records.key_of(replace(lock, key=""))
 

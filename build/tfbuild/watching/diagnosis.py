@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tfbuild.watching.attempt import Attempt
-from tfbuild.watching.events import Failure, Outcome, plain
+from tfbuild.watching.events import BuildFailure, BuildOutcome, plain
 
 MOST_FETCHES = 3
 _EVIDENCE = 300
@@ -231,7 +231,7 @@ _FINAL = re.compile(r"GET returned 4\d\d|PKIX path")  # asked again, it answers 
 _QUOTES = str.maketrans("\u2018\u2019", "''")  # gcc in a UTF-8 locale
 
 
-def diagnose(outcome: Outcome | None, log: str) -> Diagnosis:
+def diagnose(outcome: BuildOutcome | None, log: str) -> Diagnosis:
     """Why the build failed: what its first failed action said, else what the log says."""
     failures = () if outcome is None else outcome.failures
     told = list(_told(log))
@@ -261,12 +261,12 @@ def _told(log: str) -> Iterator[str]:
             yield line
 
 
-def _lines(failure: Failure) -> list[str]:
+def _lines(failure: BuildFailure) -> list[str]:
     text = f"{failure.stderr}\n{failure.message}".translate(_QUOTES)
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _signalled(failure: Failure, told: list[str]) -> Diagnosis | None:
+def _signalled(failure: BuildFailure, told: list[str]) -> Diagnosis | None:
     """A signal decides where it is how the program ended; words are only its evidence."""
     cause = {_SIGKILL: Cause.MEMORY, _SIGILL: Cause.HOST_TOOL}.get(failure.signal)
     if cause is None:

@@ -41,7 +41,7 @@ _ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class BuildFailure:
     """One thing that failed. `kind` is an action's mnemonic (CppCompile), a test's status, or the
     reason why something was aborted (LOADING_FAILURE). `exit_code` is the program's, 128 + signal
     where a signal ended it, 0 where no program ran.
@@ -60,7 +60,7 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class BuildOutcome:
     """A build as its events tell it. `finished` is False when Bazel did not live to say how it
     ended, or refused its options. `runners` counts actions by who took them: "linux-sandbox",
     "disk cache hit", "remote cache hit", "internal". `seconds` is 0 when unfinished.
@@ -69,7 +69,7 @@ class Outcome:
     finished: bool
     exit_code: int = 0
     exit_name: str = ""
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[BuildFailure, ...] = ()
     actions_created: int = 0
     actions_executed: int = 0
     runners: Mapping[str, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def _parsed(line: str) -> Event | None:
     return event if isinstance(event, dict) and isinstance(event.get("id"), dict) else None
 
 
-def read_outcome(path: Path) -> Outcome | None:
+def read_outcome(path: Path) -> BuildOutcome | None:
     """How the build ended. None without a file: Bazel ended before it wrote one.
 
     To be read before the next build, which uses the names of this one's stderr files again.
@@ -122,10 +122,12 @@ def read_outcome(path: Path) -> Outcome | None:
         return None
 
 
-def outcome_of(events: Iterable[Event]) -> Outcome:
+def outcome_of(events: Iterable[Event]) -> BuildOutcome:
     """The outcome that the events add up to. What is not of its kind counts as left out."""
-    failures: list[Failure] = []
-    causes: list[Failure] = []  # of targets and of the build: said again where an action failed
+    failures: list[BuildFailure] = []
+    causes: list[
+        BuildFailure
+    ] = []  # of targets and of the build: said again where an action failed
     finished: Event | None = None
     metrics: Event = {}
     runners: dict[str, int] = {}
@@ -136,14 +138,14 @@ def outcome_of(events: Iterable[Event]) -> Outcome:
         if "finished" in event:
             finished = _inner(event, "finished")
             detail = _text(_inner(finished, "failureDetail"), "message")
-            causes += [Failure(label="", kind="Build", message=detail)] if detail else []
+            causes += [BuildFailure(label="", kind="Build", message=detail)] if detail else []
         if "buildMetrics" in event:
             metrics = _inner(event, "buildMetrics")
         if "buildToolLogs" in event:
             runners = _processes(_inner(event, "buildToolLogs"))
     exit_code = _inner(finished or {}, "exitCode")
     actions = _inner(metrics, "actionSummary")
-    return Outcome(
+    return BuildOutcome(
         finished=finished is not None,
         exit_code=_number(exit_code, "code"),
         exit_name=_text(exit_code, "name"),
@@ -155,7 +157,7 @@ def outcome_of(events: Iterable[Event]) -> Outcome:
     )
 
 
-def _failure(event: Event) -> Failure | None:
+def _failure(event: Event) -> BuildFailure | None:
     identity = _inner(event["id"], next(iter(event["id"]), ""))
     pattern = identity.get("pattern")
     words = map(str, pattern) if isinstance(pattern, list) else ()
@@ -168,21 +170,21 @@ def _failure(event: Event) -> Failure | None:
         message = _text(aborted, "description")
         # An analysis that failed says why at what it failed for, and nothing here.
         if message or reason != "ANALYSIS_FAILURE":
-            return Failure(label=label, kind=reason or "UNKNOWN", message=message)
+            return BuildFailure(label=label, kind=reason or "UNKNOWN", message=message)
     status = _text(_inner(event, "testSummary"), "overallStatus")
     if status in _TESTS_THAT_FAILED:
-        return Failure(label=label, kind=f"Test {status}")
+        return BuildFailure(label=label, kind=f"Test {status}")
     detail = _inner(_inner(event, "completed"), "failureDetail")
     if detail:
-        return Failure(label=label, kind="Target", message=_text(detail, "message"))
+        return BuildFailure(label=label, kind="Target", message=_text(detail, "message"))
     return None
 
 
-def _failed_action(label: str, action: Event) -> Failure:
+def _failed_action(label: str, action: Event) -> BuildFailure:
     # In 4.2.3 `exitCode` is 1 for a program that a signal ended; the spawn's is the program's own.
     detail = _inner(action, "failureDetail")
     spawned = _number(_inner(detail, "spawn"), "spawnExitCode")
-    return Failure(
+    return BuildFailure(
         label=label or _text(action, "label"),
         kind=_text(action, "type"),
         exit_code=spawned or _number(action, "exitCode"),
