@@ -1,6 +1,6 @@
 """The one error tree. Each class is something a user can act on and has an exit code of its own.
 
-A message says what failed and what was seen; `hint` says what to do next. Only tasks.py prints.
+A message says what failed and what was seen; `hint` says what to do next. Only commands print.
 """
 
 from __future__ import annotations
