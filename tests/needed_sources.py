@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfbuild import front, settings
+from tfbuild.commands import Request
 from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.kernelbuild.ground import inputs_for
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, read_selection
 from tfbuild.records import save
 from tfbuild.run import run

@@ -15,7 +15,7 @@ from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import UnitVerdict, registered
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.measured.kernels import TypedOp, KernelRow
+from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, _recorded, read_selection, recorded

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from tests.later import later
 
+from tfbuild.commands import Request
 from tfbuild.cpus import compilers
 from tfbuild.kernelbuild.ground import unpack_stock
 from tfbuild.planning.plan import NATIVE, need_stock
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools.environment import Environment

@@ -145,7 +145,7 @@ def _compiled(plan: Plan, templates: Path) -> dict[str, str]:
     return {_COMPILED: rendered(templates, "kernels/selected.inc.j2", rows)}
 
 
-def _rows(table: str, registrations: Iterable[Choice]) -> dict[str, object]:
+def _rows(table: str, registrations: Iterable[TypedOp]) -> dict[str, object]:
     return {"table": table, "registrations": tuple(registrations)}
 
 
