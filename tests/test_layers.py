@@ -81,6 +81,7 @@ TFWHEELS = (
 )
 TENSORWRIGHT = (
     *("command", "commandline", "build", "measure", "publish", "articles", "project", "program"),
+    "__main__",
 )
 PROBE = (
     *(
