@@ -119,7 +119,7 @@ def test_a_dry_run_names_every_experiment(
     sizes: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    told = command.describe(quick=sizes is QUICK, arms="", out="here")
+    told = command.describe(ArticlesOptions(quick=sizes is QUICK, out="here"))
     for name in ("throughput", "accuracy", "sizing", "strategies", "overhead"):
         assert f"{name}\n" in told
         assert f"here/{name}\n" in told

@@ -52,7 +52,8 @@ def test_it_plans_and_renders_as_in_a_checkout(script: Path, tmp_path: Path) -> 
     words = ("--arch", "haswell", "--release", "2.14.1", "--compiler", "clang@16.0.6")
     done = tensorwright(script, tmp_path, "plan", *words, "--json")
     assert done.returncode == 0, done.stderr
-    checkout = [sys.executable, "-m", "invoke", "--search-root", ROOT, "plan", *words, "--json"]
+    invoke = (sys.executable, "-m", "invoke", "--search-root", str(ROOT))
+    checkout = [*invoke, "plan", *words, "--json"]
     here = subprocess.run(checkout, capture_output=True, text=True, check=True).stdout
     assert json.loads(done.stdout)["key"] == json.loads(here)["key"]
     rendered = tensorwright(script, tmp_path, "render", *words)

@@ -44,7 +44,7 @@ def test_a_file_and_workloads_exclude_each_other() -> None:
 
 def test_a_folder_that_is_no_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=str(tmp_path)):
-        front.describe_profiling(ProfileOptions(program=str(tmp_path)))
+        front.describe_profiling(ProfileOptions(workload=str(tmp_path)))
 
 
 def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:

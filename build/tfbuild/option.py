@@ -95,5 +95,5 @@ def made(source: type | OptionSubset, values: Mapping[str, Any]) -> Any:  # noqa
     """The record, of the values by the names of fields; others' options are left alone."""
     own = {each.field: values[each.field] for each in options_of(source)}
     if isinstance(source, OptionSubset):
-        return source.record(**source.given | own)
+        return source.record(**{**source.given, **own})
     return source(**own)
