@@ -168,13 +168,13 @@ def test_what_is_no_workload_is_refused(
         ("levers", "intra,onedn", "Did you mean onednn"),
         ("levers", BF16, "--allow-bf16"),
         ("arms", "stock:intra=1", "--arms"),
-        ("wheels", "stock,stock", "one name"),
+        ("arms", "stock,stock", "one name"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(
     option: str, value: str, message: str, tmp_path: Path
 ) -> None:
-    plain: dict[str, Any] = {"workload": "lstm_text", "wheels": "stock"}
+    plain: dict[str, Any] = {"workload": "lstm_text", "arms": "stock"}
     wanted = TuneOptions(**plain | {option: value})
     with pytest.raises(UsageError, match=message):
         command.read(wanted, here(tmp_path))
