@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tfbench.reports import canvas
-from tfbench.reports.canvas import PALETTE, drawing, panel, printable
+from tfbench.reports.canvas import PALETTE, drawing, panel, printable, standalone
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -100,6 +100,24 @@ def test_a_figure_names_no_font_and_no_place_in_the_network() -> None:
             assert "http" not in value
     assert drawn().find(f".//{SVG}style") is None
     assert drawn().find(f".//{SVG}metadata") is None
+
+
+def test_a_file_of_its_own_has_the_colours_of_both_schemes_and_a_ground() -> None:
+    text = standalone(drawing(painted, key="k", title="t", caption="", description="d"))
+    root = ET.fromstring(text)  # noqa: S314  (our own)
+    style = str(root.findtext(f"{SVG}style"))
+    light, _, dark = style.partition("@media (prefers-color-scheme: dark)")
+    for used in set(re.findall(r"var\(--(\w+)\)", text)):
+        assert f"--{used}: {PALETTE[used][0]}" in light
+        assert f"--{used}: {PALETTE[used][1]}" in dark
+    ground = root.find(f"{SVG}rect")
+    assert ground is not None
+    assert ground.get("style") == "fill: var(--card)"
+    places = [ground.get(name) for name in ("x", "y", "width", "height")]
+    assert root.get("viewBox") == " ".join(map(str, places))
+    assert [root.get(name) for name in ("width", "height")] == [f"{each}pt" for each in places[2:]]
+    assert [child.tag.removeprefix(SVG) for child in root][:4] == ["title", "desc", "style", "rect"]
+    assert not re.search(r"http(?!://www\.w3\.org/2000/svg)|@import|url\((?!#)|<script", text)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_every_form_is_written_beside_the_comparison(measured: Path) -> None:
     said = report(comparison=str(measured))
     assert {path.name for path in measured.iterdir()} == {
         *("comparison.json", "report.md", "report.html", "report.csv"),
+        *("speedups-1.svg", "speedups-2.svg"),
     }
     assert str(measured / "report.html") in said
 

@@ -51,7 +51,7 @@ def tune(options: TuneOptions, output: Output) -> str:
 
 @command(GROUP, ReportOptions, JSON, common=True)
 def report(options: ReportOptions, output: Output) -> str:
-    """Write the report of a comparison, with costs, as Markdown, HTML with plots, CSV, pyperf."""
+    """Write the report of a comparison, with costs: Markdown, HTML with plots, SVG, CSV, pyperf."""
     from tfbench.reports import reporting
 
     return reporting.report_again(options, as_json=output.json)

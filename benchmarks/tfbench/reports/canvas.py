@@ -1,7 +1,8 @@
-"""An empty figure in the report's style, and a figure as SVG that takes its colours from the page.
+"""An empty figure in the report's style, and a figure as SVG: an element that takes its colours
+from its page, or a file that brings them.
 
-Figures are drawn narrow, so that their text stays readable on a phone, in the light scheme's
-colours; in the SVG each of these becomes a CSS variable, so that one file serves both schemes.
+Figures of a page are drawn narrow, so that their text stays readable on a phone, in the light
+scheme's colours; in the SVG each of these becomes a CSS variable, so that it serves both schemes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 WIDTH_IN = 4.2
+WIDE_IN = 7.0
+"""Of a file that stands alone, on pages that are as wide as a table."""
+MARGIN_PT = 8
+"""Around the figure of such a file."""
 TEXT_PT, SMALL_PT = 10, 9
 SERIES = 6
 """So many arms have a colour of their own; markers and hatches tell apart more."""
@@ -63,6 +68,7 @@ _FONT = re.compile(r"\s*font-family:[^;]*;?")
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _VARIABLES = {light: f"var(--{role})" for role, (light, _) in PALETTE.items()}
+_TYPE = "text { font-family: system-ui, -apple-system, 'Segoe UI', Arial, sans-serif }"
 
 ET.register_namespace("", _SVG)
 
@@ -105,18 +111,46 @@ def drawing(
     )
 
 
+def standalone(drawn: Drawing) -> str:
+    """The drawing as a file for an `img`: on a ground of its own, with the colours of the scheme
+    that its reader prefers."""
+    root = ET.fromstring(drawn.svg)  # noqa: S314  (our own)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    box = (left - MARGIN_PT, top - MARGIN_PT, width + 2 * MARGIN_PT, height + 2 * MARGIN_PT)
+    places = dict(zip(("x", "y", "width", "height"), (f"{each:g}" for each in box), strict=True))
+    root.set("viewBox", " ".join(places.values()))
+    for name in ("width", "height"):
+        root.set(name, f"{places[name]}pt")
+    style = ET.Element(f"{{{_SVG}}}style")
+    light, dark = map(_variables, (0, 1))
+    style.text = f"{light} @media (prefers-color-scheme: dark) {{ {dark} }} {_TYPE}"
+    ground = ET.Element(f"{{{_SVG}}}rect", places | {"style": f"fill: {_VARIABLES[ink('card')]}"})
+    root[2:2] = [style, ground]  # behind the title and the description
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _variables(scheme: int) -> str:
+    """The palette's colours in one scheme, as a rule of CSS."""
+    return f":root {{ {'; '.join(f'--{role}: {both[scheme]}' for role, both in PALETTE.items())} }}"
+
+
 def panel(
-    height_in: float, *, left_in: float, right_in: float = 0.15, top_in: float = 0.08
+    height_in: float,
+    *,
+    left_in: float,
+    right_in: float = 0.15,
+    top_in: float = 0.08,
+    width_in: float = WIDTH_IN,
 ) -> tuple[Figure, Axes]:
     """A figure with one plot of that height, and margins for what is written around it."""
     bottom_in = 0.52
     whole_in = top_in + height_in + bottom_in
-    figure = Figure(figsize=(WIDTH_IN, whole_in))
+    figure = Figure(figsize=(width_in, whole_in))
     axes = figure.add_axes(
         (
-            left_in / WIDTH_IN,
+            left_in / width_in,
             bottom_in / whole_in,
-            (WIDTH_IN - left_in - right_in) / WIDTH_IN,
+            (width_in - left_in - right_in) / width_in,
             height_in / whole_in,
         ),
         facecolor="none",

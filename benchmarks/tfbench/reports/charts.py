@@ -109,10 +109,10 @@ def told(groups: Iterable[ChartGroup]) -> str:
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def forest(groups: Sequence[ChartGroup], axis: str) -> Figure:
+def forest(groups: Sequence[ChartGroup], axis: str, width_in: float = canvas.WIDTH_IN) -> Figure:
     """Ratios with their intervals around 1, one row each, and the figures at the right. The axis is
     logarithmic: twice as fast and half as fast are as far from 1."""
-    figure, axes = _rows(groups, axis)
+    figure, axes = _rows(groups, axis, width_in)
     low, high = _limits(_ends(groups))
     axes.set_xscale("log")
     axes.set_xlim(low, high)
@@ -144,7 +144,7 @@ def amounts(groups: Sequence[ChartGroup], axis: str) -> Figure:
 
 
 def _barred(groups: Sequence[ChartGroup], axis: str, end: float) -> Figure:
-    figure, axes = _rows(groups, axis)
+    figure, axes = _rows(groups, axis, canvas.WIDTH_IN)
     axes.set_xlim(0, 1.04 * end)
     for group, places in _placed(groups):
         for row, y in zip(group.points, places, strict=True):
@@ -153,7 +153,7 @@ def _barred(groups: Sequence[ChartGroup], axis: str, end: float) -> Figure:
     return figure
 
 
-def _rows(groups: Sequence[ChartGroup], axis: str) -> tuple[Figure, Axes]:
+def _rows(groups: Sequence[ChartGroup], axis: str, width_in: float) -> tuple[Figure, Axes]:
     """A plot with its names on the left and its figures on the right, and nothing in it."""
     every = [row for group in groups for row in group.points]
     name = min(max(len(row.label) for row in every), LONGEST)
@@ -161,12 +161,12 @@ def _rows(groups: Sequence[ChartGroup], axis: str) -> tuple[Figure, Axes]:
     left_in = 0.12 + LETTER_IN * max(name + 1, heading)
     right_in = 0.12 + LETTER_IN * max(len(row.note) for row in every)
     height = _height(groups)
-    figure, axes = panel(height * ROW_IN, left_in=left_in, right_in=right_in)
+    figure, axes = panel(height * ROW_IN, left_in=left_in, right_in=right_in, width_in=width_in)
     axes.set_ylim(height - 0.4, -0.6)
     axes.set_yticks([])
     axes.set_xlabel(printable(axis))
     _scale(axes.xaxis)
-    edge = -(left_in - 0.04) / (canvas.WIDTH_IN - left_in - right_in)
+    edge = -(left_in - 0.04) / (width_in - left_in - right_in)
     for group, places in _placed(groups):
         if group.label:
             _write(axes, edge, places[0] - 1, group.label, "left", weight="bold")

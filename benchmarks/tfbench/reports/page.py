@@ -1,4 +1,5 @@
-"""The report as one HTML file: no script, no font and no picture from elsewhere. Pure."""
+"""The report as one HTML file, and its main figures as files: no script, no font and no picture
+from elsewhere. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
 from tfbench.reports import chapters, particulars, plots
 from tfbench.reports import spending as costs
-from tfbench.reports.canvas import PALETTE, Drawing
+from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, standalone
 from tfbench.reports.document import Document
 from tfbench.reports.ladder import find_ladder
 from tfbench.reports.templating import filled
@@ -51,6 +52,12 @@ def article_html(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
         chapters.COST: list(_bill_figures(bill)),
     }
     return rendered(costs.totals_document(bill, shipped=shipped), figures, templates)
+
+
+def pictures(comparison: Comparison) -> dict[str, str]:
+    """The speedups as SVG files, by name: one per number of vCPUs, for pages of others."""
+    drawn = plots.speedups(comparison, WIDE_IN)
+    return {f"{each.key}.svg": standalone(each) for each in drawn}
 
 
 def _bill_figures(bill: Bill) -> Iterator[Drawing]:

@@ -16,7 +16,7 @@ from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
 from tfbench.measuring.samples import Sample
 from tfbench.reports import findings, wording
-from tfbench.reports.canvas import Drawing, drawing
+from tfbench.reports.canvas import WIDTH_IN, Drawing, drawing
 from tfbench.reports.charts import (
     ChartGroup,
     ChartLine,
@@ -38,14 +38,14 @@ TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 # --- speedups -----------------------------------------------------------------------------------
 
 
-def speedups(comparison: Comparison) -> Iterator[Drawing]:
+def speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterator[Drawing]:
     """Every arm of every cell, a figure per number of vCPUs."""
     caption = (
         "Filled marks are verdicts, faster or slower; open ones are within noise or inconclusive. "
         f"Lines are {comparison.level:.0%} intervals."
     )
     points = functools.partial(_arm_points, findings.candidates(comparison))
-    yield from _forests(comparison, "speedups", "Speedup", caption, points)
+    yield from _forests(comparison, "speedups", "Speedup", caption, points, width_in)
 
 
 def _forests(
@@ -54,6 +54,7 @@ def _forests(
     title: str,
     caption: str,
     points: Callable[[Sequence[Speedup]], Iterable[ChartPoint]],
+    width_in: float = WIDTH_IN,
 ) -> Iterator[Drawing]:
     for vcpus, cells in _by_vcpus(comparison):
         groups = [
@@ -61,9 +62,10 @@ def _forests(
             for label, found, band in _measured(comparison, vcpus, cells)
             if (rows := tuple(points(found)))
         ]
+        axis = f"speedup over {comparison.baseline}"
         if any(row.amount for group in groups for row in group.points):
             yield drawing(
-                functools.partial(forest, groups, f"speedup over {comparison.baseline}"),
+                functools.partial(forest, groups, axis, width_in),
                 key=f"{name}-{vcpus}",
                 title=f"{title} on {talk.vcpus(vcpus)}",
                 caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",

@@ -93,6 +93,8 @@ def write_reports(
     write_atomic(folder / MARKDOWN, report.markdown(comparison, templates, priced))
     write_atomic(folder / HTML, html)
     write_atomic(folder / CSV, tabular.comparison_csv(comparison))
+    for name, picture in page.pictures(comparison).items():
+        write_atomic(folder / name, picture)
     for arm, text in pyperf.suites(comparison, taken).items() if taken else ():
         write_atomic(folder / f"pyperf-{arm.replace(' ', '-')}.json", text)
     if as_json:
