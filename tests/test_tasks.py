@@ -143,13 +143,6 @@ def test_every_option_is_explained(name: str) -> None:
     assert [argument.name for argument in arguments if not argument.help] == []
 
 
-def test_the_readme_names_every_task_and_no_other() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    assert set(re.findall(r"(?:\./inv|`invoke) ([a-z][a-z-]*)", text)) <= NAMES
-    missing = [name for name in NAMES if not re.search(rf"(?:\./inv |`invoke |`){name}\b", text)]
-    assert missing == []
-
-
 # A line that cannot be read -----------------------------------------------------------------------
 
 UNREADABLE = [
