@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from tests.kernel_places import TANH, spot, timed
 
 from tfbench.commands import FlagsOptions
-from tfbench.kernels.flag_search import _ask, describe
+from tfbench.kernels.flag_search import _ask, _candidate, describe
 from tfbench.kernels.flag_table import described
 from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
 from tfbuild.commands import Request
 from tfbuild.cpus.flags import extra_flags
-from tfbuild.errors import TensorwrightError
+from tfbuild.errors import KernelError, TensorwrightError
+from tfbuild.settings import Places
+from tfbuild.upstream.kernels import FOLDER
+from tfbuild.upstream.releases import NEWEST, with_kernels
 
 PLAIN = FlagSet(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
 FASTER = FlagSet(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
@@ -128,6 +131,22 @@ def test_a_search_says_what_it_would_build() -> None:
     assert "4 launches" in second
 
 
+def test_each_wheel_is_built_from_the_sources_that_were_given(
+    tmp_path: Path, places: Places
+) -> None:
+    """And all of one release, which is settled once where it is the newest."""
+    source = tmp_path / FOLDER / "cwise_op_tanh.cc"
+    source.parent.mkdir(parents=True)
+    source.touch()
+    compiler = "clang@16.0.6"
+    request = Request(arch="haswell", release=NEWEST, kernels="mini", compiler=compiler)
+    asked = _ask(request, FlagsOptions(variants="-O3", source=str(tmp_path)))
+    assert asked.request.release == with_kernels()[-1].version
+    source.unlink()
+    with pytest.raises(KernelError, match=f"--source {tmp_path} holds none"):
+        _candidate(asked, compiler, (), places)
+
+
 @pytest.mark.parametrize(
     ("request_", "wanted", "told"),
     [
@@ -141,6 +160,7 @@ def test_a_search_says_what_it_would_build() -> None:
         (Request(), FlagsOptions(pgo="/nowhere.py"), "--pgo /nowhere.py"),
         (Request(arch="no_such"), FlagsOptions(variants="-O3"), "no_such"),
         (Request(), FlagsOptions(profile="/nowhere.json"), "/nowhere.json"),
+        (Request(), FlagsOptions(source="/nowhere", variants="-O3"), "--source /nowhere"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(

@@ -75,6 +75,7 @@ class FlagsOptions:
         "-mno-avx512f for a CPU with AVX-512; -flto=thin optimizes in the link",
     )
     pgo: str = option("", "try what the compiler learns from a run, too: workloads, or a program")
+    source: str = option("", "TensorFlow's sources: an archive, or a checkout")
     profile: str = option("", _PROFILE)
     vcpus: str = option("1", _THREADS)
     launches: str = option("4", "processes per arm")

@@ -25,7 +25,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.measured.kernels import TypedOp
-from tfbuild.planning.request import plan_for
+from tfbuild.planning.request import plan_for, settled
 from tfbuild.planning.selection import Selection
 from tfbuild.records import pretty, save
 from tfbuild.settings import Places
@@ -134,6 +134,8 @@ def _ask(request: Request, wanted: FlagsOptions) -> _Asked:
         raise UsageError(
             "--flags and --selection are what is looked for here", hint="Leave them out"
         )
+    # Once, or each build would look for the newest release by itself.
+    request = settled(replace(request, source=wanted.source), settings.places())
     names = options.words(request.compiler) or ("",)
     plan, *_ = [plan_for(replace(request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
@@ -171,7 +173,8 @@ def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], places: Pla
     """A wheel with these flags, in a pool of its own: all sets have the same version."""
     request = replace(asked.request, compiler=compiler, flags=" ".join(words))
     pool = places.cache / "candidates"
-    (built,) = front.build_wheel(request, BuildOptions(keep_going=True), pool=pool)
+    given = BuildOptions(source=request.source, keep_going=True)
+    (built,) = front.build_wheel(request, given, pool=pool)
     return built.wheel.resolve()
 
 
