@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests import newer_clang
 from tests.later import later
 
 from tfbuild import front
@@ -120,6 +121,29 @@ def test_a_near_tree_makes_a_wheel_that_says_how_near(
     manifest = load(built.manifest, schema=3)
     assert manifest["smoke"]["computes"]
     assert manifest["smoke"]["loaded"] == facts.libraries[0].name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "major"), [("gcc", 12), ("clang", newer_clang.MAJOR)])
+def test_another_compiler_makes_kernels_that_are_admitted(
+    build: Build, places: Places, tmp_path: Path, family: str, major: int
+) -> None:
+    """Two units whose sources are templates over many types, and of which one has code of ours."""
+    compiler = f"g++-{major}" if family == "gcc" else newer_clang.clang(places)
+    source = tree_of(NEAR["2.20.0"], tmp_path)
+    request = Request(
+        release="2.20.0",
+        kernels="cwise_op_tanh,random_op",
+        python="3.11",
+        source=str(source),
+        compiler=compiler,
+    )
+    (built,) = build(request)
+    facts = facts_of(built)
+    assert facts.compiler.startswith(f"{family} {major}.")
+    assert facts.kernels == frozenset({"cwise_op_tanh", "random_op"})
+    assert not facts.libraries[0].stay_stock
+    assert load(built.manifest, schema=3)["smoke"]["loaded"] == facts.libraries[0].name
 
 
 @pytest.mark.slow
