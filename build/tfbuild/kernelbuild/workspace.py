@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 from tfbuild import talk
 from tfbuild.cpus.compilers import Compiler, driver_in
 from tfbuild.errors import CommandError, KernelError
@@ -31,6 +33,8 @@ _NOT_RUN = (_HIT, "internal")
 """What Bazel counts beside the programs that it starts; Bazel 4 calls the disk cache remote."""
 _STRUCTURES = "structures.so"
 _PROCESSES = re.compile(r"^INFO: \d+ process(?:es)?: (.+)\.$", re.MULTILINE)
+_MODULES_SINCE = Version("7")
+"""From this Bazel on a workspace is a module of a registry, unless it is told otherwise."""
 _ACTIONS_PER_SOURCE = 4
 """Bazel finds actions while it works, so that its own total is never far from what is done: so many
 come in the end with the units' links, 129 for the 30 sources of the hot kernels."""
@@ -96,6 +100,7 @@ def prepare(
         render.write(texts[name], at)
     options = (
         *bazel.repository_options(found, folders),
+        *(("--noenable_bzlmod",) if Version(found.version) >= _MODULES_SINCE else ()),
         f"--disk_cache={places.cache / 'bazel-disk-cache'}",
         f"--repo_env=CC={driver_in(compiler, places.tools / 'cross')}",
         f"--jobs={jobs.count}",
