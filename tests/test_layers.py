@@ -65,7 +65,8 @@ TFBUILD = {
 }
 TFWHEELS = (
     "commands",
-    *("check_wheel", "layout", "entry", "keys", "provenance", "choosing", "attested", "pages"),
+    *("check_wheel", "layout", "entry", "keys", "identities", "sigstore_client", "provenance"),
+    *("choosing", "attested", "pages"),
     *("gate", "folder", "bucket", "store", "catalog", "trust", "publish", "remote", "upload"),
     *(
         "dependencies",

@@ -25,10 +25,10 @@ from tfwheels.provenance import (
     PREDICATE,
     REPUBLISHED,
     STATEMENT,
-    key_named,
     make_statement,
     sign,
     signed_by,
+    signer_named,
 )
 
 ENTRY = entry_of("2.14.1+zen4", targets=("zen4",))
@@ -124,7 +124,7 @@ def test_the_object_has_the_form_of_pep_740_and_claims_no_identity(
     assert material["certificate"] is None
     assert material["transparency_entries"] == []
     assert material["public_key"] == {"hint": key.public.id}
-    assert key_named(signed, ENTRY.file) == key.public.id
+    assert signer_named(signed, ENTRY.file) == key.public.id
 
 
 def test_the_signature_is_that_of_dsse_by_its_specification(key: SigningKey, signed: bytes) -> None:
@@ -216,7 +216,7 @@ def refused(data: bytes, key: SigningKey) -> None:
         signed_by(data, ENTRY.file, ENTRY.sha256, (key.public,))
     assert str(caught.value).isprintable()
     with pytest.raises(PublishError) as caught:
-        key_named(data, ENTRY.file)
+        signer_named(data, ENTRY.file)
     assert str(caught.value).isprintable()
 
 
@@ -268,8 +268,8 @@ def test_a_named_key_is_an_id(signed: bytes) -> None:
     found = json.loads(signed)
     for foreign in ("\x1b[31m", "0" * 63, 7, None):
         found["attestation_bundles"][0]["publisher"]["key"] = foreign
-        with pytest.raises(PublishError, match="names no key"):
-            key_named(json.dumps(found).encode(), ENTRY.file)
+        with pytest.raises(PublishError, match="names no signer"):
+            signer_named(json.dumps(found).encode(), ENTRY.file)
 
 
 def test_the_key_lies_nowhere_in_what_is_written(signed: bytes, tmp_path: Path) -> None:

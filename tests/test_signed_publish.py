@@ -58,6 +58,7 @@ def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
     assert found["signers"] == signers
 
 
+@pytest.mark.usefixtures("sigstore_root")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -70,7 +71,11 @@ def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
         ("publish --to index --trust public.pem --variants", "variants"),
         ("publish --upload https://i.example --sign key.pem", "--sign does nothing with --upload"),
         ("publish --upload https://i.example --trust public.pem", "--trust does nothing with"),
+        ("publish --to index --sign sigstore", "finds no identity token"),
+        ("publish --to index --sign sigstore --dry-run", "forgets nothing"),
+        ("publish --to index --trust sigstore:me", "names no identity"),
         ("serve --at tree --trust no-such.pem", "no-such.pem"),
+        ("serve --at tree --trust sigstore:me", "sigstore:IDENTITY@ISSUER"),
         ("install-snippet --at tree --trust key.pem", "no public key"),
     ],
 )

@@ -25,7 +25,7 @@ from tfwheels.entry import Entry, Gating, Signed, WheelKind, read_entry
 from tfwheels.folder import need_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import PROVENANCE, digest_of, pool_key
-from tfwheels.provenance import key_named
+from tfwheels.provenance import signer_named
 from tfwheels.store import Store
 
 SCHEMA = 1
@@ -130,7 +130,7 @@ def _provenance(store: Store, key: str, entry: Entry) -> Signed | None:
     data = store.read(key + PROVENANCE)
     if data is None:
         return None
-    return Signed(key=key_named(data, entry.file), sha256=digest_of(data).sha256)
+    return Signed(key=signer_named(data, entry.file), sha256=digest_of(data).sha256)
 
 
 def with_judgement(entry: Entry, judgement: Judgement) -> Entry:

@@ -1,9 +1,12 @@
-"""Fetch a wheel, and keep it only if a key has signed its bytes.
+"""Fetch a wheel, and keep it only if a key or an identity has signed its bytes.
 
     python3 check_wheel.py URL PUBLIC.pem
+    python3 check_wheel.py URL IDENTITY ISSUER
 
-URL.provenance (PEP 740) has an in-toto statement with a signature as DSSE makes it. This needs
-Python 3.7 and openssl 3, or newer ones, and nothing else.
+URL.provenance (PEP 740) has an in-toto statement with a signature as DSSE makes it. A key takes
+Python 3.7 and openssl 3, or newer ones, and nothing else. An identity (an e-mail address or a URI,
+and the URL of who vouched for it) takes Python 3.10 and the package sigstore (pip install
+sigstore), by whose root of trust it is checked, without the network.
 """
 
 import base64
@@ -13,31 +16,34 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 from urllib.request import urlopen
 
 TYPE = b"application/vnd.in-toto+json"
+BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 BLOCK = 1 << 20
 
 
-def main(url: str, key: str) -> None:
+def main(url: str, *signer: str) -> None:
     """Leave the wheel in this folder under its own name, or nothing."""
     wheel = Path(unquote(url.rpartition("/")[2])).name
     part = Path(wheel + ".unchecked")
+    who = " of ".join(signer)
     try:
         sha256 = fetch(url, part)
         with urlopen(url + ".provenance") as source:
             bundles = json.load(source)["attestation_bundles"]
-        envelopes = [each["envelope"] for bundle in bundles for each in bundle["attestations"]]
-        if not any(vouches(envelope, wheel, sha256, key) for envelope in envelopes):
-            sys.exit(f"{wheel} is NOT signed by {key} with these bytes: do not install it")
+        attestations = [each for bundle in bundles for each in bundle["attestations"]]
+        if not any(vouches(each, wheel, sha256, *signer) for each in attestations):
+            sys.exit(f"{wheel} is NOT signed by {who} with these bytes: do not install it")
         part.replace(wheel)
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.exit(f"{wheel} cannot be checked, do not install it: {type(error).__name__}: {error}")
     finally:
         if part.exists():
             part.unlink()
-    print(f"{wheel} is signed by {key}")
+    print(f"{wheel} is signed by {who}")
 
 
 def fetch(url: str, path: Path) -> str:
@@ -49,11 +55,17 @@ def fetch(url: str, path: Path) -> str:
     return digest.hexdigest()
 
 
-def vouches(envelope: "dict[str, str]", wheel: str, sha256: str, key: str) -> bool:
-    """Whether the key has signed a statement, and the statement is about this wheel."""
+def vouches(attestation: "dict[str, Any]", wheel: str, sha256: str, *signer: str) -> bool:
+    """Whether the key, or the identity of the issuer, has signed a statement, and the statement is
+    about this wheel."""
+    envelope = attestation["envelope"]
     statement = base64.b64decode(envelope["statement"], validate=True)
     signature = base64.b64decode(envelope["signature"], validate=True)
-    if not is_signed(statement, signature, key):
+    if len(signer) == 1:
+        signed = is_signed(statement, signature, *signer)
+    else:
+        signed = is_certified(attestation, sha256, *signer)
+    if not signed:
         return False
     said = json.loads(statement.decode())
     subjects = [(each["name"], each["digest"]["sha256"]) for each in said["subject"]]
@@ -72,6 +84,37 @@ def is_signed(statement: bytes, signature: bytes, key: str) -> bool:
     if b"-rawin" in done.stderr:
         raise OSError("openssl 3 is needed")
     return done.returncode == 0
+
+
+def is_certified(attestation: "dict[str, Any]", sha256: str, identity: str, issuer: str) -> bool:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "bundle").write_text(json.dumps(bundle_of(attestation)))
+        argv = [sys.executable, "-m", "sigstore", "verify", "identity", "--offline"]
+        argv += [f"--cert-identity={identity}", f"--cert-oidc-issuer={issuer}"]
+        argv += ["--bundle=bundle", f"sha256:{sha256}"]
+        done = subprocess.run(argv, cwd=name, capture_output=True, check=False)
+    if b"No module named sigstore" in done.stderr:
+        raise OSError(f"{sys.executable} has no package sigstore: pip install sigstore")
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr.decode(errors="replace"))
+    return done.returncode == 0
+
+
+def bundle_of(attestation: "dict[str, Any]") -> "dict[str, object]":
+    """An attestation of PEP 740 as a Sigstore bundle (version 0.3), as `sigstore verify` reads."""
+    material, envelope = attestation["verification_material"], attestation["envelope"]
+    return {
+        "mediaType": BUNDLE,
+        "verificationMaterial": {
+            "certificate": {"rawBytes": material["certificate"]},
+            "tlogEntries": material["transparency_entries"],
+        },
+        "dsseEnvelope": {
+            "payload": envelope["statement"],
+            "payloadType": TYPE.decode(),
+            "signatures": [{"sig": envelope["signature"]}],
+        },
+    }
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tfbuild.commands import DRY, PACKAGE, PYTHON
 from tfbuild.option import option
 
-_TRUST = "public keys, PEM files with commas between"
+_TRUST = "public keys (PEM files) and sigstore:IDENTITY@ISSUER, with commas between"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,9 @@ class PublishOptions:
         False, "experimental: x86-64 level variants (PEP 825) in a tree of their own"
     )
     sign: str = option(
-        "", "an ed25519 private key, a PEM file: a signed provenance goes beside each wheel"
+        "",
+        "an ed25519 private key, a PEM file, or sigstore for an identity (not run yet: "
+        "docs/signing.md): a signed provenance goes beside each wheel",
     )
     trust: str = option("", f"{_TRUST}: the index takes from now on only what they have signed")
     dry_run: bool = option(False, DRY)

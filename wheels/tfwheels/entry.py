@@ -63,7 +63,8 @@ class Gating:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signed:
-    """The provenance object beside a wheel: the id of the `key` that it names, and its hash."""
+    """The provenance object beside a wheel, and its hash: `key` is the id of the key that it names,
+    or the identity, as --trust spells it."""
 
     key: str
     sha256: str

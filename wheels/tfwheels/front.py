@@ -19,14 +19,18 @@ from tfbuild.upstream import releases
 from tfwheels import snippet, summary
 from tfwheels.commands import PublishOptions, SnippetOptions
 from tfwheels.dependencies import stock_and_dependencies
-from tfwheels.keys import read_public_keys, read_signing_key
+from tfwheels.keys import read_signing_key
 from tfwheels.leveled import publish_variants
 from tfwheels.offers import Offers, Rule, WheelOffer, offer_named, offer_pool
 from tfwheels.publish import publish
 from tfwheels.remote import check_url
+from tfwheels.sigstore_client import find_identity
 from tfwheels.store import Store, open_store
-from tfwheels.trust import Signing, settled
+from tfwheels.trust import Signing, read_trusted, settled
 from tfwheels.upload import upload
+
+_SIGSTORE = "sigstore"
+"""What --sign has instead of the path of a key; a file of that name is ./sigstore."""
 
 
 def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
@@ -127,6 +131,11 @@ def _need_sense(wanted: PublishOptions) -> None:
     for option, given, other, beside in idle:
         if given and beside:
             raise UsageError(f"{option} does nothing with {other}", hint="Leave one of them out")
+    if wanted.sign == _SIGSTORE and wanted.dry_run:
+        raise UsageError(
+            "--sign sigstore with --dry-run would write to a public log, which forgets nothing",
+            hint="Leave one of them out",
+        )
     if wanted.stock_wheel and not Path(wanted.stock_wheel).expanduser().exists():
         raise UsageError(f"--stock-wheel {wanted.stock_wheel} is no file and no folder")
     if wanted.dependencies and not Path(wanted.dependencies).expanduser().is_dir():
@@ -138,9 +147,12 @@ def _given(text: str) -> Path | None:
 
 
 def _signing(wanted: PublishOptions) -> Signing:
-    """Raises UsageError for keys that are none."""
+    """Raises UsageError for keys that are none, and where there is no identity, ToolError."""
+    trusted = read_trusted(wanted.trust)
+    if wanted.sign == _SIGSTORE:
+        return Signing(key=find_identity(), trusted=trusted)
     key = read_signing_key(Path(wanted.sign).expanduser()) if wanted.sign else None
-    return Signing(key=key, trusted=read_public_keys(wanted.trust))
+    return Signing(key=key, trusted=trusted)
 
 
 def _paths(text: str) -> Iterator[Path]:

@@ -45,6 +45,11 @@ class PublicKey:
     id: str
     pem: str
 
+    @property
+    def builder(self) -> str:
+        """As provenance names its holder, by a URI."""
+        return f"urn:tensorwright:key:{self.id}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SigningKey:

@@ -2,9 +2,9 @@
 
 The statement is SLSA's provenance v1 of what the wheel says of itself in tuned.json; of a wheel
 that was taken over unchanged it says that. The same wheel and key give the same bytes: no time and
-no path of a machine stands in them. The signature is DSSE's, by a key file. PEP 740 asks for a
-certificate that an identity was given: there is none, so the key is named as a Sigstore bundle
-names one (`public_key` of the verification material).
+no path of a machine stands in them. The signature is DSSE's. PEP 740 asks for a certificate that an
+identity was given. With a key file there is none, so the key is named as a Sigstore bundle names
+one (`public_key` of the verification material).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 from packageurl import PackageURL
 from securesystemslib.dsse import Envelope
@@ -22,9 +23,11 @@ from securesystemslib.signer import Signature
 
 from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
-from tfbuild.records import canonical, pretty
+from tfbuild.records import canonical, pretty, shown
 from tfwheels.entry import Entry
+from tfwheels.identities import Signer, described, identity_of, publisher_of
 from tfwheels.keys import PublicKey, SigningKey, verifier
+from tfwheels.sigstore_client import SigningIdentity, signed_statement
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -38,17 +41,12 @@ _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What garbage raises when it is read as JSON of a known shape."""
 
 
-class _Envelope(NamedTuple):
-    statement: bytes
-    signature: bytes
-
-
 # ---- said ----
 
 
-def make_statement(entry: Entry, tuned: Tuned | None, key: PublicKey) -> bytes:
-    """The in-toto statement of a wheel whose signer, by `key`, is its builder; of one that is not
-    tuned, that it was taken over unchanged."""
+def make_statement(entry: Entry, tuned: Tuned | None, signer: Signer) -> bytes:
+    """The in-toto statement of a wheel whose signer is its builder; of one that is not tuned, that
+    it was taken over unchanged."""
     definition = _republished(entry) if tuned is None else _built(entry, tuned)
     return canonical(
         {
@@ -57,7 +55,7 @@ def make_statement(entry: Entry, tuned: Tuned | None, key: PublicKey) -> bytes:
             "predicateType": PREDICATE,
             "predicate": {
                 "buildDefinition": definition,
-                "runDetails": {"builder": {"id": f"urn:tensorwright:key:{key.id}"}},
+                "runDetails": {"builder": {"id": signer.builder}},
             },
         }
     ).encode()
@@ -124,10 +122,21 @@ def _material(name: str, url: PackageURL, sha256: str = "") -> dict[str, object]
 # ---- signed ----
 
 
-def sign(statement: bytes, key: SigningKey) -> bytes:
-    """The provenance object with the statement in an envelope of its own."""
+def sign(statement: bytes, key: SigningKey | SigningIdentity) -> bytes:
+    """The provenance object with the statement in an envelope of its own. Raises what an identity
+    raises that cannot sign."""
+    if isinstance(key, SigningIdentity):
+        attestation, publisher = attestation_of(key.sign(statement)), publisher_of(key.certificate)
+    else:
+        attestation = _attestation(statement, key)
+        publisher = {"kind": KIND, "claims": None, "key": key.public.id}
+    bundle = {"publisher": publisher, "attestations": [attestation]}
+    return pretty({"version": _VERSION, "attestation_bundles": [bundle]}).encode()
+
+
+def _attestation(statement: bytes, key: SigningKey) -> dict[str, object]:
     signature = Envelope(statement, PAYLOAD, {}).sign(key.signer)
-    attestation = {
+    return {
         "version": _VERSION,
         "verification_material": {
             "certificate": None,
@@ -139,76 +148,111 @@ def sign(statement: bytes, key: SigningKey) -> bytes:
             "signature": base64.b64encode(bytes.fromhex(signature.signature)).decode(),
         },
     }
-    publisher = {"kind": KIND, "claims": None, "key": key.public.id}
-    bundle = {"publisher": publisher, "attestations": [attestation]}
-    return pretty({"version": _VERSION, "attestation_bundles": [bundle]}).encode()
+
+
+def attestation_of(bundle: Mapping[str, Any]) -> dict[str, object]:
+    """A Sigstore bundle (version 0.3) with a statement as an attestation of PEP 740."""
+    material, envelope = bundle["verificationMaterial"], bundle["dsseEnvelope"]
+    (signature,) = envelope["signatures"]
+    return {
+        "version": _VERSION,
+        "verification_material": {
+            "certificate": material["certificate"]["rawBytes"],
+            "transparency_entries": material["tlogEntries"],
+        },
+        "envelope": {"statement": envelope["payload"], "signature": signature["sig"]},
+    }
 
 
 # ---- checked ----
 
 
-def signed_by(data: bytes, file: str, sha256: str, keys: Sequence[PublicKey]) -> str:
-    """The id of the one of the `keys` that has signed that `file` has these bytes.
+def signed_by(data: bytes, file: str, sha256: str, signers: Sequence[Signer]) -> str:
+    """The id of the one of the `signers` that has signed that `file` has these bytes.
 
     Raises PublishError for a provenance object that says so of none of them, and for what is none.
     """
-    others = []
-    for each in _envelopes(data, file):
-        for key in keys:
-            if _verifies(each, key):
-                if (file, sha256) in _subjects(each.statement, file):
-                    return key.id
-                others.append(key.id)
-    if others:
-        raise PublishError(
-            f"the provenance of {file}, signed by key {others[0]}, is of other bytes than "
-            f"sha256 {sha256}"
-        )
-    raise PublishError(f"the provenance of {file} is signed by none of the keys {_ids(keys)}")
+    faults, reasons = [], []
+    for each, signer in product(_attestations(data, file), signers):
+        try:
+            statement = _signed_statement(each, signer)
+        except PublishError as error:
+            reasons.append(error.message)
+            continue
+        fault = _fault(statement, file, sha256)
+        if not fault:
+            return signer.id
+        faults.append(f"signed by {described(signer.id)}, {fault}")
+    if faults:
+        raise PublishError(f"the provenance of {file}, {faults[0]}")
+    why = next((f": {reason}" for reason in reasons if reason), "")
+    raise PublishError(f"the provenance of {file} is signed by none of {_listed(signers)}{why}")
 
 
-def key_named(data: bytes, file: str) -> str:
-    """The id of the key that a provenance object says it is signed by; nothing shows that it is.
-    Raises PublishError for what is no such object."""
-    _envelopes(data, file)
+def signer_named(data: bytes, file: str) -> str:
+    """The id of the key or identity that a provenance object says it is signed by; nothing shows
+    that it is. Raises PublishError for what is no such object."""
+    _attestations(data, file)
     try:
-        found = json.loads(data)["attestation_bundles"][0]["publisher"]["key"]
+        (first, *_) = json.loads(data)["attestation_bundles"]
+        if certificate := _certificate(first["attestations"][0]):
+            return identity_of(certificate).id
+        found = first["publisher"]["key"]
         if _ID.fullmatch(found):
             return str(found)
     except (*_TORN, IndexError) as error:
-        raise _torn(file, "it names no key") from error
-    raise _torn(file, "it names no key")
+        raise _torn(file, "it names no signer") from error
+    raise _torn(file, "it names no signer")
 
 
-def _envelopes(data: bytes, file: str) -> tuple[_Envelope, ...]:
+def _attestations(data: bytes, file: str) -> tuple[Mapping[str, Any], ...]:
     try:
         fields = json.loads(data)
         if fields["version"] != _VERSION:
             raise ValueError(f"its version is not {_VERSION}")
-        return tuple(
-            _Envelope(*(base64.b64decode(inner[name], validate=True) for name in _Envelope._fields))
-            for bundle in fields["attestation_bundles"]
-            for each in bundle["attestations"]
-            for inner in [each["envelope"]]
+        found = tuple(
+            each for bundle in fields["attestation_bundles"] for each in bundle["attestations"]
         )
+        for each in found:
+            _envelope(each)
     except _TORN as error:
         raise _torn(file, type(error).__name__) from error
+    return found
 
 
-def _subjects(statement: bytes, file: str) -> frozenset[tuple[str, str]]:
-    """The files that a statement about provenance speaks of, and their SHA-256."""
+def _envelope(attestation: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """The statement and its signature."""
+    envelope = attestation["envelope"]
+    statement, signature = (
+        base64.b64decode(envelope[name], validate=True) for name in ("statement", "signature")
+    )
+    return statement, signature
+
+
+def _certificate(attestation: Mapping[str, Any]) -> bytes:
+    """In DER; empty where there is none, as with a key file."""
+    material = attestation.get("verification_material") or {}
+    return base64.b64decode(material.get("certificate") or "", validate=True)
+
+
+def _signed_statement(attestation: Mapping[str, Any], signer: Signer) -> bytes:
+    """What the signer has signed. Raises PublishError, with the reason where one is known."""
+    if isinstance(signer, PublicKey):
+        statement, signature = _envelope(attestation)
+        if not _verifies(statement, signature, signer):
+            raise PublishError("")
+        return statement
     try:
-        fields: Mapping[str, Any] = json.loads(statement)
-        if (fields["_type"], fields["predicateType"]) != (STATEMENT, PREDICATE):
-            return frozenset()
-        return frozenset((each["name"], each["digest"]["sha256"]) for each in fields["subject"])
-    except _TORN as error:
-        raise _torn(file, "its statement cannot be read") from error
+        certified = _certificate(attestation)
+    except _TORN:
+        certified = b""
+    if not certified:  # a key file's
+        raise PublishError("")
+    return signed_statement(attestation, signer)
 
 
-def _verifies(envelope: _Envelope, key: PublicKey) -> bool:
-    signature = Signature(key.id, envelope.signature.hex())
-    signed = Envelope(envelope.statement, PAYLOAD, {key.id: signature})
+def _verifies(statement: bytes, signature: bytes, key: PublicKey) -> bool:
+    signed = Envelope(statement, PAYLOAD, {key.id: Signature(key.id, signature.hex())})
     try:
         signed.verify([verifier(key)], 1)
     except VerificationError:
@@ -216,8 +260,24 @@ def _verifies(envelope: _Envelope, key: PublicKey) -> bool:
     return True
 
 
-def _ids(keys: Sequence[PublicKey]) -> str:
-    return ", ".join(key.id for key in keys)
+def _fault(statement: bytes, file: str, sha256: str) -> str:
+    """Why a statement is not one that a file of these bytes has its provenance in; empty where it
+    is."""
+    try:
+        fields: Mapping[str, Any] = json.loads(statement)
+        kind = fields["predicateType"]
+        if (fields["_type"], kind) != (STATEMENT, PREDICATE):
+            return f"says something else than what the file was made from ({shown(kind)})"
+        subjects = {(each["name"], each["digest"]["sha256"]) for each in fields["subject"]}
+    except _TORN as error:
+        raise _torn(file, "its statement cannot be read") from error
+    return "" if (file, sha256) in subjects else f"is of other bytes than sha256 {sha256}"
+
+
+def _listed(signers: Sequence[Signer]) -> str:
+    kinds = {"keys" if isinstance(each, PublicKey) else "identities" for each in signers}
+    kind = "signers" if len(kinds) > 1 else next(iter(kinds), "keys")
+    return f"the {kind} {', '.join(each.id for each in signers)}"
 
 
 def _torn(file: str, why: str) -> PublishError:

@@ -40,8 +40,8 @@ class Published:
     """What came of it, or would. `added`, `restored` and `present` are files: new ones, published
     ones that the pool had lost, and those that it has; nobody looked at the bytes of the `unread`
     ones. `pages` are keys of those that changed. `choices` are what each target's pages list of the
-    versions that were given, and `signers` the ids of the keys that signed what was given, by file;
-    empty for an unsigned one."""
+    versions that were given, and `signers` the ids of the keys or identities that signed what was
+    given, by file; empty for an unsigned one."""
 
     added: tuple[str, ...]
     restored: tuple[str, ...] = ()

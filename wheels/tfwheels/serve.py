@@ -28,10 +28,10 @@ from tfbuild.talk import note, say
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.choosing import why_without
 from tfwheels.folder import Folder
-from tfwheels.keys import PublicKey, read_public_keys
+from tfwheels.identities import Signer
 from tfwheels.layout import HTML, JSON, Digest, folder_key, manifest, place
 from tfwheels.signed_files import SignedFiles
-from tfwheels.trust import FILE, own_keys
+from tfwheels.trust import FILE, own_keys, read_trusted
 
 HOST = "127.0.0.1"
 PORT = 8000
@@ -124,7 +124,7 @@ class TreeServer(ThreadingHTTPServer):
 
     daemon_threads = True  # Ctrl-C does not wait for a client that downloads
 
-    def __init__(self, root: Path, port: int, trusted: Sequence[PublicKey] = ()) -> None:
+    def __init__(self, root: Path, port: int, trusted: Sequence[Signer] = ()) -> None:
         self.root = root
         self.signed = SignedFiles(root, trusted)
         super().__init__((HOST, port), _Handler)
@@ -218,8 +218,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def serve(at: str, port: str, trust: str = "") -> None:
     """Serve the tree in the folder `at` until Ctrl-C. Without a port it is 8000, or any other that
-    is free. Wheels have to be signed by a key of `trust`, paths of files, or else by one that the
-    tree trusts, if it does. Raises UsageError, RecordError, or HostError where the port is taken.
+    is free. Wheels have to be signed by a key or identity of `trust`, or else by one that the tree
+    trusts, if it does. Raises UsageError, RecordError, ToolError, or HostError where the port is
+    taken.
     """
     if not at:
         raise UsageError("name the tree", hint="--at DIR")
@@ -229,11 +230,11 @@ def serve(at: str, port: str, trust: str = "") -> None:
             f"{at} holds no published tree: it has no simple/",
             hint="Make one: invoke publish --to DIR",
         )
-    trusted = read_public_keys(trust) or own_keys(Folder(root=root))
+    trusted = read_trusted(trust) or own_keys(Folder(root=root))
     with opened(root, port, trusted) as server, contextlib.suppress(KeyboardInterrupt):
         say(f"{root} is at {server.url}/simple/ for this machine, until Ctrl-C")
         if trusted:
-            whose = "the given keys" if trust else f"{FILE} in it"
+            whose = "those that were given" if trust else f"{FILE} in it"
             say(f"only wheels that are signed are handed out, by {whose}")
         say(pip_line(root, server.url, match(read_cpu()).best.name))
         server.serve_forever()
@@ -263,7 +264,7 @@ def _lists(root: Path, target: str, package: str) -> bool:
         return False
 
 
-def opened(root: Path, port: str, trusted: Sequence[PublicKey] = ()) -> TreeServer:
+def opened(root: Path, port: str, trusted: Sequence[Signer] = ()) -> TreeServer:
     """The server, listening. Raises UsageError, HostError."""
     if port and not (re.fullmatch(r"\d{1,5}", port, re.ASCII) and int(port) in _PORTS):
         raise UsageError(f"--port is a number from 1 to 65535, not {port!r}")

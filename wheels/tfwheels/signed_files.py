@@ -15,7 +15,7 @@ from typing import IO
 from tfbuild.errors import PublishError
 from tfbuild.packing.wheel import BLOCK
 from tfbuild.talk import warn
-from tfwheels.keys import PublicKey
+from tfwheels.identities import Signer
 from tfwheels.layout import PROVENANCE, place
 from tfwheels.provenance import signed_by
 
@@ -27,7 +27,7 @@ _Stamp = tuple[int, int, int, int]
 class SignedFiles:
     """Remembers what it has seen of each file, until that or its provenance changes."""
 
-    def __init__(self, root: Path, trusted: Sequence[PublicKey]) -> None:
+    def __init__(self, root: Path, trusted: Sequence[Signer]) -> None:
         self._root = root
         self._trusted = tuple(trusted)
         self._passed: dict[str, tuple[_Stamp, _Stamp]] = {}

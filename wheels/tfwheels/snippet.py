@@ -33,10 +33,11 @@ from tfwheels.choosing import stock_lacks, why_without
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import Pinned, read_lock
 from tfwheels.folder import Folder
-from tfwheels.keys import PublicKey, read_public_keys
+from tfwheels.identities import Identity, Signer, described
 from tfwheels.layout import JSON, PROVENANCE, folder_key, pool_key
 from tfwheels.provenance import signed_by
 from tfwheels.remote import Credentials, check_url, is_here, open_index
+from tfwheels.trust import read_trusted
 
 _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
 """pip without its settings: they may name other indexes, which it would ask too."""
@@ -44,6 +45,8 @@ _BY_HASH = "pip install --require-hashes --no-deps"
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
 _NAME = "tensorwright"
 _PROGRAM, _PEM = "check_wheel.py", "publisher.pem"
+_WITH_OPENSSL = "Python 3 and openssl 3"
+_WITH_SIGSTORE = "Python 3.10 and its package sigstore"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +78,9 @@ class Snippet:
     """`file` is the wheel that all of it installs, by `sha256`. `requirements` and `pyproject` are
     texts of files, `pip`, `uv` and `fleet` lines of a shell. `lock` names the file of
     tfbuild/upstream/locks that is installed first where the index does not carry what TensorFlow
-    depends on. `check` are lines that install with pip, and with uv, what the key `signer` has
-    signed; without a trusted key there are none."""
+    depends on. `check` are lines that install with pip, and with uv, what `signer`, a key or an
+    identity, has signed; `checks_with` says what they need. Where nobody is trusted there are none.
+    """
 
     target: str
     page: str
@@ -91,14 +95,16 @@ class Snippet:
     fleet: tuple[str, ...]
     notes: tuple[str, ...]
     signer: str = ""
+    checks_with: str = ""
     check: tuple[str, ...] = ()
 
 
 def install_snippet(options: SnippetOptions) -> Snippet:
     """What installs the version from the index; by default the newest that it has, of this host's
-    target. With trusted keys, one of them has signed the wheel. Raises UsageError, TargetError,
-    PublishError, and HostError for a target that TensorFlow's wheels would kill."""
-    trusted = read_public_keys(options.trust)
+    target. With trusted keys or identities, one of them has signed the wheel. Raises UsageError,
+    TargetError, PublishError, ToolError, and HostError for a target that TensorFlow's wheels would
+    kill."""
+    trusted = read_trusted(options.trust)
     chosen = parse_target(options.target) if options.target else match(read_cpu()).best
     folder = Path(options.at) if "://" not in options.at else None
     newest = releases.with_kernels()[-1]
@@ -119,17 +125,20 @@ def install_snippet(options: SnippetOptions) -> Snippet:
 
 
 def _checked(
-    made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[PublicKey]
+    made: Snippet, wanted: Query, folder: Path | None, trusted: Sequence[Signer]
 ) -> Snippet:
-    """With the lines that check its wheel. Raises PublishError where no trusted key signed it."""
+    """With the lines that check its wheel. Raises PublishError where nobody trusted signed it."""
     key = pool_key(wanted.package, made.file)
     data = _read_beside(wanted, folder, key + PROVENANCE)
     if data is None:
         raise PublishError(f"{made.file} is unsigned: {wanted.base} has no {key}{PROVENANCE}")
-    signer = signed_by(data, made.file, made.sha256, trusted)
-    (pem,) = (each.pem for each in trusted if each.id == signer)
+    who = signed_by(data, made.file, made.sha256, trusted)
+    (signer,) = (each for each in trusted if each.id == who)
     return dataclasses.replace(
-        made, signer=signer, check=tuple(_check_lines(made, f"{wanted.base}/{quote(key)}", pem))
+        made,
+        signer=who,
+        checks_with=_WITH_SIGSTORE if isinstance(signer, Identity) else _WITH_OPENSSL,
+        check=tuple(_check_lines(made, f"{wanted.base}/{quote(key)}", signer)),
     )
 
 
@@ -141,16 +150,24 @@ def _read_beside(wanted: Query, folder: Path | None, key: str) -> bytes | None:
         return found.content if found is not None else None
 
 
-def _check_lines(made: Snippet, url: str, pem: str) -> Iterator[str]:
-    """Lines of a shell: the program and the key as files, then the check before each installer."""
-    program = Path(check_wheel.__file__).read_text(encoding="utf-8")
-    for name, text in ((_PROGRAM, program), (_PEM, pem)):
-        yield f"cat > {name} <<'END'\n{text}END"
-    check = f"python3 {_PROGRAM} {shlex.quote(url)} {_PEM}"
+def _check_lines(made: Snippet, url: str, signer: Signer) -> Iterator[str]:
+    """Lines of a shell: the program as a file, the key as another, if it is one, then the check
+    before each installer."""
+    yield _as_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
+    if isinstance(signer, Identity):
+        whose = (signer.name, signer.issuer)
+    else:
+        yield _as_file(_PEM, signer.pem)
+        whose = (_PEM,)
+    check = shlex.join(("python3", _PROGRAM, url, *whose))
     needs = f"{_BY_HASH} -r {shlex.quote(made.lock or 'requirements.txt')}"
     for tool in ("", "uv "):
         own = f"{tool}pip install --no-deps {shlex.quote(f'./{made.file}')}"
         yield f"{check} && {own} && {tool}{needs}"
+
+
+def _as_file(name: str, text: str) -> str:
+    return f"cat > {name} <<'END'\n{text}END"
 
 
 def _read_pages(
@@ -204,8 +221,8 @@ def describe(snippet: Snippet) -> str:
     }
     if snippet.check:
         parts |= {
-            f"check first, with Python 3 and openssl 3, that key {snippet.signer} signed the wheel "
-            "(the same requirements.txt): pip, or uv": "\n".join(snippet.check)
+            f"check first, with {snippet.checks_with}, that {described(snippet.signer)} signed the "
+            "wheel (the same requirements.txt): pip, or uv": "\n".join(snippet.check)
         }
     texts = [f"# {title}\n{text.strip()}\n" for title, text in parts.items()]
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"

@@ -18,6 +18,7 @@ from tfbuild.talk import count
 from tfwheels.catalog import with_judgement
 from tfwheels.choosing import PageChoice, decide, explain, stock_lacks, targets_for
 from tfwheels.entry import Entry, TargetVerdict, WheelKind
+from tfwheels.identities import described
 from tfwheels.offers import Offers, WheelOffer
 from tfwheels.publish import Published
 from tfwheels.upload import State, Upload
@@ -147,10 +148,10 @@ def _said(verdict: TargetVerdict) -> str:
 
 
 def _signed(signers: Mapping[str, str]) -> Iterator[str]:
-    """How many of the wheels that were given each key has signed, and which are unsigned."""
+    """How many of the wheels that were given each signer has signed, and which are unsigned."""
     keys = Counter(key for key in signers.values() if key)
     for key, wheels in keys.items():
-        yield f"{count(wheels, 'wheel')} signed by key {key}"
+        yield f"{count(wheels, 'wheel')} signed by {described(key)}"
     others = [file for file, key in signers.items() if not key]
     if others:
         shown = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW} more" * bool(others[_FEW:]))

@@ -1,8 +1,8 @@
 """Who has to have signed what an index holds.
 
-Keys that are given with --trust are the reader's own copies, and those that count. An index keeps
-the first that it was given in `trusted-keys.json`: it saves publishers from an oversight, and no
-more, for who can write to the index can write that file, too.
+Keys and identities that are given with --trust are the reader's own, and those that count. An index
+keeps the first that it was given in `trusted-keys.json`: it saves publishers from an oversight, and
+no more, for who can write to the index can write that file, too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.errors import PublishError, RecordError
+from tfbuild.errors import PublishError, RecordError, UsageError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import pretty, read
 from tfwheels.entry import Entry, Signed
-from tfwheels.keys import PublicKey, SigningKey, verifier
+from tfwheels.identities import PREFIX, Identity, Signer, described, parse_identity
+from tfwheels.keys import PublicKey, SigningKey, read_public_keys, verifier
 from tfwheels.layout import PROVENANCE, digest_of, provenance_key
 from tfwheels.provenance import make_statement, sign, signed_by
+from tfwheels.sigstore_client import SigningIdentity, need_library
 from tfwheels.store import Store
 
 FILE = "trusted-keys.json"
@@ -29,6 +31,9 @@ _AGAIN = "Remove it, and publish with --trust PUBLIC.pem"
 _OTHER = "Trust its key, too (--trust), or remove it where it should not be"
 _SIGN = "Publish them again with --sign KEY"
 
+_TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError)
+"""What garbage raises when it is read as such a file."""
+
 Read = Callable[[str], bytes | None]
 
 
@@ -37,18 +42,36 @@ class Signing:
     """How an index is published: `key` signs what is new, and one of the `trusted` must have signed
     all that it holds, if there are any."""
 
-    key: SigningKey | None = None
-    trusted: tuple[PublicKey, ...] = ()
+    key: SigningKey | SigningIdentity | None = None
+    trusted: tuple[Signer, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _TrustedKeys:
     schema: int = SCHEMA
     keys: tuple[PublicKey, ...] = ()
+    identities: tuple[Identity, ...] = ()
+
+    @property
+    def signers(self) -> tuple[Signer, ...]:
+        return (*self.keys, *self.identities)
 
 
-def own_keys(store: Store) -> tuple[PublicKey, ...]:
-    """The keys that an index trusts; none where it trusts nobody. Raises RecordError."""
+def read_trusted(text: str) -> tuple[Signer, ...]:
+    """What --trust names: paths of public keys, and identities, with commas between; each once.
+    Raises UsageError, and ToolError for identities that nothing here can check."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    named = dict.fromkeys(parse_identity(word) for word in words if word.startswith(PREFIX))
+    files = ",".join(word for word in words if not word.startswith(PREFIX))
+    if named:
+        need_library()
+    keys = read_public_keys(files if named else files or text)
+    return (*keys, *named)
+
+
+def own_keys(store: Store) -> tuple[Signer, ...]:
+    """The keys and identities that an index trusts; none where it trusts nobody. Raises
+    RecordError, and ToolError as `read_trusted` does."""
     data = store.read(FILE)
     if data is None:
         return ()
@@ -56,13 +79,17 @@ def own_keys(store: Store) -> tuple[PublicKey, ...]:
         found = read(_TrustedKeys, json.loads(data))
         for key in found.keys:
             verifier(key)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        for identity in found.identities:
+            parse_identity(identity.id)
+    except _TORN as error:
         what = f"{FILE} of {store.where} cannot be read ({type(error).__name__})"
         raise RecordError(what, hint=_AGAIN) from error
-    if found.schema != SCHEMA or not found.keys:
-        what = f"{FILE} of {store.where} has schema {found.schema} and {len(found.keys)} keys"
+    if found.schema != SCHEMA or not found.signers:
+        what = f"{FILE} of {store.where} has schema {found.schema} and {len(found.signers)} keys"
         raise RecordError(what, hint=_AGAIN)
-    return found.keys
+    if found.identities:
+        need_library()
+    return found.signers
 
 
 def settled(given: Signing, store: Store) -> Signing:
@@ -73,12 +100,16 @@ def settled(given: Signing, store: Store) -> Signing:
         seen, wanted = (", ".join(each.id for each in keys) for keys in (own, given.trusted))
         raise PublishError(f"{store.where} trusts {seen}, not {wanted}", hint=_CHANGE)
     trusted = given.trusted or own
-    if given.key is not None and trusted and given.key.public not in trusted:
-        raise PublishError(
-            f"--sign has key {given.key.public.id}, which {store.where} does not trust",
-            hint=_CHANGE,
-        )
+    if isinstance(given.key, SigningKey):  # who an identity is, its certificate says later
+        _need_trusted(given.key.public, trusted, store.where)
     return dataclasses.replace(given, trusted=trusted)
+
+
+def _need_trusted(signer: Signer, trusted: Sequence[Signer], where: str) -> None:
+    if trusted and signer not in trusted:
+        raise PublishError(
+            f"--sign has {described(signer.id)}, which {where} does not trust", hint=_CHANGE
+        )
 
 
 def keep(signing: Signing, store: Store) -> None:
@@ -86,7 +117,12 @@ def keep(signing: Signing, store: Store) -> None:
     publisher has just done so."""
     if not signing.trusted or store.read(FILE) is not None:
         return
-    data = pretty(_TrustedKeys(keys=signing.trusted)).encode()
+    keys = tuple(each for each in signing.trusted if isinstance(each, PublicKey))
+    identities = tuple(each for each in signing.trusted if isinstance(each, Identity))
+    fields: dict[str, object] = {"schema": SCHEMA, "keys": keys}
+    if identities:  # an index of keys alone stays one that older versions read
+        fields["identities"] = identities
+    data = pretty(fields).encode()
     if not store.swap(FILE, data, None):
         raise PublishError(f"another publisher has set {FILE} of {store.where}", hint=_CHANGE)
 
@@ -97,27 +133,30 @@ def provenance_for(
     """The provenance object that stands, or will, beside a wheel, and who signed it.
 
     One that the index has stays. Without a key that signs, one that lies beside the wheel is taken
-    if a trusted key has signed it. Raises PublishError for one by another key.
+    if a trusted key has signed it. Raises PublishError for one by another key, and what an identity
+    raises that cannot sign.
     """
-    keys = (*([signing.key.public] if signing.key else ()), *signing.trusted)
-    if not keys:
+    key, trusted = signing.key, signing.trusted
+    if key is None and not trusted:
         return None
     data = store.read(provenance_key(entry.name, entry.file))
     beside = wheel.with_name(wheel.name + PROVENANCE)
-    if data is None and signing.key is not None:
-        data = sign(make_statement(entry, read_tuned(wheel), signing.key.public), signing.key)
+    if data is None and key is not None:
+        _need_trusted(key.public, trusted, store.where)
+        data = sign(make_statement(entry, read_tuned(wheel), key.public), key)
     elif data is None and beside.is_file():
         data = beside.read_bytes()
     if data is None:
         return None
     try:
-        signer = signed_by(data, entry.file, entry.sha256, keys)
+        signers = trusted or (() if key is None else (key.public,))
+        signer = signed_by(data, entry.file, entry.sha256, signers)
     except PublishError as error:
         raise PublishError(error.message, hint=_OTHER) from error
     return Signed(key=signer, sha256=digest_of(data).sha256), data
 
 
-def need_signed(entries: Iterable[Entry], trusted: Sequence[PublicKey], read_file: Read) -> None:
+def need_signed(entries: Iterable[Entry], trusted: Sequence[Signer], read_file: Read) -> None:
     """Raises PublishError unless a trusted key has signed every wheel; all pass where none is
     trusted. `read_file` gives the bytes of a key, None where there are none."""
     faults = list(_faults(entries, trusted, read_file)) if trusted else []
@@ -126,9 +165,7 @@ def need_signed(entries: Iterable[Entry], trusted: Sequence[PublicKey], read_fil
         raise PublishError(f"the index takes signed wheels only: {faults[0]}{more}", hint=_SIGN)
 
 
-def _faults(
-    entries: Iterable[Entry], trusted: Sequence[PublicKey], read_file: Read
-) -> Iterator[str]:
+def _faults(entries: Iterable[Entry], trusted: Sequence[Signer], read_file: Read) -> Iterator[str]:
     for entry in entries:
         data = read_file(provenance_key(entry.name, entry.file)) if entry.provenance else None
         if data is None:
