@@ -13,7 +13,6 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from packageurl import PackageURL
@@ -173,7 +172,8 @@ def signed_by(data: bytes, file: str, sha256: str, signers: Sequence[Signer]) ->
     Raises PublishError for a provenance object that says so of none of them, and for what is none.
     """
     faults, reasons = [], []
-    for each, signer in product(_attestations(data, file), signers):
+    pairs = [(each, signer) for each in _attestations(data, file) for signer in signers]
+    for each, signer in pairs:
         try:
             statement = _signed_statement(each, signer)
         except PublishError as error:

@@ -47,7 +47,7 @@ def signed_statement(attestation: Mapping[str, Any], identity: Identity) -> byte
     reason where nothing shows that it did, ToolError."""
     verifier, bundles, policies = _verifier(), _library("models"), _library("verify.policy")
     try:
-        bundle = bundles.Bundle.from_json(json.dumps(bundle_of(attestation)))
+        bundle = bundles.Bundle.from_json(json.dumps(bundle_of({**attestation})))
         policy = policies.Identity(identity=identity.name, issuer=identity.issuer)
         return bytes(verifier.verify_dsse(bundle, policy)[1])
     except Exception as error:  # whatever it is, nothing is shown to be signed

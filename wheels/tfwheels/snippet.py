@@ -155,7 +155,7 @@ def _check_lines(made: Snippet, url: str, signer: Signer) -> Iterator[str]:
     before each installer."""
     yield _as_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
     if isinstance(signer, Identity):
-        whose = (signer.name, signer.issuer)
+        whose: tuple[str, ...] = (signer.name, signer.issuer)
     else:
         yield _as_file(_PEM, signer.pem)
         whose = (_PEM,)
