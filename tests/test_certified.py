@@ -48,9 +48,9 @@ from tfwheels.identities import Identity, Signer
 from tfwheels.keys import SigningKey
 from tfwheels.provenance import attestation_of, make_statement, signed_by, signer_named
 from tfwheels.publish import Published, publish
-from tfwheels.serve import Server
+from tfwheels.serve import TreeServer
 from tfwheels.sigstore_client import SigningIdentity
-from tfwheels.snippet import Snippet, Wanted, _checked, describe
+from tfwheels.snippet import Query, Snippet, _checked, describe
 from tfwheels.trust import FILE, Signing, own_keys, read_trusted
 
 pytestmark = pytest.mark.usefixtures("sigstore_root")
@@ -313,16 +313,16 @@ def test_without_the_library_an_index_of_identities_is_refused_at_once(
 
 
 @pytest.fixture
-def served(index: Folder, wheel: Path) -> Iterator[Server]:
+def served(index: Folder, wheel: Path) -> Iterator[TreeServer]:
     put(index, wheel)
     shutil.copy(f"{wheel}.provenance", index.root / POOL)
-    with running(Server(index.root, 0, (CIRCLECI,))) as server:
+    with running(TreeServer(index.root, 0, (CIRCLECI,))) as server:
         yield server
 
 
 @pytest.mark.usefixtures("any_statement")
 def test_a_server_hands_out_what_a_trusted_identity_has_signed(
-    served: Server, wheel: Path, capfd: pytest.CaptureFixture[str]
+    served: TreeServer, wheel: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code, _, body = ask(served, f"/{POOL}/{WHEEL}")
     assert (code, body) == (HTTPStatus.OK, wheel.read_bytes())
@@ -331,9 +331,9 @@ def test_a_server_hands_out_what_a_trusted_identity_has_signed(
     assert "other bytes" in capfd.readouterr().err
 
 
-def snippet_of(server: Server, trusted: tuple[Signer, ...]) -> Snippet:
+def snippet_of(server: TreeServer, trusted: tuple[Signer, ...]) -> Snippet:
     """The lines for the wheel, which is of no release that has a page."""
-    wanted = Wanted(
+    wanted = Query(
         base=server.url,
         target="haswell",
         package="circleci-sign-publish-example",
@@ -376,7 +376,7 @@ def checked(made: Snippet, folder: Path, **env: str) -> subprocess.CompletedProc
 
 @pytest.mark.usefixtures("any_statement")
 def test_a_client_checks_with_the_lines_that_are_printed(
-    served: Server, wheel: Path, tmp_path: Path
+    served: TreeServer, wheel: Path, tmp_path: Path
 ) -> None:
     made = snippet_of(served, (OTHER, CIRCLECI))
     assert made.signer == CIRCLECI.id
@@ -393,7 +393,7 @@ def test_a_client_checks_with_the_lines_that_are_printed(
 @pytest.mark.usefixtures("any_statement")
 @pytest.mark.parametrize("harm", ["a bit", "another issuer", "no sigstore"])
 def test_a_client_keeps_nothing_that_is_not_shown_to_be_signed(
-    served: Server, wheel: Path, tmp_path: Path, harm: str
+    served: TreeServer, wheel: Path, tmp_path: Path, harm: str
 ) -> None:
     made = snippet_of(served, (CIRCLECI,))
     env: dict[str, str] = {}

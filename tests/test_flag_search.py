@@ -14,12 +14,12 @@ from tfbench.commands import FlagsOptions
 from tfbench.kernels.flag_search import _ask, _candidate, describe
 from tfbench.kernels.flag_table import described
 from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
-from tfbuild.commands import Request
+from tfbuild.commands import NEWEST, Request
 from tfbuild.cpus.flags import extra_flags
 from tfbuild.errors import KernelError, TensorwrightError
 from tfbuild.settings import Places
 from tfbuild.upstream.kernels import FOLDER
-from tfbuild.upstream.releases import NEWEST, with_kernels
+from tfbuild.upstream.releases import with_kernels
 
 PLAIN = FlagSet(flags=(), saved={"tanh": (0.010, 0.011, 0.010, 0.011)})
 FASTER = FlagSet(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
