@@ -42,9 +42,10 @@ hypothesis.settings.register_profile("second", deadline=None, max_examples=200)
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 KERNELS = (
     *("test_tuned_wheel.py", "test_fleet_wheel.py", "test_foreign_build.py"),
-    "test_rebuild.py",
+    *("test_rebuild.py", "test_aarch64.py"),
 )
-"""They build kernels in the same folders, so one after the other; they take longest, so first."""
+"""They build kernels in the same folders, or make wheels again, which locks the cache: so one after
+the other; they take longest, so first."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import at_most
 
-from tfbench.engine.journal import Kinds, entries, opened
+from tfbench.engine.journal import Kinds, entries, opened, read_lines
 from tfbuild.errors import DiskError, RecordError
 
 
@@ -119,6 +119,17 @@ def test_a_foreign_line_is_an_error_with_its_number(foreign: str, tmp_path: Path
     with pytest.raises(RecordError, match=r"notes\.jsonl, line 3") as caught:
         read(path)
     assert "--out" in caught.value.hint
+
+
+def test_a_foreign_value_keeps_the_error_in_one_line(tmp_path: Path) -> None:
+    def refuse(_: object) -> None:
+        raise ValueError("unknown workload a\nb")
+
+    path = tmp_path / "samples.jsonl"
+    path.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(RecordError, match="line 1 is not a launch") as caught:
+        read_lines(path, refuse, "a launch")
+    assert "\n" not in caught.value.message
 
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:

@@ -82,8 +82,9 @@ def read_lines(path: Path, parse: Callable[[Any], Entry], what: str) -> tuple[En
         try:
             found.append(parse(parse_json(line)))
         except _FOREIGN as error:
+            said = " ".join(str(error).split())  # (it may repeat a foreign value)
             raise RecordError(
-                f"{path}, line {number} is not {what} ({error})",
+                f"{path}, line {number} is not {what} ({said})",
                 hint="Remove the file, or give another --out",
             ) from error
     return tuple(found)
