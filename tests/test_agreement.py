@@ -334,6 +334,7 @@ def raised(*kernels: Kernel) -> tuple[Kernel, ...]:
 
 
 FOREIGN = Kernel("Tanh", "CPU", 'op: "Tanh" T: double', 1)
+OURS = Kernel("_TensorwrightUpdate", "CPU", 'op: "_TensorwrightUpdate" T: float', 1)
 
 
 @pytest.mark.parametrize(
@@ -341,6 +342,8 @@ FOREIGN = Kernel("Tanh", "CPU", 'op: "Tanh" T: double', 1)
     [
         ((*STOCK, *raised(*STOCK[:2])), ""),
         ((*STOCK, *raised(STOCK[3])), ""),
+        ((*STOCK, OURS), ""),
+        ((*STOCK, OURS, OURS), "it registers a kernel twice"),
         (STOCK, "it registers no CPU kernel"),
         ((*STOCK[1:], *raised(STOCK[0])), "a stock registration disappeared"),
         ((*STOCK, *raised(STOCK[0])), 'it lacks a stock kernel: op: "Tanh" T: half'),

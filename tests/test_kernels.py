@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import UsageError
+from tfbuild.planning.plan import native_files
 from tfbuild.upstream.kernels import (
     FOLDER,
+    OWN,
     KernelUnit,
     SourceOutcome,
     Surveyed,
@@ -53,6 +55,14 @@ def test_a_name_that_is_not_in_the_table_means_its_one_source() -> None:
     (unit,) = select("image/colorspace_op")
     assert unit.sources == (f"{FOLDER}/image/colorspace_op.cc",)
     assert unit.label == "image__colorspace_op"
+
+
+def test_a_unit_of_ours_has_all_sources_of_its_folder_and_is_in_no_set() -> None:
+    (unit,) = select("fused/updates")
+    ours = {name for name in native_files() if name.startswith("fused/") and name.endswith(".cc")}
+    assert {*unit.sources} == {f"{OWN}/{name}" for name in ours}
+    assert unit.label == "fused__updates"
+    assert all(unit.name not in names(choice) for choice in (*SETS, "all"))
 
 
 @pytest.mark.parametrize("name", UNITS)

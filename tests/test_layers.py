@@ -96,6 +96,7 @@ PROBE = (
         "tolerances",
         "agreement",
         "trials",
+        "updates",
     ),
     *("large", "battery", "smoke", "whole", "__main__"),
 )

@@ -125,6 +125,16 @@ def test_only_kernel_sources_are_compiled_for_the_target() -> None:
     assert "TARGET_COPTS" not in rules["counter"]
 
 
+def test_a_source_of_ours_is_compiled_as_kernels_are() -> None:
+    plan = planned("skylake", kernels="cwise_op_tanh,fused/updates")
+    build = render(plan, TEMPLATES)["BUILD.bazel"]
+    rules = dict(re.findall(r'\bname = "([^"]+)",\n(.*?)\n\)\n', build, re.DOTALL))
+    ours, stock = rules["source_tensorwright__fused__updates"], rules["source_cwise_op_tanh"]
+    assert 'srcs = ["tensorwright/fused/updates.cc"]' in ours
+    assert 'srcs = ["@tf_source//:' in stock
+    assert ("TARGET_COPTS" in ours, '":fused"' in ours, '":fused"' in stock) == (True, True, False)
+
+
 def test_admission_changes_only_the_list_of_what_is_linked() -> None:
     plan = planned()
     name = "admitted.bzl"

@@ -26,7 +26,7 @@ from tfbuild.planning.plan import (
     native_files,
 )
 from tfbuild.records import pretty, write_atomic
-from tfbuild.upstream.kernels import FOLDER, KernelUnit, label
+from tfbuild.upstream.kernels import FOLDER, OWN, KernelUnit, label
 from tfbuild.upstream.releases import filled
 from tfbuild.upstream.source import TREE
 
@@ -91,9 +91,11 @@ def _source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
     header = recipe.improved.get(path, "")
     before = ("-include", f"tensorwright/improved/{header}") if header else ()
     own = plan.source_flags.get(path, ())
+    ours = path.startswith(f"{OWN}/")
     return {
         "label": label(path),
-        "path": f"{TREE}/{path}",
+        "file": path if ours else f"@tf_source//:{TREE}/{path}",
+        "fused": ours,
         "improved": bool(header),
         "profiles": learned(own),
         "flags": (*before, *map(_with_path, own)),

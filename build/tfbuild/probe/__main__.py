@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfbuild.probe import agreement, large, parent, registry, trials
+from tfbuild.probe import agreement, large, parent, registry, trials, updates
 from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
@@ -120,6 +120,9 @@ def _judged(path: Path, look: Callable[[], dict[str, Any]], folder: Path) -> dic
     if "reason" in seen:
         return seen
     kernels = [registry.Kernel(*row) for row in seen["kernels"]]
+    if all(kernel.op == updates.OP for kernel in kernels):
+        found = _forked(functools.partial(_fuse, path))
+        return found if "reason" in found else _answer(kernels, {}, found)
     try:
         known = trials.found(kernels, folder / "journals")
     except RuntimeError as error:
@@ -214,6 +217,22 @@ def _made(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
         list(agreement.outcomes(kernel)) if agreement.feedable(kernel) else []
         for kernel, _ in pairs
     ]
+
+
+def _fuse(path: Path) -> dict[str, Any]:
+    """In a child: whether fused updates leave the bits that stock kernels leave."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    large.use_threads()
+    library = registry.Library(path)
+    cases = updates.cases()
+    for name, case in cases.items():
+        before = library.count(updates.OP)
+        if apart := updates.unlike(*updates.both(functools.partial(case, tf))):
+            return {"reason": f"{name}: {apart}"}
+        if library.count(updates.OP) == before:
+            return {"reason": f"{name}: nothing was fused"}
+    return {"cases": len(cases), "ulps": {updates.OP: 0.0}}
 
 
 def _dump(what: Any, state: Path) -> dict[str, Any]:  # noqa: ANN401

@@ -22,6 +22,8 @@ from tfbuild.errors import UsageError
 from tfbuild.talk import did_you_mean
 
 FOLDER = "tensorflow/core/kernels"
+OWN = "tensorwright"
+"""Where the sources that are ours lie in a workspace."""
 RELEASE = "2.14.1"
 """The release that kernels are selected for where none is named, and that was surveyed."""
 MINI = "mini"
@@ -34,7 +36,8 @@ _OP = re.compile(r"_*[A-Z]\w*", re.ASCII)  # (no source's name has a capital)
 class KernelUnit:
     """Sources that are compiled and admitted together.
 
-    `sources` are paths in the release's tree (tensorflow/core/kernels/…).
+    `sources` are paths in the release's tree (tensorflow/core/kernels/…), or, of a unit that is
+    ours, below native (tensorwright/fused/…).
     """
 
     name: str
@@ -211,9 +214,9 @@ def _owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveye
 
 
 def _units(rows: Mapping[str, Surveyed]) -> Mapping[str, list[str]]:
-    """Unit → its sources: what the survey found; by hand what it did not find."""
+    """Unit → its sources: what the survey found; by hand what it did not find, and ours."""
     found = {row.unit: list(row.sources) for row in rows.values() if row.unit}
-    return {**_table()["unit"], **found}
+    return {**_table()["unit"], **found, **_table()["own"]}
 
 
 def left(
@@ -254,7 +257,8 @@ def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
             "cwise_op_log,bias_op, or ops such as Tanh",
         )
     files = units.get(name, [f"{name}.cc"])
-    return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{file}" for file in files))
+    folder = OWN if name in _table()["own"] else FOLDER
+    return KernelUnit(name=name, sources=tuple(f"{folder}/{file}" for file in files))
 
 
 def cost(units: tuple[KernelUnit, ...]) -> CompileCost:

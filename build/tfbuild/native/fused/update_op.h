@@ -1,0 +1,231 @@
+// The operation that takes the place of a variable's update: a program in one pass over memory, or,
+// where shapes turn out otherwise, the operations that were there before, as a function.
+
+#ifndef TENSORWRIGHT_FUSED_UPDATE_OP_H_
+#define TENSORWRIGHT_FUSED_UPDATE_OP_H_
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorwright/fused/blocks.h"
+#include "tensorwright/fused/program.h"
+#include "tensorwright/fused/tally.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::Var;
+
+// Locks of variables, taken in the order of their addresses, as TensorFlow's kernels take theirs:
+// for those that are written alone, for the others shared.
+class Locks {
+ public:
+  void Add(tensorflow::mutex* mutex, bool alone) { held_[mutex] |= alone; }
+  void Take() {
+    for (const auto& [mutex, alone] : held_) alone ? mutex->lock() : mutex->lock_shared();
+    taken_ = true;
+  }
+  ~Locks() {
+    if (!taken_) return;
+    for (auto at = held_.rbegin(); at != held_.rend(); ++at) {
+      at->second ? at->first->unlock() : at->first->unlock_shared();
+    }
+  }
+
+ private:
+  std::map<tensorflow::mutex*, bool> held_;
+  bool taken_ = false;
+};
+
+template <typename T, typename Index>
+class UpdateOp : public tensorflow::OpKernel {
+ public:
+  explicit UpdateOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<std::int64_t> numbers;
+    OP_REQUIRES_OK(context, context->GetAttr("V", &variables_));
+    OP_REQUIRES_OK(context, context->GetAttr("N", &tensors_));
+    OP_REQUIRES_OK(context, context->GetAttr("I", &indices_));
+    OP_REQUIRES_OK(context, context->GetAttr("program", &numbers));
+    OP_REQUIRES_OK(context, context->GetAttr("original", &original_));
+    program_ = std::make_unique<Program>(numbers, variables_ + tensors_);
+    written_.assign(variables_, false);
+    is_rows_.assign(tensors_, false);
+    for (const Step& step : program_->steps) {
+      if (Assigns(step.code)) written_[step.out] = true;
+      if (Scatters(step.code)) is_rows_[step.a - variables_] = true;
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Event event = InOnePass(context);
+    Count(event);
+    if (event != Event::kExecutions) OP_REQUIRES_OK(context, AsBefore(context));
+  }
+
+ private:
+  // Updates the variables, or says why it has done nothing at all.
+  Event InOnePass(OpKernelContext* context) {
+    std::vector<tensorflow::core::RefCountPtr<Var>> variables(variables_);
+    Locks locks;
+    for (int i = 0; i < variables_; ++i) {
+      if (!LookupResource(context, HandleFromInput(context, i), &variables[i]).ok()) {
+        return Event::kNoVariable;
+      }
+      for (int j = 0; j < i; ++j) {
+        if (variables[j].get() == variables[i].get()) return Event::kOneVariable;
+      }
+      locks.Add(variables[i]->mu(), written_[i]);
+    }
+    locks.Take();
+
+    const TensorShape* shape = nullptr;
+    for (int i = 0; i < variables_; ++i) {
+      const Tensor& held = *variables[i]->tensor();
+      if (!variables[i]->is_initialized || !held.IsInitialized()) return Event::kNoVariable;
+      if (held.dtype() != tensorflow::DataTypeToEnum<T>::v()) return Event::kOtherShapes;
+      if (!written_[i]) continue;
+      if (shape == nullptr) shape = &held.shape();
+      if (held.shape() != *shape) return Event::kOtherShapes;
+    }
+    const std::int64_t count = shape->num_elements();
+    if (count == 0) return Event::kOtherShapes;
+
+    std::int64_t width = count;
+    if (shape->dims() > 0) width = count / shape->dim_size(0);
+    Execution<T> execution(*program_, count, width);
+    execution.rows.resize(indices_);
+    auto fits = [&](const Tensor& tensor, bool& lone) {
+      lone = tensor.shape() != *shape;
+      return !lone || (tensor.NumElements() == 1 && tensor.dims() <= shape->dims());
+    };
+    auto add = [&](const Tensor& tensor, bool lone) {
+      execution.places.push_back({static_cast<T*>(tensor.data()), lone});
+    };
+    bool lone = false;
+    for (int i = 0; i < variables_; ++i) {
+      if (!fits(*variables[i]->tensor(), lone)) return Event::kOtherShapes;
+      add(*variables[i]->tensor(), lone);
+    }
+    for (int i = 0; i < tensors_; ++i) {
+      const Tensor& tensor = context->input(variables_ + i);
+      if (!is_rows_[i] && !fits(tensor, lone)) return Event::kOtherShapes;
+      add(tensor, lone && !is_rows_[i]);
+    }
+    for (int i = 0; i < indices_; ++i) {
+      if (shape->dims() == 0) return Event::kOtherShapes;
+      if (!ReadRows(IndicesOf(context, i), shape->dim_size(0), execution.rows[i])) {
+        return Event::kOutOfRange;
+      }
+    }
+    for (const Step& step : program_->steps) {
+      if (!Scatters(step.code)) continue;
+      if (!IsRows(context->input(step.a), IndicesOf(context, step.b), *shape)) {
+        return Event::kOtherShapes;
+      }
+    }
+    if (!execution.Prepare()) return Event::kOtherShapes;
+
+    // What others still hold keeps its value: then a variable gets new memory.
+    std::vector<Tensor> fresh(variables_);
+    for (int i = 0; i < variables_; ++i) {
+      Tensor* held = variables[i]->tensor();
+      if (!written_[i] || held->RefCountIsOne()) continue;
+      tensorflow::AllocatorAttributes attributes;
+      attributes.set_gpu_compatible(true);
+      attributes.set_nic_compatible(true);
+      if (!context->allocate_temp(held->dtype(), held->shape(), &fresh[i], attributes).ok()) {
+        return Event::kNoVariable;
+      }
+      T* to = static_cast<T*>(fresh[i].data());
+      execution.moved.emplace_back(to, execution.places[i].data);
+      execution.places[i].data = to;
+    }
+
+    const std::int64_t cost = kBlock * static_cast<std::int64_t>(program_->steps.size());
+    auto over = [&](std::int64_t first, std::int64_t last) { execution.Over(first, last); };
+    const auto* pool = context->device()->tensorflow_cpu_worker_threads();
+    if (execution.blocks() == 1 || pool->num_threads == 1) {
+      over(0, execution.blocks());
+    } else {
+      pool->workers->ParallelFor(execution.blocks(), cost, over);
+    }
+    for (int i = 0; i < variables_; ++i) {
+      if (fresh[i].NumElements() > 0) *variables[i]->tensor() = fresh[i];
+    }
+    return Event::kExecutions;
+  }
+
+  const Tensor& IndicesOf(OpKernelContext* context, std::int64_t which) const {
+    return context->input(variables_ + tensors_ + static_cast<int>(which));
+  }
+
+  // False if one is no row.
+  static bool ReadRows(const Tensor& indices, std::int64_t limit, Rows& rows) {
+    const auto flat = indices.flat<Index>();
+    rows.reserve(flat.size());
+    bool sorted = true;
+    for (std::int64_t i = 0; i < flat.size(); ++i) {
+      const std::int64_t row = flat(i);
+      if (row < 0 || row >= limit) return false;
+      sorted = sorted && (i == 0 || rows.back().first <= row);
+      rows.emplace_back(row, i);
+    }
+    if (!sorted) std::sort(rows.begin(), rows.end());
+    return true;
+  }
+
+  // Whether the tensor has a row of the variable for each of the indices.
+  static bool IsRows(const Tensor& tensor, const Tensor& indices, const TensorShape& shape) {
+    TensorShape expected = indices.shape();
+    for (int i = 1; i < shape.dims(); ++i) expected.AddDim(shape.dim_size(i));
+    return tensor.shape() == expected;
+  }
+
+  // Runs what was fused as TensorFlow would have. On this thread alone, as nobody may wait for
+  // threads of the pool that this kernel occupies.
+  absl::Status AsBefore(OpKernelContext* context) {
+    auto* library = context->function_library();
+    if (library == nullptr) return tensorflow::errors::Internal(name(), " has no functions");
+    tensorflow::FunctionLibraryRuntime::Handle handle;
+    TF_RETURN_IF_ERROR(library->Instantiate(original_.name(),
+                                            tensorflow::AttrSlice(&original_.attr()), &handle));
+    std::function<void(std::function<void()>)> here = [](std::function<void()> work) { work(); };
+    tensorflow::FunctionLibraryRuntime::Options options(context->step_id());
+    options.rendezvous = context->rendezvous();
+    options.cancellation_manager = context->cancellation_manager();
+    options.collective_executor = context->collective_executor();
+    options.step_container = context->step_container();
+    options.stats_collector = context->stats_collector();
+    options.runner = &here;
+    options.run_all_kernels_inline = true;
+    std::vector<Tensor> arguments, results;
+    for (int i = 0; i < context->num_inputs(); ++i) arguments.push_back(context->input(i));
+    return library->RunSync(std::move(options), handle, arguments, &results);
+  }
+
+  int variables_, tensors_, indices_;
+  std::vector<char> written_, is_rows_;
+  std::unique_ptr<Program> program_;
+  tensorflow::NameAttrList original_;
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_UPDATE_OP_H_
