@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbuild.probe import registry, updates
-from tfbuild.probe.updates import DTYPES, State, Tensor, seen
+from tfbuild.probe.updates import DTYPES, State, Tensor, in_graph, seen
 
 STEPS = 3
 SHAPES = ((), (1,), (7,), (1, 1, 5), (37, 61), (301, 701))
@@ -67,7 +67,7 @@ def dense(name: str, dtype: str) -> State:
     variables = [tf.Variable(drawn(shape, 1, dtype)) for shape in SHAPES]
     optimizer.build(variables)
 
-    @tf.function
+    @in_graph(tf)
     def step(gradients: list[Tensor]) -> None:
         optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
 
@@ -82,7 +82,7 @@ def sparse(name: str, dtype: str, *, empty: bool = False) -> State:
     variables = [tf.Variable(drawn(shape, 1, dtype)) for shape in SPARSE]
     optimizer.build(variables)
 
-    @tf.function
+    @in_graph(tf)
     def step(values: list[Tensor], indices: list[Tensor]) -> None:
         slices = [
             tf.IndexedSlices(rows, places, shape)
@@ -103,7 +103,7 @@ def sparse(name: str, dtype: str, *, empty: bool = False) -> State:
 def compiled() -> State:
     weight, moment = a_variable(), a_variable(seed=2)
 
-    @tf.function(jit_compile=True)
+    @in_graph(tf, jit_compile=True)
     def step() -> None:
         moment.assign(moment * 0.5 + weight)
         weight.assign_sub(moment * 0.5)
@@ -180,11 +180,11 @@ def fitted(*, scaled: bool = False) -> State:
 def saved() -> State:
     """A saved function has TensorFlow's operations, and runs when it is loaded."""
 
-    class Module(tf.Module):
+    class Module(tf.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             self.weight, self.moment = a_variable(), a_variable(seed=2)
 
-        @tf.function(input_signature=[tf.TensorSpec((64, 65))])
+        @in_graph(tf, input_signature=[tf.TensorSpec((64, 65))])
         def step(self, gradient: Tensor) -> None:
             self.moment.assign(self.moment * 0.9 + gradient)
             self.weight.assign_sub(self.moment * 0.1)
@@ -215,7 +215,7 @@ def legacy() -> State:
     optimizer = tf.keras.optimizers.legacy.Adam(0.01)
     weight = a_variable()
 
-    @tf.function
+    @in_graph(tf)
     def step(gradient: Tensor) -> None:
         optimizer.apply_gradients([(gradient, weight)])
 
@@ -236,15 +236,15 @@ def cases() -> Mapping[str, Case]:
         name: functools.partial(case, tf) for name, case in updates.cases().items()
     }
     for name in optimizers():
-        for dtype in DTYPES.values():
-            every[f"{name} dense {dtype}"] = lambda n=name, d=dtype: dense(n, d)
-            every[f"{name} sparse {dtype}"] = lambda n=name, d=dtype: sparse(n, d)
-        every[f"{name} empty"] = lambda n=name: sparse(n, "float32", empty=True)
+        for dtype in DTYPES:
+            every[f"{name} dense {dtype}"] = functools.partial(dense, name, dtype)
+            every[f"{name} sparse {dtype}"] = functools.partial(sparse, name, dtype)
+        every[f"{name} empty"] = functools.partial(sparse, name, "float32", empty=True)
     every |= {
         "compiled": compiled,
         "sessions": sessions,
         "fitted": fitted,
-        "scaled": lambda: fitted(scaled=True),
+        "scaled": functools.partial(fitted, scaled=True),
         "saved": saved,
         "mirrored": mirrored,
     }

@@ -18,7 +18,7 @@ from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import given, locked, nearness, releases, source
 from tfbuild.upstream.download import Pin, sha256_of
-from tfbuild.upstream.kernels import FOLDER
+from tfbuild.upstream.kernels import FOLDER, OWN
 from tfbuild.upstream.nearness import Nearness
 from tfbuild.upstream.source import SourcePin, Staging
 
@@ -167,7 +167,7 @@ def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, places: Places)
 def _need_sources(plan: Plan, staged: Path) -> None:
     for unit in plan.kernels:
         for name in unit.sources:
-            if not (staged / name).is_file():
+            if not name.startswith(f"{OWN}/") and not (staged / name).is_file():
                 present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
                 file = name.removeprefix(f"{FOLDER}/")
                 raise KernelError(

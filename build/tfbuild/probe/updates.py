@@ -7,10 +7,11 @@ that one process does both.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from tfbuild.probe.cases import Array
 
 SWITCH = "TENSORWRIGHT_FUSE"
 OP = "_TensorwrightUpdate"
-DTYPES = {1: "float32", 2: "float64", 14: "bfloat16", 19: "float16"}  # (numbers of types.proto)
+DTYPES = ("float32", "float64", "float16", "bfloat16")
 _STEPS = 3
 _SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (1, 1, 5), (37, 61), (301, 701))
 _TABLE = (400, 7)
@@ -27,6 +28,13 @@ _MATRIX = (64, 65)
 Tensor = Any  # or a variable, of whichever release
 State = list[Array]
 Case = Callable[[ModuleType], State]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def in_graph(tf: ModuleType, **options: object) -> Callable[[_Function], _Function]:
+    """tf.function, which leaves the types that it has no words for."""
+    decorator: Callable[[_Function], _Function] = tf.function(**options)
+    return decorator
 
 
 def drawn(tf: ModuleType, shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Tensor:
@@ -55,7 +63,7 @@ def adam(tf: ModuleType, dtype: str) -> State:
     squares = [tf.Variable(tf.zeros(shape, dtype)) for shape in _SHAPES]
     largest = [tf.Variable(tf.zeros(shape, dtype)) for shape in _SHAPES]
 
-    @tf.function
+    @in_graph(tf)
     def step(gradients: list[Tensor], rate: Tensor) -> None:
         rows = zip(weights, means, squares, largest, gradients, strict=True)
         for weight, mean, square, most, gradient in rows:
@@ -75,7 +83,7 @@ def scattered(tf: ModuleType, dtype: str) -> State:
     """Rows whose indices come twice and in no order, few and none; of both types of index."""
     table, moments = variable(tf, _TABLE, 1, dtype), variable(tf, _TABLE, 2, dtype)
 
-    @tf.function
+    @in_graph(tf)
     def step(indices: Tensor, rows: Tensor) -> None:
         moments.assign_add(-moments * tf.cast(0.1, dtype))
         moments.scatter_add(tf.IndexedSlices(rows * tf.cast(0.1, dtype), indices))
@@ -94,7 +102,7 @@ def by_hand(tf: ModuleType) -> State:
     weights = [variable(tf, seed=seed) for seed in range(3)]
     slow = [variable(tf, seed=seed + 7) for seed in range(3)]
 
-    @tf.function
+    @in_graph(tf)
     def step(rate: Tensor) -> None:
         for weight, average in zip(weights, slow, strict=True):
             weight.assign_sub(rate * (weight * weight + 0.1 * weight))
@@ -109,7 +117,7 @@ def held(tf: ModuleType) -> State:
     """What was read before an update, and what is read in between, keeps its value."""
     weight, moment = variable(tf), variable(tf, seed=2)
 
-    @tf.function
+    @in_graph(tf)
     def step(gradient: Tensor) -> Tensor:
         before = weight.read_value()
         moment.assign(moment * 0.9 + gradient)
@@ -128,7 +136,7 @@ def held(tf: ModuleType) -> State:
 def in_a_branch(tf: ModuleType) -> State:
     weight, moment = variable(tf), variable(tf, seed=2)
 
-    @tf.function
+    @in_graph(tf)
     def step(flag: Tensor) -> None:
         if flag:
             moment.assign(moment * 0.9 + weight)
@@ -146,7 +154,7 @@ def in_a_loop(tf: ModuleType) -> State:
     """With a branch in the loop, and loops that end at once."""
     weight, moment = variable(tf), variable(tf, seed=2)
 
-    @tf.function
+    @in_graph(tf)
     def steps(times: Tensor) -> Tensor:
         total = tf.zeros(_MATRIX)
         for number in tf.range(times):
@@ -165,7 +173,7 @@ def of_other_shapes(tf: ModuleType) -> State:
     """A factor as large as the variable, of one element, a row, a column."""
     weight = variable(tf)
 
-    @tf.function(input_signature=[tf.TensorSpec(None)])
+    @in_graph(tf, input_signature=[tf.TensorSpec(None)])
     def step(factor: Tensor) -> None:
         weight.assign(weight * factor - factor)
         weight.assign_sub(weight * 0.5)
@@ -179,7 +187,7 @@ def failing(tf: ModuleType) -> State:
     """Errors are TensorFlow's own, and leave the variables as TensorFlow does."""
     table, other = variable(tf, (10, 4)), variable(tf, (10, 4), 2)
 
-    @tf.function
+    @in_graph(tf)
     def step(indices: Tensor, rows: Tensor) -> None:
         other.assign_add(other * 0.5)
         table.assign_add(table * 0.5)
@@ -199,7 +207,7 @@ def out_of_bounds(tf: ModuleType) -> State:
     weight, moment = variable(tf), variable(tf, seed=2)
     odd = np.random.default_rng(1).choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], _MATRIX)
 
-    @tf.function
+    @in_graph(tf)
     def step(gradient: Tensor) -> None:
         clipped = tf.clip_by_value(gradient, -0.0, 0.0) + tf.minimum(gradient, moment)
         moment.assign(tf.maximum(moment * 0.9, tf.abs(clipped)))
@@ -211,9 +219,9 @@ def out_of_bounds(tf: ModuleType) -> State:
 
 def cases() -> Mapping[str, Case]:
     every: dict[str, Case] = {}
-    for dtype in DTYPES.values():
-        every[f"adam {dtype}"] = lambda tf, own=dtype: adam(tf, own)
-        every[f"scattered {dtype}"] = lambda tf, own=dtype: scattered(tf, own)
+    for dtype in DTYPES:
+        every[f"adam {dtype}"] = functools.partial(adam, dtype=dtype)
+        every[f"scattered {dtype}"] = functools.partial(scattered, dtype=dtype)
     plain = (by_hand, held, in_a_branch, in_a_loop, of_other_shapes, failing, out_of_bounds)
     return every | {each.__name__.replace("_", " "): each for each in plain}
 

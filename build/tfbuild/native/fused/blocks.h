@@ -6,7 +6,6 @@
 #define TENSORWRIGHT_FUSED_BLOCKS_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

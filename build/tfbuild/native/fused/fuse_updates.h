@@ -647,6 +647,12 @@ absl::Status OriginalOf(const Writing& writing, const std::string& name,
   return library->AddFunctionDef(definition);
 }
 
+// Up to here the graph is as it was, and may stay so.
+absl::Status NotMade(const Writing& writing) {
+  Count(Event::kNotMade, writing.assigned());
+  return absl::OkStatus();
+}
+
 // A library may be made without the kernels of some types.
 bool IsRegistered(DataType type, DataType index) {
   NodeDef node;
@@ -685,7 +691,7 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
   Node* last = sequence.back();
   const std::string name = graph_.NewName(last->name() + "/fused");
   const std::string original = library_->UniqueFunctionName("__tensorwright_update_");
-  TF_RETURN_IF_ERROR(OriginalOf(writing, original, library_));
+  if (!OriginalOf(writing, original, library_).ok()) return NotMade(writing);
 
   auto outputs = [](const std::vector<Port>& ports) {
     std::vector<NodeBuilder::NodeOut> out;
@@ -703,7 +709,7 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
   tensorflow::NameAttrList function;
   function.set_name(original);
   Node* fused = nullptr;
-  TF_RETURN_IF_ERROR(
+  const absl::Status made =
       NodeBuilder(name, kUpdate, library_)
           .Input(outputs(writing.handles()))
           .Input(outputs(writing.tensors()))
@@ -715,7 +721,8 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
           .Attr("original", function)
           .Device(last->requested_device())
           .AssignedDevice(last->assigned_device_name())
-          .Finalize(&graph_, &fused));
+          .Finalize(&graph_, &fused);
+  if (!made.ok()) return NotMade(writing);
 
   // A node that has effects may be waited for by its name, and others by an edge.
   for (Node* node : sequence) {

@@ -20,6 +20,7 @@ enum class Event : int {
   kInterrupted,   // Another operation has to run in between.
   kNotSelected,   // The library has no kernel for the type.
   kIndices,       // Rows are scattered by indices of several types.
+  kNotMade,       // TensorFlow refuses the operation or its function.
   kNoVariable,    // Executions as TensorFlow has them: a variable without a value, …
   kOtherShapes,   // … shapes or types are others than foreseen, …
   kOneVariable,   // … two handles are of one variable, …
@@ -38,6 +39,7 @@ constexpr const char* kEventNames[] = {
     "left: interrupted",
     "left: not selected",
     "left: indices",
+    "left: not made",
     "stock: no variable",
     "stock: other shapes",
     "stock: one variable",

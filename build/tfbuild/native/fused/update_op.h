@@ -26,7 +26,6 @@
 namespace tensorwright {
 namespace {
 
-using tensorflow::DataType;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
