@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tfbuild import front, settings
+from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
-from tfbuild.planning.request import Request, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools.environment import Environment
