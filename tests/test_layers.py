@@ -54,8 +54,8 @@ TFBUILD = {
         "doctor",
     ),
     "kernelbuild": (
-        *("structures", "admission", "verdicts", "workspace", "closure", "assemble", "pool"),
-        *("ground", "build", "finished", "origin", "proof", "rebuild", "survey", "survey_page"),
+        *("structures", "admission", "verdicts", "ground", "workspace", "closure", "assemble"),
+        *("pool", "build", "finished", "origin", "proof", "rebuild", "survey", "survey_page"),
     ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
     "remote": ("headers", "caches", "toolchain"),

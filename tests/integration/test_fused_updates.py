@@ -42,14 +42,7 @@ def library(places: Places) -> Path:
     """The one that admission would see."""
     plan, compiler = plan_for(Request(kernels=UNIT))
     ground = ground_for(plan, places, None, None)
-    workspace = workspaces.prepare(
-        plan,
-        compiler,
-        front.jobs_for(plan, ""),
-        places=places,
-        staged=ground.staged,
-        headers=ground.headers,
-    )
+    workspace = workspaces.prepare(plan, compiler, front.jobs_for(plan, ""), ground, places)
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     return made[UNIT]
 

@@ -43,14 +43,7 @@ def tuned(
     """With the libraries that admission would see."""
     plan, compiler = plan_for(Request(kernels=KERNELS))
     ground = ground_for(plan, places, None, None)
-    workspace = workspaces.prepare(
-        plan,
-        compiler,
-        front.jobs_for(plan, ""),
-        places=places,
-        staged=ground.staged,
-        headers=ground.headers,
-    )
+    workspace = workspaces.prepare(plan, compiler, front.jobs_for(plan, ""), ground, places)
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
 

@@ -118,15 +118,12 @@ class _Making:
     def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
         """Compile, admit and link those of every target."""
         ground, places = self._ground, self._places
-
-        def prepared(plan: Plan) -> Workspace:
-            return workspaces.prepare(
-                plan, compiler, jobs, places=places, staged=ground.staged, headers=ground.headers
-            )
-
         runners = [stand_in(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans]
         distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
-        rooms = {key: prepared(plan) for key, plan in distinct.items()}
+        rooms = {
+            key: workspaces.prepare(plan, compiler, jobs, ground, places)
+            for key, plan in distinct.items()
+        }
         tried = _Tried(ground=ground, rooms=rooms, keep_going=keep_going)
         self._first = rooms[fleet.first.key]
         self._made = tuple(

@@ -73,10 +73,7 @@ def rebuild(
     _bring_profiles(wheel, origin, places)
     inputs = inputs_for(fleet.first, places, _source(origin, given_source, places), given_stock)
     rooms = [
-        workspaces.prepare(
-            plan, origin.compiler, jobs, places=places, staged=inputs.staged, headers=inputs.headers
-        )
-        for plan in fleet.plans
+        workspaces.prepare(plan, origin.compiler, jobs, inputs, places) for plan in fleet.plans
     ]
     made = [
         _made(room, origin, dispatched=() if number else fleet.plans)

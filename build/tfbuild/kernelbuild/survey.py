@@ -84,14 +84,8 @@ def survey(
     alone = tuple(_alone(source) for source in table)
 
     def prepared(units: tuple[KernelUnit, ...]) -> Workspace:
-        return workspaces.prepare(
-            dataclasses.replace(plan, kernels=units),
-            compiler,
-            jobs,
-            places=places,
-            staged=ground.staged,
-            headers=ground.headers,
-        )
+        own = dataclasses.replace(plan, kernels=units)
+        return workspaces.prepare(own, compiler, jobs, ground, places)
 
     first = prepared(alone)
     broken = _compiled(first, alone, end)

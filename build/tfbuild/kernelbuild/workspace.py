@@ -12,6 +12,7 @@ from packaging.version import Version
 from tfbuild import talk
 from tfbuild.cpus.compilers import Compiler, driver_in
 from tfbuild.errors import CommandError, KernelError
+from tfbuild.kernelbuild.ground import Inputs
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
@@ -72,9 +73,9 @@ class CompiledUnits:
 
 
 def prepare(
-    plan: Plan, compiler: Compiler, jobs: Jobs, *, places: Places, staged: Path, headers: Path
+    plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, places: Places
 ) -> Workspace:
-    """Render the workspace and the BUILD files beside it, and settle Bazel's options.
+    """Render the workspace, and the BUILD files beside it and the inputs; settle Bazel's options.
 
     The cache has the profiles of the plan's sources. Raises ToolError without Bazel.
     """
@@ -92,8 +93,8 @@ def prepare(
         write_atomic(folder / render.profile_path(name), pgo.kept(name, places).read_bytes())
     texts = render.repositories(plan, places.templates)
     folders = {
-        "tf_source": staged.parent,
-        "tf_wheel": headers,
+        "tf_source": inputs.staged.parent,
+        "tf_wheel": inputs.headers,
         "rules_cc": places.tools / "rules_cc",
     }
     for name, at in folders.items():
