@@ -213,6 +213,14 @@ def test_the_cost_of_measured_sources_is_their_sum() -> None:
     assert (found.measured, found.sources) == (2, 2)
 
 
+def test_what_is_selected_of_a_source_costs_less_than_the_whole() -> None:
+    units = select("cwise_op_add,cwise_op_div")
+    some, all_ = cost(units, only_selected=True), cost(units)
+    assert some.sources == all_.sources
+    assert some.seconds < all_.seconds
+    assert some.megabytes < all_.megabytes
+
+
 def test_an_unmeasured_source_costs_the_median_and_the_most_memory() -> None:
     found = cost(select("no_such_kernel_op"))
     assert found.seconds == statistics.median(row["seconds"] for row in COSTS.values())

@@ -117,7 +117,7 @@ def jobs_for(plan: Plan, wanted: str) -> Jobs:
     if plan.scope is Scope.FULL:
         budget = whole.budget_for(plan, wanted)
         return Jobs(count=budget.jobs, limited_by=budget.limited_by)
-    per_job = kernels.cost(plan.kernels).megabytes
+    per_job = kernels.cost(plan.kernels, only_selected=plan.only_selected).megabytes
     return jobs.choose(cpu.read_vcpus().usable, jobs.available_mb(), per_job, wanted)
 
 

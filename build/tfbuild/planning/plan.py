@@ -522,12 +522,15 @@ def declared_compiler(text: str, architecture: str) -> Compiler:
 
 def estimate(plan: Plan, jobs: int) -> Estimate:
     """Time, memory and disk of a kernels plan, with the ground that each figure stands on."""
-    cost = kernels.cost(plan.kernels)
+    cost = kernels.cost(plan.kernels, only_selected=plan.only_selected)
     fixed_s = 75.0  # unpacking, Bazel's start, links, admission, the wheel: measured with 2 cores
     return Estimate(
         seconds=cost.seconds / jobs + fixed_s,
         memory_mb=cost.megabytes * jobs + 2_000,
         disk_mb=4_500,
-        basis=f"{cost.measured} of {cost.sources} sources were measured on one core of a cloud VM; "
+        basis=f"what is selected of {cost.sources} sources, as it was measured on one core of a "
+        "cloud VM"
+        if plan.only_selected
+        else f"{cost.measured} of {cost.sources} sources were measured on one core of a cloud VM; "
         "the others count as the median",
     )

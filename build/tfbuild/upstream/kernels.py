@@ -261,12 +261,22 @@ def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
     return KernelUnit(name=name, sources=tuple(f"{folder}/{file}" for file in files))
 
 
-def cost(units: tuple[KernelUnit, ...]) -> CompileCost:
-    """The measured cost of the sources; an unmeasured one counts as the median of the others."""
+def cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False) -> CompileCost:
+    """The measured cost of the sources; an unmeasured one counts as the median of the others. Where
+    `only_selected` is compiled of them, reading headers is most of it, and all cost about the same.
+    """
     table: dict[str, dict[str, int]] = _table()["cost"]
     typical = statistics.median(row["seconds"] for row in table.values())
     largest = max(row["megabytes"] for row in table.values())
     sources = {source for unit in units for source in unit.sources}
+    if only_selected:
+        each: dict[str, int] = _table()["cost_of_selected"]
+        return CompileCost(
+            seconds=each["seconds"] * len(sources),
+            megabytes=each["megabytes"],
+            measured=len(sources),
+            sources=len(sources),
+        )
     files = [source.removeprefix(f"{FOLDER}/") for source in sources]
     known = [table[file] for file in files if file in table]
     unknown = len(files) - len(known)
