@@ -20,7 +20,7 @@ from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, _recorded, read_selection, recorded
 from tfbuild.records import save
-from tfbuild.upstream.kernels import RELEASE, select
+from tfbuild.upstream.kernels import RELEASE, own_registrations, select
 
 TEMPLATES = settings.ROOT / "templates"
 TANH = TypedOp(op="Tanh", types="T=1")
@@ -206,6 +206,23 @@ def test_hot_kernels_are_registered_as_they_were_selected() -> None:
     assert plan.measured == own.rows
     assert plan.measured_on == f"{own.cpu}, code for skylake_avx512"
     assert {unit.name for unit in plan.kernels} == set(own.kernels)
+
+
+def test_units_of_ours_come_whole_beside_the_hot_kernels() -> None:
+    request = Request(arch="skylake_avx512", compiler="clang@16.0.6")
+    hot, _ = plan_for(request)
+    assert hot.selection is not None
+    request = dataclasses.replace(request, kernels="hot, fused/updates")
+    both, _ = plan_for(request)
+    ours = tuple(TypedOp(op=op, types=types) for op, types in own_registrations("fused/updates"))
+    assert len(ours) == 8
+    assert both.selection == (*hot.selection, *ours)
+    assert both.selection == tuple(sorted(both.selection)), "a wheel names them in this order"
+    assert both.only_selected
+    assert {*both.sources_compiled} - {*hot.sources_compiled} == {"tensorwright/fused/updates.cc"}
+    assert both.measured == hot.measured
+    without, _ = plan_for(dataclasses.replace(request, without="fused/updates"))
+    assert without.selection == hot.selection
 
 
 def test_named_kernels_are_all_registered() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 
 from tfbuild import front, settings
-from tfbuild.commands import Request
+from tfbuild.commands import AuditOptions, Request
+from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
-from tfbuild.planning.request import plan_for
+from tfbuild.kernelbuild.proof import Proof
+from tfbuild.packing import tuned
+from tfbuild.planning.request import fleet_for, plan_for
 from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools.environment import Environment
@@ -96,3 +100,23 @@ def test_what_cannot_be_fused_runs_as_before_and_is_counted(
     every: dict[str, dict[str, Any]], case: str, event: str
 ) -> None:
     assert every[case]["events"][event]
+
+
+@pytest.mark.slow
+def test_the_unit_comes_beside_the_hot_kernels_and_is_made_again(
+    places: Places, tmp_path: Path
+) -> None:
+    """Nothing of the hot kernels is compiled but what was selected, and the unit is whole."""
+    fleet, compiler = fleet_for(Request(kernels=f"hot,{UNIT}"))
+    built = builder.build(
+        fleet,
+        compiler=compiler,
+        jobs=front.jobs_for(fleet.first, ""),
+        places=dataclasses.replace(places, pool=tmp_path),
+    )
+    facts = tuned.read_tuned(built.wheel)
+    assert facts is not None
+    assert UNIT in facts.kernels
+    (library,) = facts.libraries
+    assert library.registrations == fleet.first.selection
+    assert front.rebuild_wheel(AuditOptions(wheel=str(built.wheel))).proof is Proof.SAME

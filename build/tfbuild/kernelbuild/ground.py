@@ -16,7 +16,7 @@ from tfbuild.talk import did_you_mean
 from tfbuild.tools import emulated, environment
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream import given, locked, nearness, releases, source
+from tfbuild.upstream import given, kernels, locked, nearness, releases, source
 from tfbuild.upstream.download import Pin, sha256_of
 from tfbuild.upstream.kernels import FOLDER, OWN
 from tfbuild.upstream.nearness import Nearness
@@ -169,8 +169,9 @@ def _need_sources(plan: Plan, staged: Path) -> None:
         for name in unit.sources:
             if not name.startswith(f"{OWN}/") and not (staged / name).is_file():
                 present = [path.stem for path in (staged / FOLDER).rglob("*.cc")]
+                known = (*present, *kernels.own_names())
                 file = name.removeprefix(f"{FOLDER}/")
                 raise KernelError(
                     f"TensorFlow {plan.release} has no kernel source {file}",
-                    hint=did_you_mean(unit.name, present),
+                    hint=did_you_mean(unit.name, known),
                 )

@@ -185,7 +185,8 @@ def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, .
     yield tuple(sorted({row.choice for row in library.measured if row.kept}))
     recorded = selections.recorded(plan.release, plan.target)
     if recorded is not None:
-        yield plans.without_units(recorded, plan.kernels, plan.release).kept
+        every = selections.with_own(recorded, plan.kernels)
+        yield plans.without_units(every, plan.kernels, plan.release).kept
     yield library.registrations
 
 

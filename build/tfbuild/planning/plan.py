@@ -288,6 +288,8 @@ def without_units(selection: Selection, units: tuple[KernelUnit, ...], release: 
         if row.unit in selection.kernels and row.unit not in {unit.name for unit in units}
         for op in row.ops
     }
+    out = {*selection.kernels} - {unit.name for unit in units}
+    ops |= {op for name in out for op, _ in kernels.own_registrations(name)}
     return dataclasses.replace(
         selection,
         kernels=tuple(unit.name for unit in units),

@@ -20,7 +20,7 @@ from tfbuild.planning.defaults import Wishes, read_evidence
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.planning.selection import Selection, read_selection, recorded
+from tfbuild.planning.selection import Selection, read_selection, recorded, with_own
 from tfbuild.settings import Places
 from tfbuild.talk import did_you_mean
 from tfbuild.upstream import given, kernels, releases
@@ -164,12 +164,15 @@ def _wishes(request: Request) -> Wishes:
 
 
 def _selection(request: Request, release: Release, target: Target) -> Selection | None:
-    """The selection that was measured for this target: the user's, and of the hot kernels ours.
-    Raises RecordError, UsageError."""
+    """The selection that was measured for this target: the user's, and of the hot kernels ours,
+    with units of our own that are named beside them. Raises RecordError, UsageError."""
     paths = [path.strip() for path in request.selection.split(",") if path.strip()]
     if not paths:
-        hot = request.kernels == HOT and request.scope == Scope.KERNELS
-        return recorded(release.version, target) if hot else None
+        words = {word.strip() for word in request.kernels.split(",")}
+        ours = {word for word in words if kernels.own_registrations(word)}
+        hot = words - ours == {HOT} and request.scope == Scope.KERNELS
+        found = recorded(release.version, target) if hot else None
+        return found and with_own(found, kernels.select(",".join(ours)) if ours else ())
     read = [read_selection(Path(path)) for path in paths]
     fitting = [
         each for each in read if (each.release, each.target) == (release.version, target.spec)

@@ -6,9 +6,10 @@ file; here it decides what is registered.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -17,6 +18,7 @@ from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.records import load, read
+from tfbuild.upstream.kernels import KernelUnit, own_registrations
 
 SCHEMA = 1
 _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
@@ -60,6 +62,25 @@ def recorded(release: str, target: Target) -> Selection | None:
         if each.release == release and _vectors(each) <= target.features
     )
     return max(fitting, key=lambda each: len(_vectors(each)), default=None)
+
+
+def with_own(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
+    """The selection and, whole, those of the units that are ours: they replace no kernel, so that
+    none of theirs could have been measured against one."""
+    ours = {
+        unit.name: tuple(TypedOp(op=op, types=types) for op, types in found)
+        for unit in units
+        if (found := own_registrations(unit.name))
+    }
+    if not ours:
+        return selection
+    sources = (source for unit in units if unit.name in ours for source in unit.sources)
+    return dataclasses.replace(
+        selection,
+        kernels=(*selection.kernels, *ours),
+        kept=(*selection.kept, *(each for kept in ours.values() for each in kept)),
+        sources=(*selection.sources, *sources) if selection.sources else (),
+    )
 
 
 def _vectors(selection: Selection) -> frozenset[str]:

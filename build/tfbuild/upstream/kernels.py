@@ -27,7 +27,7 @@ OWN = "tensorwright"
 RELEASE = "2.14.1"
 """The release that kernels are selected for where none is named, and that was surveyed."""
 MINI = "mini"
-"""The kernels that are built where none are named: those that were measured to be faster."""
+"""What is written for two kernels that compile quickly."""
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 _OP = re.compile(r"_*[A-Z]\w*", re.ASCII)  # (no source's name has a capital)
 
@@ -216,7 +216,19 @@ def _owner(file: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveye
 def _units(rows: Mapping[str, Surveyed]) -> Mapping[str, list[str]]:
     """Unit → its sources: what the survey found; by hand what it did not find, and ours."""
     found = {row.unit: list(row.sources) for row in rows.values() if row.unit}
-    return {**_table()["unit"], **found, **_table()["own"]}
+    ours = {name: unit["sources"] for name, unit in _table()["own"].items()}
+    return {**_table()["unit"], **found, **ours}
+
+
+def own_names() -> tuple[str, ...]:
+    """The units that are ours."""
+    return tuple(_table()["own"])
+
+
+def own_registrations(name: str) -> tuple[tuple[str, str], ...]:
+    """Op and types of all kernels of a unit that is ours; none of another unit."""
+    unit = _table()["own"].get(name)
+    return tuple((unit["op"], types) for types in unit["types"]) if unit else ()
 
 
 def left(

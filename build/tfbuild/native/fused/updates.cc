@@ -11,6 +11,8 @@
 namespace tensorwright {
 namespace {
 
+using tensorflow::DEVICE_CPU;  // A registration's own words (native/registration.h).
+
 REGISTER_OP("_TensorwrightUpdate")
     .Input("variables: V * resource")
     .Input("tensors: N * T")
@@ -27,7 +29,7 @@ REGISTER_OP("_TensorwrightUpdate")
 
 #define TENSORWRIGHT_UPDATE(T, Index)                                          \
   REGISTER_KERNEL_BUILDER(Name("_TensorwrightUpdate")                          \
-                              .Device(tensorflow::DEVICE_CPU)                  \
+                              .Device(DEVICE_CPU)                              \
                               .TypeConstraint<T>("T")                          \
                               .TypeConstraint<Index>("Tidx"),                  \
                           UpdateOp<T, Index>)
