@@ -274,7 +274,7 @@ def troubled() -> Comparison:
     cells[1] = disagreeing(cells[1], "tuned", None)
     cells[2] = baseline_failed(cells[2])
     cells[3] = dropped(cells[3])
-    cells[4] = spinning(covered(cells[4], "tuned", 0.01), "mkl")
+    cells[4] = spinning(covered(cells[4], "tuned", 0.005), "mkl")
     mkl = dataclasses.replace(
         arm("mkl", env={"KMP_BLOCKTIME": "0"}), threading="OpenMP", numpy="1.26.0"
     )

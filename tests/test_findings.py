@@ -115,7 +115,7 @@ def test_all_that_a_reader_must_know_is_warned_of() -> None:
         ("mnist_cnn on 1 vCPU: tuned", "Do not use it"),
         ("mnist_mlp on 2 vCPUs", "17 of 40 (run delay 15, speed changed 6)"),
         ("mnist_mlp on 2 vCPUs", "3 of 10 launches"),
-        ("mnist_cnn on 2 vCPUs", "1.151x cannot come from tuned kernels", "1.0%"),
+        ("mnist_cnn on 2 vCPUs", "1.151x cannot come from tuned kernels", "0.5%"),
         ("mkl", "41.0%", "mnist_cnn on 2 vCPUs"),
     ]
     for said, parts in zip(warnings(TROUBLED), wanted, strict=True):
@@ -181,7 +181,10 @@ def test_a_terminal_has_three_lines_of_warnings() -> None:
     assert more == f"warning: {len(list(warnings(TROUBLED))) - 2} more in the report"
 
 
-@pytest.mark.parametrize(("share", "doubted"), [(0.0, True), (0.01, True), (0.9, False)])
+# 0.09 and 1.24x are what imdb_bilstm had with AVX-512, in an interval of 2 %.
+@pytest.mark.parametrize(
+    ("share", "doubted"), [(0.0, True), (0.01, True), (0.09, False), (0.9, False)]
+)
 def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: bool) -> None:
     found = compared.single(compared.about(1.25, 0.01))
     cell = compared.covered(found.cells[0], "tuned", share)

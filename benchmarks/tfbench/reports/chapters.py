@@ -182,8 +182,8 @@ def _coverage(comparison: Comparison) -> Section:
         "Op time in ops whose tuned kernels ran",
         ("workload", "#vCPUs", "arm", "#share", "ops"),
         findings.covered(comparison),
-        "Op time is what TensorFlow's profiler saw in a few steps after the timing. An op counts "
-        "as covered when the library's own counters say that its tuned kernels ran; those of a "
-        "thousandth of the time and more are named. MatMul and Conv belong to oneDNN, whose code "
-        "is generated for the CPU in any wheel.",
+        "Op time is what TensorFlow's profiler saw of the arm in a few steps after the timing. An "
+        "op counts as covered when the library's own counters say that its tuned kernels ran; "
+        "those of a thousandth of the time and more are named. MatMul and Conv are oneDNN's, whose "
+        "code is generated for the CPU in any wheel.",
     )

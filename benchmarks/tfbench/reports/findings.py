@@ -32,6 +32,9 @@ IDLE = 0.01
 """Share of the others' time in which an arm that has nothing to do may compute."""
 SHOWN = 0.001
 """The smallest share of op time that an op is named for."""
+LANES = 16
+"""Elements of float32 in the widest vector register (AVX-512): no kernel is made more times as fast
+by vectors alone."""
 STOPS = {
     Stop.PRECISION: "the intervals were narrow enough",
     Stop.LAUNCHES: "it was the last look",
@@ -300,7 +303,7 @@ def failed(comparison: Comparison) -> Iterator[str]:
 
 
 def covered(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """How much of each workload's time tuned kernels can change at all: the cell, the arm, the
+    """The share of its op time that each arm spends in its tuned kernels: the cell, the arm, the
     share, and that of each op."""
     for cell in comparison.cells:
         for each in cell.arms:
@@ -420,8 +423,12 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
 
 
 def _unexplained(cell: ComparedCell) -> Iterator[Doubt]:
-    """Gains beyond what kernels of that share could give if they took no time (Amdahl's law), of
-    arms that have no other settings which could give them."""
+    """Gains for which the tuned kernels would have to be more than LANES times as fast as stock's,
+    of arms that have no other settings which could give them.
+
+    A coverage is a share c of the op time that the tuned arm itself has, so by Amdahl's law a
+    speedup s needs kernels that are (s - (1 - c)) / c times as fast.
+    """
     shares = {
         arm.arm: arm.coverage.share
         for arm in cell.arms
@@ -429,11 +436,12 @@ def _unexplained(cell: ComparedCell) -> Iterator[Doubt]:
     }
     for each in cell.speedups:
         share = shares.get(each.arm)
-        if share is not None and each.interval.low * (1 - share) > 1:
+        if share is not None and each.interval.low > 1 + (LANES - 1) * share:
             yield Doubt(
                 kind=f"More gain than {each.arm} kernels can give",
                 cell=cell,
                 seen=f"{wording.factor(each.interval.value)} cannot come from {each.arm} kernels, "
-                f"which cover {share:.1%} of the op time",
+                f"which take {share:.1%} of the op time: they would have to be more than {LANES} "
+                "times as fast",
                 then="Take it for noise of this machine.",
             )

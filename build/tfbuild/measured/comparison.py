@@ -67,7 +67,7 @@ class OpShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """The share of op time that is spent in ops whose tuned kernels ran."""
+    """The share of the arm's own op time that is spent in ops whose tuned kernels ran."""
 
     share: float
     ops: tuple[OpShare, ...]
