@@ -66,7 +66,8 @@ def sid(places: Places) -> Path:
 
 
 def _install(fresh: Path) -> None:
-    words = ("debootstrap", "--variant=minbase", _SUITE)
+    # Left to apt-get, with the rest, sid's ca-certificates may be set up before what it needs.
+    words = ("debootstrap", "--variant=minbase", "--include=ca-certificates", _SUITE)
     run(["unshare", "--mount", *words, fresh, source._debian_mirror()], timeout_s=_LIMIT_S)
     there = ("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
     for step in (
