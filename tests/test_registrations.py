@@ -20,6 +20,7 @@ from tfbuild.upstream.registrations import (
 
 SOURCE = f"{FOLDER}/x.cc"
 HEADER = f"{FOLDER}/common.h"
+REGISTER = "REGISTER_KERNEL_BUILDER(Name(#T).Device(DEVICE_CPU), Op);"
 
 
 def found(text: str, header: str = "", **defines: str) -> list[str]:
@@ -104,6 +105,14 @@ def test_a_macro_that_calls_itself_ends() -> None:
         #define OPEN(x
         OPEN(
         """) == ["A"]
+
+
+def test_a_macro_is_not_replaced_in_what_it_was_replaced_with() -> None:
+    """Each call would become two, forty times over."""
+    text = f"#define TWICE(T) {REGISTER} TWICE(T) TWICE(T)\nTWICE(X);"
+    assert found(text) == ["X"]
+    mutual = f"#define A(T) B(T) B(T) {REGISTER}\n#define B(T) A(T) A(T)\nA(Y);"
+    assert found(mutual) == ["Y"]
 
 
 @pytest.mark.parametrize(

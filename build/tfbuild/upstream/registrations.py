@@ -23,7 +23,7 @@ _FRAMEWORK = tuple(
 )
 _SKIPPED = ("_test.cc", "_gpu.cc", ".cu.cc", "_testlib.cc", "_test_util.cc", "_benchmark.cc")
 _SKIPPED_FOLDERS = ("mkl", "fuzzing", "mlir_generated")
-_DEEPEST = 40  # macros in macros; what is deeper calls itself
+_DEEPEST = 40  # macros in macros, and calls in calls
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(\w+)[ \t]*(.*)")
@@ -233,7 +233,8 @@ def _registered(builder: str, constants: Mapping[str, str]) -> Iterator[str]:
 
 
 def _expanded(text: str, macros: Mapping[str, _Macro], depth: int) -> str:
-    """The text with every macro replaced."""
+    """The text with every macro replaced, but for a macro's own name in what it was replaced with
+    (C++17, [cpp.rescan])."""
     parts: list[str] = []
     at = 0
     for found in _WORD.finditer(text):
@@ -248,7 +249,9 @@ def _expanded(text: str, macros: Mapping[str, _Macro], depth: int) -> str:
                 continue
             end = _closing(text, opening.end() - 1) + 1
             given = tuple(_split(text[opening.end() : end - 1]))
-        parts += [text[at : found.start()], _replaced(macro, given, macros, depth - 1)]
+        body = _replaced(macro, given, macros, depth - 1)
+        others = {name: each for name, each in macros.items() if each is not macro}
+        parts += [text[at : found.start()], _expanded(body, others, depth - 1)]
         at = end
     return "".join([*parts, text[at:]])
 
@@ -256,7 +259,8 @@ def _expanded(text: str, macros: Mapping[str, _Macro], depth: int) -> str:
 def _replaced(
     macro: _Macro, given: tuple[str, ...], macros: Mapping[str, _Macro], depth: int
 ) -> str:
-    """A macro's body with its parameters replaced: stringified, pasted, or expanded before."""
+    """A macro's body with its parameters replaced: stringified, pasted, or expanded before. The
+    macros in it stand as they were."""
     body = macro.body
     if macro.parameters:
         *names, last = macro.parameters
@@ -277,7 +281,7 @@ def _replaced(
 
         pieces[::2] = [pasted.sub(put, piece) for piece in pieces[::2]]
         body = "".join(pieces)
-    return _expanded(re.sub(r"\s*##\s*", "", body), macros, depth)
+    return re.sub(r"\s*##\s*", "", body)
 
 
 def _split(arguments: str) -> Iterator[str]:
