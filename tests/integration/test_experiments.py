@@ -193,7 +193,6 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
     assert "GPU:7" in found.reason
 
 
-@pytest.mark.slow
 def test_the_kit_needs_nothing_of_this_project(stock_python: Path, tmp_path: Path) -> None:
     (tmp_path / "kit.pyz").write_bytes(archive.archive())
     command = [str(stock_python), "-I", "kit.pyz", "--workloads", "iris_mlp", "--launches", "2"]

@@ -22,8 +22,7 @@ from typing import Any
 
 from tfbench.inside import steps
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
-from tfbench.inside.worker import main as serve
-from tfbench.inside.worker import only
+from tfbench.inside.worker import only, serve_standard
 
 SCHEMA = 1
 SECONDS, LAUNCHES = 5.0, 3
@@ -33,7 +32,7 @@ LIMIT_S = 900.0
 def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given == ["worker"]:
-        serve(only(steps.run))
+        serve_standard(only(steps.run))
         return
     options = _options(given)
     try:

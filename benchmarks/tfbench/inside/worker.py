@@ -495,8 +495,14 @@ def end_with(parent: int) -> None:
 
 
 def main(respond: Respond = answer) -> None:
+    """Serve the process whose number is the first argument, if there is one, and end with it."""
     if sys.argv[1:]:
         end_with(int(sys.argv[1]))
+    serve_standard(respond)
+
+
+def serve_standard(respond: Respond) -> None:
+    """Requests on standard input, answers on standard output."""
     # TensorFlow and its plugins print to stdout; the answers keep a copy of it to themselves.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
