@@ -447,7 +447,9 @@ def _readable(axis: Axis) -> None:
 def ratio_ticks(low: float, high: float) -> list[float]:
     """Where a logarithmic axis around 1 has its ticks. What is nearly 1 has equal steps."""
     if high / low < WIDE:
-        return [tick for tick in NEAR.tick_values(low, high) if low <= tick <= high]
+        # (of differences from 1: the locator has 0 among its ticks, and other numbers by chance)
+        ticks = (1 + float(tick) for tick in NEAR.tick_values(low - 1, high - 1))
+        return [tick for tick in ticks if low <= tick <= high]
     tens = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     nearest = sorted(tens, key=abs)
     found: list[float] = []
