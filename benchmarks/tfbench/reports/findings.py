@@ -33,8 +33,8 @@ IDLE = 0.01
 SHOWN = 0.001
 """The smallest share of op time that an op is named for."""
 LANES = 16
-"""Elements of float32 in the widest vector register (AVX-512): no kernel is made more times as fast
-by vectors alone."""
+"""Elements of float32 in the widest vector register (AVX-512). Kernels that are more times as fast
+than this are not credible."""
 STOPS = {
     Stop.PRECISION: "the intervals were narrow enough",
     Stop.LAUNCHES: "it was the last look",
