@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -31,6 +30,7 @@
 #include "tensorflow/core/graph/node_builder.h"
 #include "tensorwright/fused/branches.h"
 #include "tensorwright/fused/program.h"
+#include "tensorwright/fused/switches.h"
 #include "tensorwright/fused/tally.h"
 
 namespace tensorwright {
@@ -88,22 +88,6 @@ bool IsAssign(const Node* node) {
 bool IsScatter(const Node* node) {
   const Code* code = CodeOf(node);
   return code != nullptr && Scatters(*code);
-}
-
-// Whether TENSORWRIGHT_FUSE lets a part work: "0" none, "a,b" these, "-a" all but this one.
-bool Wanted(const std::string& part) {
-  const char* value = std::getenv("TENSORWRIGHT_FUSE");
-  const std::string words = value == nullptr ? "" : value;
-  bool only = false, named = false;
-  for (std::size_t at = 0; at < words.size();) {
-    const std::size_t end = std::min(words.find(',', at), words.size());
-    const std::string word = words.substr(at, end - at);
-    if (word == "0" || word == "off" || word == "-" + part) return false;
-    if (!word.empty() && word[0] != '-' && word != "1") only = true;
-    if (word == part) named = true;
-    at = end + 1;
-  }
-  return named || !only;
 }
 
 const Edge* Input(const Node* node, int index) {

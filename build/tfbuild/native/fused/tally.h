@@ -21,6 +21,7 @@ enum class Event : int {
   kNotSelected,   // The library has no kernel for the type.
   kIndices,       // Rows are scattered by indices of several types.
   kNotMade,       // TensorFlow refuses the operation or its function.
+  kOperations,    // A loop has operations that the library does not compute.
   kNoVariable,    // Executions as TensorFlow has them: a variable without a value, …
   kOtherShapes,   // … shapes or types are others than foreseen, …
   kOneVariable,   // … two handles are of one variable, …
@@ -40,6 +41,7 @@ constexpr const char* kEventNames[] = {
     "left: not selected",
     "left: indices",
     "left: not made",
+    "left: operations",
     "stock: no variable",
     "stock: other shapes",
     "stock: one variable",

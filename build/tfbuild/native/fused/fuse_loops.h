@@ -1,0 +1,212 @@
+// Finds while loops that this library computes by itself, before TensorFlow takes them apart, and lets
+// an operation of ours (loop_op.h) take their place: with the same inputs, outputs and attributes.
+
+#ifndef TENSORWRIGHT_FUSED_FUSE_LOOPS_H_
+#define TENSORWRIGHT_FUSED_FUSE_LOOPS_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/common_runtime/device.h"
+#include "tensorflow/core/common_runtime/device_set.h"
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tensorflow/core/graph/node_builder.h"
+#include "tensorwright/fused/loop.h"
+#include "tensorwright/fused/switches.h"
+#include "tensorwright/fused/tally.h"
+
+namespace tensorwright {
+namespace {
+
+constexpr char kLoops[] = "loops";
+
+constexpr char kLeft[] = "_tensorwright_left";  // An attribute of loops that are as they were.
+
+bool IsWhile(const tensorflow::NodeDef& node) {
+  return (node.op() == "While" || node.op() == "StatelessWhile") && node.attr().count(kLeft) == 0;
+}
+
+class FusingLoops {
+ public:
+  explicit FusingLoops(const tensorflow::GraphOptimizationPassOptions& options)
+      : graph_(*options.graph->get()), library_(options.flib_def), devices_(options.device_set) {}
+
+  absl::Status Run() {
+    if (library_ == nullptr || !IsHere()) return absl::OkStatus();
+    FindCompiled();
+    for (const std::string& name : library_->ListFunctionNames()) {
+      if (!compiled_.count(name)) TF_RETURN_IF_ERROR(InFunction(name));
+    }
+    std::vector<tensorflow::Node*> loops;
+    for (tensorflow::Node* node : graph_.op_nodes()) {
+      if (IsWhile(node->def())) loops.push_back(node);
+    }
+    for (tensorflow::Node* node : loops) {
+      if (IsCompiled(node->def())) Count(Event::kCompiled);
+      else TF_RETURN_IF_ERROR(InGraph(node));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Loops have no device yet; where there are others than CPUs, one of those may be meant.
+  bool IsHere() const {
+    if (devices_ == nullptr) return false;
+    for (const auto* device : devices_->devices()) {
+      const bool serves = device->device_type() == tensorflow::DEVICE_CPU ||
+                          device->device_type() == "XLA_CPU" || !device->IsLocal();
+      if (!serves || !device->IsLocal()) return false;
+    }
+    return true;
+  }
+
+  static bool IsCompiled(const tensorflow::NodeDef& node) { return HasXla(node.attr()); }
+
+  // XLA marks what it compiles; what it does not has the same attributes, false or empty.
+  template <typename Attributes>
+  static bool HasXla(const Attributes& attributes) {
+    for (const auto& [name, value] : attributes) {
+      if (name.compare(0, 4, "_Xla") != 0 && name.compare(0, 4, "_xla") != 0) continue;
+      const bool no = (value.value_case() == tensorflow::AttrValue::kB && !value.b()) ||
+                      (value.value_case() == tensorflow::AttrValue::kS && value.s().empty());
+      if (!no) return true;
+    }
+    return false;
+  }
+
+  static void AddFunctions(const tensorflow::NodeDef& node, std::vector<std::string>* names) {
+    for (const auto& [name, value] : node.attr()) {
+      if (value.has_func()) names->push_back(value.func().name());
+      for (const auto& function : value.list().func()) names->push_back(function.name());
+    }
+  }
+
+  // What XLA compiles, and what that calls; and what is differentiated when it runs.
+  void FindCompiled() {
+    std::vector<std::string> open;
+    const auto look = [&](const tensorflow::NodeDef& node) {
+      if (IsCompiled(node) || node.op() == "SymbolicGradient") AddFunctions(node, &open);
+    };
+    for (const tensorflow::Node* node : graph_.op_nodes()) look(node->def());
+    for (const std::string& name : library_->ListFunctionNames()) {
+      const tensorflow::FunctionDef* function = library_->Find(name);
+      if (HasXla(function->attr())) open.push_back(name);
+      for (const tensorflow::NodeDef& node : function->node_def()) look(node);
+    }
+    while (!open.empty()) {
+      const std::string name = open.back();
+      open.pop_back();
+      const tensorflow::FunctionDef* function = library_->Find(name);
+      if (function == nullptr || !compiled_.insert(name).second) continue;
+      for (const tensorflow::NodeDef& node : function->node_def()) AddFunctions(node, &open);
+    }
+  }
+
+  // Whether the loop is one for this library. Counts what is left alone.
+  bool Serves(const tensorflow::NodeDef& node) const {
+    WhileLoop loop;
+    const std::string odd = ReadLoop(tensorflow::AttrSlice(node), library_, &loop);
+    if (odd.empty()) return true;
+    VLOG(1) << node.name() << " is left as it is: " << odd;
+    Count(Event::kOperations);
+    return false;
+  }
+
+  absl::Status InFunction(const std::string& name) {
+    const tensorflow::FunctionDef* function = library_->Find(name);
+    std::vector<int> loops;
+    for (int i = 0; i < function->node_def_size(); ++i) {
+      const tensorflow::NodeDef& node = function->node_def(i);
+      if (IsWhile(node) && !IsCompiled(node) && Serves(node)) loops.push_back(i);
+    }
+    if (loops.empty()) return absl::OkStatus();
+    tensorflow::FunctionDef changed = *function;
+    for (const int i : loops) TF_RETURN_IF_ERROR(Change(*changed.mutable_node_def(i)));
+    return library_->ReplaceFunction(name, changed);
+  }
+
+  absl::Status InGraph(tensorflow::Node* node) {
+    tensorflow::NodeDef changed = node->def();
+    if (!Serves(changed)) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(Change(changed));
+    absl::Status status;
+    tensorflow::Node* loop = graph_.AddNode(std::move(changed), &status);
+    TF_RETURN_IF_ERROR(status);
+    loop->set_assigned_device_name(node->assigned_device_name());
+    for (const tensorflow::Edge* edge : node->in_edges()) {
+      graph_.AddEdge(edge->src(), edge->src_output(), loop, edge->dst_input());
+    }
+    std::vector<const tensorflow::Edge*> out(node->out_edges().begin(), node->out_edges().end());
+    for (const tensorflow::Edge* edge : out) {
+      tensorflow::Node* to = edge->dst();
+      const int from = edge->src_output(), input = edge->dst_input();
+      graph_.RemoveEdge(edge);
+      graph_.AddEdge(loop, from, to, input);
+    }
+    graph_.RemoveNode(node);
+    return absl::OkStatus();
+  }
+
+  absl::Status Change(tensorflow::NodeDef& node) {
+    const std::string original = library_->UniqueFunctionName("__tensorwright_loop_");
+    TF_RETURN_IF_ERROR(library_->AddFunctionDef(OriginalOf(node, original)));
+    node.set_op(node.op() == "While" ? "_TensorwrightLoop" : "_TensorwrightStatelessLoop");
+    tensorflow::NameAttrList function;
+    function.set_name(original);
+    tensorflow::AddNodeAttr("original", function, &node);
+    VLOG(1) << node.name() << " is one operation";
+    Count(Event::kFused);
+    return absl::OkStatus();
+  }
+
+  // The loop as it was, as a function.
+  static tensorflow::FunctionDef OriginalOf(const tensorflow::NodeDef& node, const std::string& name) {
+    tensorflow::FunctionDef function;
+    function.mutable_signature()->set_name(name);
+    function.mutable_signature()->set_is_stateful(node.op() == "While");
+    tensorflow::NodeDef* loop = function.add_node_def();
+    *loop = node;
+    loop->set_name("loop");
+    loop->clear_input();
+    tensorflow::AddNodeAttr(kLeft, true, loop);
+    const auto& types = node.attr().at("T").list();
+    for (int i = 0; i < types.type_size(); ++i) {
+      const std::string number = std::to_string(i);
+      for (const bool into : {true, false}) {
+        auto* argument = into ? function.mutable_signature()->add_input_arg()
+                              : function.mutable_signature()->add_output_arg();
+        argument->set_name((into ? "in_" : "out_") + number);
+        argument->set_type(types.type(i));
+      }
+      loop->add_input("in_" + number);
+      (*function.mutable_ret())["out_" + number] = "loop:output:" + number;
+    }
+    return function;
+  }
+
+  tensorflow::Graph& graph_;
+  tensorflow::FunctionLibraryDefinition* const library_;
+  const tensorflow::DeviceSet* const devices_;
+  std::set<std::string> compiled_;
+};
+
+class FuseLoops : public tensorflow::GraphOptimizationPass {
+ public:
+  absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
+    if (options.graph == nullptr || *options.graph == nullptr || !Wanted(kLoops)) {
+      return absl::OkStatus();
+    }
+    return FusingLoops(options).Run();
+  }
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_FUSE_LOOPS_H_

@@ -1,0 +1,168 @@
+// Operations that compute: on elements, on matrices, sums.
+
+#ifndef TENSORWRIGHT_FUSED_LOOP_ARITHMETIC_H_
+#define TENSORWRIGHT_FUSED_LOOP_ARITHMETIC_H_
+
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "tensorwright/fused/loop_draft.h"
+
+namespace tensorwright {
+
+class Arithmetic {
+ public:
+  explicit Arithmetic(Draft& draft) : draft_(draft) {}
+
+  bool Elements(const Operation& operation) {
+    const Forms* forms = FormsFor(operation.what);
+    if (forms == nullptr) return false;
+    Dimensions shape;
+    for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
+      const Fact& fact = draft_.Of(operation, i);
+      if (fact.is != Is::kData || !draft_.Broadcast(fact.dimensions, &shape)) return false;
+      const bool wants_bytes = operation.what == Do::kNot || operation.what == Do::kAnd ||
+                               operation.what == Do::kOr || (operation.what == Do::kSelect && i == 0);
+      if (draft_.IsBytes(fact) != wants_bytes) return false;
+    }
+    if (operation.what == Do::kBiasAdd && shape != draft_.Of(operation, 0).dimensions) return false;
+    Fact fact = draft_.NewData(shape, operation.type == tensorflow::DT_BOOL);
+    Task task = {Task::What::kElements, forms};
+    task.out = fact.view;
+    for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
+      View view;
+      if (!draft_.Spread(draft_.Of(operation, i), shape, &view)) return false;
+      task.in.push_back(view);
+    }
+    draft_.Add(std::move(task));
+    draft_.Own(operation, fact);
+    return true;
+  }
+
+  // In stock's order.
+  bool AddAll(const Operation& operation) {
+    Fact sum = draft_.Of(operation, 0);
+    for (std::size_t i = 1; i < operation.inputs.size(); ++i) {
+      const Fact& next = draft_.Of(operation, i);
+      if (!draft_.IsFloats(sum) || !draft_.IsFloats(next) || next.dimensions != sum.dimensions) return false;
+      Fact fact = draft_.NewData(sum.dimensions, false);
+      Task task = {Task::What::kElements, FormsFor(Do::kAdd)};
+      task.out = fact.view;
+      task.in.resize(2);
+      if (!draft_.Spread(sum, fact.dimensions, &task.in[0]) || !draft_.Spread(next, fact.dimensions, &task.in[1])) {
+        return false;
+      }
+      draft_.Add(std::move(task));
+      sum = fact;
+    }
+    if (operation.inputs.size() > 1) draft_.owners[sum.view.memory] = operation.output;
+    draft_.Out(operation) = sum;
+    return true;
+  }
+
+  bool Product(const Operation& operation) {
+    const Fact &a = draft_.Of(operation, 0), &b = draft_.Of(operation, 1);
+    if (!draft_.IsFloats(a) || !draft_.IsFloats(b) || a.dimensions.size() != 2 || b.dimensions.size() != 2) {
+      return false;
+    }
+    View left = a.view;
+    if (operation.transpose_a) {
+      std::swap(left.rows, left.columns);
+      std::swap(left.row_step, left.column_step);
+    }
+    const std::int64_t depth = b.dimensions[operation.transpose_b ? 1 : 0];
+    const std::int64_t columns = b.dimensions[operation.transpose_b ? 0 : 1];
+    if (left.columns != depth || left.rows == 0 || columns == 0) return false;
+    Fact fact = draft_.NewData({left.rows, columns}, false);
+    Task task = {Task::What::kProduct};
+    task.out = fact.view;
+    task.in = {left};
+    task.packed = NewRight(b.view, operation.transpose_b);
+    draft_.Add(std::move(task));
+    draft_.Own(operation, fact);
+    return true;
+  }
+
+  bool Sum(const Operation& operation) {
+    const Fact& from = draft_.Of(operation, 0);
+    if (!draft_.IsFloats(from)) return false;
+    const std::size_t rank = from.dimensions.size();
+    std::set<std::int64_t> axes;
+    if (operation.what == Do::kBiasAddGrad) {
+      for (std::size_t axis = 0; axis + 1 < rank; ++axis) axes.insert(axis);
+    } else {
+      if (draft_.Of(operation, 1).is != Is::kNumbers) return false;
+      for (const std::int64_t axis : draft_.Of(operation, 1).numbers.values) {
+        axes.insert(axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis);
+      }
+    }
+    Dimensions shape;
+    bool all = true, leading = true, only_last = true, none = true;
+    for (std::size_t axis = 0; axis < rank; ++axis) {
+      const std::int64_t size = from.dimensions[axis];
+      const bool sums = axes.count(axis) != 0;
+      if (!sums) shape.push_back(size);
+      else if (operation.keeps_dimensions) shape.push_back(1);
+      if (size == 1) continue;
+      none = none && !sums;
+      all = all && sums;
+      if (axis + 1 < rank) leading = leading && sums, only_last = only_last && !sums;
+      else leading = leading && !sums, only_last = only_last && sums;
+    }
+    if (none) return draft_.Shaped(operation, from, shape);
+    if (!all && !leading && !only_last) return false;
+    Fact fact = draft_.NewData(shape, false);
+    View view = from.view;
+    if (all && !leading && !only_last) {
+      // Rows first, then their sum.
+      Fact rows = draft_.NewData({view.rows}, false);
+      SumRows(view, rows.view);
+      view = rows.view;
+    }
+    if (leading && !(all && view.columns == 1)) {
+      Task task = {Task::What::kColumnSums};
+      task.out = fact.view;
+      task.in = {view};
+      draft_.Add(std::move(task));
+    } else {
+      if (all && view.columns == 1) std::swap(view.rows, view.columns), std::swap(view.row_step, view.column_step);
+      SumRows(view, fact.view);
+    }
+    draft_.Own(operation, fact);
+    return true;
+  }
+
+ private:
+  using Is = Fact::Is;
+
+  int NewRight(const View& view, bool transposed) {
+    const bool fixed = draft_.plan.memories[view.memory].where == Memory::Where::kFixed;
+    for (std::size_t i = 0; i < draft_.plan.rights.size(); ++i) {
+      const Right& right = draft_.plan.rights[i];
+      if (right.view.memory == view.memory && right.view.offset == view.offset &&
+          right.view.rows == view.rows && right.view.columns == view.columns &&
+          right.transposed == transposed && fixed) {
+        return static_cast<int>(i);
+      }
+    }
+    draft_.plan.rights.push_back({view, transposed, fixed});
+    return static_cast<int>(draft_.plan.rights.size()) - 1;
+  }
+
+  void SumRows(const View& from, View to) {
+    to.rows = from.rows;
+    to.columns = 1;
+    to.row_step = 1;
+    Task task = {Task::What::kRowSums};
+    task.out = to;
+    task.in = {from};
+    draft_.Add(std::move(task));
+  }
+
+  Draft& draft_;
+};
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_LOOP_ARITHMETIC_H_

@@ -1,0 +1,540 @@
+// The operation that takes the place of a while loop: a plan for the shapes that it gets, run without
+// TensorFlow's executor; or, where there is no such plan, the loop as it was.
+
+#ifndef TENSORWRIGHT_FUSED_LOOP_OP_H_
+#define TENSORWRIGHT_FUSED_LOOP_OP_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/framework/variant_encode_decode.h"
+#include "tensorflow/core/kernels/tensor_list.h"
+#include "tensorwright/fused/loop.h"
+#include "tensorwright/fused/loop_plan.h"
+#include "tensorwright/fused/loop_planning.h"
+#include "tensorwright/fused/products.h"
+#include "tensorwright/fused/tally.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorList;
+using tensorflow::TensorShape;
+
+constexpr std::size_t kMostPlans = 64;
+constexpr std::int64_t kAlign = 64;
+constexpr std::int64_t kSharedElements = 1 << 15;  // From here on elements are shared among threads.
+
+// One execution of a plan.
+class LoopRun {
+ public:
+  LoopRun(const Plan& plan, const Given& given, OpKernelContext* context)
+      : plan_(plan), given_(given), context_(context) {
+    pool_ = context->device()->tensorflow_cpu_worker_threads();
+  }
+
+  absl::Status Run() {
+    TF_RETURN_IF_ERROR(Allocate());
+    base_.resize(plan_.memories.size());
+    for (std::int64_t t = 0; t < plan_.iterations; ++t) {
+      for (std::size_t memory = 0; memory < base_.size(); ++memory) base_[memory] = At(memory, t);
+      if (t == 0) PackFixed();
+      for (const Task& task : plan_.tasks) Do(task);
+      const std::int64_t turn = t % plan_.chunk;
+      if (turn + 1 == plan_.chunk || t + 1 == plan_.iterations) SumUp(turn + 1);
+    }
+    return absl::OkStatus();
+  }
+
+  // What a memory of results of all iterations, or the last one's, holds.
+  char* At(int memory, std::int64_t t) const {
+    const Memory& of = plan_.memories[memory];
+    switch (of.where) {
+      case Memory::Where::kFixed: return Data(Source(plan_.fixed[of.source]));
+      case Memory::Where::kItems: return Data(Item(plan_.reads[of.source], t));
+      case Memory::Where::kState:
+        if (t == 0) return Data(given_.tensors[of.source]);
+        return At(plan_.states.at(of.source).memory, t - 1);
+      default: break;
+    }
+    if (of.given) return given_away_[memory].At(t);
+    return arena_ + offsets_[memory] + t % of.turns * of.size();
+  }
+
+  // The tensor of a memory that goes into a list in an iteration.
+  Tensor TensorAt(int memory, std::int64_t t) const {
+    const Memory& of = plan_.memories[memory];
+    switch (of.where) {
+      case Memory::Where::kFixed: return Source(plan_.fixed[of.source]);
+      case Memory::Where::kItems: return Item(plan_.reads[of.source], t);
+      case Memory::Where::kState:
+        if (t == 0) return given_.tensors[of.source];
+        return TensorAt(plan_.states.at(of.source).memory, t - 1);
+      default: return given_away_[memory].Item(t);
+    }
+  }
+
+  const Tensor& sum(int argument) const { return sums_.at(argument); }
+
+ private:
+  // A tensor for each iteration; parts of one where their sizes let them lie aligned.
+  struct GivenAway {
+    Tensor all;
+    std::vector<Tensor> items;
+    char* base = nullptr;
+    std::int64_t size = 0;
+
+    char* At(std::int64_t t) const { return items.empty() ? base + t * size : Data(items[t]); }
+    Tensor Item(std::int64_t t) const { return items.empty() ? all.SubSlice(t) : items[t]; }
+  };
+
+  static char* Data(const Tensor& tensor) { return static_cast<char*>(tensor.data()); }
+
+  const Tensor& Source(const Fixed& fixed) const {
+    switch (fixed.from) {
+      case Fixed::From::kArgument: return given_.tensors[fixed.index];
+      case Fixed::From::kConstant: return plan_.constants[fixed.index];
+      default: return given_.lists[plan_.reads[fixed.index].list]->tensors()[0];
+    }
+  }
+
+  const Tensor& Item(const ListRead& read, std::int64_t t) const {
+    const auto& items = given_.lists[read.list]->tensors();
+    if (read.pops) return items[items.size() - 1 - t];
+    if (!read.is_other.empty() && read.is_other[t]) {
+      return Source(plan_.fixed[plan_.memories[read.other].source]);
+    }
+    const auto counter = plan_.counters.find(read.index);
+    return items[counter == plan_.counters.end() ? plan_.numbers.at(read.index)
+                                                 : counter->second[t]];
+  }
+
+  absl::Status Allocate() {
+    given_away_.resize(plan_.memories.size());
+    offsets_.resize(plan_.memories.size());
+    std::int64_t bytes = kAlign;
+    for (std::size_t i = 0; i < plan_.memories.size(); ++i) {
+      const Memory& memory = plan_.memories[i];
+      if (memory.where != Memory::Where::kOwn) continue;
+      if (memory.given) {
+        TF_RETURN_IF_ERROR(Allocate(memory, given_away_[i]));
+        continue;
+      }
+      offsets_[i] = bytes;
+      bytes += (memory.size() * memory.turns + kAlign - 1) / kAlign * kAlign;
+    }
+    TF_RETURN_IF_ERROR(
+        context_->allocate_temp(tensorflow::DT_INT8, TensorShape({bytes}), &memory_));
+    arena_ = Data(memory_) + (-reinterpret_cast<std::uintptr_t>(memory_.data())) % kAlign;
+    arena_ -= kAlign;
+    for (const SumOf& sum : plan_.sums) {
+      const Tensor& before = given_.tensors[sum.argument];
+      Tensor& after = sums_[sum.argument];
+      TF_RETURN_IF_ERROR(context_->allocate_temp(before.dtype(), before.shape(), &after));
+      std::memcpy(after.data(), before.data(), before.TotalBytes());
+    }
+    rights_.resize(plan_.rights.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status Allocate(const Memory& memory, GivenAway& away) {
+    const auto type = memory.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
+    TensorShape shape(memory.dimensions);
+    if (memory.size() % kAlign == 0 && memory.size() > 0) {
+      shape.InsertDim(0, plan_.iterations);
+      TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &away.all));
+      away.base = Data(away.all);
+      away.size = memory.size();
+      return absl::OkStatus();
+    }
+    away.items.resize(plan_.iterations);
+    for (Tensor& item : away.items) TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &item));
+    return absl::OkStatus();
+  }
+
+  const float* Floats(const View& view) const {
+    return reinterpret_cast<const float*>(base_[view.memory]) + view.offset;
+  }
+
+  Matrix MatrixOf(const View& view) const {
+    return {Floats(view), view.rows, view.columns, view.row_step, view.column_step};
+  }
+
+  void Pack(std::size_t which) {
+    const Right& right = plan_.rights[which];
+    const Matrix matrix = MatrixOf(right.view);
+    rights_[which].Take(right.transposed ? matrix.Transposed() : matrix);
+  }
+
+  void PackFixed() {
+    for (std::size_t i = 0; i < plan_.rights.size(); ++i) {
+      if (plan_.rights[i].fixed) Pack(i);
+    }
+  }
+
+  void Do(const Task& task) {
+    switch (task.what) {
+      case Task::What::kElements: return DoElements(task);
+      case Task::What::kProduct: return DoProduct(task);
+      case Task::What::kColumnSums: return DoColumnSums(task);
+      default: return DoRowSums(task);
+    }
+  }
+
+  void DoElements(const Task& task) {
+    const auto bytes = [&](const View& view) { return plan_.memories[view.memory].bytes ? 1 : 4; };
+    char* out = base_[task.out.memory] + task.out.offset * bytes(task.out);
+    const std::int64_t out_step = task.out.row_step * bytes(task.out);
+    const char* in[3] = {nullptr, nullptr, nullptr};
+    std::int64_t steps[3] = {0, 0, 0}, element[3] = {0, 0, 0};
+    for (std::size_t i = 0; i < task.in.size(); ++i) {
+      const View& view = task.in[i];
+      in[i] = base_[view.memory] + view.offset * bytes(view);
+      steps[i] = view.row_step * bytes(view);
+      element[i] = view.column_step * bytes(view);
+    }
+    for (std::size_t i = task.in.size(); i < 3; ++i) in[i] = in[0];
+    if (task.rows * task.columns < kSharedElements || pool_->num_threads == 1) {
+      for (std::int64_t row = 0; row < task.rows; ++row) {
+        task.row(out + row * out_step, in[0] + row * steps[0], in[1] + row * steps[1],
+                 in[2] + row * steps[2], task.columns);
+      }
+      return;
+    }
+    if (task.rows > 1) {
+      pool_->workers->ParallelFor(task.rows, task.columns * 2, [&](std::int64_t i, std::int64_t end) {
+        for (; i < end; ++i) {
+          task.row(out + i * out_step, in[0] + i * steps[0], in[1] + i * steps[1],
+                   in[2] + i * steps[2], task.columns);
+        }
+      });
+      return;
+    }
+    const std::int64_t blocks = (task.columns + kBlock - 1) / kBlock, each = bytes(task.out);
+    pool_->workers->ParallelFor(blocks, kBlock * 2, [&](std::int64_t i, std::int64_t end) {
+      const std::int64_t from = i * kBlock, to = std::min(end * kBlock, task.columns);
+      task.row(out + from * each, in[0] + from * element[0], in[1] + from * element[1],
+               in[2] + from * element[2], to - from);
+    });
+  }
+
+  void DoProduct(const Task& task) {
+    const Packed& right = rights_[task.packed];
+    if (!plan_.rights[task.packed].fixed) Pack(task.packed);
+    Share(MatrixOf(task.in[0]), right, const_cast<float*>(Floats(task.out)), task.out.row_step, false);
+  }
+
+  // A product by the threads of the pool, each with panels of its own.
+  void Share(const Matrix& left, const Packed& right, float* out, std::int64_t step, bool add) {
+    if (pool_->num_threads == 1 || right.panels() == 1) {
+      return Multiply(left, right, out, step, add, 0, right.panels());
+    }
+    const std::int64_t cost = left.rows * left.columns * kPanel / kLanes;
+    pool_->workers->ParallelFor(right.panels(), cost, [&](std::int64_t first, std::int64_t last) {
+      Multiply(left, right, out, step, add, first, last);
+    });
+  }
+
+  void DoColumnSums(const Task& task) {
+    float* out = const_cast<float*>(Floats(task.out));
+    std::fill_n(out, task.out.rows * task.out.columns, 0.0f);
+    AddColumns(MatrixOf(task.in[0]), out);
+  }
+
+  static void AddColumns(const Matrix& from, float* out) {
+    for (std::int64_t row = 0; row < from.rows; ++row) {
+      const float* values = from.data + row * from.row_step;
+      if (from.column_step == 1) {
+        for (std::int64_t i = 0; i < from.columns; ++i) out[i] += values[i];
+      } else {
+        for (std::int64_t i = 0; i < from.columns; ++i) out[i] += values[i * from.column_step];
+      }
+    }
+  }
+
+  void DoRowSums(const Task& task) {
+    const Matrix from = MatrixOf(task.in[0]);
+    float* out = const_cast<float*>(Floats(task.out));
+    for (std::int64_t row = 0; row < from.rows; ++row) {
+      float sum = 0;
+      for (std::int64_t i = 0; i < from.columns; ++i) {
+        sum += from.data[row * from.row_step + i * from.column_step];
+      }
+      out[row * task.out.row_step] = sum;
+    }
+  }
+
+  // Adds what the last `count` iterations contribute to sums over all of them.
+  void SumUp(std::int64_t count) {
+    std::map<int, Packed> rights;
+    for (const SumOf& sum : plan_.sums) {
+      float* out = sums_[sum.argument].flat<float>().data();
+      const Matrix right = Together(sum.right, count);
+      if (!sum.left) {
+        AddColumns(right, out);
+        continue;
+      }
+      Packed& packed = rights[sum.right.memory];
+      if (packed.depth() == 0) packed.Take(right);
+      Share(Together(*sum.left, count).Transposed(), packed, out, right.columns, true);
+    }
+  }
+
+  // The rows of several iterations, which lie one after the other.
+  Matrix Together(const View& view, std::int64_t count) const {
+    const auto* data = reinterpret_cast<const float*>(arena_ + offsets_[view.memory]);
+    return {data, view.rows * count, view.columns, view.columns, 1};
+  }
+
+  const Plan& plan_;
+  const Given& given_;
+  OpKernelContext* const context_;
+  const tensorflow::DeviceBase::CpuWorkerThreads* pool_;
+  std::vector<GivenAway> given_away_;
+  std::vector<std::int64_t> offsets_;
+  Tensor memory_;
+  char* arena_ = nullptr;
+  std::vector<Packed> rights_;
+  std::map<int, Tensor> sums_;
+  std::vector<char*> base_;
+};
+
+class LoopOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit LoopOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("original", &original_));
+    OP_REQUIRES(context, context->function_library() != nullptr,
+                tensorflow::errors::Internal(name(), " has no functions"));
+    const auto* library = context->function_library()->GetFunctionLibraryDefinition();
+    why_ = ReadLoop(tensorflow::AttrSlice(context->def()), library, &loop_);
+    for (const Operation& operation : loop_.body.operations) {
+      const bool reads = operation.what == tensorwright::Do::kGetItem || operation.what == tensorwright::Do::kPopBack;
+      if (reads && operation.inputs[0] < loop_.body.arity()) read_.insert(operation.inputs[0]);
+    }
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    Given given;
+    const std::shared_ptr<const Plan> plan = Collect(context, &given) ? PlanFor(given) : nullptr;
+    if (plan == nullptr) {
+      Count(Event::kOtherShapes);
+      return AsBefore(context, std::move(done));
+    }
+    LoopRun run(*plan, given, context);
+    OP_REQUIRES_OK_ASYNC(context, run.Run(), done);
+    OP_REQUIRES_OK_ASYNC(context, SetOutputs(context, *plan, given, run), done);
+    Count(Event::kExecutions);
+    done();
+  }
+
+ private:
+  // False where there is something that no plan is for.
+  bool Collect(OpKernelContext* context, Given* given) const {
+    if (!why_.empty()) return false;
+    const Routine& body = loop_.body;
+    given->tensors.resize(body.arity());
+    given->lists.resize(body.arity());
+    for (int i = 0; i < body.arity(); ++i) {
+      given->tensors[i] = context->input(i);
+      if (body.arguments[i] == tensorflow::DT_RESOURCE) {
+        if (!ReadVariable(context, i, &given->tensors[i])) return false;
+      } else if (body.arguments[i] == tensorflow::DT_VARIANT) {
+        if (given->tensors[i].NumElements() != 1) return false;
+        given->lists[i] = given->tensors[i].scalar<tensorflow::Variant>()().get<TensorList>();
+        if (given->lists[i] == nullptr) return false;
+      }
+    }
+    return true;
+  }
+
+  static bool ReadVariable(OpKernelContext* context, int input, Tensor* value) {
+    tensorflow::core::RefCountPtr<tensorflow::Var> variable;
+    if (!LookupResource(context, HandleFromInput(context, input), &variable).ok()) return false;
+    tensorflow::tf_shared_lock lock(*variable->mu());
+    if (!variable->is_initialized || !variable->tensor()->IsInitialized() ||
+        variable->copy_on_read_mode.load()) {
+      return false;
+    }
+    *value = *variable->tensor();
+    return true;
+  }
+
+  // All of what is given that a plan depends on.
+  std::vector<std::int64_t> KeyOf(const Given& given) const {
+    std::vector<std::int64_t> key;
+    const auto add = [&](const Tensor& tensor) {
+      key.push_back(tensor.dims());
+      for (int i = 0; i < tensor.dims(); ++i) key.push_back(tensor.dim_size(i));
+      if (tensor.dtype() == tensorflow::DT_INT32 || tensor.dtype() == tensorflow::DT_INT64) {
+        const Numbers numbers = NumbersOf(tensor);
+        key.insert(key.end(), numbers.values.begin(), numbers.values.end());
+      }
+    };
+    for (int i = 0; i < loop_.body.arity(); ++i) {
+      key.push_back(given.tensors[i].dtype());
+      if (given.lists[i] == nullptr) {
+        add(given.tensors[i]);
+        continue;
+      }
+      const auto& items = given.lists[i]->tensors();
+      const auto& shape = given.lists[i]->element_shape;
+      key.push_back(items.size());
+      key.push_back(given.lists[i]->max_num_elements);
+      key.push_back(shape.dims());
+      for (int axis = 0; axis < shape.dims(); ++axis) key.push_back(shape.dim_size(axis));
+      if (!read_.count(i) || items.empty()) continue;
+      bool same = true, alike = true;
+      for (const Tensor& item : items) {
+        same = same && item.data() == items[0].data();
+        alike = alike && item.dtype() == items[0].dtype() && item.shape() == items[0].shape();
+      }
+      key.insert(key.end(), {items[0].dtype(), same, alike});
+      if (!alike) continue;
+      add(items[0]);
+      const bool numbers = IsNumber(items[0].dtype()) && items[0].dtype() != tensorflow::DT_BOOL;
+      for (std::size_t j = 1; numbers && !same && j < items.size(); ++j) add(items[j]);
+    }
+    return key;
+  }
+
+  // None if there is none. A plan that was made is kept for the next execution.
+  std::shared_ptr<const Plan> PlanFor(const Given& given) {
+    const std::vector<std::int64_t> key = KeyOf(given);
+    tensorflow::mutex_lock lock(mutex_);
+    const auto known = plans_.find(key);
+    if (known != plans_.end()) return known->second;
+    auto plan = std::make_shared<Plan>();
+    const std::string why = Planning(loop_, given, *plan).Make();
+    if (!why.empty()) {
+      VLOG(1) << name() << " runs as before: " << why;
+      plan = nullptr;
+    }
+    if (plans_.size() >= kMostPlans) plans_.clear();
+    plans_[key] = plan;
+    return plan;
+  }
+
+  absl::Status SetOutputs(OpKernelContext* context, const Plan& plan, const Given& given,
+                          const LoopRun& run) const {
+    for (int i = 0; i < loop_.body.arity(); ++i) {
+      const auto type = loop_.body.arguments[i];
+      const auto state = plan.states.find(i);
+      const auto count = plan.finals.find(i);
+      if (count != plan.finals.end()) {
+        context->set_output(i, TensorOf(count->second, type));
+      } else if (state != plan.states.end()) {
+        Tensor* out = nullptr;
+        TF_RETURN_IF_ERROR(context->allocate_output(i, context->input(i).shape(), &out));
+        std::memcpy(out->data(), run.At(state->second.memory, plan.iterations - 1), out->TotalBytes());
+      } else if (type == tensorflow::DT_FLOAT && loop_.body.results[i] != i) {
+        context->set_output(i, run.sum(i));
+      } else if (plan.writes.count(i) || plan.popped.count(i)) {
+        TF_RETURN_IF_ERROR(SetList(context, i, plan, given, run));
+      } else {
+        context->set_output(i, context->input(i));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SetList(OpKernelContext* context, int i, const Plan& plan, const Given& given,
+                       const LoopRun& run) const {
+    TensorList list = given.lists[i]->Copy();
+    auto& items = list.tensors();
+    if (plan.popped.count(i)) items.resize(items.size() - plan.iterations);
+    const auto found = plan.writes.find(i);
+    if (found != plan.writes.end()) {
+      const ListWrite& write = found->second;
+      for (std::int64_t t = 0; t < plan.iterations; ++t) {
+        Tensor item;
+        if (write.number < 0) {
+          item = run.TensorAt(write.view.memory, t);
+        } else {
+          item = NumberAt(plan, write, t);
+        }
+        if (write.how == ListWrite::How::kPush) {
+          items.push_back(std::move(item));
+          continue;
+        }
+        Tensor& old = items[IndexAt(plan, write.index, t)];
+        if (write.how == ListWrite::How::kAdd && old.dtype() == item.dtype()) {
+          float* sum = item.flat<float>().data();
+          const float* other = old.flat<float>().data();
+          for (std::int64_t j = 0; j < item.NumElements(); ++j) sum[j] += other[j];
+        }
+        old = std::move(item);
+      }
+    }
+    Tensor* out = nullptr;
+    tensorflow::AllocatorAttributes attributes;
+    attributes.set_on_host(true);
+    TF_RETURN_IF_ERROR(context->allocate_output(i, TensorShape({}), &out, attributes));
+    out->scalar<tensorflow::Variant>()() = std::move(list);
+    return absl::OkStatus();
+  }
+
+  static std::int64_t IndexAt(const Plan& plan, int value, std::int64_t t) {
+    const auto counter = plan.counters.find(value);
+    return counter == plan.counters.end() ? plan.numbers.at(value) : counter->second[t];
+  }
+
+  static Tensor NumberAt(const Plan& plan, const ListWrite& write, std::int64_t t) {
+    if (write.constant >= 0) return plan.constants[write.constant];
+    return TensorOf({{}, {plan.counters.at(write.number)[t]}}, write.type);
+  }
+
+  void AsBefore(OpKernelContext* context, DoneCallback done) {
+    auto* library = context->function_library();
+    tensorflow::FunctionLibraryRuntime::Handle handle;
+    OP_REQUIRES_OK_ASYNC(context,
+                         library->Instantiate(original_.name(),
+                                              tensorflow::AttrSlice(&original_.attr()), &handle),
+                         done);
+    tensorflow::FunctionLibraryRuntime::Options options(context->step_id());
+    options.rendezvous = context->rendezvous();
+    options.cancellation_manager = context->cancellation_manager();
+    options.collective_executor = context->collective_executor();
+    options.step_container = context->step_container();
+    options.stats_collector = context->stats_collector();
+    options.runner = context->runner();
+    std::vector<Tensor> arguments;
+    for (int i = 0; i < context->num_inputs(); ++i) arguments.push_back(context->input(i));
+    auto* results = new std::vector<Tensor>;
+    library->Run(options, handle, arguments, results,
+                 [context, results, done = std::move(done)](const absl::Status& status) {
+                   std::unique_ptr<std::vector<Tensor>> owned(results);
+                   if (!status.ok()) context->SetStatus(status);
+                   for (std::size_t i = 0; status.ok() && i < owned->size(); ++i) {
+                     context->set_output(i, (*owned)[i]);
+                   }
+                   done();
+                 });
+  }
+
+  WhileLoop loop_;
+  std::string why_;
+  std::set<int> read_;  // Arguments that are lists of which items are read.
+  tensorflow::NameAttrList original_;
+  tensorflow::mutex mutex_;
+  std::map<std::vector<std::int64_t>, std::shared_ptr<const Plan>> plans_ TF_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_LOOP_OP_H_

@@ -1,0 +1,137 @@
+// How a loop is computed for given shapes: what lies where, and what is done in each iteration. A plan
+// holds no data, so that it serves every execution with the same shapes and counts.
+
+#ifndef TENSORWRIGHT_FUSED_LOOP_PLAN_H_
+#define TENSORWRIGHT_FUSED_LOOP_PLAN_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/kernels/tensor_list.h"
+#include "tensorwright/fused/elements.h"
+#include "tensorwright/fused/numbers.h"
+
+namespace tensorwright {
+
+constexpr std::int64_t kMostIterations = 1 << 20;
+constexpr std::int64_t kRowsOfSum = 512;  // Rows after which products that are summed up are computed.
+
+// Where values of an execution lie. Each has one place for every iteration, or fewer that take turns.
+struct Memory {
+  enum class Where {
+    kFixed,  // The same in every iteration: an argument, a constant.
+    kOwn,    // What the loop computes.
+    kItems,  // Items of a list that the loop got.
+    kState,  // What the iteration before left; in the first one the argument.
+  };
+  Where where;
+  int source = -1;  // Of kFixed, kItems and kState: which of those.
+  Dimensions dimensions;
+  bool bytes = false;  // Elements are bytes, true or not; else floats.
+  bool given = false;  // Each iteration's is an item of a list that outlives the loop.
+  std::int64_t turns = 1;
+  int writer = -1;  // The task that alone writes it.
+
+  std::int64_t size() const {
+    return Elements(dimensions) * static_cast<std::int64_t>(bytes ? 1 : sizeof(float));
+  }
+};
+
+// A matrix in a memory. Offset and steps are in elements; a column step of zero repeats one element.
+struct View {
+  int memory = -1;
+  std::int64_t offset = 0, rows = 1, columns = 1, row_step = 1, column_step = 1;
+
+  bool IsDense() const {
+    return (column_step == 1 || columns == 1) && (row_step == columns || rows == 1);
+  }
+  bool IsLone() const { return column_step == 0 && (row_step == 0 || rows == 1); }
+};
+
+struct Task {
+  enum class What { kElements, kProduct, kColumnSums, kRowSums };
+  What what;
+  const Forms* forms = nullptr;
+  View out;
+  std::vector<View> in;
+  int packed = -1;  // Of kProduct: the right matrix.
+  // Of kElements, once all is known: what is done to each of how many rows of how many elements.
+  Row row = nullptr;
+  std::int64_t rows = 0, columns = 0;
+};
+
+// A right matrix of products.
+struct Right {
+  View view;
+  bool transposed;
+  bool fixed;  // Packed once, not in every iteration.
+};
+
+struct Fixed {
+  enum class From { kArgument, kConstant, kFirstItem };
+  From from;
+  int index;  // Of the argument, the constant, the reading.
+};
+
+// What an iteration takes out of a list.
+struct ListRead {
+  int list;       // Which argument.
+  bool pops;      // From the end, else at an index.
+  int index = -1;  // The value that is the index.
+  int other = -1;  // A memory that stays the same and that earlier iterations put at some indices;
+  std::vector<bool> is_other;  // in which iterations it is read.
+};
+
+// What an iteration does to a list.
+struct ListWrite {
+  enum class How { kPush, kSet, kAdd };
+  How how;
+  int index = -1;   // The value that is the index.
+  int number = -1;  // A value that is a number; else
+  View view;        // data.
+  int constant = -1;  // The number, where it stays the same.
+  tensorflow::DataType type = tensorflow::DT_INVALID;
+};
+
+// left^T right, or the sum of right's rows, summed up over all iterations on top of an argument.
+struct SumOf {
+  int argument;
+  std::optional<View> left;
+  View right;
+};
+
+struct Plan {
+  std::int64_t iterations = 0;
+  std::vector<Memory> memories;
+  std::vector<Task> tasks;
+  std::vector<Right> rights;
+  std::vector<Fixed> fixed;
+  std::vector<tensorflow::Tensor> constants;
+  std::vector<ListRead> reads;
+  std::map<int, ListWrite> writes;  // By argument.
+  std::set<int> popped;             // Arguments.
+  std::map<int, View> states;       // Argument → what an iteration leaves for the next one.
+  std::vector<SumOf> sums;
+  std::int64_t chunk = 1;  // Iterations between the products of `sums`.
+  std::map<int, std::vector<std::int64_t>> counters;  // Value → its number in each iteration.
+  std::map<int, std::int64_t> numbers;                // Value → an index that stays the same.
+  std::map<int, Numbers> finals;                      // Argument → its number behind the last one.
+};
+
+// What an execution gets: a tensor for each argument (of a variable its value), a list where it is one.
+struct Given {
+  std::vector<tensorflow::Tensor> tensors;
+  std::vector<const tensorflow::TensorList*> lists;
+};
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_LOOP_PLAN_H_

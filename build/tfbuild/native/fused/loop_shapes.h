@@ -1,0 +1,304 @@
+// Operations that take tensors apart, join, repeat or reshape them: most of them are views, and cost
+// nothing.
+
+#ifndef TENSORWRIGHT_FUSED_LOOP_SHAPES_H_
+#define TENSORWRIGHT_FUSED_LOOP_SHAPES_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tensorwright/fused/loop_draft.h"
+
+namespace tensorwright {
+
+class Shapes {
+ public:
+  explicit Shapes(Draft& draft) : draft_(draft) {}
+
+  bool Shape(const Operation& operation) {
+    const Fact& of = draft_.Of(operation, 0);
+    if (of.is == Is::kList || of.is == Is::kHandle) return false;
+    const Dimensions& dimensions = of.is == Is::kData ? of.dimensions : of.numbers.dimensions;
+    Fact& fact = draft_.Out(operation);
+    fact.is = Is::kNumbers;
+    fact.numbers = {{static_cast<std::int64_t>(dimensions.size())}, dimensions};
+    return true;
+  }
+
+  bool Reshape(const Operation& operation) {
+    const Fact& from = draft_.Of(operation, 0);
+    if (from.is != Is::kData || draft_.Of(operation, 1).is != Is::kNumbers) return false;
+    Dimensions dimensions = draft_.Of(operation, 1).numbers.values;
+    if (!Fits(dimensions, Elements(from.dimensions))) return false;
+    const std::int64_t columns = dimensions.empty() ? 1 : dimensions.back();
+    Fact fact = columns == from.view.columns ? from : draft_.Dense(from);
+    if (columns != fact.view.columns) {
+      View view = draft_.Whole(fact.view.memory, dimensions);
+      view.offset = fact.view.offset;
+      fact.view = view;
+    }
+    fact.dimensions = dimensions;
+    draft_.Out(operation) = fact;
+    return true;
+  }
+
+  bool Split(const Operation& operation) {
+    const bool sized = operation.what == Do::kSplitV;
+    const Fact from = draft_.Of(operation, sized ? 0 : 1);
+    if (from.is != Is::kData) return false;
+    const auto axis = Axis(draft_.Of(operation, sized ? 2 : 0), from.dimensions.size());
+    if (!axis) return false;
+    std::vector<std::int64_t> sizes(operation.outputs,
+                                    from.dimensions[*axis] / operation.outputs);
+    if (sized) {
+      if (draft_.Of(operation, 1).is != Is::kNumbers) return false;
+      sizes = draft_.Of(operation, 1).numbers.values;
+      if (!SizesFit(sizes, from.dimensions[*axis])) return false;
+    }
+    std::int64_t first = 0;
+    for (int i = 0; i < operation.outputs; ++i) {
+      Fact part;
+      if (!Part(from, *axis, first, sizes[i], &part)) return false;
+      draft_.Out(operation, i) = part;
+      first += sizes[i];
+    }
+    return first == from.dimensions[*axis];
+  }
+
+  bool Concat(const Operation& operation) {
+    const int count = static_cast<int>(operation.inputs.size()) - 1;
+    if (!draft_.IsFloats(draft_.Of(operation, 0))) return false;
+    Dimensions dimensions = draft_.Of(operation, 0).dimensions;
+    const auto axis = Axis(draft_.Of(operation, count), dimensions.size());
+    if (!axis || (*axis != 0 && *axis + 1 != static_cast<std::int64_t>(dimensions.size()))) {
+      return false;
+    }
+    for (int i = 1; i < count; ++i) {
+      const Fact& part = draft_.Of(operation, i);
+      if (!draft_.IsFloats(part) || part.dimensions.size() != dimensions.size()) return false;
+      dimensions[*axis] += part.dimensions[*axis];
+    }
+    Fact fact = draft_.NewData(dimensions, false);
+    std::int64_t first = 0;
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t size = draft_.Of(operation, i).dimensions[*axis];
+      Fact part;
+      if (!Part(fact, *axis, first, size, &part) || part.dimensions != draft_.Of(operation, i).dimensions) {
+        return false;
+      }
+      Move(operation.inputs[i], part.view);
+      first += size;
+    }
+    draft_.plan.memories[fact.view.memory].writer = -2;
+    draft_.Out(operation) = fact;
+    return true;
+  }
+
+  bool Slice(const Operation& operation) {
+    Fact from = draft_.Of(operation, 0);
+    if (from.is != Is::kData || from.dimensions.size() > 2) return false;
+    for (int i = 1; i < 4; ++i) {
+      if (draft_.Of(operation, i).is != Is::kNumbers) return false;
+    }
+    const auto &begin = draft_.Of(operation, 1).numbers.values, &end = draft_.Of(operation, 2).numbers.values;
+    for (const std::int64_t stride : draft_.Of(operation, 3).numbers.values) {
+      if (stride != 1) return false;
+    }
+    if (begin.size() > from.dimensions.size()) return false;
+    Dimensions shape;
+    for (std::size_t axis = 0; axis < from.dimensions.size(); ++axis) {
+      const std::int64_t size = from.dimensions[axis];
+      std::int64_t first = 0, last = size;
+      const int bit = 1 << axis;
+      if (axis < begin.size()) {
+        if (!(operation.begin_mask & bit)) first = begin[axis] < 0 ? begin[axis] + size : begin[axis];
+        if (!(operation.end_mask & bit)) last = end[axis] < 0 ? end[axis] + size : end[axis];
+        if (operation.shrink_mask & bit) last = first + 1;
+        if (first < 0 || last > size || first >= last) return false;
+      }
+      Fact part;
+      if (!Part(from, axis, first, last - first, &part)) return false;
+      from = part;
+      if (axis >= begin.size() || !(operation.shrink_mask & bit)) shape.push_back(last - first);
+    }
+    return draft_.Shaped(operation, from, shape);
+  }
+
+  bool SliceGradient(const Operation& operation) {
+    const Fact& gradient = draft_.Of(operation, 4);
+    if (!draft_.IsFloats(gradient) || operation.shrink_mask != 0) return false;
+    for (int i = 0; i < 4; ++i) {
+      if (draft_.Of(operation, i).is != Is::kNumbers) return false;
+    }
+    for (const std::int64_t stride : draft_.Of(operation, 3).numbers.values) {
+      if (stride != 1) return false;
+    }
+    const Dimensions shape = draft_.Of(operation, 0).numbers.values;
+    const auto& begin = draft_.Of(operation, 1).numbers.values;
+    if (shape.size() != gradient.dimensions.size() || shape.size() > 2) return false;
+    Fact fact = draft_.NewData(shape, false), part = fact;
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      std::int64_t first = 0;
+      if (axis < begin.size() && !(operation.begin_mask & (1 << axis))) {
+        first = begin[axis] < 0 ? begin[axis] + shape[axis] : begin[axis];
+      }
+      if (first < 0 || first + gradient.dimensions[axis] > shape[axis]) return false;
+      Fact inner;
+      if (!Part(part, axis, first, gradient.dimensions[axis], &inner)) return false;
+      part = inner;
+    }
+    draft_.Copy(Zero(), fact.view, false);
+    draft_.Copy(gradient.view, part.view, false);
+    draft_.Out(operation) = fact;
+    return true;
+  }
+
+  bool Pack(const Operation& operation) {
+    if (operation.axis != 0 || !draft_.IsFloats(draft_.Of(operation, 0))) return false;
+    const Dimensions each = draft_.Of(operation, 0).dimensions;
+    Dimensions shape = {static_cast<std::int64_t>(operation.inputs.size())};
+    shape.insert(shape.end(), each.begin(), each.end());
+    Fact fact = draft_.NewData(shape, false);
+    for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
+      const Fact& part = draft_.Of(operation, i);
+      if (!draft_.IsFloats(part) || part.dimensions != each) return false;
+      View to = draft_.Whole(fact.view.memory, each);
+      to.offset = i * Elements(each);
+      View from;
+      if (!draft_.Spread(part, each, &from)) return false;
+      draft_.Copy(from, to, false);
+    }
+    draft_.Out(operation) = fact;
+    return true;
+  }
+
+  bool Unpack(const Operation& operation) {
+    const Fact from = draft_.Of(operation, 0);
+    if (operation.axis != 0 || from.is != Is::kData || from.dimensions.empty() ||
+        from.dimensions[0] != operation.outputs || !from.view.IsDense()) {
+      return false;
+    }
+    const Dimensions each(from.dimensions.begin() + 1, from.dimensions.end());
+    for (int i = 0; i < operation.outputs; ++i) {
+      Fact& fact = draft_.Out(operation, i);
+      fact = from;
+      fact.dimensions = each;
+      fact.view = draft_.Whole(from.view.memory, each);
+      fact.view.offset = from.view.offset + i * Elements(each);
+    }
+    return true;
+  }
+
+  bool Tile(const Operation& operation) {
+    const Fact& from = draft_.Of(operation, 0);
+    if (from.is != Is::kData || draft_.Of(operation, 1).is != Is::kNumbers || from.dimensions.empty()) {
+      return false;
+    }
+    Dimensions shape = from.dimensions;
+    const auto& times = draft_.Of(operation, 1).numbers.values;
+    if (times.size() != shape.size()) return false;
+    for (std::size_t axis = 0; axis + 1 < shape.size(); ++axis) {
+      if (times[axis] != 1) return false;
+    }
+    Fact fact = from;
+    if (times.back() != 1) {
+      if (shape.back() != 1) return false;
+      shape.back() = times.back();
+      if (!draft_.Spread(from, shape, &fact.view)) return false;
+      fact.dimensions = shape;
+    }
+    draft_.Out(operation) = fact;
+    return true;
+  }
+
+  bool Fill(const Operation& operation) {
+    Dimensions shape;
+    float value = 0;
+    if (operation.what == Do::kZerosLike) {
+      if (!draft_.IsFloats(draft_.Of(operation, 0))) return false;
+      shape = draft_.Of(operation, 0).dimensions;
+    } else {
+      const Fact& with = draft_.Of(operation, 1);
+      if (draft_.Of(operation, 0).is != Is::kNumbers || !draft_.IsFloats(with)) return false;
+      const Operation* constant = draft_.body.maker(operation.inputs[1]);
+      if (constant == nullptr || constant->what != Do::kConst) return false;
+      shape = draft_.Of(operation, 0).numbers.values;
+      value = constant->constant.flat<float>()(0);
+    }
+    tensorflow::Tensor tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape(shape));
+    tensor.flat<float>().setConstant(value);
+    draft_.Data(draft_.Out(operation), draft_.NewConstant(tensor));
+    return true;
+  }
+
+ private:
+  using Is = Fact::Is;
+
+  static bool SizesFit(std::vector<std::int64_t>& sizes, std::int64_t all) {
+    std::int64_t known = 0, *open = nullptr;
+    for (auto& each : sizes) {
+      if (each >= 0) known += each;
+      else if (open == nullptr) open = &each;
+      else return false;
+    }
+    if (open != nullptr) *open = all - known;
+    return open == nullptr ? known == all : *open >= 0;
+  }
+
+  static std::optional<std::int64_t> Axis(const Fact& fact, std::size_t rank) {
+    if (fact.is != Is::kNumbers || fact.numbers.values.size() != 1) return std::nullopt;
+    std::int64_t axis = fact.numbers.values[0];
+    if (axis < 0) axis += static_cast<std::int64_t>(rank);
+    if (axis < 0 || axis >= static_cast<std::int64_t>(rank)) return std::nullopt;
+    return axis;
+  }
+
+  // Some columns, or some rows of a matrix.
+  static bool Part(const Fact& from, std::int64_t axis, std::int64_t first, std::int64_t size,
+                   Fact* part) {
+    const auto last = static_cast<std::int64_t>(from.dimensions.size()) - 1;
+    *part = from;
+    part->dimensions[axis] = size;
+    if (axis == last) {
+      part->view.columns = size;
+      part->view.offset += first * from.view.column_step;
+      return true;
+    }
+    const Dimensions inner(from.dimensions.begin() + axis + 1, from.dimensions.end() - 1);
+    if (axis != 0) return false;
+    const std::int64_t rows = Elements(inner);
+    part->view.rows = size * rows;
+    part->view.offset += first * rows * from.view.row_step;
+    return true;
+  }
+
+  // Lets what computes a value put it where it is needed; copies it where others use it, too.
+  void Move(int value, const View& to) {
+    Fact& fact = draft_.facts[value];
+    const Memory& memory = draft_.plan.memories[fact.view.memory];
+    const bool own = memory.where == Memory::Where::kOwn && memory.writer >= 0 &&
+                     draft_.body.uses[value] == 1 && draft_.owners.count(fact.view.memory) &&
+                     draft_.owners[fact.view.memory] == value;
+    if (!own) return draft_.Copy(fact.view, to, false);
+    View& out = draft_.plan.tasks[memory.writer].out;
+    if (out.rows != to.rows || out.columns != to.columns) return draft_.Copy(fact.view, to, false);
+    out = to;
+    fact.view = to;
+  }
+
+  View Zero() {
+    tensorflow::Tensor zero(tensorflow::DT_FLOAT, tensorflow::TensorShape());
+    zero.scalar<float>()() = 0;
+    View view = draft_.Whole(draft_.NewConstant(zero), {});
+    view.row_step = view.column_step = 0;
+    return view;
+  }
+
+  Draft& draft_;
+};
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_LOOP_SHAPES_H_

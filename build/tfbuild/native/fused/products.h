@@ -1,0 +1,167 @@
+// Products of small and middling matrices of float, as recurrent layers have them: the right one is
+// packed into panels once and serves every step; the left one is read where it lies, transposed or not.
+
+#ifndef TENSORWRIGHT_FUSED_PRODUCTS_H_
+#define TENSORWRIGHT_FUSED_PRODUCTS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace tensorwright {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kTileRows = 12;
+#elif defined(__AVX__)
+constexpr int kLanes = 8, kTileRows = 6;
+#else
+constexpr int kLanes = 4, kTileRows = 6;
+#endif
+constexpr int kPanel = 2 * kLanes;      // Columns of a panel.
+constexpr std::int64_t kDepth = 256;    // Of a block: a panel's part of it fits the first-level cache.
+constexpr std::int64_t kRowBlock = 96;  // Rows of the left matrix that stay in the second-level cache.
+
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Lanes LoadLanes(const float* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof(lanes));
+  return lanes;
+}
+
+// One rounding where the processor has it; the library is compiled without contraction.
+inline Lanes MultiplyAdd(Lanes a, Lanes b, Lanes c) {
+#if defined(__AVX512F__)
+  return (Lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  return (Lanes)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON)
+  return (Lanes)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+
+// A matrix as it lies in memory; steps in elements.
+struct Matrix {
+  const float* data;
+  std::int64_t rows, columns;
+  std::int64_t row_step, column_step;
+
+  Matrix Transposed() const { return {data, columns, rows, column_step, row_step}; }
+};
+
+// The right matrix of products, in panels of kPanel columns, the last one filled up with zeros.
+class Packed {
+ public:
+  void Take(const Matrix& matrix) {
+    depth_ = matrix.rows;
+    columns_ = matrix.columns;
+    const std::int64_t size = panels() * depth_ * kPanel;
+    if (size > capacity_) {
+      memory_.reset(new float[size + kLanes]);
+      capacity_ = size;
+    }
+    const auto at = reinterpret_cast<std::uintptr_t>(memory_.get());
+    data_ = memory_.get() + (-at % sizeof(Lanes)) / sizeof(float);
+    for (std::int64_t panel = 0; panel < panels(); ++panel) {
+      const std::int64_t first = panel * kPanel, width = std::min<std::int64_t>(kPanel, columns_ - first);
+      float* to = data_ + panel * depth_ * kPanel;
+      for (std::int64_t k = 0; k < depth_; ++k, to += kPanel) {
+        const float* from = matrix.data + k * matrix.row_step + first * matrix.column_step;
+        for (std::int64_t j = 0; j < width; ++j) to[j] = from[j * matrix.column_step];
+        for (std::int64_t j = width; j < kPanel; ++j) to[j] = 0;
+      }
+    }
+  }
+
+  std::int64_t depth() const { return depth_; }
+  std::int64_t columns() const { return columns_; }
+  std::int64_t panels() const { return (columns_ + kPanel - 1) / kPanel; }
+  const float* panel(std::int64_t which) const { return data_ + which * depth_ * kPanel; }
+
+ private:
+  std::unique_ptr<float[]> memory_;
+  float* data_ = nullptr;
+  std::int64_t capacity_ = 0, depth_ = 0, columns_ = 0;
+};
+
+// `kRows` rows of the left matrix by a block of one panel.
+template <int kRows>
+void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out, std::int64_t out_step,
+          std::int64_t width, bool add) {
+  Lanes sums[kRows][2] = {};
+  const float* left = a.data;
+  for (std::int64_t k = 0; k < depth; ++k, panel += kPanel, left += a.column_step) {
+    const Lanes first = LoadLanes(panel), second = LoadLanes(panel + kLanes);
+#pragma GCC unroll 12
+    for (int row = 0; row < kRows; ++row) {
+      const Lanes factor = left[row * a.row_step] - Lanes{};
+      sums[row][0] = MultiplyAdd(factor, first, sums[row][0]);
+      sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int row = 0; row < kRows; ++row) {
+    float* to = out + row * out_step;
+    if (width == kPanel) {
+      if (add) {
+        sums[row][0] += LoadLanes(to);
+        sums[row][1] += LoadLanes(to + kLanes);
+      }
+      std::memcpy(to, sums[row], sizeof(sums[row]));
+    } else {
+      float values[kPanel];
+      std::memcpy(values, sums[row], sizeof(values));
+      for (std::int64_t j = 0; j < width; ++j) to[j] = add ? to[j] + values[j] : values[j];
+    }
+  }
+}
+
+template <int kRows>
+void TileOf(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t depth, float* out,
+            std::int64_t out_step, std::int64_t width, bool add) {
+  if (rows == kRows) {
+    Tile<kRows>(a, panel, depth, out, out_step, width, add);
+  } else if constexpr (kRows > 1) {
+    TileOf<kRows - 1>(rows, a, panel, depth, out, out_step, width, add);
+  }
+}
+
+// out = a b, or out += a b: the columns of the panels from `first_panel` on, without `last_panel`.
+inline void Multiply(const Matrix& a, const Packed& b, float* out, std::int64_t out_step, bool add,
+                     std::int64_t first_panel, std::int64_t last_panel) {
+  if (a.columns == 0 && !add) {
+    for (std::int64_t row = 0; row < a.rows; ++row) {
+      std::fill_n(out + row * out_step, b.columns(), 0.0f);
+    }
+  }
+  for (std::int64_t top = 0; top < a.rows; top += kRowBlock) {
+    const std::int64_t bottom = std::min(a.rows, top + kRowBlock);
+    for (std::int64_t from = 0; from < a.columns; from += kDepth) {
+      const std::int64_t depth = std::min(kDepth, a.columns - from);
+      for (std::int64_t panel = first_panel; panel < last_panel; ++panel) {
+        const std::int64_t column = panel * kPanel;
+        for (std::int64_t row = top; row < bottom; row += kTileRows) {
+          const std::int64_t rows = std::min<std::int64_t>(kTileRows, bottom - row);
+          const Matrix part = {a.data + row * a.row_step + from * a.column_step, rows, depth,
+                               a.row_step, a.column_step};
+          TileOf<kTileRows>(rows, part, b.panel(panel) + from * kPanel, depth,
+                            out + row * out_step + column, out_step,
+                            std::min<std::int64_t>(kPanel, b.columns() - column), add || from > 0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_PRODUCTS_H_
