@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbuild.probe import registry, updates
-from tfbuild.probe.updates import DTYPES, State, Tensor, in_graph, seen
+from tfbuild.probe import fusing, registry, updates
+from tfbuild.probe.fusing import State, Tensor, in_graph, seen
+from tfbuild.probe.updates import DTYPES
 
 STEPS = 3
 SHAPES = ((), (1,), (7,), (1, 1, 5), (37, 61), (301, 701))
@@ -28,7 +29,7 @@ SPARSE = ((50, 3), (200, 16), (3000, 40))
 KERAS_3 = metadata.version("keras").startswith("3")
 
 Case = Callable[[], State]
-drawn = functools.partial(updates.drawn, tf)
+drawn = functools.partial(fusing.drawn, tf)
 a_variable = functools.partial(updates.variable, tf)
 
 
@@ -265,7 +266,7 @@ def main() -> None:
         if chosen and not any(word in name for word in chosen):
             continue
         before = fused.fused()
-        expected, got = updates.both(case)
+        expected, got = fusing.both(case, updates.PART)
         after = fused.fused()
         answer[name] = {
             "unlike": updates.unlike(expected, got),

@@ -25,9 +25,10 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from tfbuild.probe import agreement, large, parent, registry, trials, updates
+from tfbuild.probe import agreement, fusing, large, loops, parent, registry, trials, updates
 from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
@@ -120,9 +121,11 @@ def _judged(path: Path, look: Callable[[], dict[str, Any]], folder: Path) -> dic
     if "reason" in seen:
         return seen
     kernels = [registry.Kernel(*row) for row in seen["kernels"]]
-    if all(kernel.op == updates.OP for kernel in kernels):
-        found = _forked(functools.partial(_fuse, path))
-        return found if "reason" in found else _answer(kernels, {}, found)
+    ops = {kernel.op for kernel in kernels}
+    for part in (updates, loops):
+        if ops <= {*part.OPS}:
+            found = _forked(functools.partial(_fuse, path, part))
+            return found if "reason" in found else _answer(kernels, {}, found)
     try:
         known = trials.found(kernels, folder / "journals")
     except RuntimeError as error:
@@ -219,20 +222,23 @@ def _made(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
     ]
 
 
-def _fuse(path: Path) -> dict[str, Any]:
-    """In a child: whether fused updates leave the bits that stock kernels leave."""
+def _fuse(path: Path, part: ModuleType) -> dict[str, Any]:
+    """In a child: whether what is fused leaves what stock kernels leave."""
     import tensorflow as tf  # noqa: PLC0415
 
     large.use_threads()
     library = registry.Library(path)
-    cases = updates.cases()
+    cases = part.cases()
+    worst = 0.0
     for name, case in cases.items():
-        before = library.count(updates.OP)
-        if apart := updates.unlike(*updates.both(functools.partial(case, tf))):
+        before = sum(map(library.count, part.OPS))
+        outcomes = fusing.both(functools.partial(case, tf), part.PART)
+        if apart := part.unlike(*outcomes):
             return {"reason": f"{name}: {apart}"}
-        if library.count(updates.OP) == before:
+        if sum(map(library.count, part.OPS)) == before:
             return {"reason": f"{name}: nothing was fused"}
-    return {"cases": len(cases), "ulps": {updates.OP: 0.0}}
+        worst = max(worst, part.ulps(*outcomes))
+    return {"cases": len(cases), "ulps": dict.fromkeys(part.OPS, worst)}
 
 
 def _dump(what: Any, state: Path) -> dict[str, Any]:  # noqa: ANN401

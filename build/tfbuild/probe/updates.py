@@ -1,53 +1,26 @@
 """Updates of variables, fused and as TensorFlow has them: the same bits, whatever the graph.
 
 Each case builds its variables and functions, runs them, and returns all that can be seen. It is run
-with fused updates and without. TENSORWRIGHT_FUSE is read when TensorFlow prepares a function, so
-that one process does both.
+with fused updates and without.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, TypeVar
 
 import numpy as np
 
-from tfbuild.probe.cases import Array
+from tfbuild.probe.fusing import Case, State, Tensor, drawn, in_graph, seen
 
-SWITCH = "TENSORWRIGHT_FUSE"
-OP = "_TensorwrightUpdate"
+PART = "updates"
+OPS = ("_TensorwrightUpdate",)
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 _STEPS = 3
 _SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (1, 1, 5), (37, 61), (301, 701))
 _TABLE = (400, 7)
 _MATRIX = (64, 65)
-
-Tensor = Any  # or a variable, of whichever release
-State = list[Array]
-Case = Callable[[ModuleType], State]
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def in_graph(tf: ModuleType, **options: object) -> Callable[[_Function], _Function]:
-    """tf.function, which leaves the types that it has no words for."""
-    decorator: Callable[[_Function], _Function] = tf.function(**options)
-    return decorator
-
-
-def drawn(tf: ModuleType, shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Tensor:
-    """Values around zero; of sixteen one is zero, one negative zero and one tiny."""
-    rng = np.random.default_rng(seed)
-    kinds = np.asarray(rng.integers(0, 16, shape))
-    odd = [kinds == kind for kind in range(3)]
-    values = np.select(odd, [0.0, -0.0, 1e-39], np.asarray(rng.standard_normal(shape)))
-    return tf.cast(tf.constant(values), dtype)
-
-
-def seen(values: Sequence[Tensor]) -> State:
-    return [np.asarray(each) for each in values]
 
 
 def variable(
@@ -226,20 +199,6 @@ def cases() -> Mapping[str, Case]:
     return every | {each.__name__.replace("_", " "): each for each in plain}
 
 
-def both(case: Callable[[], State]) -> tuple[State | str, State | str]:
-    """What comes out without fused updates, and with them; or the error, in words."""
-    outcomes: list[State | str] = []
-    for switch in ("-updates", "updates"):
-        os.environ[SWITCH] = switch
-        try:
-            outcomes.append(case())
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is the other's, too)
-            outcomes.append(f"{type(error).__name__}: {error}")
-        finally:
-            del os.environ[SWITCH]
-    return outcomes[0], outcomes[1]
-
-
 def unlike(one: State | str, other: State | str) -> str:
     """What differs, in words; empty where every bit is the same but those of what is no number."""
     if isinstance(one, str) or isinstance(other, str):
@@ -256,3 +215,8 @@ def unlike(one: State | str, other: State | str) -> str:
             shown = f"{wide[place]!r} or {plain[place]!r}"
             return f"value {number} of {left.shape}: {int(apart.sum())}, at {place} {shown}"
     return ""
+
+
+def ulps(stock: State | str, fused: State | str) -> float:
+    """The distance between outcomes that are not unlike."""
+    return 0.0 if unlike(stock, fused) == "" else float("inf")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 import re
 import statistics
 import tomllib
@@ -228,7 +229,7 @@ def own_names() -> tuple[str, ...]:
 def own_registrations(name: str) -> tuple[tuple[str, str], ...]:
     """Op and types of all kernels of a unit that is ours; none of another unit."""
     unit = _table()["own"].get(name)
-    return tuple((unit["op"], types) for types in unit["types"]) if unit else ()
+    return tuple(itertools.product(unit["ops"], unit["types"])) if unit else ()
 
 
 def left(
@@ -268,9 +269,13 @@ def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
             hint=f"Use {', '.join(sorted([*_table()['set'], 'all']))}, names such as "
             "cwise_op_log,bias_op, or ops such as Tanh",
         )
+    ours = _table()["own"].get(name)
+    if ours:
+        theirs = ours.get("stock_sources", [])
+        sources = [f"{OWN}/{file}" for file in ours["sources"]]
+        return KernelUnit(name=name, sources=(*sources, *(f"{FOLDER}/{file}" for file in theirs)))
     files = units.get(name, [f"{name}.cc"])
-    folder = OWN if name in _table()["own"] else FOLDER
-    return KernelUnit(name=name, sources=tuple(f"{folder}/{file}" for file in files))
+    return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{file}" for file in files))
 
 
 def cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False) -> CompileCost:

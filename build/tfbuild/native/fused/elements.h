@@ -33,6 +33,9 @@ struct ReluGradient {
 struct Relu {
   float operator()(float x, float) const { return x != x || x > 0.0f ? x : 0.0f; }
 };
+struct Sign {
+  float operator()(float x, float) const { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
+};
 template <typename Compare>
 struct Whether {
   std::uint8_t operator()(float a, float b) const { return Compare()(a, b); }
@@ -130,6 +133,7 @@ inline const Forms* FormsFor(Do what) {
       {Do::kReluGrad, FormsOf<float, float, ReluGradient>()},
       {Do::kNeg, FormsOf<float, float, Neg<float>>()},
       {Do::kAbs, FormsOf<float, float, Abs<float>>()},
+      {Do::kSign, FormsOf<float, float, Sign>()},
       {Do::kSquare, FormsOf<float, float, Square<float>>()},
       {Do::kRelu, FormsOf<float, float, Relu>()},
       {Do::kTanh, {Approximate<TanhOf, false>, Approximate<TanhOf, true>}},

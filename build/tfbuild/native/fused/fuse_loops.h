@@ -59,9 +59,7 @@ class FusingLoops {
   bool IsHere() const {
     if (devices_ == nullptr) return false;
     for (const auto* device : devices_->devices()) {
-      const bool serves = device->device_type() == tensorflow::DEVICE_CPU ||
-                          device->device_type() == "XLA_CPU" || !device->IsLocal();
-      if (!serves || !device->IsLocal()) return false;
+      if (!device->IsLocal() || device->device_type() != tensorflow::DEVICE_CPU) return false;
     }
     return true;
   }
@@ -114,7 +112,7 @@ class FusingLoops {
     const std::string odd = ReadLoop(tensorflow::AttrSlice(node), library_, &loop);
     if (odd.empty()) return true;
     VLOG(1) << node.name() << " is left as it is: " << odd;
-    Count(Event::kOperations);
+    Count(Event::kLoopsOther);
     return false;
   }
 
@@ -161,7 +159,7 @@ class FusingLoops {
     function.set_name(original);
     tensorflow::AddNodeAttr("original", function, &node);
     VLOG(1) << node.name() << " is one operation";
-    Count(Event::kFused);
+    Count(Event::kLoops);
     return absl::OkStatus();
   }
 

@@ -25,7 +25,7 @@ enum class Do {
   kReadVariable,
   // Of elements.
   kAdd, kSub, kMul, kDiv, kMaximum, kMinimum, kSquaredDifference, kSigmoidGrad, kTanhGrad, kReluGrad,
-  kNeg, kAbs, kSquare, kTanh, kSigmoid, kRelu, kExp,
+  kNeg, kAbs, kSign, kSquare, kTanh, kSigmoid, kRelu, kExp,
   kGreater, kGreaterEqual, kLess, kLessEqual, kAnd, kOr, kNot,
   kSelect, kAddN, kZerosLike, kFill,
   // Of matrices.
@@ -43,7 +43,7 @@ inline const std::map<std::string, Do>& Known() {
       {"RealDiv", Do::kDiv}, {"Maximum", Do::kMaximum}, {"Minimum", Do::kMinimum},
       {"SquaredDifference", Do::kSquaredDifference}, {"SigmoidGrad", Do::kSigmoidGrad},
       {"TanhGrad", Do::kTanhGrad}, {"ReluGrad", Do::kReluGrad}, {"Neg", Do::kNeg},
-      {"Abs", Do::kAbs}, {"Square", Do::kSquare}, {"Tanh", Do::kTanh},
+      {"Abs", Do::kAbs}, {"Sign", Do::kSign}, {"Square", Do::kSquare}, {"Tanh", Do::kTanh},
       {"Sigmoid", Do::kSigmoid}, {"Relu", Do::kRelu}, {"Exp", Do::kExp},
       {"Greater", Do::kGreater}, {"GreaterEqual", Do::kGreaterEqual}, {"Less", Do::kLess},
       {"LessEqual", Do::kLessEqual}, {"LogicalAnd", Do::kAnd}, {"LogicalOr", Do::kOr},
@@ -213,6 +213,48 @@ class Reading {
 
 }  // namespace
 
+// Whether a slice is one of the first axis.
+inline bool TakesOne(const Operation& operation) {
+  return operation.shrink_mask == 1 && operation.begin_mask == 0 && operation.end_mask == 0;
+}
+
+namespace {
+
+// Shapes, axes and the like have to stay the same, and whether the loop goes on has to be known before
+// it runs. Says what does not, or nothing.
+inline std::string Unsteady(const WhileLoop& loop) {
+  const Routine& body = loop.body;
+  const auto is_number = [](tensorflow::DataType type) {
+    return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64;
+  };
+  std::vector<bool> changes(body.makers.size(), false);
+  for (int i = 0; i < body.arity(); ++i) {
+    changes[i] = is_number(body.arguments[i]) && body.results[i] != i;
+  }
+  for (const Operation& operation : body.operations) {
+    const bool lists = operation.what >= Do::kReserve;
+    const bool slices = operation.what == Do::kSlice && TakesOne(operation);
+    for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
+      if (!changes[operation.inputs[i]] || lists) continue;
+      if (operation.type == tensorflow::DT_FLOAT && !slices) return "a shape that changes";
+      for (int j = 0; j < operation.outputs && !slices; ++j) changes[operation.output + j] = true;
+    }
+  }
+  for (const Operation& operation : loop.condition.operations) {
+    if (!is_number(operation.type) && operation.type != tensorflow::DT_BOOL) {
+      return "a condition on values";
+    }
+    for (const int input : operation.inputs) {
+      if (input < loop.condition.arity() && !is_number(loop.condition.arguments[input])) {
+        return "a condition on values";
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 // The loop of a node While or StatelessWhile. Says what is in the way, or nothing.
 inline std::string ReadLoop(const tensorflow::AttrSlice& attributes,
                             const tensorflow::FunctionLibraryDefinition* library, WhileLoop* loop) {
@@ -229,7 +271,7 @@ inline std::string ReadLoop(const tensorflow::AttrSlice& attributes,
     if (!odd.empty()) return odd;
     *routine = reading.Take();
   }
-  return "";
+  return Unsteady(*loop);
 }
 
 }  // namespace tensorwright

@@ -85,52 +85,45 @@ class Arithmetic {
   }
 
   bool Sum(const Operation& operation) {
-    const Fact& from = draft_.Of(operation, 0);
+    const Fact from = draft_.Of(operation, 0);
     if (!draft_.IsFloats(from)) return false;
-    const std::size_t rank = from.dimensions.size();
+    const auto rank = static_cast<std::int64_t>(from.dimensions.size());
     std::set<std::int64_t> axes;
     if (operation.what == Do::kBiasAddGrad) {
-      for (std::size_t axis = 0; axis + 1 < rank; ++axis) axes.insert(axis);
+      for (std::int64_t axis = 0; axis + 1 < rank; ++axis) axes.insert(axis);
     } else {
       if (draft_.Of(operation, 1).is != Is::kNumbers) return false;
       for (const std::int64_t axis : draft_.Of(operation, 1).numbers.values) {
-        axes.insert(axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis);
+        axes.insert(axis < 0 ? axis + rank : axis);
       }
     }
+    // Of axes of one element a sum changes nothing.
     Dimensions shape;
-    bool all = true, leading = true, only_last = true, none = true;
-    for (std::size_t axis = 0; axis < rank; ++axis) {
-      const std::int64_t size = from.dimensions[axis];
+    bool sums_rows = true, keeps_rows = true, sums_last = true, keeps_last = true;
+    for (std::int64_t axis = 0; axis < rank; ++axis) {
       const bool sums = axes.count(axis) != 0;
-      if (!sums) shape.push_back(size);
+      if (!sums) shape.push_back(from.dimensions[axis]);
       else if (operation.keeps_dimensions) shape.push_back(1);
-      if (size == 1) continue;
-      none = none && !sums;
-      all = all && sums;
-      if (axis + 1 < rank) leading = leading && sums, only_last = only_last && !sums;
-      else leading = leading && !sums, only_last = only_last && sums;
+      if (from.dimensions[axis] == 1) continue;
+      bool& wrong = axis + 1 < rank ? (sums ? keeps_rows : sums_rows) : (sums ? keeps_last : sums_last);
+      wrong = false;
     }
-    if (none) return draft_.Shaped(operation, from, shape);
-    if (!all && !leading && !only_last) return false;
-    Fact fact = draft_.NewData(shape, false);
+    if (keeps_rows && keeps_last) return draft_.Shaped(operation, from, shape);
+    if (!(sums_rows && (keeps_last || sums_last)) && !(keeps_rows && sums_last)) return false;
     View view = from.view;
-    if (all && !leading && !only_last) {
-      // Rows first, then their sum.
-      Fact rows = draft_.NewData({view.rows}, false);
-      SumRows(view, rows.view);
+    if (!keeps_rows) {
+      const Fact columns = draft_.NewData({1, view.columns}, false);
+      Reduce(Task::What::kColumnSums, view, columns.view);
+      view = columns.view;
+    }
+    if (!keeps_last) {
+      const Fact rows = draft_.NewData({view.rows, 1}, false);
+      Reduce(Task::What::kRowSums, view, rows.view);
       view = rows.view;
     }
-    if (leading && !(all && view.columns == 1)) {
-      Task task = {Task::What::kColumnSums};
-      task.out = fact.view;
-      task.in = {view};
-      draft_.Add(std::move(task));
-    } else {
-      if (all && view.columns == 1) std::swap(view.rows, view.columns), std::swap(view.row_step, view.column_step);
-      SumRows(view, fact.view);
-    }
-    draft_.Own(operation, fact);
-    return true;
+    Fact fact = from;
+    fact.view = view;
+    return draft_.Shaped(operation, fact, shape);
   }
 
  private:
@@ -150,11 +143,8 @@ class Arithmetic {
     return static_cast<int>(draft_.plan.rights.size()) - 1;
   }
 
-  void SumRows(const View& from, View to) {
-    to.rows = from.rows;
-    to.columns = 1;
-    to.row_step = 1;
-    Task task = {Task::What::kRowSums};
+  void Reduce(Task::What what, const View& from, const View& to) {
+    Task task = {what};
     task.out = to;
     task.in = {from};
     draft_.Add(std::move(task));

@@ -97,7 +97,7 @@ class Draft {
   // Whether the value is all of its memory, with the dimensions of that.
   bool IsWhole(const Fact& fact) const {
     const Memory& memory = plan.memories[fact.view.memory];
-    return fact.view.IsDense() && fact.view.offset == 0 && fact.dimensions == memory.dimensions;
+    return memory.where != Memory::Where::kSlice && fact.view.IsDense() && fact.view.offset == 0 && fact.dimensions == memory.dimensions;
   }
 
   Task& Add(Task task) {
@@ -128,9 +128,6 @@ class Draft {
   bool Shaped(const Operation& operation, Fact fact, const Dimensions& shape) {
     const std::int64_t columns = shape.empty() ? 1 : shape.back();
     if (columns != fact.view.columns) {
-      if (fact.view.rows == 1 && columns == 1) {
-        return false;
-      }
       fact = Dense(fact);
       View view = Whole(fact.view.memory, shape);
       view.offset = fact.view.offset;

@@ -56,8 +56,9 @@ class Lists {
     if (operation.inputs.size() != 2) return false;
     Fact list = draft_.Of(operation, 0), added = draft_.Of(operation, 1);
     if (!IsAsGiven(list)) std::swap(list, added);
-    if (!IsAsGiven(list) || added.list >= 0 || !added.write || added.write->number >= 0) return false;
-    if (draft_.body.uses[operation.inputs[0]] != 1 || draft_.body.uses[operation.inputs[1]] != 1) return false;
+    if (!IsAsGiven(list) || added.list >= 0 || !added.write || added.write->is_number) return false;
+    if (draft_.body.uses[operation.inputs[0]] != 1 || draft_.body.uses[operation.inputs[1]] != 1 ||
+        draft_.body.uses[added.write->value] != 1) return false;
     if (draft_.plan.memories[added.write->view.memory].where != Memory::Where::kOwn) return false;
     Fact& fact = draft_.Out(operation);
     fact = list;
@@ -165,10 +166,11 @@ class Lists {
       if (!KeepIndex(write.index)) return false;
     }
     const int value = operation.inputs[sets ? 2 : 1];
+    write.value = value;
     Fact& item = draft_.facts[value];
     if (item.is == Is::kNumbers || item.is == Is::kCounter) {
       if (list.list < 0) return false;
-      write.number = value;
+      write.is_number = true;
       write.type = draft_.given.lists[list.list]->element_dtype;
       if (item.is == Is::kNumbers) {
         draft_.plan.constants.push_back(TensorOf(item.numbers, write.type));
@@ -216,7 +218,7 @@ class Lists {
       read.is_other.clear();
       return true;
     }
-    if (write->number >= 0) return false;
+    if (write->is_number) return false;
     const Memory& other = draft_.plan.memories[write->view.memory];
     read.other = write->view.memory;
     const auto& items = draft_.given.lists[read.list]->tensors();
@@ -227,7 +229,7 @@ class Lists {
   bool IsWritable(int list, const ListWrite& write) const {
     const tensorflow::TensorList& given = *draft_.given.lists[list];
     const auto size = static_cast<std::int64_t>(given.tensors().size());
-    if (write.number < 0) {
+    if (!write.is_number) {
       const Memory& memory = draft_.plan.memories[write.view.memory];
       if (!given.element_shape.IsCompatibleWith(tensorflow::TensorShape(memory.dimensions))) {
         return false;

@@ -38,6 +38,7 @@ using tensorflow::TensorShape;
 
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kAlign = 64;
+constexpr std::int64_t kRowsAtOnce = 32;
 constexpr std::int64_t kSharedElements = 1 << 15;  // From here on elements are shared among threads.
 
 // One execution of a plan.
@@ -50,11 +51,15 @@ class LoopRun {
 
   absl::Status Run() {
     TF_RETURN_IF_ERROR(Allocate());
+    auto* cancellation = context_->cancellation_manager();
     base_.resize(plan_.memories.size());
     for (std::int64_t t = 0; t < plan_.iterations; ++t) {
+      if (cancellation != nullptr && cancellation->IsCancelled()) {
+        return tensorflow::errors::Cancelled("the loop was cancelled");
+      }
       for (std::size_t memory = 0; memory < base_.size(); ++memory) base_[memory] = At(memory, t);
       if (t == 0) PackFixed();
-      for (const Task& task : plan_.tasks) Do(task);
+      for (const Task& task : plan_.tasks) Perform(task);
       const std::int64_t turn = t % plan_.chunk;
       if (turn + 1 == plan_.chunk || t + 1 == plan_.iterations) SumUp(turn + 1);
     }
@@ -67,6 +72,10 @@ class LoopRun {
     switch (of.where) {
       case Memory::Where::kFixed: return Data(Source(plan_.fixed[of.source]));
       case Memory::Where::kItems: return Data(Item(plan_.reads[of.source], t));
+      case Memory::Where::kSlice: {
+        const SliceOf& slice = plan_.slices[of.source];
+        return At(slice.memory, t) + plan_.counters.at(slice.index)[t] * of.size();
+      }
       case Memory::Where::kState:
         if (t == 0) return Data(given_.tensors[of.source]);
         return At(plan_.states.at(of.source).memory, t - 1);
@@ -187,7 +196,7 @@ class LoopRun {
     }
   }
 
-  void Do(const Task& task) {
+  void Perform(const Task& task) {
     switch (task.what) {
       case Task::What::kElements: return DoElements(task);
       case Task::What::kProduct: return DoProduct(task);
@@ -256,13 +265,17 @@ class LoopRun {
     AddColumns(MatrixOf(task.in[0]), out);
   }
 
+  // Some rows first, then their sums: so errors grow slowly.
   static void AddColumns(const Matrix& from, float* out) {
-    for (std::int64_t row = 0; row < from.rows; ++row) {
-      const float* values = from.data + row * from.row_step;
-      if (from.column_step == 1) {
-        for (std::int64_t i = 0; i < from.columns; ++i) out[i] += values[i];
-      } else {
-        for (std::int64_t i = 0; i < from.columns; ++i) out[i] += values[i * from.column_step];
+    for (std::int64_t first = 0; first < from.columns; first += kPanel) {
+      const std::int64_t width = std::min<std::int64_t>(kPanel, from.columns - first);
+      for (std::int64_t top = 0; top < from.rows; top += kRowsAtOnce) {
+        float sums[kPanel] = {};
+        for (std::int64_t row = top; row < std::min(from.rows, top + kRowsAtOnce); ++row) {
+          const float* values = from.data + row * from.row_step + first * from.column_step;
+          for (std::int64_t i = 0; i < width; ++i) sums[i] += values[i * from.column_step];
+        }
+        for (std::int64_t i = 0; i < width; ++i) out[first + i] += sums[i];
       }
     }
   }
@@ -323,7 +336,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     const auto* library = context->function_library()->GetFunctionLibraryDefinition();
     why_ = ReadLoop(tensorflow::AttrSlice(context->def()), library, &loop_);
     for (const Operation& operation : loop_.body.operations) {
-      const bool reads = operation.what == tensorwright::Do::kGetItem || operation.what == tensorwright::Do::kPopBack;
+      const bool reads = operation.what == Do::kGetItem || operation.what == Do::kPopBack;
       if (reads && operation.inputs[0] < loop_.body.arity()) read_.insert(operation.inputs[0]);
     }
   }
@@ -332,13 +345,13 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     Given given;
     const std::shared_ptr<const Plan> plan = Collect(context, &given) ? PlanFor(given) : nullptr;
     if (plan == nullptr) {
-      Count(Event::kOtherShapes);
+      Count(Event::kLoopsStock);
       return AsBefore(context, std::move(done));
     }
     LoopRun run(*plan, given, context);
     OP_REQUIRES_OK_ASYNC(context, run.Run(), done);
     OP_REQUIRES_OK_ASYNC(context, SetOutputs(context, *plan, given, run), done);
-    Count(Event::kExecutions);
+    Count(Event::kLoopRuns);
     done();
   }
 
@@ -393,6 +406,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
       }
       const auto& items = given.lists[i]->tensors();
       const auto& shape = given.lists[i]->element_shape;
+      key.push_back(given.lists[i]->element_dtype);
       key.push_back(items.size());
       key.push_back(given.lists[i]->max_num_elements);
       key.push_back(shape.dims());
@@ -421,7 +435,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     auto plan = std::make_shared<Plan>();
     const std::string why = Planning(loop_, given, *plan).Make();
     if (!why.empty()) {
-      VLOG(1) << name() << " runs as before: " << why;
+      VLOG(1) << name() << " runs as it was: " << why;
       plan = nullptr;
     }
     if (plans_.size() >= kMostPlans) plans_.clear();
@@ -462,10 +476,10 @@ class LoopOp : public tensorflow::AsyncOpKernel {
       const ListWrite& write = found->second;
       for (std::int64_t t = 0; t < plan.iterations; ++t) {
         Tensor item;
-        if (write.number < 0) {
-          item = run.TensorAt(write.view.memory, t);
-        } else {
+        if (write.is_number) {
           item = NumberAt(plan, write, t);
+        } else {
+          item = run.TensorAt(write.view.memory, t);
         }
         if (write.how == ListWrite::How::kPush) {
           items.push_back(std::move(item));
@@ -495,16 +509,24 @@ class LoopOp : public tensorflow::AsyncOpKernel {
 
   static Tensor NumberAt(const Plan& plan, const ListWrite& write, std::int64_t t) {
     if (write.constant >= 0) return plan.constants[write.constant];
-    return TensorOf({{}, {plan.counters.at(write.number)[t]}}, write.type);
+    return TensorOf({{}, {plan.counters.at(write.value)[t]}}, write.type);
   }
 
   void AsBefore(OpKernelContext* context, DoneCallback done) {
     auto* library = context->function_library();
     tensorflow::FunctionLibraryRuntime::Handle handle;
-    OP_REQUIRES_OK_ASYNC(context,
-                         library->Instantiate(original_.name(),
-                                              tensorflow::AttrSlice(&original_.attr()), &handle),
-                         done);
+    // As a function of devices, so that TensorFlow takes the loop apart as it would have.
+    tensorflow::FunctionLibraryRuntime::InstantiateOptions making;
+    making.target = context->device()->name();
+    making.is_multi_device_function = true;
+    making.input_devices.assign(context->num_inputs(), making.target);
+    making.output_devices.assign(context->num_outputs(), making.target);
+    if (library->config_proto() != nullptr) making.config_proto = *library->config_proto();
+    OP_REQUIRES_OK_ASYNC(
+        context,
+        library->Instantiate(original_.name(), tensorflow::AttrSlice(&original_.attr()), making,
+                             &handle),
+        done);
     tensorflow::FunctionLibraryRuntime::Options options(context->step_id());
     options.rendezvous = context->rendezvous();
     options.cancellation_manager = context->cancellation_manager();

@@ -30,10 +30,11 @@ struct Memory {
     kFixed,  // The same in every iteration: an argument, a constant.
     kOwn,    // What the loop computes.
     kItems,  // Items of a list that the loop got.
+    kSlice,  // One of the slices of a memory that is fixed, by a counter.
     kState,  // What the iteration before left; in the first one the argument.
   };
   Where where;
-  int source = -1;  // Of kFixed, kItems and kState: which of those.
+  int source = -1;  // Which of those, but of kOwn.
   Dimensions dimensions;
   bool bytes = false;  // Elements are bytes, true or not; else floats.
   bool given = false;  // Each iteration's is an item of a list that outlives the loop.
@@ -81,6 +82,11 @@ struct Fixed {
   int index;  // Of the argument, the constant, the reading.
 };
 
+struct SliceOf {
+  int memory;
+  int index;  // The value that is the index.
+};
+
 // What an iteration takes out of a list.
 struct ListRead {
   int list;       // Which argument.
@@ -95,9 +101,10 @@ struct ListWrite {
   enum class How { kPush, kSet, kAdd };
   How how;
   int index = -1;   // The value that is the index.
-  int number = -1;  // A value that is a number; else
-  View view;        // data.
-  int constant = -1;  // The number, where it stays the same.
+  int value = -1;
+  bool is_number = false;
+  View view;          // Of data.
+  int constant = -1;  // Of a number that stays the same.
   tensorflow::DataType type = tensorflow::DT_INVALID;
 };
 
@@ -115,6 +122,7 @@ struct Plan {
   std::vector<Right> rights;
   std::vector<Fixed> fixed;
   std::vector<tensorflow::Tensor> constants;
+  std::vector<SliceOf> slices;
   std::vector<ListRead> reads;
   std::map<int, ListWrite> writes;  // By argument.
   std::set<int> popped;             // Arguments.

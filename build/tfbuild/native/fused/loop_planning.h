@@ -35,6 +35,7 @@ class Planning {
     for (int i = 0; i < body.arity(); ++i) {
       if (!Result(i)) return "result " + std::to_string(i);
     }
+    if (!shapes_.AreThere()) return "its slices";
     if (!lists_.ArePlain()) return "its lists";
     if (!sums_.Make()) return "its sums";
     Settle();
@@ -159,7 +160,7 @@ class Planning {
   // What goes into lists needs a place for each iteration.
   void Settle() {
     for (auto& [list, write] : draft_.plan.writes) {
-      if (write.number >= 0) continue;
+      if (write.is_number) continue;
       const Memory& memory = draft_.plan.memories[write.view.memory];
       if (memory.where == Memory::Where::kOwn) {
         draft_.Give(write.view.memory);

@@ -96,7 +96,40 @@ class Shapes {
     return true;
   }
 
+  // One slice along the first axis, another one in each iteration.
+  bool SliceByCounter(const Operation& operation) {
+    const Fact& from = draft_.Of(operation, 0);
+    const Fact& begin = draft_.Of(operation, 1);
+    if (!TakesOne(operation) || from.is != Is::kData || from.dimensions.size() < 2 ||
+        begin.is != Is::kCounter || draft_.Of(operation, 3).numbers.values != Dimensions{1} ||
+        draft_.plan.memories[from.view.memory].where != Memory::Where::kFixed ||
+        !draft_.IsWhole(from)) {
+      return false;
+    }
+    draft_.plan.slices.push_back({from.view.memory, operation.inputs[1]});
+    const Dimensions shape(from.dimensions.begin() + 1, from.dimensions.end());
+    draft_.Data(draft_.Out(operation),
+                draft_.NewMemory(Memory::Where::kSlice,
+                                 static_cast<int>(draft_.plan.slices.size()) - 1, shape,
+                                 draft_.IsBytes(from)));
+    return true;
+  }
+
+  // Whether all slices that are taken by counters exist.
+  bool AreThere() const {
+    for (const SliceOf& slice : draft_.plan.slices) {
+      const auto found = draft_.plan.counters.find(slice.index);
+      if (found == draft_.plan.counters.end()) return false;
+      const std::int64_t size = draft_.plan.memories[slice.memory].dimensions[0];
+      for (const std::int64_t index : found->second) {
+        if (index < 0 || index >= size) return false;
+      }
+    }
+    return true;
+  }
+
   bool Slice(const Operation& operation) {
+    if (draft_.Of(operation, 1).is == Is::kCounter) return SliceByCounter(operation);
     Fact from = draft_.Of(operation, 0);
     if (from.is != Is::kData || from.dimensions.size() > 2) return false;
     for (int i = 1; i < 4; ++i) {
@@ -266,9 +299,8 @@ class Shapes {
       part->view.offset += first * from.view.column_step;
       return true;
     }
-    const Dimensions inner(from.dimensions.begin() + axis + 1, from.dimensions.end() - 1);
     if (axis != 0) return false;
-    const std::int64_t rows = Elements(inner);
+    const std::int64_t rows = from.dimensions[0] == 0 ? 0 : from.view.rows / from.dimensions[0];
     part->view.rows = size * rows;
     part->view.offset += first * rows * from.view.row_step;
     return true;

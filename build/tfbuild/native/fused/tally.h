@@ -1,4 +1,4 @@
-// What was fused, how often it ran, and what was left alone and why. updates.cc exports it.
+// What was fused, how often it ran, and what was left alone and why.
 
 #ifndef TENSORWRIGHT_FUSED_TALLY_H_
 #define TENSORWRIGHT_FUSED_TALLY_H_
@@ -21,11 +21,14 @@ enum class Event : int {
   kNotSelected,   // The library has no kernel for the type.
   kIndices,       // Rows are scattered by indices of several types.
   kNotMade,       // TensorFlow refuses the operation or its function.
-  kOperations,    // A loop has operations that the library does not compute.
   kNoVariable,    // Executions as TensorFlow has them: a variable without a value, …
   kOtherShapes,   // … shapes or types are others than foreseen, …
   kOneVariable,   // … two handles are of one variable, …
   kOutOfRange,    // … an index is out of range.
+  kLoops,         // Fused loops.
+  kLoopRuns,      // Executions of them.
+  kLoopsOther,    // Loops with operations that the library does not compute.
+  kLoopsStock,    // Executions as TensorFlow has them: what a loop got fits no plan.
 };
 
 constexpr const char* kEventNames[] = {
@@ -41,13 +44,16 @@ constexpr const char* kEventNames[] = {
     "left: not selected",
     "left: indices",
     "left: not made",
-    "left: operations",
     "stock: no variable",
     "stock: other shapes",
     "stock: one variable",
     "stock: out of range",
+    "loops",
+    "loop executions",
+    "left: loop",
+    "stock: loop",
 };
-constexpr int kEvents = static_cast<int>(Event::kOutOfRange) + 1;
+constexpr int kEvents = static_cast<int>(Event::kLoopsStock) + 1;
 static_assert(sizeof(kEventNames) / sizeof(kEventNames[0]) == kEvents, "each event has a name");
 
 inline std::atomic<unsigned long long> fused_events[kEvents];
@@ -57,5 +63,22 @@ inline void Count(Event event, int times = 1) {
 }
 
 }  // namespace tensorwright
+
+// Plain C, so that ctypes can read it; weak, as each unit that fuses has it.
+#define TENSORWRIGHT_EXPORT extern "C" __attribute__((visibility("default"), weak))
+
+TENSORWRIGHT_EXPORT int tensorwright_fused_events(void) { return tensorwright::kEvents; }
+
+TENSORWRIGHT_EXPORT const char* tensorwright_fused_name(int event) {
+  if (event < 0 || event >= tensorwright::kEvents) return nullptr;
+  return tensorwright::kEventNames[event];
+}
+
+TENSORWRIGHT_EXPORT unsigned long long tensorwright_fused_count(int event) {
+  if (event < 0 || event >= tensorwright::kEvents) return 0;
+  return tensorwright::fused_events[event].load(std::memory_order_relaxed);
+}
+
+#undef TENSORWRIGHT_EXPORT
 
 #endif  // TENSORWRIGHT_FUSED_TALLY_H_

@@ -6,8 +6,6 @@
 #include "tensorwright/fused/tally.h"
 #include "tensorwright/fused/update_op.h"
 
-#define TENSORWRIGHT_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace tensorwright {
 namespace {
 
@@ -48,17 +46,3 @@ REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXE
 
 }  // namespace
 }  // namespace tensorwright
-
-// Plain C, so that ctypes can read it.
-
-TENSORWRIGHT_EXPORT int tensorwright_fused_events(void) { return tensorwright::kEvents; }
-
-TENSORWRIGHT_EXPORT const char* tensorwright_fused_name(int event) {
-  if (event < 0 || event >= tensorwright::kEvents) return nullptr;
-  return tensorwright::kEventNames[event];
-}
-
-TENSORWRIGHT_EXPORT unsigned long long tensorwright_fused_count(int event) {
-  if (event < 0 || event >= tensorwright::kEvents) return 0;
-  return tensorwright::fused_events[event].load(std::memory_order_relaxed);
-}

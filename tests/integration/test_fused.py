@@ -1,10 +1,12 @@
-"""Fused updates of variables in stock TensorFlow: the bits that its own kernels leave."""
+"""What is fused, in stock TensorFlow: updates leave the bits that its own kernels leave, loops what
+lies as near to float64."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,9 @@ from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 
-PROGRAM = Path(__file__).with_name("updates.py")
-UNIT = "fused/updates"
+UPDATES, LOOPS = (Path(__file__).with_name(name) for name in ("updates.py", "loops.py"))
+UNIT, LOOPS_UNIT = "fused/updates", "fused/loops"
+FEW_LOOPS = ("lstm hard", "by hand", "countdown")
 FEW = ("adam float32", "scattered float32", "held", "in a loop")
 ALONE = {"compiled", "legacy", "adagrad empty"}
 """The cases of which nothing may be fused: XLA compiles one, one has TensorFlow's own ops; and with
@@ -33,22 +36,26 @@ sparse gradients Adagrad touches no more than their rows."""
 
 
 def ran(
-    arm: Environment, library: Path, out: Path, threads: int, *cases: str
+    program: Path, arm: Environment, library: Path, out: Path, threads: int, *cases: str
 ) -> dict[str, dict[str, Any]]:
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(settings.ROOT / "build")}
-    run([arm.python, PROGRAM, out, str(threads), library, *cases], env=quiet, timeout_s=1800)
+    run([arm.python, program, out, str(threads), library, *cases], env=quiet, timeout_s=1800)
     answer: dict[str, dict[str, Any]] = json.loads(out.read_text("utf-8"))
     return answer
 
 
 @pytest.fixture(scope="module")
-def library(places: Places) -> Path:
-    """The one that admission would see."""
-    plan, compiler = plan_for(Request(kernels=UNIT))
+def libraries(places: Places) -> Mapping[str, Path]:
+    """By unit: those that admission would see."""
+    plan, compiler = plan_for(Request(kernels=f"{UNIT},{LOOPS_UNIT}"))
     ground = ground_for(plan, places, None, None)
     workspace = workspaces.prepare(plan, compiler, front.jobs_for(plan, ""), ground, places)
-    made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
-    return made[UNIT]
+    return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
+
+
+@pytest.fixture(scope="module")
+def library(libraries: Mapping[str, Path]) -> Path:
+    return libraries[UNIT]
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4])
@@ -60,13 +67,13 @@ def every(
 ) -> dict[str, dict[str, Any]]:
     """All cases, with this many threads."""
     out = tmp_path_factory.mktemp("updates") / "all.json"
-    return ran(stock_arm, library, out, int(request.param))
+    return ran(UPDATES, stock_arm, library, out, int(request.param))
 
 
 def test_a_few_programs_leave_the_same_bits(
     stock_arm: Environment, library: Path, tmp_path: Path
 ) -> None:
-    found = ran(stock_arm, library, tmp_path / "few.json", 2, *FEW)
+    found = ran(UPDATES, stock_arm, library, tmp_path / "few.json", 2, *FEW)
     assert {name: each["unlike"] for name, each in found.items()} == dict.fromkeys(FEW, "")
     assert all(each["events"]["executions"] for each in found.values())
 
@@ -102,12 +109,34 @@ def test_what_cannot_be_fused_runs_as_before_and_is_counted(
     assert every[case]["events"][event]
 
 
+def test_a_few_loops_lie_as_near_to_float64(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    found = ran(LOOPS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "few.json", 2, *FEW_LOOPS)
+    assert {name: each["unlike"] for name, each in found.items()} == dict.fromkeys(FEW_LOOPS, "")
+    assert all(each["events"]["loop executions"] for each in found.values())
+    assert found["countdown"]["events"]["stock: loop"], "one that ends at once runs as it was"
+
+
 @pytest.mark.slow
-def test_the_unit_comes_beside_the_hot_kernels_and_is_made_again(
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_all_loops_lie_as_near_to_float64(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path, threads: int
+) -> None:
+    found = ran(LOOPS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "all.json", threads)
+    assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
+    fused = {name for name, each in found.items() if each["events"].get("loop executions")}
+    assert {*found} - fused == {"compiled"}
+    as_before = {name for name, each in found.items() if each["events"].get("stock: loop")}
+    assert as_before == {"countdown"}
+
+
+@pytest.mark.slow
+def test_the_units_come_beside_the_hot_kernels_and_are_made_again(
     places: Places, tmp_path: Path
 ) -> None:
-    """Nothing of the hot kernels is compiled but what was selected, and the unit is whole."""
-    fleet, compiler = fleet_for(Request(kernels=f"hot,{UNIT}"))
+    """Nothing of the hot kernels is compiled but what was selected, and the units are whole."""
+    fleet, compiler = fleet_for(Request(kernels=f"hot,{UNIT},{LOOPS_UNIT}"))
     built = builder.build(
         fleet,
         compiler=compiler,
@@ -116,7 +145,7 @@ def test_the_unit_comes_beside_the_hot_kernels_and_is_made_again(
     )
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None
-    assert UNIT in facts.kernels
+    assert {UNIT, LOOPS_UNIT} <= {*facts.kernels}
     (library,) = facts.libraries
     assert library.registrations == fleet.first.selection
     assert front.rebuild_wheel(AuditOptions(wheel=str(built.wheel))).proof is Proof.SAME

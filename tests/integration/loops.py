@@ -1,0 +1,155 @@
+"""Runs inside TensorFlow: while loops are run fused and as TensorFlow has them.
+
+python loops.py OUT THREADS LIBRARY [CASE...]
+
+Writes what came out as JSON: per case what lies too far away, and what the library counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbuild.probe import fusing, loops, registry
+from tfbuild.probe.fusing import Case, Tensor, in_graph
+
+
+def a_model() -> Tensor:
+    tf.keras.utils.set_random_seed(1)
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [
+            layers.Input((9,), dtype="int32"),
+            layers.Embedding(50, 8),
+            layers.Bidirectional(layers.LSTM(12, return_sequences=True)),
+            layers.GRU(7, dropout=0.0),
+            layers.Dense(1),
+        ]
+    )
+
+
+def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
+    """Keras's own training and prediction; the last batch is a smaller one."""
+    module.keras.backend.set_floatx(dtype)
+    try:
+        model = a_model()
+        rng = np.random.default_rng(3)
+        for variable in model.trainable_variables:
+            variable.assign(rng.standard_normal(variable.shape) * 0.3)
+        model.compile(module.keras.optimizers.SGD(0.1), "mse", jit_compile=False, **compiling)
+        inputs, outputs = rng.integers(0, 50, (70, 9)), rng.standard_normal((70, 1))
+        model.fit(inputs, outputs.astype(dtype), 16, epochs=2, verbose=0, shuffle=False)
+        predicted = model.predict(inputs, verbose=0)
+        return [*(np.asarray(each) for each in model.trainable_variables), predicted]
+    finally:
+        module.keras.backend.set_floatx("float32")
+
+
+def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
+    """A gradient of a gradient."""
+    draw = functools.partial(loops.drawn_as, module, dtype)
+    weight = module.Variable(draw((6, 6), 2))
+
+    @in_graph(module)
+    def run(inputs: Tensor) -> list[Tensor]:
+        with module.GradientTape() as outer:
+            with module.GradientTape() as inner:
+                inner.watch(inputs)
+                _, last = module.while_loop(
+                    lambda step, _: step < 4,
+                    lambda step, state: (step + 1, module.tanh(state @ weight + inputs)),
+                    (0, inputs),
+                )
+                loss = module.reduce_sum(last * last)
+            slope = inner.gradient(loss, inputs)
+            penalty = module.reduce_sum(slope * slope)
+        return [last, slope, outer.gradient(penalty, weight)]
+
+    return list(run(draw((3, 6), 1)))
+
+
+def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
+    """XLA's loops are XLA's."""
+    draw = functools.partial(loops.drawn_as, module, dtype)
+    weight = draw((6, 6), 2)
+
+    @in_graph(module, jit_compile=True)
+    def run(inputs: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, _: step < 4,
+            lambda step, state: (step + 1, module.tanh(state @ weight)),
+            (0, inputs),
+        )[1]
+
+    return [run(draw((3, 6), 1))]
+
+
+def saved(module: ModuleType, dtype: str) -> list[Tensor]:
+    """A saved function has TensorFlow's operations, and runs when it is loaded."""
+
+    class Module(module.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            self.weight = module.Variable(loops.drawn_as(module, dtype, (6, 6), 2))
+
+        @in_graph(module, input_signature=[module.TensorSpec((None, 6), dtype)])
+        def run(self, inputs: Tensor) -> Tensor:
+            return module.while_loop(
+                lambda step, _: step < 4,
+                lambda step, state: (step + 1, module.tanh(state @ self.weight)),
+                (0, inputs),
+            )[1]
+
+    made = Module()
+    inputs = loops.drawn_as(module, dtype, (3, 6), 1)
+    before = made.run(inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        module.saved_model.save(made, folder)
+        if b"ensorwright" in (Path(folder) / "saved_model.pb").read_bytes():
+            raise AssertionError("an operation of ours was saved")
+        loaded = module.saved_model.load(folder)
+        return [before, loaded.run(inputs)]
+
+
+def cases() -> Mapping[str, Case]:
+    more = {
+        "fitted": fitted,
+        "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
+        "penalised": penalised,
+        "compiled": compiled,
+        "saved": saved,
+    }
+    return {**loops.cases(), **{name: loops.in_both_types(each) for name, each in more.items()}}
+
+
+def main() -> None:
+    out, threads, library = sys.argv[1:4]
+    tf.get_logger().setLevel("ERROR")  # (functions are traced again and again, as is meant here)
+    tf.config.threading.set_intra_op_parallelism_threads(int(threads))
+    fused = registry.Library(Path(library))
+    chosen = sys.argv[4:]
+    answer: dict[str, Any] = {}
+    for name, case in cases().items():
+        if chosen and name not in chosen:
+            continue
+        before = fused.fused()
+        outcomes = fusing.both(functools.partial(case, tf), loops.PART)
+        after = fused.fused()
+        answer[name] = {
+            "unlike": loops.unlike(*outcomes),
+            "ulps": loops.ulps(*outcomes),
+            "events": {key: after[key] - before[key] for key in after if after[key] != before[key]},
+        }
+    Path(out).write_text(json.dumps(answer), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
