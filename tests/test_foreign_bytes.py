@@ -23,6 +23,7 @@ from typing import Any
 
 import markupsafe._speedups
 import pytest
+from elftools.elf.sections import NoteSection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import compared, recorded
@@ -572,6 +573,20 @@ def test_tables_of_a_library_may_lead_anywhere(tmp_path: Path) -> None:
         answer(reader, data)
 
     answers()
+
+
+@pytest.mark.toolchain
+def test_a_note_may_claim_more_bytes_than_there_is_memory(tmp_path: Path) -> None:
+    broken = tmp_path / "a.so"
+    broken.write_bytes(LIBRARY.read_bytes())
+    with elf.opened(broken) as library:
+        notes = (each for each in library.iter_sections() if isinstance(each, NoteSection))
+        offset = next(notes)["sh_offset"]
+    with broken.open("r+b") as file:
+        file.seek(offset + 4)  # n_descsz, behind n_namesz
+        file.write(b"\xff" * 4)
+    with confined(tmp_path):
+        assert "a.so is not a whole ELF library" in refusal(elf.isa_needed, broken)
 
 
 @pytest.mark.toolchain

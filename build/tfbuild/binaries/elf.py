@@ -43,6 +43,7 @@ _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPE
 _NOT_WHOLE = (
     *(ELFError, ConstructError, struct.error, OSError, ValueError, AttributeError, KeyError),
     *(ArithmeticError, IndexError, TypeError, AssertionError),
+    MemoryError,  # a size that leads far beyond them
 )
 
 
@@ -87,7 +88,8 @@ def opened(path: Path) -> Iterator[ELFFile]:
         with path.open("rb") as file:
             yield ELFFile(file)
     except _NOT_WHOLE as error:
-        raise WheelError(f"{path.name} is not a whole ELF library ({error})") from error
+        why = str(error) or type(error).__name__
+        raise WheelError(f"{path.name} is not a whole ELF library ({why})") from error
 
 
 def floors(path: Path) -> dict[str, str]:
