@@ -96,6 +96,8 @@ PROBE = (
         "tolerances",
         "agreement",
         "trials",
+        "fusing",
+        "loops",
         "updates",
     ),
     *("large", "battery", "smoke", "whole", "__main__"),

@@ -120,7 +120,7 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def cases() -> Mapping[str, Case]:
-    more = {
+    more: Mapping[str, loops.Program] = {
         "fitted": fitted,
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "penalised": penalised,

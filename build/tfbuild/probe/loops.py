@@ -225,4 +225,5 @@ def _compared(stock: State, fused: State) -> list[tuple[Any, Any, Any]]:
     """In float64 and, as float64, by stock kernels and fused: value by value."""
     half = len(stock) // 2
     rows = zip(stock[half:], stock[:half], fused[:half], strict=True)
-    return [tuple(np.asarray(each, "float64") for each in row) for row in rows]
+    wide = functools.partial(np.asarray, dtype="float64")
+    return [(wide(exact), wide(one), wide(other)) for exact, one, other in rows]

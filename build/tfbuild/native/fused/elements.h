@@ -17,9 +17,10 @@
 namespace tensorwright {
 
 // Elements of one row from up to three operands.
-using Row = void (*)(void* out, const void* a, const void* b, const void* c, std::int64_t count);
+using RowLoop = void (*)(void* out, const void* a, const void* b, const void* c,
+                         std::int64_t count);
 // By which of the operands is one element that stands for a whole row: 1, 2, 4 for the first, second, third.
-using Forms = std::array<Row, 8>;
+using Forms = std::array<RowLoop, 8>;
 
 struct SigmoidGradient {
   float operator()(float y, float dy) const { return dy * (y * (1.0f - y)); }
@@ -88,13 +89,22 @@ void ChooseRow(void* out, const void* which, const void* a, const void* b, std::
 
 // Functions that Eigen approximates, as stock kernels have them.
 struct TanhOf {
-  template <typename Array> auto operator()(const Array& x) const { return x.tanh(); }
+  template <typename Array>
+  auto operator()(const Array& x) const {
+    return x.tanh();
+  }
 };
 struct SigmoidOf {
-  template <typename Array> auto operator()(const Array& x) const { return x.logistic(); }
+  template <typename Array>
+  auto operator()(const Array& x) const {
+    return x.logistic();
+  }
 };
 struct ExpOf {
-  template <typename Array> auto operator()(const Array& x) const { return x.exp(); }
+  template <typename Array>
+  auto operator()(const Array& x) const {
+    return x.exp();
+  }
 };
 
 template <typename Op, bool lone>

@@ -48,8 +48,10 @@ class FusingLoops {
       if (IsWhile(node->def())) loops.push_back(node);
     }
     for (tensorflow::Node* node : loops) {
-      if (IsCompiled(node->def())) Count(Event::kCompiled);
-      else TF_RETURN_IF_ERROR(InGraph(node));
+      if (IsCompiled(node->def()))
+        Count(Event::kCompiled);
+      else
+        TF_RETURN_IF_ERROR(InGraph(node));
     }
     return absl::OkStatus();
   }
@@ -164,7 +166,8 @@ class FusingLoops {
   }
 
   // The loop as it was, as a function.
-  static tensorflow::FunctionDef OriginalOf(const tensorflow::NodeDef& node, const std::string& name) {
+  static tensorflow::FunctionDef OriginalOf(const tensorflow::NodeDef& node,
+                                            const std::string& name) {
     tensorflow::FunctionDef function;
     function.mutable_signature()->set_name(name);
     function.mutable_signature()->set_is_stateful(node.op() == "While");

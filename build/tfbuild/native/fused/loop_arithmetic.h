@@ -23,7 +23,8 @@ class Arithmetic {
       const Fact& fact = draft_.Of(operation, i);
       if (fact.is != Is::kData || !draft_.Broadcast(fact.dimensions, &shape)) return false;
       const bool wants_bytes = operation.what == Do::kNot || operation.what == Do::kAnd ||
-                               operation.what == Do::kOr || (operation.what == Do::kSelect && i == 0);
+                               operation.what == Do::kOr ||
+                               (operation.what == Do::kSelect && i == 0);
       if (draft_.IsBytes(fact) != wants_bytes) return false;
     }
     if (operation.what == Do::kBiasAdd && shape != draft_.Of(operation, 0).dimensions) return false;
@@ -45,12 +46,14 @@ class Arithmetic {
     Fact sum = draft_.Of(operation, 0);
     for (std::size_t i = 1; i < operation.inputs.size(); ++i) {
       const Fact& next = draft_.Of(operation, i);
-      if (!draft_.IsFloats(sum) || !draft_.IsFloats(next) || next.dimensions != sum.dimensions) return false;
+      if (!draft_.IsFloats(sum) || !draft_.IsFloats(next) || next.dimensions != sum.dimensions)
+        return false;
       Fact fact = draft_.NewData(sum.dimensions, false);
       Task task = {Task::What::kElements, FormsFor(Do::kAdd)};
       task.out = fact.view;
       task.in.resize(2);
-      if (!draft_.Spread(sum, fact.dimensions, &task.in[0]) || !draft_.Spread(next, fact.dimensions, &task.in[1])) {
+      if (!draft_.Spread(sum, fact.dimensions, &task.in[0]) ||
+          !draft_.Spread(next, fact.dimensions, &task.in[1])) {
         return false;
       }
       draft_.Add(std::move(task));
@@ -63,7 +66,8 @@ class Arithmetic {
 
   bool Product(const Operation& operation) {
     const Fact &a = draft_.Of(operation, 0), &b = draft_.Of(operation, 1);
-    if (!draft_.IsFloats(a) || !draft_.IsFloats(b) || a.dimensions.size() != 2 || b.dimensions.size() != 2) {
+    if (!draft_.IsFloats(a) || !draft_.IsFloats(b) || a.dimensions.size() != 2 ||
+        b.dimensions.size() != 2) {
       return false;
     }
     View left = a.view;
@@ -102,10 +106,13 @@ class Arithmetic {
     bool sums_rows = true, keeps_rows = true, sums_last = true, keeps_last = true;
     for (std::int64_t axis = 0; axis < rank; ++axis) {
       const bool sums = axes.count(axis) != 0;
-      if (!sums) shape.push_back(from.dimensions[axis]);
-      else if (operation.keeps_dimensions) shape.push_back(1);
+      if (!sums)
+        shape.push_back(from.dimensions[axis]);
+      else if (operation.keeps_dimensions)
+        shape.push_back(1);
       if (from.dimensions[axis] == 1) continue;
-      bool& wrong = axis + 1 < rank ? (sums ? keeps_rows : sums_rows) : (sums ? keeps_last : sums_last);
+      bool& wrong =
+          axis + 1 < rank ? (sums ? keeps_rows : sums_rows) : (sums ? keeps_last : sums_last);
       wrong = false;
     }
     if (keeps_rows && keeps_last) return draft_.Shaped(operation, from, shape);

@@ -24,7 +24,7 @@ struct Fact {
   Numbers numbers;        // kNumbers.
   Dimensions dimensions;  // kData.
   View view;
-  int list = -1;          // kList: which argument; none for one that was reserved here.
+  int list = -1;  // kList: which argument; none for one that was reserved here.
   std::optional<ListWrite> write;
   bool popped = false;
 };
@@ -97,7 +97,8 @@ class Draft {
   // Whether the value is all of its memory, with the dimensions of that.
   bool IsWhole(const Fact& fact) const {
     const Memory& memory = plan.memories[fact.view.memory];
-    return memory.where != Memory::Where::kSlice && fact.view.IsDense() && fact.view.offset == 0 && fact.dimensions == memory.dimensions;
+    return memory.where != Memory::Where::kSlice && fact.view.IsDense() && fact.view.offset == 0 &&
+           fact.dimensions == memory.dimensions;
   }
 
   Task& Add(Task task) {
@@ -195,9 +196,9 @@ class Draft {
   const Routine& body;
   const Given& given;
   Plan& plan;
-  std::vector<Fact> facts;                  // Of each value.
-  std::vector<const Operation*> counting;   // What changes numbers from iteration to iteration.
-  std::map<int, int> owners;                // Memory → the value that it was made for.
+  std::vector<Fact> facts;                 // Of each value.
+  std::vector<const Operation*> counting;  // What changes numbers from iteration to iteration.
+  std::map<int, int> owners;               // Memory → the value that it was made for.
 };
 
 }  // namespace tensorwright

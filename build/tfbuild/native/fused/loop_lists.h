@@ -21,7 +21,8 @@ class Lists {
     Fact& fact = draft_.Out(operation);
     if (what == Do::kReserve) {
       fact.is = Is::kList;
-      return draft_.Of(operation, 0).is == Is::kNumbers && draft_.Of(operation, 1).is == Is::kNumbers;
+      return draft_.Of(operation, 0).is == Is::kNumbers &&
+             draft_.Of(operation, 1).is == Is::kNumbers;
     }
     const Fact list = draft_.Of(operation, 0);
     if (list.is != Is::kList) return false;
@@ -29,7 +30,8 @@ class Lists {
       if (!IsAsGiven(list) || draft_.plan.popped.count(list.list)) return false;
       fact.is = Is::kNumbers;
       if (what == Do::kLength) {
-        fact.numbers = {{}, {static_cast<std::int64_t>(draft_.given.lists[list.list]->tensors().size())}};
+        fact.numbers = {
+            {}, {static_cast<std::int64_t>(draft_.given.lists[list.list]->tensors().size())}};
         return !IsChanged(list.list);
       }
       const auto& shape = draft_.given.lists[list.list]->element_shape;
@@ -58,7 +60,8 @@ class Lists {
     if (!IsAsGiven(list)) std::swap(list, added);
     if (!IsAsGiven(list) || added.list >= 0 || !added.write || added.write->is_number) return false;
     if (draft_.body.uses[operation.inputs[0]] != 1 || draft_.body.uses[operation.inputs[1]] != 1 ||
-        draft_.body.uses[added.write->value] != 1) return false;
+        draft_.body.uses[added.write->value] != 1)
+      return false;
     if (draft_.plan.memories[added.write->view.memory].where != Memory::Where::kOwn) return false;
     Fact& fact = draft_.Out(operation);
     fact = list;
@@ -71,7 +74,8 @@ class Lists {
   // written is in the list.
   bool ArePlain() {
     for (const int list : draft_.plan.popped) {
-      if (static_cast<std::int64_t>(draft_.given.lists[list]->tensors().size()) < draft_.plan.iterations) {
+      if (static_cast<std::int64_t>(draft_.given.lists[list]->tensors().size()) <
+          draft_.plan.iterations) {
         return false;
       }
     }
@@ -102,7 +106,8 @@ class Lists {
     const auto& items = draft_.given.lists[list]->tensors();
     ListRead read = {list, pops};
     if (!pops) {
-      if (draft_.Of(operation, 1).is != Is::kNumbers && draft_.Of(operation, 1).is != Is::kCounter) return false;
+      if (draft_.Of(operation, 1).is != Is::kNumbers && draft_.Of(operation, 1).is != Is::kCounter)
+        return false;
       read.index = operation.inputs[1];
       if (!KeepIndex(read.index)) return false;
     }
@@ -132,7 +137,7 @@ class Lists {
       draft_.Data(fact, draft_.NewFixed({Fixed::From::kFirstItem, which}, first));
     } else {
       draft_.Data(fact, draft_.NewMemory(Memory::Where::kItems, which, DimensionsOf(first),
-                           type == tensorflow::DT_BOOL));
+                                         type == tensorflow::DT_BOOL));
     }
     if (pops) draft_.plan.popped.insert(list);
     return true;
@@ -236,7 +241,8 @@ class Lists {
       }
     }
     if (write.how == ListWrite::How::kPush) {
-      return given.max_num_elements == -1 || size + draft_.plan.iterations <= given.max_num_elements;
+      return given.max_num_elements == -1 ||
+             size + draft_.plan.iterations <= given.max_num_elements;
     }
     std::set<std::int64_t> seen;
     for (std::int64_t t = 0; t < draft_.plan.iterations; ++t) {

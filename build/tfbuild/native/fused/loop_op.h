@@ -39,7 +39,8 @@ using tensorflow::TensorShape;
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kAlign = 64;
 constexpr std::int64_t kRowsAtOnce = 32;
-constexpr std::int64_t kSharedElements = 1 << 15;  // From here on elements are shared among threads.
+constexpr std::int64_t kSharedElements = 1
+                                         << 15;  // From here on elements are shared among threads.
 
 // One execution of a plan.
 class LoopRun {
@@ -226,12 +227,13 @@ class LoopRun {
       return;
     }
     if (task.rows > 1) {
-      pool_->workers->ParallelFor(task.rows, task.columns * 2, [&](std::int64_t i, std::int64_t end) {
-        for (; i < end; ++i) {
-          task.row(out + i * out_step, in[0] + i * steps[0], in[1] + i * steps[1],
-                   in[2] + i * steps[2], task.columns);
-        }
-      });
+      pool_->workers->ParallelFor(
+          task.rows, task.columns * 2, [&](std::int64_t i, std::int64_t end) {
+            for (; i < end; ++i) {
+              task.row(out + i * out_step, in[0] + i * steps[0], in[1] + i * steps[1],
+                       in[2] + i * steps[2], task.columns);
+            }
+          });
       return;
     }
     const std::int64_t blocks = (task.columns + kBlock - 1) / kBlock, each = bytes(task.out);
@@ -245,7 +247,8 @@ class LoopRun {
   void DoProduct(const Task& task) {
     const Packed& right = rights_[task.packed];
     if (!plan_.rights[task.packed].fixed) Pack(task.packed);
-    Share(MatrixOf(task.in[0]), right, const_cast<float*>(Floats(task.out)), task.out.row_step, false);
+    Share(MatrixOf(task.in[0]), right, const_cast<float*>(Floats(task.out)), task.out.row_step,
+          false);
   }
 
   // A product by the threads of the pool, each with panels of its own.
@@ -454,7 +457,8 @@ class LoopOp : public tensorflow::AsyncOpKernel {
       } else if (state != plan.states.end()) {
         Tensor* out = nullptr;
         TF_RETURN_IF_ERROR(context->allocate_output(i, context->input(i).shape(), &out));
-        std::memcpy(out->data(), run.At(state->second.memory, plan.iterations - 1), out->TotalBytes());
+        std::memcpy(out->data(), run.At(state->second.memory, plan.iterations - 1),
+                    out->TotalBytes());
       } else if (type == tensorflow::DT_FLOAT && loop_.body.results[i] != i) {
         context->set_output(i, run.sum(i));
       } else if (plan.writes.count(i) || plan.popped.count(i)) {

@@ -22,7 +22,8 @@
 namespace tensorwright {
 
 constexpr std::int64_t kMostIterations = 1 << 20;
-constexpr std::int64_t kRowsOfSum = 512;  // Rows after which products that are summed up are computed.
+constexpr std::int64_t kRowsOfSum =
+    512;  // Rows after which products that are summed up are computed.
 
 // Where values of an execution lie. Each has one place for every iteration, or fewer that take turns.
 struct Memory {
@@ -65,7 +66,7 @@ struct Task {
   std::vector<View> in;
   int packed = -1;  // Of kProduct: the right matrix.
   // Of kElements, once all is known: what is done to each of how many rows of how many elements.
-  Row row = nullptr;
+  RowLoop row = nullptr;
   std::int64_t rows = 0, columns = 0;
 };
 
@@ -89,8 +90,8 @@ struct SliceOf {
 
 // What an iteration takes out of a list.
 struct ListRead {
-  int list;       // Which argument.
-  bool pops;      // From the end, else at an index.
+  int list;        // Which argument.
+  bool pops;       // From the end, else at an index.
   int index = -1;  // The value that is the index.
   int other = -1;  // A memory that stays the same and that earlier iterations put at some indices;
   std::vector<bool> is_other;  // in which iterations it is read.
@@ -100,7 +101,7 @@ struct ListRead {
 struct ListWrite {
   enum class How { kPush, kSet, kAdd };
   How how;
-  int index = -1;   // The value that is the index.
+  int index = -1;  // The value that is the index.
   int value = -1;
   bool is_number = false;
   View view;          // Of data.
@@ -128,7 +129,7 @@ struct Plan {
   std::set<int> popped;             // Arguments.
   std::map<int, View> states;       // Argument → what an iteration leaves for the next one.
   std::vector<SumOf> sums;
-  std::int64_t chunk = 1;  // Iterations between the products of `sums`.
+  std::int64_t chunk = 1;                             // Iterations between the products of `sums`.
   std::map<int, std::vector<std::int64_t>> counters;  // Value → its number in each iteration.
   std::map<int, std::int64_t> numbers;                // Value → an index that stays the same.
   std::map<int, Numbers> finals;                      // Argument → its number behind the last one.

@@ -49,9 +49,7 @@ class Planning {
     Fact& fact = draft_.facts[i];
     const tensorflow::Tensor& tensor = draft_.given.tensors[i];
     switch (draft_.body.arguments[i]) {
-      case tensorflow::DT_RESOURCE:
-        fact.is = Is::kHandle;
-        return draft_.IsFixed(i);
+      case tensorflow::DT_RESOURCE: fact.is = Is::kHandle; return draft_.IsFixed(i);
       case tensorflow::DT_VARIANT:
         fact.is = Is::kList;
         fact.list = i;
@@ -67,11 +65,11 @@ class Planning {
         if (draft_.IsFixed(i)) {
           draft_.Data(fact, draft_.NewFixed({Fixed::From::kArgument, i}, tensor));
         } else {
-          draft_.Data(fact, draft_.NewMemory(Memory::Where::kState, i, DimensionsOf(tensor), false));
+          draft_.Data(fact,
+                      draft_.NewMemory(Memory::Where::kState, i, DimensionsOf(tensor), false));
         }
         return true;
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -89,20 +87,27 @@ class Planning {
     switch (operation.what) {
       case Do::kConst: return Constant(operation);
       case Do::kReadVariable: return Variable(operation);
-      case Do::kReserve: case Do::kGetItem: case Do::kSetItem: case Do::kPushBack:
-      case Do::kPopBack: case Do::kLength: case Do::kElementShape:
-        return lists_.Add(operation);
+      case Do::kReserve:
+      case Do::kGetItem:
+      case Do::kSetItem:
+      case Do::kPushBack:
+      case Do::kPopBack:
+      case Do::kLength:
+      case Do::kElementShape: return lists_.Add(operation);
       case Do::kReshape: return shapes_.Reshape(operation);
-      case Do::kSplit: case Do::kSplitV: return shapes_.Split(operation);
+      case Do::kSplit:
+      case Do::kSplitV: return shapes_.Split(operation);
       case Do::kConcat: return shapes_.Concat(operation);
       case Do::kSlice: return shapes_.Slice(operation);
       case Do::kSliceGrad: return shapes_.SliceGradient(operation);
       case Do::kPack: return shapes_.Pack(operation);
       case Do::kUnpack: return shapes_.Unpack(operation);
       case Do::kTile: return shapes_.Tile(operation);
-      case Do::kZerosLike: case Do::kFill: return shapes_.Fill(operation);
+      case Do::kZerosLike:
+      case Do::kFill: return shapes_.Fill(operation);
       case Do::kMatMul: return arithmetic_.Product(operation);
-      case Do::kBiasAddGrad: case Do::kSum: return arithmetic_.Sum(operation);
+      case Do::kBiasAddGrad:
+      case Do::kSum: return arithmetic_.Sum(operation);
       case Do::kAddN:
         if (draft_.Of(operation, 0).is == Is::kList) return lists_.Join(operation);
         return arithmetic_.AddAll(operation);
@@ -135,9 +140,11 @@ class Planning {
     switch (draft_.body.arguments[i]) {
       case tensorflow::DT_FLOAT: {
         if (sums_.Has(i) || draft_.IsFixed(i)) return true;
-        if (!draft_.IsFloats(result) || result.dimensions != draft_.facts[i].dimensions) return false;
+        if (!draft_.IsFloats(result) || result.dimensions != draft_.facts[i].dimensions)
+          return false;
         Fact left = result;
-        if (draft_.plan.memories[left.view.memory].where != Memory::Where::kOwn || !draft_.IsWhole(left)) {
+        if (draft_.plan.memories[left.view.memory].where != Memory::Where::kOwn ||
+            !draft_.IsWhole(left)) {
           left = draft_.NewData(result.dimensions, false);
           View from;
           if (!draft_.Spread(result, result.dimensions, &from)) return false;
@@ -152,8 +159,7 @@ class Planning {
         if (result.popped && result.write) return false;
         if (result.write) draft_.plan.writes[i] = *result.write;
         return result.popped == (draft_.plan.popped.count(i) != 0);
-      default:
-        return draft_.IsFixed(i) || draft_.facts[i].is == Is::kCounter;
+      default: return draft_.IsFixed(i) || draft_.facts[i].is == Is::kCounter;
     }
   }
 

@@ -50,8 +50,7 @@ class Shapes {
     if (from.is != Is::kData) return false;
     const auto axis = Axis(draft_.Of(operation, sized ? 2 : 0), from.dimensions.size());
     if (!axis) return false;
-    std::vector<std::int64_t> sizes(operation.outputs,
-                                    from.dimensions[*axis] / operation.outputs);
+    std::vector<std::int64_t> sizes(operation.outputs, from.dimensions[*axis] / operation.outputs);
     if (sized) {
       if (draft_.Of(operation, 1).is != Is::kNumbers) return false;
       sizes = draft_.Of(operation, 1).numbers.values;
@@ -85,7 +84,8 @@ class Shapes {
     for (int i = 0; i < count; ++i) {
       const std::int64_t size = draft_.Of(operation, i).dimensions[*axis];
       Fact part;
-      if (!Part(fact, *axis, first, size, &part) || part.dimensions != draft_.Of(operation, i).dimensions) {
+      if (!Part(fact, *axis, first, size, &part) ||
+          part.dimensions != draft_.Of(operation, i).dimensions) {
         return false;
       }
       Move(operation.inputs[i], part.view);
@@ -108,10 +108,10 @@ class Shapes {
     }
     draft_.plan.slices.push_back({from.view.memory, operation.inputs[1]});
     const Dimensions shape(from.dimensions.begin() + 1, from.dimensions.end());
-    draft_.Data(draft_.Out(operation),
-                draft_.NewMemory(Memory::Where::kSlice,
-                                 static_cast<int>(draft_.plan.slices.size()) - 1, shape,
-                                 draft_.IsBytes(from)));
+    draft_.Data(
+        draft_.Out(operation),
+        draft_.NewMemory(Memory::Where::kSlice, static_cast<int>(draft_.plan.slices.size()) - 1,
+                         shape, draft_.IsBytes(from)));
     return true;
   }
 
@@ -135,7 +135,8 @@ class Shapes {
     for (int i = 1; i < 4; ++i) {
       if (draft_.Of(operation, i).is != Is::kNumbers) return false;
     }
-    const auto &begin = draft_.Of(operation, 1).numbers.values, &end = draft_.Of(operation, 2).numbers.values;
+    const auto &begin = draft_.Of(operation, 1).numbers.values,
+               &end = draft_.Of(operation, 2).numbers.values;
     for (const std::int64_t stride : draft_.Of(operation, 3).numbers.values) {
       if (stride != 1) return false;
     }
@@ -146,7 +147,8 @@ class Shapes {
       std::int64_t first = 0, last = size;
       const int bit = 1 << axis;
       if (axis < begin.size()) {
-        if (!(operation.begin_mask & bit)) first = begin[axis] < 0 ? begin[axis] + size : begin[axis];
+        if (!(operation.begin_mask & bit))
+          first = begin[axis] < 0 ? begin[axis] + size : begin[axis];
         if (!(operation.end_mask & bit)) last = end[axis] < 0 ? end[axis] + size : end[axis];
         if (operation.shrink_mask & bit) last = first + 1;
         if (first < 0 || last > size || first >= last) return false;
@@ -226,7 +228,8 @@ class Shapes {
 
   bool Tile(const Operation& operation) {
     const Fact& from = draft_.Of(operation, 0);
-    if (from.is != Is::kData || draft_.Of(operation, 1).is != Is::kNumbers || from.dimensions.empty()) {
+    if (from.is != Is::kData || draft_.Of(operation, 1).is != Is::kNumbers ||
+        from.dimensions.empty()) {
       return false;
     }
     Dimensions shape = from.dimensions;
@@ -272,9 +275,12 @@ class Shapes {
   static bool SizesFit(std::vector<std::int64_t>& sizes, std::int64_t all) {
     std::int64_t known = 0, *open = nullptr;
     for (auto& each : sizes) {
-      if (each >= 0) known += each;
-      else if (open == nullptr) open = &each;
-      else return false;
+      if (each >= 0)
+        known += each;
+      else if (open == nullptr)
+        open = &each;
+      else
+        return false;
     }
     if (open != nullptr) *open = all - known;
     return open == nullptr ? known == all : *open >= 0;

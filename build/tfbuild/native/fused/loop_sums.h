@@ -22,9 +22,9 @@ class Sums {
     for (int i = 0; i < draft_.body.arity(); ++i) {
       const int result = draft_.body.results[i];
       const Operation* sum = draft_.body.maker(result);
-      if (draft_.body.arguments[i] != tensorflow::DT_FLOAT || sum == nullptr || draft_.body.uses[i] != 1 ||
-          (sum->what != Do::kAddN && sum->what != Do::kAdd) || sum->inputs.size() != 2 ||
-          draft_.body.uses[result] != 1) {
+      if (draft_.body.arguments[i] != tensorflow::DT_FLOAT || sum == nullptr ||
+          draft_.body.uses[i] != 1 || (sum->what != Do::kAddN && sum->what != Do::kAdd) ||
+          sum->inputs.size() != 2 || draft_.body.uses[result] != 1) {
         continue;
       }
       const int own = sum->inputs[0] == i ? 0 : 1;
@@ -63,10 +63,12 @@ class Sums {
       }
       if (shape != into || right.dimensions[0] == 0) return false;
       sum.right = Stacked(right);
-      draft_.plan.chunk = std::max<std::int64_t>(draft_.plan.chunk, kRowsOfSum / right.dimensions[0]);
+      draft_.plan.chunk =
+          std::max<std::int64_t>(draft_.plan.chunk, kRowsOfSum / right.dimensions[0]);
       draft_.plan.sums.push_back(sum);
     }
-    draft_.plan.chunk = std::clamp<std::int64_t>(draft_.plan.chunk, 2, std::max<std::int64_t>(2, draft_.plan.iterations));
+    draft_.plan.chunk = std::clamp<std::int64_t>(draft_.plan.chunk, 2,
+                                                 std::max<std::int64_t>(2, draft_.plan.iterations));
     for (const int memory : stacked_) draft_.AtLeast(memory, draft_.plan.chunk);
     return true;
   }

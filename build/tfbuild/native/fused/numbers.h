@@ -50,7 +50,8 @@ struct Numbers {
 };
 
 inline bool IsNumber(tensorflow::DataType type) {
-  return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64 || type == tensorflow::DT_BOOL;
+  return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64 ||
+         type == tensorflow::DT_BOOL;
 }
 
 inline Dimensions DimensionsOf(const tensorflow::Tensor& tensor) {
@@ -132,9 +133,17 @@ inline std::int64_t Apply(Do what, std::int64_t a, std::int64_t b) {
 inline bool Compute(const Operation& operation, const std::vector<const Numbers*>& inputs,
                     std::vector<Numbers>* out) {
   switch (operation.what) {
-    case Do::kAdd: case Do::kSub: case Do::kMul: case Do::kMaximum: case Do::kMinimum:
-    case Do::kGreater: case Do::kGreaterEqual: case Do::kLess: case Do::kLessEqual:
-    case Do::kAnd: case Do::kOr: {
+    case Do::kAdd:
+    case Do::kSub:
+    case Do::kMul:
+    case Do::kMaximum:
+    case Do::kMinimum:
+    case Do::kGreater:
+    case Do::kGreaterEqual:
+    case Do::kLess:
+    case Do::kLessEqual:
+    case Do::kAnd:
+    case Do::kOr: {
       const Numbers &a = *inputs[0], &b = *inputs[1];
       const bool lone_a = a.values.size() == 1, lone_b = b.values.size() == 1;
       if (a.dimensions != b.dimensions && !lone_a && !lone_b) return false;
@@ -149,21 +158,23 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
       out->push_back(std::move(result));
       return true;
     }
-    case Do::kNot: case Do::kNeg: {
+    case Do::kNot:
+    case Do::kNeg: {
       Numbers result = *inputs[0];
       for (auto& value : result.values) value = operation.what == Do::kNot ? value == 0 : -value;
       out->push_back(std::move(result));
       return true;
     }
-    case Do::kBroadcastArgs:
-      return BroadcastAxes(*inputs[0], *inputs[1], out);
-    case Do::kPack: case Do::kConcat: {
+    case Do::kBroadcastArgs: return BroadcastAxes(*inputs[0], *inputs[1], out);
+    case Do::kPack:
+    case Do::kConcat: {
       const bool packs = operation.what == Do::kPack;
       const std::size_t count = inputs.size() - (packs ? 0 : 1);
       Numbers result;
       for (std::size_t i = 0; i < count; ++i) {
         if (inputs[i]->dimensions.size() != (packs ? 0u : 1u)) return false;
-        result.values.insert(result.values.end(), inputs[i]->values.begin(), inputs[i]->values.end());
+        result.values.insert(result.values.end(), inputs[i]->values.begin(),
+                             inputs[i]->values.end());
       }
       result.dimensions = {static_cast<std::int64_t>(result.values.size())};
       out->push_back(std::move(result));
@@ -190,8 +201,7 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
       out->push_back({{last - first}, {from.values.begin() + first, from.values.begin() + last}});
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 

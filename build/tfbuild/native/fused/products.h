@@ -24,9 +24,11 @@ constexpr int kLanes = 8, kTileRows = 6;
 #else
 constexpr int kLanes = 4, kTileRows = 6;
 #endif
-constexpr int kPanel = 2 * kLanes;      // Columns of a panel.
-constexpr std::int64_t kDepth = 256;    // Of a block: a panel's part of it fits the first-level cache.
-constexpr std::int64_t kRowBlock = 96;  // Rows of the left matrix that stay in the second-level cache.
+constexpr int kPanel = 2 * kLanes;  // Columns of a panel.
+constexpr std::int64_t kDepth =
+    256;  // Of a block: a panel's part of it fits the first-level cache.
+constexpr std::int64_t kRowBlock =
+    96;  // Rows of the left matrix that stay in the second-level cache.
 
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -72,7 +74,8 @@ class Packed {
     const auto at = reinterpret_cast<std::uintptr_t>(memory_.get());
     data_ = memory_.get() + (-at % sizeof(Lanes)) / sizeof(float);
     for (std::int64_t panel = 0; panel < panels(); ++panel) {
-      const std::int64_t first = panel * kPanel, width = std::min<std::int64_t>(kPanel, columns_ - first);
+      const std::int64_t first = panel * kPanel,
+                         width = std::min<std::int64_t>(kPanel, columns_ - first);
       float* to = data_ + panel * depth_ * kPanel;
       for (std::int64_t k = 0; k < depth_; ++k, to += kPanel) {
         const float* from = matrix.data + k * matrix.row_step + first * matrix.column_step;
@@ -95,8 +98,8 @@ class Packed {
 
 // `kRows` rows of the left matrix by a block of one panel.
 template <int kRows>
-void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out, std::int64_t out_step,
-          std::int64_t width, bool add) {
+void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
+          std::int64_t out_step, std::int64_t width, bool add) {
   Lanes sums[kRows][2] = {};
   const float* left = a.data;
   for (std::int64_t k = 0; k < depth; ++k, panel += kPanel, left += a.column_step) {
