@@ -197,8 +197,10 @@ def sound() -> Comparison:
     return comparison(*(covered(each, "tuned", 0.6) for each in cells))
 
 
-def covered(given: ComparedCell, name: str, share: float) -> ComparedCell:
-    """The cell with tuned kernels of that share of op time in one arm."""
+def covered(
+    given: ComparedCell, name: str, share: float, fused: Mapping[str, int] | None = None
+) -> ComparedCell:
+    """The cell with tuned kernels of that share of op time in one arm, and what was fused there."""
     seen = Coverage(
         share=share,
         ops=(
@@ -206,6 +208,7 @@ def covered(given: ComparedCell, name: str, share: float) -> ComparedCell:
             OpShare(op="TanhGrad", share=share * 0.25, runs_per_step=40.0),
             OpShare(op="Neg", share=0.0001, runs_per_step=1.0),
         ),
+        fused=tuple((fused or {}).items()),
     )
     arms = tuple(
         dataclasses.replace(each, coverage=seen) if each.arm == name else each

@@ -11,7 +11,7 @@ from tests import compared
 from tfbench.reports import findings
 from tfbench.reports.chapters import document
 from tfbench.reports.document import Table
-from tfbench.reports.findings import covered, headlines, reason, warnings
+from tfbench.reports.findings import covered, fused, headlines, reason, warnings
 from tfbench.reports.report import line, markdown, table
 from tfbuild.measured.comparison import Comparison, Gates
 from tfbuild.measured.interval import Interval, Verdict
@@ -203,6 +203,17 @@ def test_a_gain_that_other_settings_may_give_is_not_doubted() -> None:
     )
     said = warnings(dataclasses.replace(found, cells=(dataclasses.replace(cell, arms=arms),)))
     assert not any("cannot come from" in each for each in said)
+
+
+def test_what_was_fused_is_said_for_arms_that_fuse() -> None:
+    counts = {"fused": 6, "executions": 300, "left: alone": 2, "loops": 4, "stock: loop": 1}
+    plain = compared.cell("lstm_text", 2, {"tuned": 1.1})
+    found = compared.comparison(compared.covered(plain, "tuned", 0.02, counts))
+    said = ("lstm_text", "2", "tuned", "fused 6, executions 300, loops 4", "alone 2", "loop 1")
+    assert list(fused(found)) == [said]
+    assert f"| {' | '.join(said)} |" in markdown(found, TEMPLATES)
+    nothing = compared.comparison(compared.covered(plain, "tuned", 0.02))
+    assert "What was fused" not in markdown(nothing, TEMPLATES)
 
 
 def test_what_tuned_kernels_cover_is_said_for_arms_that_have_them() -> None:

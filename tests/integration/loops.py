@@ -39,8 +39,7 @@ def a_model() -> Tensor:
 
 def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
     """Keras's own training and prediction; the last batch is a smaller one."""
-    module.keras.backend.set_floatx(dtype)
-    try:
+    with loops.floats(module, dtype):
         model = a_model()
         rng = np.random.default_rng(3)
         for variable in model.trainable_variables:
@@ -50,8 +49,6 @@ def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
         model.fit(inputs, outputs.astype(dtype), 16, epochs=2, verbose=0, shuffle=False)
         predicted = model.predict(inputs, verbose=0)
         return [*(np.asarray(each) for each in model.trainable_variables), predicted]
-    finally:
-        module.keras.backend.set_floatx("float32")
 
 
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -123,6 +120,7 @@ def cases() -> Mapping[str, Case]:
     more: Mapping[str, loops.Program] = {
         "fitted": fitted,
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
+        "trained for long": functools.partial(loops.trained, steps=500),
         "penalised": penalised,
         "compiled": compiled,
         "saved": saved,

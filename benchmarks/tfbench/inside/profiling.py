@@ -50,7 +50,8 @@ def profile(
     steps: int,
     library: str | None,
 ) -> dict[str, Any]:
-    """Seconds per op type over `steps` steps, and the executions of tuned kernels per op."""
+    """Seconds per op type over `steps` steps, the executions of tuned kernels per op in them, and
+    what was fused since the library was loaded."""
     before = executions(library)
     seconds: dict[str, float] = defaultdict(float)
     for each in observed(tf, step, steps, detailed=False):
@@ -59,6 +60,7 @@ def profile(
         "steps": steps,
         "op_s": dict(seconds),
         "executions": dict(executions(library) - before),
+        "fused": fused(library),
     }
 
 
@@ -141,3 +143,17 @@ def executions(library: str | None) -> Counter[str]:
             handle.tensorwright_kernel_executions(index)
         )
     return counts
+
+
+def fused(library: str | None) -> dict[str, int]:
+    """What a library that fuses has counted so far, by its own words (native/fused/tally.h)."""
+    handle = None if library is None else ctypes.CDLL(library)
+    if handle is None or not hasattr(handle, "tensorwright_fused_events"):
+        return {}
+    handle.tensorwright_fused_name.restype = ctypes.c_char_p
+    handle.tensorwright_fused_count.restype = ctypes.c_ulonglong
+    counts = {
+        handle.tensorwright_fused_name(event).decode(): int(handle.tensorwright_fused_count(event))
+        for event in range(handle.tensorwright_fused_events())
+    }
+    return {name: count for name, count in counts.items() if count}

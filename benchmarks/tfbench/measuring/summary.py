@@ -307,4 +307,8 @@ def coverage(profile: Mapping[str, Any] | None) -> Coverage | None:
         for op, count in runs.items()
     ]
     rows.sort(key=lambda row: -row.share)
-    return Coverage(share=sum(row.share for row in rows), ops=tuple(rows))
+    return Coverage(
+        share=sum(row.share for row in rows),
+        ops=tuple(rows),
+        fused=tuple(profile.get("fused", {}).items()),
+    )

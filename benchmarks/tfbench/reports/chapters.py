@@ -13,7 +13,7 @@ from tfbuild import talk
 from tfbuild.measured.comparison import Comparison, Overall
 
 SPEEDUPS, SCALING, TIMES, COST = "speedups", "scaling", "times", "cost"
-LADDER, COVERAGE = "ladder", "coverage"
+LADDER, COVERAGE, FUSED = "ladder", "coverage", "fused"
 
 
 def document(comparison: Comparison, templates: Path, costs: Iterable[Section] = ()) -> Document:
@@ -26,6 +26,7 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
         _times(comparison),
         *costs,
         _coverage(comparison),
+        _fused(comparison),
         particulars.doubts(comparison),
         particulars.verdicts(comparison),
         particulars.samples(comparison),
@@ -186,4 +187,17 @@ def _coverage(comparison: Comparison) -> Section:
         "op counts as covered when the library's own counters say that its tuned kernels ran; "
         "those of a thousandth of the time and more are named. MatMul and Conv are oneDNN's, whose "
         "code is generated for the CPU in any wheel.",
+    )
+
+
+def _fused(comparison: Comparison) -> Section:
+    return tabled(
+        FUSED,
+        "What was fused",
+        "What the kernel library fused and left alone",
+        ("workload", "#vCPUs", "arm", "fused", "left alone", "ran as before"),
+        findings.fused(comparison),
+        "The library's own counts in one launch. Fused updates of variables, the ops that they "
+        "took the place of, and loops are counted for each graph that TensorFlow prepares, so is "
+        "what was left alone, by its reason; executions each time.",
     )

@@ -312,6 +312,27 @@ def covered(comparison: Comparison) -> Iterator[tuple[str, ...]]:
                 yield (*place(cell), each.arm, wording.share(found.share), ", ".join(ops))
 
 
+def fused(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """What each arm's library fused, what it left alone and what ran as before: the cell, the arm,
+    and the counts of each."""
+    kinds = ("left: ", "stock: ")
+    for cell in comparison.cells:
+        for each in cell.arms:
+            counts = each.coverage.fused if each.coverage else ()
+            if not counts:
+                continue
+            done = (f"{name} {count}" for name, count in counts if not name.startswith(kinds))
+            others = (
+                ", ".join(
+                    f"{name.removeprefix(kind)} {count}"
+                    for name, count in counts
+                    if name.startswith(kind)
+                )
+                for kind in kinds
+            )
+            yield (*place(cell), each.arm, ", ".join(done), *others)
+
+
 def kernels(arm: ArmFacts) -> str:
     if arm.whole:
         return "kernels of a full build"

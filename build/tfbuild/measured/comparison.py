@@ -67,10 +67,15 @@ class OpShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """The share of the arm's own op time that is spent in ops whose tuned kernels ran."""
+    """The share of the arm's own op time that is spent in ops whose tuned kernels ran.
+
+    `fused` is what a library that fuses counted in one launch: of graphs what was fused and what
+    was left alone, and executions (native/fused/tally.h).
+    """
 
     share: float
     ops: tuple[OpShare, ...]
+    fused: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,9 @@ lie no farther from that than four times what stock kernels do.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -57,14 +58,26 @@ def _layer(make: Callable[[Any], Tensor], *, masked: bool = False) -> Program:
     return run
 
 
+@contextlib.contextmanager
+def floats(tf: ModuleType, dtype: str) -> Iterator[None]:
+    """Layers that are made inside compute in this type."""
+
+    def use(name: str) -> None:
+        tf.keras.backend.set_floatx(name)
+        tf.keras.mixed_precision.set_global_policy(name)
+
+    use(dtype)
+    try:
+        yield
+    finally:
+        use("float32")
+
+
 def _built(tf: ModuleType, make: Callable[[Any], Tensor], dtype: str) -> Tensor:
     """The layer, with the same weights for every type."""
-    tf.keras.backend.set_floatx(dtype)
-    try:
+    with floats(tf, dtype):
         layer = make(tf.keras.layers)
         layer.build((None, None, _FEATURES))
-    finally:
-        tf.keras.backend.set_floatx("float32")
     shapes = [tuple(each.shape) for each in layer.weights]
     layer.set_weights(
         [
@@ -131,8 +144,8 @@ def _countdown(tf: ModuleType, dtype: str) -> list[Tensor]:
     return [each for times in (8, 5, 1) for each in run(tf.constant(times), value)]
 
 
-def _trained(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """Fifty steps of gradient descent: what errors grow to."""
+def trained(tf: ModuleType, dtype: str, *, steps: int = 50) -> list[Tensor]:
+    """Steps of gradient descent: what errors grow to."""
     layer = _built(tf, lambda new: new.LSTM(24), dtype)
     inputs, wanted = drawn_as(tf, dtype, (16, 10, _FEATURES), 1), drawn_as(tf, dtype, (16, 24), 2)
 
@@ -145,7 +158,7 @@ def _trained(tf: ModuleType, dtype: str) -> list[Tensor]:
             variable.assign_sub(gradient * 0.5)
         return loss
 
-    return [*(step() for _ in range(50)), *layer.trainable_variables]
+    return [*(step() for _ in range(steps)), *layer.trainable_variables]
 
 
 def drawn_as(tf: ModuleType, dtype: str, shape: Sequence[int], seed: int) -> Tensor:
@@ -183,7 +196,7 @@ def programs() -> Mapping[str, Program]:
         "stacked": _layer(lambda new: new.RNN([new.LSTMCell(9), new.GRUCell(5)])),
         "by hand": _by_hand,
         "countdown": _countdown,
-        "trained": _trained,
+        "trained": trained,
     }
 
 

@@ -34,6 +34,12 @@ struct ReluGradient {
 struct Relu {
   float operator()(float x, float) const { return x != x || x > 0.0f ? x : 0.0f; }
 };
+struct Relu6 {
+  float operator()(float x, float) const { return x != x || x < 6.0f ? (x < 0.0f ? 0.0f : x) : 6.0f; }
+};
+struct Relu6Gradient {
+  float operator()(float dy, float x) const { return x > 0.0f && x < 6.0f ? dy : 0.0f; }
+};
 struct Sign {
   float operator()(float x, float) const { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 };
@@ -146,6 +152,8 @@ inline const Forms* FormsFor(Do what) {
       {Do::kSign, FormsOf<float, float, Sign>()},
       {Do::kSquare, FormsOf<float, float, Square<float>>()},
       {Do::kRelu, FormsOf<float, float, Relu>()},
+      {Do::kRelu6, FormsOf<float, float, Relu6>()},
+      {Do::kRelu6Grad, FormsOf<float, float, Relu6Gradient>()},
       {Do::kTanh, {Approximate<TanhOf, false>, Approximate<TanhOf, true>}},
       {Do::kSigmoid, {Approximate<SigmoidOf, false>, Approximate<SigmoidOf, true>}},
       {Do::kExp, {Approximate<ExpOf, false>, Approximate<ExpOf, true>}},

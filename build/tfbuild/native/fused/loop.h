@@ -34,6 +34,7 @@ enum class Do {
   kSigmoidGrad,
   kTanhGrad,
   kReluGrad,
+  kRelu6Grad,
   kNeg,
   kAbs,
   kSign,
@@ -41,6 +42,7 @@ enum class Do {
   kTanh,
   kSigmoid,
   kRelu,
+  kRelu6,
   kExp,
   kGreater,
   kGreaterEqual,
@@ -68,6 +70,8 @@ enum class Do {
   kUnpack,
   kTile,
   kReshape,
+  kSqueeze,
+  kExpandDims,
   kShape,
   kBroadcastArgs,
   // Of lists of tensors.
@@ -102,6 +106,10 @@ inline const std::map<std::string, Do>& Known() {
       {"Tanh", Do::kTanh},
       {"Sigmoid", Do::kSigmoid},
       {"Relu", Do::kRelu},
+      {"Relu6", Do::kRelu6},
+      {"Relu6Grad", Do::kRelu6Grad},
+      {"Squeeze", Do::kSqueeze},
+      {"ExpandDims", Do::kExpandDims},
       {"Exp", Do::kExp},
       {"Greater", Do::kGreater},
       {"GreaterEqual", Do::kGreaterEqual},
@@ -149,6 +157,7 @@ struct Operation {
   tensorflow::Tensor constant;
   bool transpose_a = false, transpose_b = false, keeps_dimensions = false;
   std::int64_t axis = 0;
+  std::vector<std::int64_t> axes;  // Of Squeeze.
   int begin_mask = 0, end_mask = 0, shrink_mask = 0;
 };
 
@@ -274,6 +283,7 @@ class Reading {
         return false;
       }
     }
+    tensorflow::GetNodeAttr(attributes, "squeeze_dims", &operation.axes).IgnoreError();
     std::string format;
     if (tensorflow::GetNodeAttr(attributes, "data_format", &format).ok() && format != "NHWC") {
       return false;

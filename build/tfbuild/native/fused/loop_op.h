@@ -339,8 +339,10 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     const auto* library = context->function_library()->GetFunctionLibraryDefinition();
     why_ = ReadLoop(tensorflow::AttrSlice(context->def()), library, &loop_);
     for (const Operation& operation : loop_.body.operations) {
+      if (operation.inputs.empty() || operation.inputs[0] >= loop_.body.arity()) continue;
       const bool reads = operation.what == Do::kGetItem || operation.what == Do::kPopBack;
-      if (reads && operation.inputs[0] < loop_.body.arity()) read_.insert(operation.inputs[0]);
+      if (reads) read_.insert(operation.inputs[0]);
+      if (operation.what == Do::kReadVariable) variables_.insert(operation.inputs[0]);
     }
   }
 
@@ -367,7 +369,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     given->lists.resize(body.arity());
     for (int i = 0; i < body.arity(); ++i) {
       given->tensors[i] = context->input(i);
-      if (body.arguments[i] == tensorflow::DT_RESOURCE) {
+      if (variables_.count(i)) {
         if (!ReadVariable(context, i, &given->tensors[i])) return false;
       } else if (body.arguments[i] == tensorflow::DT_VARIANT) {
         if (given->tensors[i].NumElements() != 1) return false;
@@ -554,7 +556,8 @@ class LoopOp : public tensorflow::AsyncOpKernel {
 
   WhileLoop loop_;
   std::string why_;
-  std::set<int> read_;  // Arguments that are lists of which items are read.
+  std::set<int> read_;       // Arguments that are lists of which items are read.
+  std::set<int> variables_;  // Arguments that are variables which are read.
   tensorflow::NameAttrList original_;
   tensorflow::mutex mutex_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<const Plan>> plans_ TF_GUARDED_BY(mutex_);

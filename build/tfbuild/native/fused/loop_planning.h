@@ -95,6 +95,8 @@ class Planning {
       case Do::kLength:
       case Do::kElementShape: return lists_.Add(operation);
       case Do::kReshape: return shapes_.Reshape(operation);
+      case Do::kSqueeze: return shapes_.Squeeze(operation);
+      case Do::kExpandDims: return shapes_.ExpandDims(operation);
       case Do::kSplit:
       case Do::kSplitV: return shapes_.Split(operation);
       case Do::kConcat: return shapes_.Concat(operation);
@@ -129,8 +131,9 @@ class Planning {
 
   bool Variable(const Operation& operation) {
     const int handle = operation.inputs[0];
+    if (handle >= draft_.body.arity()) return false;
     const tensorflow::Tensor& value = draft_.given.tensors[handle];
-    if (handle >= draft_.body.arity() || value.dtype() != tensorflow::DT_FLOAT) return false;
+    if (value.dtype() != tensorflow::DT_FLOAT) return false;
     draft_.Data(draft_.Out(operation), draft_.NewFixed({Fixed::From::kArgument, handle}, value));
     return true;
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "tensorwright/fused/loop_draft.h"
@@ -42,6 +43,31 @@ class Shapes {
     fact.dimensions = dimensions;
     draft_.Out(operation) = fact;
     return true;
+  }
+
+  // Dimensions of one element come or go.
+  bool Squeeze(const Operation& operation) {
+    const Fact& from = draft_.Of(operation, 0);
+    if (from.is != Is::kData) return false;
+    const auto rank = static_cast<std::int64_t>(from.dimensions.size());
+    std::set<std::int64_t> axes;
+    for (const std::int64_t axis : operation.axes) axes.insert(axis < 0 ? axis + rank : axis);
+    Dimensions shape;
+    for (std::int64_t axis = 0; axis < rank; ++axis) {
+      const bool goes = axes.count(axis) != 0 || (axes.empty() && from.dimensions[axis] == 1);
+      if (goes && from.dimensions[axis] != 1) return false;
+      if (!goes) shape.push_back(from.dimensions[axis]);
+    }
+    return draft_.Shaped(operation, from, shape);
+  }
+
+  bool ExpandDims(const Operation& operation) {
+    const Fact& from = draft_.Of(operation, 0);
+    const auto axis = Axis(draft_.Of(operation, 1), from.dimensions.size() + 1);
+    if (from.is != Is::kData || !axis) return false;
+    Dimensions shape = from.dimensions;
+    shape.insert(shape.begin() + *axis, 1);
+    return draft_.Shaped(operation, from, shape);
   }
 
   bool Split(const Operation& operation) {
