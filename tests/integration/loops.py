@@ -51,6 +51,35 @@ def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
         return [*(np.asarray(each) for each in model.trainable_variables), predicted]
 
 
+def refused(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Errors are TensorFlow's own; many whole numbers are no reason for a plan of their own."""
+
+    @in_graph(module)
+    def filled(shape: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, *_: step < 3,
+            lambda step, total: (step + 1, total + module.reduce_sum(module.ones(shape, dtype))),
+            (0, one),
+        )[1]
+
+    @in_graph(module)
+    def marked(words: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, *_: step < 3,
+            lambda step, kept: (step + 1, module.where(words > 50, kept * one, one)),
+            (0, module.fill((100,), one)),
+        )[1]
+
+    one = module.constant(1, dtype)
+    right = []
+    for shape in ([-1, 3], [3, -2]):
+        try:
+            filled(module.constant(shape))
+        except module.errors.InvalidArgumentError as error:
+            right.append("must be >= 0" in str(error))
+    return [module.constant(right), filled(module.constant([2, 3])), marked(module.range(100))]
+
+
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
     """A gradient of a gradient."""
     draw = functools.partial(loops.drawn_as, module, dtype)
@@ -121,6 +150,7 @@ def cases() -> Mapping[str, Case]:
         "fitted": fitted,
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "trained for long": functools.partial(loops.trained, steps=500),
+        "refused": refused,
         "penalised": penalised,
         "compiled": compiled,
         "saved": saved,

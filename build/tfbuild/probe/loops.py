@@ -1,9 +1,10 @@
 """While loops, fused and as TensorFlow has them: Keras's recurrent layers with their gradients, and
 loops by hand.
 
-Products are summed up in another order, so that results differ in their last bits. Each case
-computes in float32 and, with the same numbers, in float64, which is never fused: fused loops may
-lie no farther from that than four times what stock kernels do.
+Products and sums are added up in another order, so that results differ in their last bits. Each
+case computes in float32 and, with the same numbers, in float64, which is never fused: fused loops
+may lie no farther from that than four times what stock kernels do, or than _FLOOR where those are
+exact.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ namespace tensorwright {
 // Elements of one row from up to three operands.
 using RowLoop = void (*)(void* out, const void* a, const void* b, const void* c,
                          std::int64_t count);
-// By which of the operands is one element that stands for a whole row: 1, 2, 4 for the first, second, third.
+// By which operands are one element that stands for a whole row: 1, 2, 4 for the first, second, third.
 using Forms = std::array<RowLoop, 8>;
 
 struct SigmoidGradient {
@@ -35,7 +35,7 @@ struct Relu {
   float operator()(float x, float) const { return x != x || x > 0.0f ? x : 0.0f; }
 };
 struct Relu6 {
-  float operator()(float x, float) const { return x != x || x < 6.0f ? (x < 0.0f ? 0.0f : x) : 6.0f; }
+  float operator()(float x, float) const { return x > 6.0f ? 6.0f : x < 0.0f ? 0.0f : x; }
 };
 struct Relu6Gradient {
   float operator()(float dy, float x) const { return x > 0.0f && x < 6.0f ? dy : 0.0f; }
@@ -136,7 +136,6 @@ constexpr Forms FormsOf() {
 inline const Forms* FormsFor(Do what) {
   static const auto* forms = new std::map<Do, Forms>{
       {Do::kAdd, FormsOf<float, float, Add<float>>()},
-      {Do::kAddN, FormsOf<float, float, Add<float>>()},
       {Do::kBiasAdd, FormsOf<float, float, Add<float>>()},
       {Do::kSub, FormsOf<float, float, Sub<float>>()},
       {Do::kMul, FormsOf<float, float, Mul<float>>()},

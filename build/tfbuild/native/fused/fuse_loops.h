@@ -20,12 +20,12 @@
 #include "tensorwright/fused/loop.h"
 #include "tensorwright/fused/switches.h"
 #include "tensorwright/fused/tally.h"
+#include "tensorwright/fused/xla.h"
 
 namespace tensorwright {
 namespace {
 
 constexpr char kLoops[] = "loops";
-
 constexpr char kLeft[] = "_tensorwright_left";  // An attribute of loops that are as they were.
 
 bool IsWhile(const tensorflow::NodeDef& node) {
@@ -48,10 +48,11 @@ class FusingLoops {
       if (IsWhile(node->def())) loops.push_back(node);
     }
     for (tensorflow::Node* node : loops) {
-      if (IsCompiled(node->def()))
+      if (IsCompiled(node->attrs())) {
         Count(Event::kCompiled);
-      else
+      } else {
         TF_RETURN_IF_ERROR(InGraph(node));
+      }
     }
     return absl::OkStatus();
   }
@@ -66,20 +67,6 @@ class FusingLoops {
     return true;
   }
 
-  static bool IsCompiled(const tensorflow::NodeDef& node) { return HasXla(node.attr()); }
-
-  // XLA marks what it compiles; what it does not has the same attributes, false or empty.
-  template <typename Attributes>
-  static bool HasXla(const Attributes& attributes) {
-    for (const auto& [name, value] : attributes) {
-      if (name.compare(0, 4, "_Xla") != 0 && name.compare(0, 4, "_xla") != 0) continue;
-      const bool no = (value.value_case() == tensorflow::AttrValue::kB && !value.b()) ||
-                      (value.value_case() == tensorflow::AttrValue::kS && value.s().empty());
-      if (!no) return true;
-    }
-    return false;
-  }
-
   static void AddFunctions(const tensorflow::NodeDef& node, std::vector<std::string>* names) {
     for (const auto& [name, value] : node.attr()) {
       if (value.has_func()) names->push_back(value.func().name());
@@ -91,12 +78,12 @@ class FusingLoops {
   void FindCompiled() {
     std::vector<std::string> open;
     const auto look = [&](const tensorflow::NodeDef& node) {
-      if (IsCompiled(node) || node.op() == "SymbolicGradient") AddFunctions(node, &open);
+      if (IsCompiled(node.attr()) || node.op() == "SymbolicGradient") AddFunctions(node, &open);
     };
     for (const tensorflow::Node* node : graph_.op_nodes()) look(node->def());
     for (const std::string& name : library_->ListFunctionNames()) {
       const tensorflow::FunctionDef* function = library_->Find(name);
-      if (HasXla(function->attr())) open.push_back(name);
+      if (IsCompiled(function->attr())) open.push_back(name);
       for (const tensorflow::NodeDef& node : function->node_def()) look(node);
     }
     while (!open.empty()) {
@@ -123,7 +110,7 @@ class FusingLoops {
     std::vector<int> loops;
     for (int i = 0; i < function->node_def_size(); ++i) {
       const tensorflow::NodeDef& node = function->node_def(i);
-      if (IsWhile(node) && !IsCompiled(node) && Serves(node)) loops.push_back(i);
+      if (IsWhile(node) && !IsCompiled(node.attr()) && Serves(node)) loops.push_back(i);
     }
     if (loops.empty()) return absl::OkStatus();
     tensorflow::FunctionDef changed = *function;

@@ -32,6 +32,7 @@
 #include "tensorwright/fused/program.h"
 #include "tensorwright/fused/switches.h"
 #include "tensorwright/fused/tally.h"
+#include "tensorwright/fused/xla.h"
 
 namespace tensorwright {
 namespace {
@@ -137,17 +138,6 @@ bool IsFloating(DataType type) {
          type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16;
 }
 
-// XLA marks what it compiles by one of several attributes; what it does not has them too, false or empty.
-bool IsCompiled(const Node* node) {
-  for (const auto& [name, value] : node->attrs()) {
-    if (name.compare(0, 4, "_Xla") != 0 && name.compare(0, 4, "_xla") != 0) continue;
-    const bool no = (value.value_case() == tensorflow::AttrValue::kB && !value.b()) ||
-                    (value.value_case() == tensorflow::AttrValue::kS && value.s().empty());
-    if (!no) return true;
-  }
-  return false;
-}
-
 // What nodes must have in common to be one operation.
 struct Kind {
   std::string shape;
@@ -209,7 +199,7 @@ class Fusing {
       const PartialTensorShape shape = VariableShape(node);
       if (!IsFloating(type)) {
         Count(Event::kNotFloating);
-      } else if (IsCompiled(node)) {
+      } else if (IsCompiled(node->attrs())) {
         Count(Event::kCompiled);
       } else if (!IsHere(node)) {
         Count(Event::kElsewhere);
@@ -256,7 +246,7 @@ class Fusing {
     if (code == nullptr || Assigns(*code) || !LikeStock(*code) || TypeOf(node) != kind.type) {
       return false;
     }
-    if (node->assigned_device_name() != kind.device || IsCompiled(node)) return false;
+    if (node->assigned_device_name() != kind.device || IsCompiled(node->attrs())) return false;
     if (node->type_string() == "AddN" && node->num_inputs() > kMostOperands) return false;
     // Stock kernels round once or twice, by where in the tensor an element is.
     if (*code == Code::kRsqrt && kind.type != tensorflow::DT_FLOAT &&

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -159,6 +160,9 @@ struct Operation {
   std::int64_t axis = 0;
   std::vector<std::int64_t> axes;  // Of Squeeze.
   int begin_mask = 0, end_mask = 0, shrink_mask = 0;
+
+  // Whether it is one slice of the first axis.
+  bool TakesOne() const { return shrink_mask == 1 && begin_mask == 0 && end_mask == 0; }
 };
 
 // Values are numbered: first the arguments, then what each operation gives, in an order that edges allow.
@@ -264,7 +268,7 @@ class Reading {
       bool value = false;
       return tensorflow::GetNodeAttr(attributes, name, &value).ok() && value;
     };
-    const auto mask = [&](const char* name) {
+    const auto number = [&](const char* name) {
       int value = 0;
       return tensorflow::GetNodeAttr(attributes, name, &value).ok() ? value : 0;
     };
@@ -272,10 +276,10 @@ class Reading {
     operation.transpose_a = flag("transpose_a");
     operation.transpose_b = flag("transpose_b");
     operation.keeps_dimensions = flag("keep_dims");
-    operation.axis = mask("axis");
-    operation.begin_mask = mask("begin_mask");
-    operation.end_mask = mask("end_mask");
-    operation.shrink_mask = mask("shrink_axis_mask");
+    operation.axis = number("axis");
+    operation.begin_mask = number("begin_mask");
+    operation.end_mask = number("end_mask");
+    operation.shrink_mask = number("shrink_axis_mask");
     for (const tensorflow::DataType type : node->output_types()) {
       if (type != tensorflow::DT_FLOAT && type != tensorflow::DT_INT32 &&
           type != tensorflow::DT_INT64 && type != tensorflow::DT_BOOL &&
@@ -291,7 +295,7 @@ class Reading {
     if (operation.what == Do::kConst) {
       return tensorflow::GetNodeAttr(attributes, "value", &operation.constant).ok();
     }
-    return mask("ellipsis_mask") == 0 && mask("new_axis_mask") == 0 &&
+    return number("ellipsis_mask") == 0 && number("new_axis_mask") == 0 &&
            !flag("resize_if_index_out_of_bounds");
   }
 
@@ -300,18 +304,9 @@ class Reading {
   std::set<const Node*> seen_;
 };
 
-}  // namespace
-
-// Whether a slice is one of the first axis.
-inline bool TakesOne(const Operation& operation) {
-  return operation.shrink_mask == 1 && operation.begin_mask == 0 && operation.end_mask == 0;
-}
-
-namespace {
-
 // Shapes, axes and the like have to stay the same, and whether the loop goes on has to be known before
 // it runs. Says what does not, or nothing.
-inline std::string Unsteady(const WhileLoop& loop) {
+std::string Unsteady(const WhileLoop& loop) {
   const Routine& body = loop.body;
   const auto is_number = [](tensorflow::DataType type) {
     return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64;
@@ -322,7 +317,7 @@ inline std::string Unsteady(const WhileLoop& loop) {
   }
   for (const Operation& operation : body.operations) {
     const bool lists = operation.what >= Do::kReserve;
-    const bool slices = operation.what == Do::kSlice && TakesOne(operation);
+    const bool slices = operation.what == Do::kSlice && operation.TakesOne();
     for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
       if (!changes[operation.inputs[i]] || lists) continue;
       if (operation.type == tensorflow::DT_FLOAT && !slices) return "a shape that changes";
@@ -349,11 +344,9 @@ inline std::string ReadLoop(const tensorflow::AttrSlice& attributes,
                             const tensorflow::FunctionLibraryDefinition* library, WhileLoop* loop) {
   for (const auto& [name, routine] :
        {std::make_pair("body", &loop->body), std::make_pair("cond", &loop->condition)}) {
-    const tensorflow::NameAttrList* function = nullptr;
     const auto* value = attributes.Find(name);
     if (value == nullptr || !value->has_func()) return "its function";
-    function = &value->func();
-    const tensorflow::FunctionDef* definition = library->Find(function->name());
+    const tensorflow::FunctionDef* definition = library->Find(value->func().name());
     if (definition == nullptr) return "its function";
     Reading reading;
     const std::string odd = reading.Read(*definition, library);

@@ -45,7 +45,6 @@ class Counters {
   // Follows the numbers through all iterations.
   bool Follow() {
     std::map<int, Numbers> state;
-    std::map<int, std::size_t> items;
     for (int i = 0; i < draft_.body.arity(); ++i) {
       if (draft_.facts[i].is == Is::kCounter) state[i] = draft_.facts[i].numbers;
     }
@@ -56,7 +55,7 @@ class Counters {
       if (++draft_.plan.iterations > kMostIterations) return false;
       std::map<int, Numbers> now = state;
       for (const Operation* operation : draft_.counting) {
-        if (operation != nullptr && !Count(*operation, now)) return false;
+        if (!Count(*operation, now)) return false;
       }
       for (const auto& [value, number] : now) {
         if (number.values.size() == 1) draft_.plan.counters[value].push_back(number.values[0]);

@@ -119,10 +119,9 @@ class Lists {
       alike = alike && item.dtype() == type && item.shape() == first.shape();
       same = same && item.data() == first.data();
     }
-    if (!alike) return false;
+    if (!alike || !IsFew(first)) return false;
     if (type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64) {
       fact.numbers = NumbersOf(first);
-      for (const tensorflow::Tensor& item : items) same = same && item.data() == first.data();
       for (std::size_t i = 1; !same && i < items.size(); ++i) {
         if (!(NumbersOf(items[i]) == fact.numbers)) return pops && Counts(operation, list, fact);
       }

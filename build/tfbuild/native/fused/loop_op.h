@@ -25,6 +25,7 @@
 #include "tensorwright/fused/loop.h"
 #include "tensorwright/fused/loop_plan.h"
 #include "tensorwright/fused/loop_planning.h"
+#include "tensorwright/fused/original.h"
 #include "tensorwright/fused/products.h"
 #include "tensorwright/fused/tally.h"
 
@@ -39,8 +40,8 @@ using tensorflow::TensorShape;
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kAlign = 64;
 constexpr std::int64_t kRowsAtOnce = 32;
-constexpr std::int64_t kSharedElements = 1
-                                         << 15;  // From here on elements are shared among threads.
+// From here on elements are shared among threads.
+constexpr std::int64_t kSharedElements = 1 << 15;
 
 // One execution of a plan.
 class LoopRun {
@@ -369,6 +370,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     given->lists.resize(body.arity());
     for (int i = 0; i < body.arity(); ++i) {
       given->tensors[i] = context->input(i);
+      if (!IsFew(given->tensors[i])) return false;
       if (variables_.count(i)) {
         if (!ReadVariable(context, i, &given->tensors[i])) return false;
       } else if (body.arguments[i] == tensorflow::DT_VARIANT) {
@@ -423,7 +425,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         alike = alike && item.dtype() == items[0].dtype() && item.shape() == items[0].shape();
       }
       key.insert(key.end(), {items[0].dtype(), same, alike});
-      if (!alike) continue;
+      if (!alike || !IsFew(items[0])) continue;
       add(items[0]);
       const bool numbers = IsNumber(items[0].dtype()) && items[0].dtype() != tensorflow::DT_BOOL;
       for (std::size_t j = 1; numbers && !same && j < items.size(); ++j) add(items[j]);
@@ -533,17 +535,8 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         library->Instantiate(original_.name(), tensorflow::AttrSlice(&original_.attr()), making,
                              &handle),
         done);
-    tensorflow::FunctionLibraryRuntime::Options options(context->step_id());
-    options.rendezvous = context->rendezvous();
-    options.cancellation_manager = context->cancellation_manager();
-    options.collective_executor = context->collective_executor();
-    options.step_container = context->step_container();
-    options.stats_collector = context->stats_collector();
-    options.runner = context->runner();
-    std::vector<Tensor> arguments;
-    for (int i = 0; i < context->num_inputs(); ++i) arguments.push_back(context->input(i));
     auto* results = new std::vector<Tensor>;
-    library->Run(options, handle, arguments, results,
+    library->Run(OptionsOf(context), handle, ArgumentsOf(context), results,
                  [context, results, done = std::move(done)](const absl::Status& status) {
                    std::unique_ptr<std::vector<Tensor>> owned(results);
                    if (!status.ok()) context->SetStatus(status);

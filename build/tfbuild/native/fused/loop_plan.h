@@ -10,7 +10,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,8 +21,7 @@
 namespace tensorwright {
 
 constexpr std::int64_t kMostIterations = 1 << 20;
-constexpr std::int64_t kRowsOfSum =
-    512;  // Rows after which products that are summed up are computed.
+constexpr std::int64_t kRowsOfSum = 512;  // After so many, products that are summed up are computed.
 
 // Where values of an execution lie. Each has one place for every iteration, or fewer that take turns.
 struct Memory {

@@ -58,7 +58,6 @@ class Planning {
       case tensorflow::DT_INT64:
         fact.is = draft_.IsFixed(i) ? Is::kNumbers : Is::kCounter;
         fact.numbers = NumbersOf(tensor);
-        if (fact.is == Is::kCounter) draft_.counting.push_back(nullptr);
         return fact.is == Is::kNumbers || fact.numbers.values.size() == 1;
       case tensorflow::DT_FLOAT:
         if (sums_.Has(i)) return true;

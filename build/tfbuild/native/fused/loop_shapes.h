@@ -33,16 +33,7 @@ class Shapes {
     if (from.is != Is::kData || draft_.Of(operation, 1).is != Is::kNumbers) return false;
     Dimensions dimensions = draft_.Of(operation, 1).numbers.values;
     if (!Fits(dimensions, Elements(from.dimensions))) return false;
-    const std::int64_t columns = dimensions.empty() ? 1 : dimensions.back();
-    Fact fact = columns == from.view.columns ? from : draft_.Dense(from);
-    if (columns != fact.view.columns) {
-      View view = draft_.Whole(fact.view.memory, dimensions);
-      view.offset = fact.view.offset;
-      fact.view = view;
-    }
-    fact.dimensions = dimensions;
-    draft_.Out(operation) = fact;
-    return true;
+    return draft_.Shaped(operation, from, dimensions);
   }
 
   // Dimensions of one element come or go.
@@ -80,7 +71,10 @@ class Shapes {
     if (sized) {
       if (draft_.Of(operation, 1).is != Is::kNumbers) return false;
       sizes = draft_.Of(operation, 1).numbers.values;
-      if (!SizesFit(sizes, from.dimensions[*axis])) return false;
+      if (static_cast<int>(sizes.size()) != operation.outputs ||
+          !SizesFit(sizes, from.dimensions[*axis])) {
+        return false;
+      }
     }
     std::int64_t first = 0;
     for (int i = 0; i < operation.outputs; ++i) {
@@ -126,7 +120,7 @@ class Shapes {
   bool SliceByCounter(const Operation& operation) {
     const Fact& from = draft_.Of(operation, 0);
     const Fact& begin = draft_.Of(operation, 1);
-    if (!TakesOne(operation) || from.is != Is::kData || from.dimensions.size() < 2 ||
+    if (!operation.TakesOne() || from.is != Is::kData || from.dimensions.size() < 2 ||
         begin.is != Is::kCounter || draft_.Of(operation, 3).numbers.values != Dimensions{1} ||
         draft_.plan.memories[from.view.memory].where != Memory::Where::kFixed ||
         !draft_.IsWhole(from)) {
@@ -157,16 +151,9 @@ class Shapes {
   bool Slice(const Operation& operation) {
     if (draft_.Of(operation, 1).is == Is::kCounter) return SliceByCounter(operation);
     Fact from = draft_.Of(operation, 0);
-    if (from.is != Is::kData || from.dimensions.size() > 2) return false;
-    for (int i = 1; i < 4; ++i) {
-      if (draft_.Of(operation, i).is != Is::kNumbers) return false;
-    }
+    if (from.is != Is::kData || !IsByOnes(operation, from.dimensions.size())) return false;
     const auto &begin = draft_.Of(operation, 1).numbers.values,
                &end = draft_.Of(operation, 2).numbers.values;
-    for (const std::int64_t stride : draft_.Of(operation, 3).numbers.values) {
-      if (stride != 1) return false;
-    }
-    if (begin.size() > from.dimensions.size()) return false;
     Dimensions shape;
     for (std::size_t axis = 0; axis < from.dimensions.size(); ++axis) {
       const std::int64_t size = from.dimensions[axis];
@@ -189,16 +176,15 @@ class Shapes {
 
   bool SliceGradient(const Operation& operation) {
     const Fact& gradient = draft_.Of(operation, 4);
-    if (!draft_.IsFloats(gradient) || operation.shrink_mask != 0) return false;
-    for (int i = 0; i < 4; ++i) {
-      if (draft_.Of(operation, i).is != Is::kNumbers) return false;
-    }
-    for (const std::int64_t stride : draft_.Of(operation, 3).numbers.values) {
-      if (stride != 1) return false;
+    if (!draft_.IsFloats(gradient) || operation.shrink_mask != 0 ||
+        draft_.Of(operation, 0).is != Is::kNumbers) {
+      return false;
     }
     const Dimensions shape = draft_.Of(operation, 0).numbers.values;
+    if (shape.size() != gradient.dimensions.size() || !IsByOnes(operation, shape.size())) {
+      return false;
+    }
     const auto& begin = draft_.Of(operation, 1).numbers.values;
-    if (shape.size() != gradient.dimensions.size() || shape.size() > 2) return false;
     Fact fact = draft_.NewData(shape, false), part = fact;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
       std::int64_t first = 0;
@@ -266,7 +252,7 @@ class Shapes {
     }
     Fact fact = from;
     if (times.back() != 1) {
-      if (shape.back() != 1) return false;
+      if (shape.back() != 1 || times.back() < 1) return false;
       shape.back() = times.back();
       if (!draft_.Spread(from, shape, &fact.view)) return false;
       fact.dimensions = shape;
@@ -287,7 +273,9 @@ class Shapes {
       const Operation* constant = draft_.body.maker(operation.inputs[1]);
       if (constant == nullptr || constant->what != Do::kConst) return false;
       shape = draft_.Of(operation, 0).numbers.values;
-      value = constant->constant.flat<float>()(0);
+      const bool exists = std::all_of(shape.begin(), shape.end(), [](auto size) { return size >= 0; });
+      if (constant->constant.dims() != 0 || !exists) return false;
+      value = constant->constant.scalar<float>()();
     }
     tensorflow::Tensor tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape(shape));
     tensor.flat<float>().setConstant(value);
@@ -301,15 +289,27 @@ class Shapes {
   static bool SizesFit(std::vector<std::int64_t>& sizes, std::int64_t all) {
     std::int64_t known = 0, *open = nullptr;
     for (auto& each : sizes) {
-      if (each >= 0)
+      if (each >= 0) {
         known += each;
-      else if (open == nullptr)
+      } else if (each == -1 && open == nullptr) {
         open = &each;
-      else
+      } else {
         return false;
+      }
     }
     if (open != nullptr) *open = all - known;
     return open == nullptr ? known == all : *open >= 0;
+  }
+
+  // Whether inputs 1 to 3 are the begin, end and strides of a slice of a matrix, with strides of one.
+  bool IsByOnes(const Operation& operation, std::size_t rank) const {
+    const Fact &begin = draft_.Of(operation, 1), &end = draft_.Of(operation, 2),
+               &strides = draft_.Of(operation, 3);
+    if (begin.is != Is::kNumbers || end.is != Is::kNumbers || strides.is != Is::kNumbers) return false;
+    const auto& steps = strides.numbers.values;
+    return rank <= 2 && begin.numbers.values.size() <= rank &&
+           begin.numbers.values.size() == end.numbers.values.size() &&
+           std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
   }
 
   static std::optional<std::int64_t> Axis(const Fact& fact, std::size_t rank) {

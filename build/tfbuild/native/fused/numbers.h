@@ -20,13 +20,13 @@ inline std::int64_t Elements(const Dimensions& dimensions) {
                          [](std::int64_t a, std::int64_t b) { return a * b; });
 }
 
-// Puts the number in that stands for what is left.
+// Puts in the size that stands for what is left (-1). False where the elements do not fill the dimensions.
 inline bool Fits(Dimensions& dimensions, std::int64_t elements) {
   std::int64_t known = 1, *open = nullptr;
   for (auto& each : dimensions) {
     if (each >= 0) {
       known *= each;
-    } else if (open == nullptr) {
+    } else if (each == -1 && open == nullptr) {
       open = &each;
     } else {
       return false;
@@ -52,6 +52,14 @@ struct Numbers {
 inline bool IsNumber(tensorflow::DataType type) {
   return type == tensorflow::DT_INT32 || type == tensorflow::DT_INT64 ||
          type == tensorflow::DT_BOOL;
+}
+
+constexpr std::int64_t kMostNumbers = 64;
+
+// A plan is made for given numbers: where there are many, as in a batch of words, each has others.
+inline bool IsFew(const tensorflow::Tensor& tensor) {
+  return !IsNumber(tensor.dtype()) || tensor.dtype() == tensorflow::DT_BOOL ||
+         tensor.NumElements() <= kMostNumbers;
 }
 
 inline Dimensions DimensionsOf(const tensorflow::Tensor& tensor) {

@@ -20,6 +20,7 @@
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorwright/fused/blocks.h"
+#include "tensorwright/fused/original.h"
 #include "tensorwright/fused/program.h"
 #include "tensorwright/fused/tally.h"
 
@@ -205,17 +206,11 @@ class UpdateOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(library->Instantiate(original_.name(),
                                             tensorflow::AttrSlice(&original_.attr()), &handle));
     std::function<void(std::function<void()>)> here = [](std::function<void()> work) { work(); };
-    tensorflow::FunctionLibraryRuntime::Options options(context->step_id());
-    options.rendezvous = context->rendezvous();
-    options.cancellation_manager = context->cancellation_manager();
-    options.collective_executor = context->collective_executor();
-    options.step_container = context->step_container();
-    options.stats_collector = context->stats_collector();
+    auto options = OptionsOf(context);
     options.runner = &here;
     options.run_all_kernels_inline = true;
-    std::vector<Tensor> arguments, results;
-    for (int i = 0; i < context->num_inputs(); ++i) arguments.push_back(context->input(i));
-    return library->RunSync(std::move(options), handle, arguments, &results);
+    std::vector<Tensor> results;
+    return library->RunSync(std::move(options), handle, ArgumentsOf(context), &results);
   }
 
   int variables_, tensors_, indices_;
