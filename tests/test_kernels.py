@@ -12,6 +12,7 @@ from tfbuild.planning.plan import native_files
 from tfbuild.upstream.kernels import (
     FOLDER,
     OWN,
+    RELEASE,
     KernelUnit,
     SourceOutcome,
     Surveyed,
@@ -201,8 +202,26 @@ def test_whatever_is_chosen_stays_below_the_kernel_folder(choice: str) -> None:
         assert "/" not in unit.label
 
 
+@pytest.mark.parametrize(
+    ("words", "release", "meant"),
+    [
+        ("hotter", RELEASE, "hot?"),
+        ("hot,cwise_op_tahn", RELEASE, "cwise_op_tanh"),
+        ("hot,fused/update", RELEASE, "fused/updates"),
+        ("fused/loop", NOT_SURVEYED, "fused/loops"),
+    ],
+)
+def test_a_name_of_no_source_is_refused_with_what_is_meant(
+    words: str, release: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        select(words, release)
+    assert f"there is no kernel source {words.rpartition(',')[2]}.cc" in str(caught.value)
+    assert meant in str(caught.value.hint)
+
+
 def test_labels_stay_apart() -> None:
-    units = select("hot,mini,cwise_op_log,linalg/determinant_op,sparse/add_op,add_op")
+    units = select("hot,mini,cwise_op_log,linalg/determinant_op,sparse/add_op,add_op", NOT_SURVEYED)
     assert len({unit.label for unit in units}) == len(units)
 
 
@@ -224,7 +243,7 @@ def test_what_is_selected_of_a_source_costs_less_than_the_whole() -> None:
 
 
 def test_an_unmeasured_source_costs_the_median_and_the_most_memory() -> None:
-    found = cost(select("no_such_kernel_op"))
+    found = cost(select("no_such_kernel_op", NOT_SURVEYED))
     assert found.seconds == statistics.median(row["seconds"] for row in COSTS.values())
     assert found.megabytes == max(row["megabytes"] for row in COSTS.values())
     assert (found.measured, found.sources) == (0, 1)

@@ -25,6 +25,7 @@ from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
+from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.request import fleet_for
 from tfbuild.planning.selection import Selection
 from tfbuild.records import save
@@ -32,7 +33,7 @@ from tfbuild.run import run
 from tfbuild.settings import Places
 from tfbuild.tools import environment, sharing
 from tfbuild.tools.environment import Environment
-from tfbuild.upstream.kernels import FOLDER
+from tfbuild.upstream.kernels import FOLDER, KernelUnit
 
 pytestmark = pytest.mark.toolchain
 
@@ -353,8 +354,11 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
     assert reasons == {"cwise_op_sigmoid": "", "cwise_op_tanh": ""}
 
 
-def test_an_unknown_kernel_names_the_close_ones(places: Places, native: Tried) -> None:
-    decided, compiler = fleet_for(Request(kernels="cwise_op_tahn"))
+def test_a_kernel_that_the_tree_lacks_names_the_close_ones(places: Places, native: Tried) -> None:
+    """As a plan of a release may have it whose sources nobody has listed."""
+    fleet, compiler = fleet_for(Request(kernels="cwise_op_tanh"))
+    missing = KernelUnit(name="cwise_op_tahn", sources=(f"{FOLDER}/cwise_op_tahn.cc",))
+    decided = Fleet(plans=(dataclasses.replace(fleet.first, kernels=(missing,)),))
     jobs = front.jobs_for(decided.first, "")
     with pytest.raises(KernelError) as caught:
         builder.build(decided, compiler=compiler, jobs=jobs, places=places)

@@ -170,8 +170,20 @@ def select(choice: str, release: str = RELEASE) -> tuple[KernelUnit, ...]:
     names: list[str] = []
     for word in (each.strip().removesuffix(".cc") for each in choice.split(",")):
         names += _named(word, files, surveyed(release) if word == "all" else rows)
+    for name in names:
+        _insist(name, files, surveyed(release))
     units = {name: _unit(name, files) for name in names}
     return tuple(units[name] for name in sorted(units))
+
+
+def _insist(name: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> None:
+    """Refuse what is no source where all are known: of a release that was surveyed, and of ours."""
+    folders = {own.partition("/")[0] for own in own_names()}
+    every_known = bool(rows) or name.partition("/")[0] in folders
+    if name in units or f"{name}.cc" in rows or not every_known or not _NAME.fullmatch(name):
+        return
+    every = {*_table()["set"], *units, *(file.removesuffix(".cc") for file in rows)}
+    raise UsageError(f"there is no kernel source {name}.cc", hint=did_you_mean(name, every))
 
 
 def _named(word: str, units: Mapping[str, list[str]], rows: Mapping[str, Surveyed]) -> list[str]:
