@@ -206,10 +206,23 @@ def test_a_gain_that_other_settings_may_give_is_not_doubted() -> None:
 
 
 def test_what_was_fused_is_said_for_arms_that_fuse() -> None:
-    counts = {"fused": 6, "executions": 300, "left: alone": 2, "loops": 4, "stock: loop": 1}
+    counts = {
+        "updates": 6,
+        "update executions": 300,
+        "left: alone": 2,
+        "loops": 4,
+        "stock: loop": 1,
+    }
     plain = compared.cell("lstm_text", 2, {"tuned": 1.1})
     found = compared.comparison(compared.covered(plain, "tuned", 0.02, counts))
-    said = ("lstm_text", "2", "tuned", "fused 6, executions 300, loops 4", "alone 2", "loop 1")
+    said = (
+        "lstm_text",
+        "2",
+        "tuned",
+        "updates 6, update executions 300, loops 4",
+        "alone 2",
+        "loop 1",
+    )
     assert list(fused(found)) == [said]
     assert f"| {' | '.join(said)} |" in markdown(found, TEMPLATES)
     nothing = compared.comparison(compared.covered(plain, "tuned", 0.02))

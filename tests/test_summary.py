@@ -46,7 +46,7 @@ PROFILE = {
     "steps": 5,
     "op_s": {"Tanh": 0.2, "MatMul": 0.7, "Mul": 0.1},
     "executions": {"Tanh": 400, "ResourceApplyAdam": 10},
-    "fused": {"fused": 6, "executions": 300, "left: alone": 2},
+    "fused": {"updates": 6, "update executions": 300, "left: alone": 2},
 }
 
 
@@ -224,7 +224,7 @@ def test_an_op_counts_as_covered_when_its_tuned_kernels_ran() -> None:
             OpShare(op="Tanh", share=0.25, runs_per_step=80.0),
             OpShare(op="ResourceApplyAdam", share=0.0, runs_per_step=2.0),
         ),
-        fused=(("fused", 6), ("executions", 300), ("left: alone", 2)),
+        fused=(("updates", 6), ("update executions", 300), ("left: alone", 2)),
     )
     assert coverage(None) is None
     with pytest.raises(SampleError):

@@ -720,7 +720,7 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
     graph_.AddControlEdge(fused, nothing);
     for (Node* to : after) graph_.AddControlEdge(nothing, to);
   }
-  Count(Event::kFused);
+  Count(Event::kUpdates);
   Count(Event::kOps, static_cast<int>(sequence.size()));
   return absl::OkStatus();
 }

@@ -9,9 +9,9 @@ namespace tensorwright {
 
 // Each is counted per graph that TensorFlow prepares, but for those of executions.
 enum class Event : int {
-  kFused,         // Fused updates.
+  kUpdates,       // Fused updates.
   kOps,           // Operations that they took the place of.
-  kExecutions,    // Executions in one pass.
+  kUpdateRuns,    // Executions of them in one pass.
   kNotFloating,   // Assignments left alone: of integers, strings, …
   kUnknownShape,  // The shape of the variable is not known before it runs.
   kCompiled,      // XLA compiles it.
@@ -32,9 +32,9 @@ enum class Event : int {
 };
 
 constexpr const char* kEventNames[] = {
-    "fused",
-    "ops",
-    "executions",
+    "updates",
+    "update operations",
+    "update executions",
     "left: not floating",
     "left: unknown shape",
     "left: compiled",

@@ -75,7 +75,7 @@ class UpdateOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     const Event event = InOnePass(context);
     Count(event);
-    if (event != Event::kExecutions) OP_REQUIRES_OK(context, AsBefore(context));
+    if (event != Event::kUpdateRuns) OP_REQUIRES_OK(context, AsBefore(context));
   }
 
  private:
@@ -168,7 +168,7 @@ class UpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < variables_; ++i) {
       if (fresh[i].NumElements() > 0) *variables[i]->tensor() = fresh[i];
     }
-    return Event::kExecutions;
+    return Event::kUpdateRuns;
   }
 
   const Tensor& IndicesOf(OpKernelContext* context, std::int64_t which) const {
