@@ -136,10 +136,18 @@ def python_of(places: Places, request: pytest.FixtureRequest) -> Callable[[str],
 
 
 @pytest.fixture(scope="session")
-def wheel_for(places: Places, run_folder: Path, stock_arm: Environment) -> Callable[[str], Tried]:
+def one_builder(run_folder: Path) -> FileLock:
+    """Held by whoever builds the quick kernels: two processes would work in one folder, as those of
+    the tasks, which hold the cache, do not."""
+    return FileLock(run_folder / "wheels.lock")
+
+
+@pytest.fixture(scope="session")
+def wheel_for(
+    places: Places, one_builder: FileLock, stock_arm: Environment
+) -> Callable[[str], Tried]:
     """Build the two quick kernels for a target, or several with commas between; each once in a
-    run. One process builds, as two would work in one folder; the stock environment is there, as
-    what is asked of that alone need not wait for a build."""
+    run. The stock environment is there: what is asked of that alone need not wait for a build."""
 
     @functools.cache
     def build(arch: str) -> Tried:
@@ -147,7 +155,7 @@ def wheel_for(places: Places, run_folder: Path, stock_arm: Environment) -> Calla
         jobs = front.jobs_for(fleet.first, "")
         needs = needs_of(fleet.first)
         python = fleet.first.python
-        with FileLock(run_folder / "wheels.lock"):
+        with one_builder:
             built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
             arm = environment.create(built.wheel, python=python, requirements=needs, places=places)
         return Tried(fleet=fleet, built=built, arm=arm)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from tests import newer_clang
 from tests.later import later
 
@@ -53,19 +54,20 @@ Build = Callable[..., tuple[Built, ...]]
 
 
 @pytest.fixture(scope="module")
-def build(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Build:
+def build(places: Places, one_builder: FileLock, tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build a request for this CPU, of sources at a path, into a pool of this module."""
     own = dataclasses.replace(places, pool=tmp_path_factory.mktemp("releases"))
 
     def made(request: Request) -> tuple[Built, ...]:
         fleets, compiler = fleets_for(request)
-        return builder.build_all(
-            fleets,
-            compiler=compiler,
-            jobs=front.jobs_for(fleets[0].first, ""),
-            places=own,
-            given_source=Path(request.source) if request.source else None,
-        )
+        with one_builder:
+            return builder.build_all(
+                fleets,
+                compiler=compiler,
+                jobs=front.jobs_for(fleets[0].first, ""),
+                places=own,
+                given_source=Path(request.source) if request.source else None,
+            )
 
     return made
 
