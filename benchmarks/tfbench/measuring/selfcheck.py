@@ -263,12 +263,18 @@ def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:
 
 
 def _submitted(pool: ProcessPoolExecutor, tasks: Sequence[Task]) -> list[Future[Trial]]:
-    """The pool's processes start here, and stay deaf to Ctrl-C: it is for us to end them."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The pool's processes start here, and stay deaf to Ctrl-C: it is for us to end them. One that
+    comes meanwhile, also by a thread of a library that does not block it, reaches us afterwards."""
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return [pool.submit(trial_of, task) for task in tasks]
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _settle(free: SimpleQueue[int]) -> None:
