@@ -45,6 +45,7 @@ def test_a_dry_run_says_what_would_be_compared(tmp_path: Path) -> None:
         (CompareOptions(seed="x"), UsageError),
         (CompareOptions(budget="soon"), UsageError),
         (CompareOptions(budget="nan"), UsageError),
+        (CompareOptions(budget="20"), UsageError),
         (CompareOptions(precision="-1"), UsageError),
         (CompareOptions(threshold="much"), UsageError),
         (CompareOptions(arms="stock"), UsageError),

@@ -150,6 +150,7 @@ def test_a_dry_run_says_what_would_be_profiled() -> None:
         ("rate", "nan", "--rate nan"),
         ("budget", "-1", "--budget -1"),
         ("budget", "nan", "--budget nan"),
+        ("budget", "20", "--budget 20 has no unit. Say 20s or 20m"),
         ("seed", "x", "--seed x"),
         ("vcpus", "0", "0 vCPUs"),
         ("vcpus", "\u00b2", "--vcpus \u00b2"),

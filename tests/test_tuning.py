@@ -162,6 +162,7 @@ def test_what_is_no_workload_is_refused(
     ("option", "value", "message"),
     [
         ("budget", "0", "--budget 0"),
+        ("budget", "0s", "--budget 0s"),
         ("vcpus", "9999", "9999 vCPUs"),
         ("seed", "one", "--seed one"),
         ("phase", "serve", "--phase serve"),

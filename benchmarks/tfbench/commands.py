@@ -23,6 +23,7 @@ _THREADS = "numbers of threads with commas between"
 _OUT = "the folder for samples and reports; an unfinished run there goes on"
 _TIMINGS = "the folder for timings and selection; an unfinished one goes on"
 _SEED = "of the data, the parameters and the order of samples"
+_BUDGET = "limit of the command, as 90s, 20m or 1h30m"
 _ORDER = "of the order of launches, places and samples"
 _PROFILE = "a file that invoke profile wrote; by default that of the six workloads"
 _CANDIDATE = "the tuned wheel; by default the newest that this CPU can run"
@@ -47,7 +48,7 @@ class ProfileOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectOptions:
-    """`profile` is a file that `invoke profile` wrote, `budget` is in minutes, `out` a folder."""
+    """`profile` is a file that `invoke profile` wrote, `out` a folder."""
 
     candidate: str = option(
         "", "the wheel whose kernels are timed; by default the newest that runs here"
@@ -58,7 +59,7 @@ class SelectOptions:
     vcpus: str = option("", _THREADS)
     launches: str = option("6", "processes per arm, in the search and again in the confirmation")
     rate: str = option("0.05", "the false discovery rate that is allowed, a share such as 0.05")
-    budget: str = option("", "minutes")
+    budget: str = option("", f"{_BUDGET}; none by default")
     out: str = option("", _TIMINGS)
     seed: str = option("1", _ORDER)
 
@@ -66,8 +67,7 @@ class SelectOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlagsOptions:
     """`variants` are sets of flags with semicolons between; the target's own alone come first.
-    `pgo` is the path of a program: last the kernels are compiled with what its run told. `budget`
-    is in minutes."""
+    `pgo` is the path of a program: last the kernels are compiled with what its run told."""
 
     variants: str = option(
         "",
@@ -79,7 +79,9 @@ class FlagsOptions:
     profile: str = option("", _PROFILE)
     vcpus: str = option("1", _THREADS)
     launches: str = option("4", "processes per arm")
-    budget: str = option("", "minutes; no variant begins that would end after them")
+    budget: str = option(
+        "", f"{_BUDGET}; no variant begins that would end after it; none by default"
+    )
     out: str = option("", _TIMINGS)
     seed: str = option("1", _ORDER)
 
@@ -103,7 +105,7 @@ class TuneOptions:
         "steps_per_execution, jit_compile",
     )
     vcpus: str = option("", _VCPUS)
-    budget: str = option("20", "minutes")
+    budget: str = option("20m", f"{_BUDGET}; 20m by default")
     allow_bf16: bool = option(False, "also try bfloat16, which changes results")
     out: str = option("", _OUT)
     seed: str = option("1", _SEED)
@@ -131,7 +133,11 @@ class CompareOptions:
     thorough: bool = option(
         False, "until ±0.5%, five minutes per cell, and the phases of a whole training run"
     )
-    budget: str = option("", "seconds per cell, a workload at a number of vCPUs")
+    budget: str = option(
+        "",
+        "limit of each cell, a workload at a number of vCPUs, as 90s or 20m; 2m by default, 5m "
+        "with --thorough",
+    )
     precision: str = option(
         "", "stop a cell when all intervals are as narrow as ± this many percent"
     )

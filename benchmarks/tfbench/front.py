@@ -31,8 +31,8 @@ from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
 from tfbench.tuning.command import digest
 from tfbench.tuning.trial import try_out
+from tfbuild import durations, own_cpu, settings, talk
 from tfbuild import front as builds
-from tfbuild import own_cpu, settings, talk
 from tfbuild.commands import Request
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HarnessError, UsageError
@@ -106,7 +106,7 @@ def describe_comparison(wanted: CompareOptions) -> str:
     """What would be compared. Nothing is installed."""
     places = settings.places()
     asked = ask(wanted, places, None)
-    budget = f"{asked.effort.budget_s:g} s" if asked.effort.budget_s else "no limit"
+    budget = talk.duration(asked.effort.budget_s) if asked.effort.budget_s else "no limit"
     return (
         f"{installs.describe(asked.choices)}"
         f"workloads  {', '.join(map(label_of, asked.workloads))}\n"
@@ -156,7 +156,7 @@ def _phase(wanted: CompareOptions) -> str:
 def _effort(wanted: CompareOptions) -> Effort:
     effort = THOROUGH if wanted.thorough else QUICK
     if wanted.budget:
-        effort = replace(effort, budget_s=options.positive(wanted.budget, "--budget"))
+        effort = replace(effort, budget_s=durations.seconds(wanted.budget, "--budget"))
     if wanted.precision:
         effort = replace(effort, precision=options.percent(wanted.precision, "--precision"))
     return effort

@@ -179,7 +179,9 @@ class VendorOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurveyOptions:
-    budget: str = option("60", "minutes of work; the next run goes on")
+    budget: str = option(
+        "1h", "limit of the command, as 90s, 20m or 1h30m; the next run goes on; 1h by default"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import outline, settings, talk, whole
+from tfbuild import durations, outline, settings, talk, whole
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.commands import AuditOptions, BuildOptions, Request
@@ -364,11 +364,12 @@ def _would_admit(found: Finished, here: Cpu, *, as_json: bool) -> str:
 
 
 def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
-    """Look at every kernel source of a release, and write what became of each. `budget` is in
-    minutes. Raises UsageError for one that is none, and HostError on a CPU that cannot run them."""
+    """Look at every kernel source of a release, and write what became of each.
+
+    Raises UsageError for a `budget` that is no duration, HostError on a CPU that cannot run them.
+    """
     places = settings.places()
-    if not budget.isdecimal() or not int(budget):
-        raise UsageError(f"--budget {budget} is not a number of minutes", hint="Try --budget 60")
+    budget_s = durations.seconds(budget, "--budget")
     request = settled(dataclasses.replace(request, source=options.source), places)
     plan, compiler = plan_for(request)
     lacks = absent(plan, cpu.read_cpu())
@@ -388,7 +389,7 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
             compiler,
             chosen,
             places=places,
-            budget_s=60.0 * int(budget),
+            budget_s=budget_s,
             given_source=whole.path_of(options.source),
             given_stock=whole.path_of(options.stock_wheel),
         )

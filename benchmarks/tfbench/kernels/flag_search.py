@@ -18,7 +18,7 @@ from tfbench.kernels.front import check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.selecting import KIND
-from tfbuild import front, settings, talk
+from tfbuild import durations, front, settings, talk
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
@@ -158,7 +158,7 @@ def _ask(request: Request, wanted: FlagsOptions) -> _Asked:
         variants=variants,
         training=_program(wanted.pgo),
         timing=timing,
-        budget_s=60 * options.positive(wanted.budget, "--budget") if wanted.budget else None,
+        budget_s=durations.seconds(wanted.budget, "--budget") if wanted.budget else None,
     )
 
 

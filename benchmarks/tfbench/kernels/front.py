@@ -22,7 +22,7 @@ from tfbench.kernels.selecting import Selected, SelectionSetting, ServedSpot
 from tfbench.kernels.timings import Bench
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
-from tfbuild import settings, talk
+from tfbuild import durations, settings, talk
 from tfbuild.commands import HOT, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
@@ -246,7 +246,7 @@ def check(wanted: SelectOptions) -> None:
 def _read(wanted: SelectOptions) -> _Options:
     return _Options(
         launches=options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
-        budget_s=60 * options.positive(wanted.budget, "--budget") if wanted.budget else None,
+        budget_s=durations.seconds(wanted.budget, "--budget") if wanted.budget else None,
         seed=options.whole(wanted.seed, "--seed", least=0),
         rate=_rate(wanted.rate),
         threads=_threads(wanted.vcpus),

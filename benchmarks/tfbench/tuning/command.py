@@ -21,7 +21,7 @@ from tfbench.tuning import hunt, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.hunt import TuningSetting
 from tfbench.tuning.results import Tuning
-from tfbuild import settings, talk
+from tfbuild import durations, settings, talk
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.host import read_host
@@ -30,7 +30,6 @@ from tfbuild.settings import Places
 from tfbuild.upstream.download import sha256_of
 
 ENV, PAGE = "tune.env", "tune.md"
-_LONGEST_MIN = 7 * 24 * 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +112,7 @@ def read(wanted: TuneOptions, places: Places) -> TuningQuestion:
         program=program,
         choices=_choices(wanted, places),
         vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
-        budget_s=60 * options.whole(wanted.budget, "--budget", most=_LONGEST_MIN),
+        budget_s=durations.seconds(wanted.budget, "--budget"),
         seed=options.whole(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
     )

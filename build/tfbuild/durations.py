@@ -1,0 +1,28 @@
+"""Durations as typed for an option, `90s`, `20m`, `1h30m`, or as the console says them."""
+
+from __future__ import annotations
+
+import re
+
+from tfbuild.errors import UsageError
+
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_FORM = re.compile(rf"(?:{_NUMBER}\s*h)?\s*(?:{_NUMBER}\s*m(?:in)?)?\s*(?:{_NUMBER}\s*s)?")
+_BARE = re.compile(_NUMBER)
+_LONGEST_S = 30 * 24 * 3600
+
+
+def seconds(text: str, option: str) -> float:
+    """Seconds of a duration with its units, up to 30 days. Raises UsageError for any other text: a
+    bare number could mean seconds or minutes."""
+    typed = text.strip()
+    if _BARE.fullmatch(typed):
+        raise UsageError(f"{option} {text} has no unit", hint=f"Say {typed}s or {typed}m")
+    found = _FORM.fullmatch(typed)
+    if found is None or not any(found.groups()):
+        raise UsageError(f"{option} {text} is no duration", hint="Try 90s, 20m or 1h30m")
+    hours, minutes, rest = (float(each or 0) for each in found.groups())
+    total = 3600 * hours + 60 * minutes + rest
+    if not 0 < total <= _LONGEST_S:
+        raise UsageError(f"{option} {text} is not above 0 and at most 30 days", hint="Try 20m")
+    return total
