@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild import durations, talk
+from tfbuild import console, durations
 from tfbuild.commands import SurveyOptions
 from tfbuild.errors import UsageError
 
@@ -64,11 +64,11 @@ def test_units_are_added(hours: int, minutes: int, seconds: int, space: str) -> 
 @given(UP_TO_A_MONTH)
 def test_what_the_console_says_is_read_back(seconds: float) -> None:
     """To what it rounds to: a tenth of a second, a second, a minute."""
-    said = talk.duration(seconds)
+    said = console.duration(seconds)
     rounding = 60 if "h" in said else 1 if "min" in said else 0.05
     found = durations.seconds(said, "--n")
     assert found == pytest.approx(seconds, abs=rounding * 1.001)
-    assert talk.duration(found) == said
+    assert console.duration(found) == said
 
 
 @given(st.text())

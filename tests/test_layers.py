@@ -166,7 +166,7 @@ TFBENCH = {
     "tuning": ("changes", "search", "results", "trial", "hunt", "text", "command"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
-GROUND = ("errors", "durations", "records", "talk", "run", "settings")
+GROUND = ("errors", "durations", "records", "console", "run", "settings")
 PACKAGES = {
     "build/tfbuild": (
         *GROUND,

@@ -31,7 +31,7 @@ from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
 from tfbench.tuning.command import digest
 from tfbench.tuning.trial import try_out
-from tfbuild import durations, own_cpu, settings, talk
+from tfbuild import console, durations, own_cpu, settings
 from tfbuild import front as builds
 from tfbuild.commands import Request
 from tfbuild.cpus.cpu import read_vcpus
@@ -79,10 +79,10 @@ def compare_wheels(
             seed=asked.seed,
         )
         out = folder.find(KIND, setting, wanted.out, places)
-        talk.note(f"samples and results: {out}")
+        console.note(f"samples and results: {out}")
         with (
-            talk.step(f"compare {', '.join(map(label_of, asked.workloads))}"),
-            talk.counting("launches", 1) as count,
+            console.step(f"compare {', '.join(map(label_of, asked.workloads))}"),
+            console.counting("launches", 1) as count,
         ):
             comparison = compare(setting, out, count.advance)
     return comparison, write_reports(comparison, out, places, as_json=as_json)
@@ -96,7 +96,10 @@ def _arms(asked: CompareQuestion, places: Places) -> tuple[Arm, ...]:
         return arms
     own = ((PROGRAM, str(asked.program)), (PROGRAM_SHA256, digest(asked.program)))
     arms = tuple(dataclasses.replace(arm, env=(*arm.env, *own)) for arm in arms)
-    with talk.step(f"try {asked.program.name}"), TemporaryDirectory(prefix="tensorwright-") as logs:
+    with (
+        console.step(f"try {asked.program.name}"),
+        TemporaryDirectory(prefix="tensorwright-") as logs,
+    ):
         vcpus = read_host().affinity[: asked.vcpus[0]]
         try_out(arms[0], asked.workloads[0], vcpus, asked.seed, Path(logs))
     return arms
@@ -106,7 +109,7 @@ def describe_comparison(wanted: CompareOptions) -> str:
     """What would be compared. Nothing is installed."""
     places = settings.places()
     asked = ask(wanted, places, None)
-    budget = talk.duration(asked.effort.budget_s) if asked.effort.budget_s else "no limit"
+    budget = console.duration(asked.effort.budget_s) if asked.effort.budget_s else "no limit"
     return (
         f"{installs.describe(asked.choices)}"
         f"workloads  {', '.join(map(label_of, asked.workloads))}\n"
@@ -175,8 +178,8 @@ def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck
     with settings.exclusive(places.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
         (arm,) = installs.install(installs.choose(specs, "", places), places)
-        talk.note(f"trials: {there}")
-        with talk.step("self-check"), talk.counting("trials", 1) as count:
+        console.note(f"trials: {there}")
+        with console.step("self-check"), console.counting("trials", 1) as count:
             trials = selfcheck.run_trials(
                 arm, host, parts, seed=number, out=there, on_progress=count.advance
             )
@@ -200,11 +203,11 @@ def quickstart() -> None:
     """Set up, detect, build the hot kernels, compare two workloads, report."""
     places = settings.places()
     request = Request()
-    with talk.step("set-up"):
+    with console.step("set-up"):
         doctor.prepare(places, releases.kernels_bazel(), install=True)
-    talk.say(own_cpu.detected(as_json=False).rstrip())
+    console.say(own_cpu.detected(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
-    talk.say(builds.describe_built([built], as_json=False).rstrip())
+    console.say(builds.describe_built([built], as_json=False).rstrip())
     wanted = CompareOptions(candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS))
     _, text = compare_wheels(wanted, effort=QUICKSTART)
     print(text, end="")

@@ -17,9 +17,9 @@ from tfbench.inside.workloads import (
     find,
     own_name,
 )
-from tfbuild import talk
+from tfbuild import console
+from tfbuild.console import did_you_mean
 from tfbuild.errors import UsageError
-from tfbuild.talk import did_you_mean
 
 KNOWN = f"There are {', '.join(NAMES)}"
 MODELS = f"{KNOWN}, and paths of models"
@@ -119,7 +119,7 @@ def vcpus(text: str, usable: int) -> tuple[int, ...]:
     for number in found:
         if not 1 <= number <= usable:
             raise UsageError(
-                f"{talk.vcpus(number)} cannot be measured here, {usable} are usable",
+                f"{console.vcpus(number)} cannot be measured here, {usable} are usable",
                 hint=f"Ask for 1 to {usable}",
             )
     return found

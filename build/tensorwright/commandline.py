@@ -229,9 +229,9 @@ def _flag_before(
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    from tfbuild import talk  # (only a wrong line waits for it)
+    from tfbuild import console  # (only a wrong line waits for it)
 
-    return talk.did_you_mean(word, tuple(known))
+    return console.did_you_mean(word, tuple(known))
 
 
 def _is_common(row: TaskRow) -> bool:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import FailedTests
 from tfbuild.settings import Places
@@ -67,7 +67,7 @@ def own_places() -> Places:
 
 def _check(name: str, *words: str) -> None:
     """Output goes straight to the terminal: it is what the caller asked to see."""
-    talk.say(f"→ {name}")
+    console.say(f"→ {name}")
     env = os.environ | {"PYTHONPYCACHEPREFIX": str(own_cache(settings.ROOT) / "pycache")}
     code = subprocess.run(
         [sys.executable, *words], cwd=settings.ROOT, env=env, check=False

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import durations, outline, settings, talk, whole
+from tfbuild import console, durations, outline, settings, whole
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.commands import AuditOptions, BuildOptions, Request
@@ -203,7 +203,9 @@ def build_wheel(
         doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
         for fleet in fleets:
             python = fleet.first.python
-            talk.say(f"plan {fleet.key[:16]}: {plan.package} {fleet.version} for Python {python}")
+            console.say(
+                f"plan {fleet.key[:16]}: {plan.package} {fleet.version} for Python {python}"
+            )
         _bring_profiles(request, fleets[0], places)
         return builder.build_all(
             fleets,
@@ -302,11 +304,16 @@ def would_rebuild(options: AuditOptions, *, as_json: bool) -> str:
     if as_json:
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "compiler": by}
         return pretty(answer | {"unknown": origin.unknown, "jobs": chosen, "estimate": guess})
-    units = talk.count(len({unit for plan in fleet.plans for unit in plan.kernels}), "kernel unit")
+    units = console.count(
+        len({unit for plan in fleet.plans for unit in plan.kernels}), "kernel unit"
+    )
     what = f"{fleet.first.package} {fleet.version}, {units} for {', '.join(fleet.targets)}"
     lines = [
         f"plan {fleet.key[:16]}: {what}, by {by}",
-        f"about {talk.duration(guess.seconds)} from empty caches, seconds from those that have it",
+        (
+            f"about {console.duration(guess.seconds)} from empty caches, "
+            "seconds from those that have it"
+        ),
     ]
     if by != origin.facts.compiler:
         lines.append(f"it was made by {origin.facts.compiler}: not all can be proven")
@@ -411,11 +418,11 @@ def _fields(built: Built) -> dict[str, object]:
 
 
 def _described(built: Built) -> str:
-    lines = [f"{built.wheel} ({talk.size(built.wheel.stat().st_size)})"]
+    lines = [f"{built.wheel} ({console.size(built.wheel.stat().st_size)})"]
     for part in built.parts:
         what = "a kernel library" if part.verdicts else "libraries"
         ran_as = f", admitted as {part.ran_as}" if _foreign(part) else ""
-        lines.append(f"{part.target}: {what} of {talk.size(part.size)}{ran_as}")
+        lines.append(f"{part.target}: {what} of {console.size(part.size)}{ran_as}")
         lines += [f"  {_verdict_line(verdict)}" for verdict in part.verdicts]
     unproven = [part.target for part in built.parts if _foreign(part)]
     if unproven and (record := admitted.read_record(built.wheel, sha256_of(built.wheel))):

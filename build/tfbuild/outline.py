@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, FullRecipe, Plan
@@ -42,9 +42,9 @@ def outline(
         *(_kernels(plan) if plan.full_recipe is None else _full(plan, plan.full_recipe, templates)),
         *(("admission", _admission(*each)) for each in ran_as.items() if each[0] != each[1]),
         ("jobs", f"{jobs.count} at once, set by {jobs.limited_by}"),
-        ("time", f"about {talk.duration(guess.seconds)} ({guess.basis})"),
-        ("memory", f"about {talk.size(guess.memory_mb * 1e6)}"),
-        ("disk", f"about {talk.size(guess.disk_mb * 1e6)}"),
+        ("time", f"about {console.duration(guess.seconds)} ({guess.basis})"),
+        ("memory", f"about {console.size(guess.memory_mb * 1e6)}"),
+        ("disk", f"about {console.size(guess.disk_mb * 1e6)}"),
         ("verified", releases.find_release(plan.release).verified),
     ]
     return "".join(_row(name, text) for name, text in rows)

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
+from tfbuild.console import size
 from tfbuild.errors import BusyError, DiskError, UsageError
-from tfbuild.talk import size
 
 _PACKAGE = Path(__file__).resolve().parent
 IN_CHECKOUT = (_PACKAGE.parents[1] / "tasks.py").is_file()
@@ -157,7 +157,7 @@ def exclusive(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
                     holder,
                     hint="Wait until it has finished, then run the same command again",
                 ) from None
-            talk.note(f"{holder}: waiting for it")
+            console.note(f"{holder}: waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
         handle.write(f"process {os.getpid()} is using {folder} for {what}")

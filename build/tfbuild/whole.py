@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import cpu
 from tfbuild.cpus.compilers import Compiler
@@ -45,7 +45,7 @@ def build(request: Request, options: BuildOptions) -> Built:
     with settings.exclusive(places.cache, "a build"):
         if not order.vendored:
             doctor.prepare(places, plan.bazel, clang=False)
-        talk.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
+        console.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
         if options.preflight:
             _preflight(plan, compiler, order, places)
         return builder.build(plan, compiler=compiler, order=order, places=places)
@@ -78,7 +78,7 @@ def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) 
     chosen = f"--release {plan.release}" + (f" --tree {order.tree}" if order.tree else "")
     whose = "the machine's own" if lock.from_system else "in the folder"
     return (
-        f"{folder}: {talk.count(len(lock.files), 'file')}, {talk.size(lock.size)}, for Bazel "
+        f"{folder}: {console.count(len(lock.files), 'file')}, {console.size(lock.size)}, for Bazel "
         f"{lock.bazel} ({whose})\n"
         f"build from it: invoke build --scope full {chosen} --vendor {folder}\n"
     )
@@ -95,7 +95,7 @@ def declared(request: Request, options: BuildOptions, *, as_json: bool) -> str:
     rows = [f"{each.sha256 or 'not pinned':<64}  {each.urls[-1]}" for each in found.archives]
     others = ", ".join(found.elsewhere) or "none"
     rows.append(
-        f"{talk.count(len(rows), 'archive')}; what these files add is known to Bazel alone:"
+        f"{console.count(len(rows), 'archive')}; what these files add is known to Bazel alone:"
     )
     return "\n".join([*rows, f"  {others}", *(f"not read: {each}" for each in found.unread), ""])
 
@@ -138,7 +138,7 @@ def _order(plan: Plan, request: Request, options: BuildOptions, remote: Remote) 
 
 
 def _preflight(plan: Plan, compiler: Compiler, order: Order, places: Places) -> None:
-    with talk.step("preflight"):
+    with console.step("preflight"):
         findings = preflight.look(
             plan,
             releases.find_release(plan.release),
@@ -148,7 +148,7 @@ def _preflight(plan: Plan, compiler: Compiler, order: Order, places: Places) -> 
             offline=order.vendored is not None,
             env=os.environ,
         )
-    talk.say(checklist.describe(findings))
+    console.say(checklist.describe(findings))
     checklist.judge(findings)
 
 

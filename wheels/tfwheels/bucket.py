@@ -21,7 +21,7 @@ from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import PublishError, ToolError
 from tfbuild.packing.wheel import BLOCK
 from tfwheels.folder import need_same
@@ -127,7 +127,7 @@ class Bucket:
         size = content.stat().st_size
         (target,) = _objects(key, Digest(sha256, size))
         with (
-            talk.counting("MB", size >> 20) as count,
+            console.counting("MB", size >> 20) as count,
             _Told(content, lambda done: count.advance(done >> 20, detail=content.name)) as body,
         ):
             return self._send(target, body, IfNoneMatch="*")

@@ -16,7 +16,7 @@ from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import parse_json, pretty, read, shown
@@ -103,7 +103,7 @@ def rebuilt(store: Store, seen: bytes | None = None) -> Catalog:
     files = tuple(store.sizes(POOL))
     wheels = [key for key in files if key.endswith(".whl")]
     entries = []
-    with talk.counting("wheels", len(wheels)) as count:
+    with console.counting("wheels", len(wheels)) as count:
         for done, key in enumerate(wheels, 1):
             beside = [each for each in files if _MEASURED in each.partition(key)[2]]
             found = _read_again(store, key, beside)

@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError
 from tfbuild.records import write_atomic
 from tfbuild.settings import Places
@@ -109,7 +109,7 @@ def _remove_others(pinned: Iterable[Pinned], folder: Path) -> None:
     locked = frozenset(sha256 for each in pinned for sha256 in each.sha256s)
     for sha256, path in _hashed(folder).items():
         if sha256 not in locked:
-            talk.warn(f"{path} is not what the lock says; it is removed and fetched again")
+            console.warn(f"{path} is not what the lock says; it is removed and fetched again")
             path.unlink()
 
 
@@ -136,7 +136,7 @@ def _fetch(absent: Sequence[Pinned], folder: Path, python: str) -> None:
         *("--implementation", "cp"),
         *_platforms(platform.machine()),
     )
-    with talk.counting("packages", len(absent)) as count:
+    with console.counting("packages", len(absent)) as count:
 
         def listen(line: str) -> None:
             if line.startswith("Collecting "):

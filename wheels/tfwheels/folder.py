@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import ChecksumError, PublishError
 from tfbuild.packing.wheel import BLOCK, writing
 from tfbuild.upstream.download import sha256_of
@@ -145,7 +145,7 @@ def _settle(part: Path, blocks: Iterable[bytes]) -> str:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as source, talk.counting("MB", path.stat().st_size >> 20) as count:
+    with path.open("rb") as source, console.counting("MB", path.stat().st_size >> 20) as count:
         while block := source.read(BLOCK):
             yield block
             count.advance(source.tell() >> 20, detail=path.name)

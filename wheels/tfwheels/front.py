@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import CpuError, UsageError, WheelError
 from tfbuild.measured import comparison
@@ -75,7 +75,7 @@ def _publish(
 ) -> str:
     others = () if wanted.only_tuned else _stock_of(offers.made, wanted, places)
     dry_run = wanted.dry_run
-    with contextlib.nullcontext() if dry_run else talk.step(f"publish to {store.where}"):
+    with contextlib.nullcontext() if dry_run else console.step(f"publish to {store.where}"):
         published = publish(
             [*(each.wheel for each in offers.made), *others],
             store,
@@ -89,7 +89,7 @@ def _publish(
         publish_variants([each.wheel for each in offers.made], store, now=now, dry_run=dry_run)
     with contextlib.suppress(CpuError):
         for line in summary.unserved(published, offers.made, read_cpu()):
-            talk.note(line)
+            console.note(line)
     if as_json:
         return pretty(summary.fields(published, offers, store.where, dry_run=dry_run))
     text = summary.describe(published, offers, store.where, dry_run=dry_run)
@@ -192,17 +192,17 @@ def _need_some(offers: Offers, places: Places) -> None:
         )
     first, *others = offers.refused.values()
     for error in others:
-        talk.warn(f"left out: {error.message}")
+        console.warn(f"left out: {error.message}")
     raise first
 
 
 def _warn(offers: Offers, *, gated: bool) -> None:
     """Of wheels that were left out, and of those that are published against what was measured."""
     for error in offers.refused.values():
-        talk.warn(f"left out: {error.message}")
+        console.warn(f"left out: {error.message}")
     for each in () if gated else offers.made:
         for what in (*each.judgement.faults, *each.judgement.gaps):
-            talk.warn(f"{each.entry.file}: {what}")
+            console.warn(f"{each.entry.file}: {what}")
 
 
 def _stock_of(
@@ -217,7 +217,7 @@ def _stock_of(
     given = _given(wanted.dependencies)
     found: dict[str, Path] = {}
     for release, package, python in sorted(kinds):
-        with talk.step(f"{package} {release} for Python {python} and what it needs"):
+        with console.step(f"{package} {release} for Python {python} and what it needs"):
             known = releases.find_release(release)
             paths = stock_and_dependencies(known, package, python, places, given=given)
         found |= {path.name: path for path in paths}

@@ -29,12 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tfbuild.console import vcpus
 from tfbuild.errors import GateError, RecordError
 from tfbuild.measured.comparison import FILE, Agreement, ArmFacts, Comparison, Overall, load
 from tfbuild.measured.interval import Verdict
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import canonical, plain
-from tfbuild.talk import vcpus
 from tfwheels import entry
 
 PARITY = 1e-3

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from simple_repository.model import File
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import BusyError, PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.packing.wheel import read_member
@@ -91,7 +91,7 @@ def publish_variants(
     sources = _sources(wheels)
     _need_free(sources, _parse(store.read(KEY), store.where))
     for file, wheel in sources.items():
-        talk.note(f"{wheel.name} as a variant: {file}")
+        console.note(f"{wheel.name} as a variant: {file}")
     if dry_run or not sources:
         return tuple(sources)
     with store.exclusive():
@@ -118,7 +118,7 @@ def _sources(wheels: Iterable[Path]) -> dict[str, Path]:
         try:
             file = variant_name(wheel.name, label_of(facts, wheel.name))
         except PublishError as error:
-            talk.note(error.message)
+            console.note(error.message)
             continue
         first = found.setdefault(file, wheel)
         _need_one(first.name, wheel.name, file)
@@ -179,7 +179,7 @@ def _stored(sources: Mapping[str, Path], old: Shelf, store: Store, now: str) -> 
             continue
         if wheel.name not in known:
             raise PublishError(f"{store.where} has no {wheel.name} to make a variant of")
-        with talk.step(f"variant {file}"):
+        with console.step(f"variant {file}"):
             entry = _made(known[wheel.name], wheel, store, now)
         found.append(Variant(entry=entry, source=wheel.name))
     return tuple(found)

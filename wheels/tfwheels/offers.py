@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.auditing import audit
 from tfbuild.errors import (
     AdmissionError,
@@ -76,7 +76,7 @@ def offer(path: Path, rule: Rule, places: Places) -> WheelOffer:
     standings = admitted.standings_in(path, facts, entry.sha256)
     admitted.need_proven(path, standings)
     stock = _stock_of(path, facts, rule, places)
-    with talk.step(f"audit {path.name}"):
+    with console.step(f"audit {path.name}"):
         audit.judge(audit.audit(path, places=places, stock=stock))
     files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine

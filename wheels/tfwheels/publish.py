@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import BusyError, PublishError, RecordError
 from tfbuild.records import pretty
 from tfbuild.upstream.download import sha256_of
@@ -214,7 +214,7 @@ def show(
     objects = manifest({**pooled, **{key: digest_of(data) for key, data in pages.items()}})
     changed = frozenset(changed)
     order = [each.file for each in objects if each.key == each.file and each.file in changed]
-    with talk.counting("pages", len(order)) as count:
+    with console.counting("pages", len(order)) as count:
         for done, key in enumerate(order, 1):
             store.put(key, pages[key])
             count.advance(done, detail=key)

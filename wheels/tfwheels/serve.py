@@ -19,12 +19,12 @@ from urllib.parse import quote, unquote, urlsplit
 from simple_repository.content_negotiation import Format, select_response_format
 from simple_repository.errors import UnsupportedSerialization
 
+from tfbuild.console import note, say
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
 from tfbuild.records import parse_json
-from tfbuild.talk import note, say
 from tfbuild.upstream.releases import CPU_PACKAGES
 from tfwheels.choosing import why_without
 from tfwheels.folder import Folder

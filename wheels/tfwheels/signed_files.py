@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from tfbuild.console import warn
 from tfbuild.errors import PublishError
 from tfbuild.packing.wheel import BLOCK
-from tfbuild.talk import warn
 from tfwheels.identities import Signer
 from tfwheels.layout import PROVENANCE, place
 from tfwheels.provenance import signed_by

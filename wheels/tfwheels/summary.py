@@ -11,10 +11,10 @@ from packaging.version import Version
 from rich.console import Console
 from rich.table import Table
 
+from tfbuild.console import count
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.packing.tuned import chosen
-from tfbuild.talk import count
 from tfwheels.catalog import with_judgement
 from tfwheels.choosing import PageChoice, decide, explain, stock_lacks, targets_for
 from tfwheels.entry import Entry, TargetVerdict, WheelKind

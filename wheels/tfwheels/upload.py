@@ -22,7 +22,7 @@ from simple_repository.model import File
 from twine.exceptions import InvalidDistribution
 from twine.package import PackageFile
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import read_identity, verify_record
 from tfbuild.upstream.download import sha256_of
@@ -62,7 +62,7 @@ def upload(
     if pages:
         check_url(pages, "--simple")
     if parts.scheme == "http" and not is_here(parts):
-        talk.warn(f"http: what is sent to {parts.netloc} can be read and changed on its way")
+        console.warn(f"http: what is sent to {parts.netloc} can be read and changed on its way")
     with open_index(url, pages, find_credentials(url, os.environ)) as index:
         found = plan(wheels, index)
         if dry_run:
@@ -128,7 +128,7 @@ def _is_local(name: str) -> bool:
 
 def _send(wanted: Upload, index: Index) -> Upload:
     name = wanted.wheel.name
-    talk.say(f"→ send {name} ({talk.size(wanted.wheel.stat().st_size)})")
+    console.say(f"→ send {name} ({console.size(wanted.wheel.stat().st_size)})")
     try:
         # twine shows its progress on stdout; where nobody watches, our own line is enough.
         shown = sys.stderr if sys.stderr.isatty() else io.StringIO()
@@ -156,5 +156,5 @@ def _confirm(sent: Sequence[Upload], index: Index) -> None:
             if each.project == project and each.wheel.name in files:
                 _same(each.wheel.name, each.sha256, files[each.wheel.name])
             elif each.project == project:
-                talk.warn(f"{each.wheel.name} was taken, but the index does not list it yet")
+                console.warn(f"{each.wheel.name} was taken, but the index does not list it yet")
         _refuse_choice(f"{index.pages}{project}/", files, ())

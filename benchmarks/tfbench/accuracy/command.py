@@ -24,7 +24,7 @@ from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside.workloads import find as find_workload
 from tfbench.inside.workloads import sized
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
@@ -96,15 +96,15 @@ def describe(wanted: AccuracyOptions) -> str:
         what = wanted.curve or article.read_article(wanted.article).name
         return f"read       {what}\ntrain      nothing\n"
     question, choices = read(wanted), experiment.choose_arms(wanted.arms, places)
-    data, seeds = question.data, talk.count(len(question.seeds), "seed")
+    data, seeds = question.data, console.count(len(question.seeds), "seed")
     cost = f"{question.price} at {question.price.usd_hour:.4g} USD/h" if question.price else "none"
     return (
         f"data       {data.name}: {sets.describe(data, question.file, places, Path.home())}\n"
         f"model      {question.workload}, batches of {question.batch}\n"
         f"target     {question.target:g} of the test examples, within "
-        f"{talk.count(question.epochs, 'epoch')}\n"
+        f"{console.count(question.epochs, 'epoch')}\n"
         f"arms       {installs.describe(choices).strip()}\n"
-        f"processes  {seeds} of each arm, in turns, on {talk.vcpus(question.vcpus)}\n"
+        f"processes  {seeds} of each arm, in turns, on {console.vcpus(question.vcpus)}\n"
         f"price      {cost}\n"
         f"out        {wanted.out or places.new_report(KIND)}\n"
     )

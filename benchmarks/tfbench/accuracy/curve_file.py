@@ -18,9 +18,9 @@ from typing import Any
 
 from tfbench.accuracy.curve import CurvePoint
 from tfbench.costs.prices import LineItem, Mode, Price
+from tfbuild.console import did_you_mean
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.records import parse_json, read_text, shown
-from tfbuild.talk import did_you_mean
 
 EPOCH = "epoch"
 TIMES: Mapping[str, int] = {"hours": 3600, "seconds": 1}

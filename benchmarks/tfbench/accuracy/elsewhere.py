@@ -11,7 +11,7 @@ from tfbench.accuracy.results import ImportedCurve
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Table, columns, tabled
 from tfbench.reports.sheet import Sheet
-from tfbuild import talk
+from tfbuild import console
 
 WIDTH = 120
 _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
@@ -27,11 +27,13 @@ def document(result: ImportedCurve) -> Document:
     line, *more = lines(result)
     return Document(
         title=f"Time to {share(result.target)}",
-        subject=f"{result.curve.name}: {talk.count(len(result.curve.points), 'epoch')}",
+        subject=f"{result.curve.name}: {console.count(len(result.curve.points), 'epoch')}",
         answers=(
             Answer(
                 label=result.curve.name,
-                figure=talk.duration(result.reached.seconds) if result.reached else "not reached",
+                figure=console.duration(result.reached.seconds)
+                if result.reached
+                else "not reached",
                 detail=result.curve.column,
                 verdict="",
                 sentence=line,
@@ -66,7 +68,7 @@ def lines(result: ImportedCurve) -> Iterator[str]:
         return
     cost = f" and {_usd(result)} USD" if result.usd is not None else ""
     yield (
-        f"{target} of {result.curve.column} is {found}. It took {talk.duration(found.seconds)}"
+        f"{target} of {result.curve.column} is {found}. It took {console.duration(found.seconds)}"
         f"{cost}."
     )
     if price is None:

@@ -18,7 +18,7 @@ from tfbench.inside.convergence import ARRAYS
 from tfbench.inside.digits import IMAGES, TESTING
 from tfbench.inside.parameters import Array, digest
 from tfbench.inside.workloads import find as find_workload
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import ChecksumError, DownloadError, UsageError
 from tfbuild.records import write_atomic
 from tfbuild.settings import Places, exclusive
@@ -118,7 +118,7 @@ def find(name: str) -> Set:
         return SETS[name]
     known = f"There are {', '.join(SETS)}"
     raise UsageError(
-        f"there is no data called {name!r}", hint=talk.did_you_mean(name, SETS) or known
+        f"there is no data called {name!r}", hint=console.did_you_mean(name, SETS) or known
     )
 
 
@@ -190,7 +190,7 @@ def _kept(data: Set, home: Path) -> Path | None:
             try:
                 return download.verified(path, data.pin)
             except ChecksumError as error:
-                talk.warn(f"passed over: {error.message}")
+                console.warn(f"passed over: {error.message}")
     return None
 
 

@@ -14,7 +14,7 @@ from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
 from tfbench.reports.sheet import Sheet
-from tfbuild import talk
+from tfbuild import console
 
 WIDTH = 120
 _HEADINGS = ("arm", "what", "#median", "#interval")
@@ -39,7 +39,7 @@ def table(result: Accuracy, *, colour: bool, width: int = WIDTH) -> str:
 
 
 def title(result: Accuracy) -> str:
-    where = f"{talk.vcpus(len(result.asked.cpus))}, {result.host.cpu.name}"
+    where = f"{console.vcpus(len(result.asked.cpus))}, {result.host.cpu.name}"
     return f"{result.asked.workload} to {share(result.asked.target)} on {where}"
 
 
@@ -96,7 +96,7 @@ def _setting(result: Accuracy) -> str:
     return (
         f"{asked.workload} in batches of {asked.batch} on {asked.data} ({asked.source}): "
         f"{asked.training} images are trained on, {asked.testing} tested after each epoch, at most "
-        f"{talk.count(asked.epochs, 'epoch')}. {talk.count(len(asked.seeds), 'seed')}, each "
+        f"{console.count(asked.epochs, 'epoch')}. {console.count(len(asked.seeds), 'seed')}, each "
         "deciding the first parameters and the order of the images."
     )
 
@@ -120,11 +120,11 @@ def _answer(each: ArmSummary, result: Accuracy) -> Answer:
 
 def _sentence(each: ArmSummary, result: Accuracy) -> str:
     target = f"{share(result.asked.target)} on {result.asked.data}"
-    count = f"{each.reached} of {talk.count(each.seeds, 'seed')} reached {target}"
+    count = f"{each.reached} of {console.count(each.seeds, 'seed')} reached {target}"
     if each.seconds is None:
         return f"{each.arm}: {count}; none was trained to an end."
     if each.seconds.value is None:
-        within = talk.count(result.asked.epochs, "epoch")
+        within = console.count(result.asked.epochs, "epoch")
         return f"{each.arm}: {count} within {within}, so the median time is not known."
     cost = f", {_median(each.usd, wording.usd)} USD" if each.usd else ""
     return f"{each.arm}: {count}, in {_median(each.seconds, _seconds)} s of training{cost}."
@@ -154,7 +154,7 @@ def _levels(result: Accuracy) -> Iterator[str]:
 
 
 def _troubles(result: Accuracy) -> Iterator[str]:
-    epochs = talk.count(result.asked.epochs, "epoch")
+    epochs = console.count(result.asked.epochs, "epoch")
     for run in result.runs:
         if run.outcome is not Outcome.OK:
             yield f"{run.arm}, seed {run.seed}: {run.outcome.value}: {run.reason}."

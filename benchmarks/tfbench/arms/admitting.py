@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import finished
@@ -27,7 +27,9 @@ def need_admitted(wheel: Path, cpu: Cpu, places: Places) -> None:
             f"{wheel.name}: {', '.join(found.failed)} failed admission on {found.target}",
             hint=admitted.remedy(found.failed),
         )
-    talk.say(f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first")
+    console.say(
+        f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first"
+    )
     record = finished.admit(finished.finished(wheel, cpu), cpu, places, {found.target})
     admitted.judge(wheel.name, record.targets)
 

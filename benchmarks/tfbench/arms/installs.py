@@ -17,7 +17,7 @@ from tfbench.arms import admitting, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.levers import Pairs, find_malloc, pairs, tolerance
 from tfbench.arms.lineup import ArmSpec, is_path, path_of
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.commands import HOT, Request
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import HostError, UsageError, WheelError
@@ -107,7 +107,7 @@ def _kernels_in(facts: Tuned) -> str:
     choice = kernels.choice_of(facts.kernels)
     if choice == kernels.MINI:
         return f"kernels: {MINI}"
-    many = choice if choice == HOT else talk.count(len(facts.kernels), "unit")
+    many = choice if choice == HOT else console.count(len(facts.kernels), "unit")
     return f"kernels: {many}"
 
 
@@ -126,12 +126,12 @@ def install(choices: Sequence[ArmChoice], places: Places) -> tuple[Arm, ...]:
     made: dict[WheelSource, Environment] = {}
     for path in dict.fromkeys(choice.source.path for choice in choices):
         if path is not None:
-            talk.note(_contents(_source(path)))
+            console.note(_contents(_source(path)))
             admitting.need_admitted(path, read_cpu(), places)
     for choice in choices:
         if choice.source not in made:
             names = [other.spec.name for other in choices if other.source == choice.source]
-            with talk.step(f"environment of {', '.join(names)}: {choice.source.title}"):
+            with console.step(f"environment of {', '.join(names)}: {choice.source.title}"):
                 made[choice.source] = _create(choice.source, places)
     return tuple(_arm(choice, made[choice.source]) for choice in choices)
 
@@ -146,7 +146,7 @@ def newest_runnable(places: Places) -> Path:
         try:
             facts = tuned.read_tuned(path)
         except WheelError as error:
-            talk.warn(f"passed over: {error}")
+            console.warn(f"passed over: {error}")
             continue
         if not facts or tuned.is_control(facts) or tuned.lacking(facts, cpu):
             continue

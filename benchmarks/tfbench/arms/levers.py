@@ -16,9 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
+from tfbuild.console import did_you_mean
 from tfbuild.errors import UsageError
 from tfbuild.run import run
-from tfbuild.talk import did_you_mean
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values: of levers, or of environment variables."""

@@ -39,9 +39,9 @@ from tfbench.arms.levers import (
     tolerance,
     variables,
 )
+from tfbuild.console import did_you_mean
 from tfbuild.errors import UsageError
 from tfbuild.records import parse_toml, read_text
-from tfbuild.talk import did_you_mean
 from tfbuild.tools.requirement import parse_exact
 
 STOCK = "stock"

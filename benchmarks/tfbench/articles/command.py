@@ -18,7 +18,7 @@ from tfbench.overhead import command as overheads
 from tfbench.sizing import command as sizings
 from tfbench.strategies import command as placements
 from tfbench.throughput import command as throughputs
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import TensorwrightError, WorkerError
 from tfbuild.measured.host import Host
 
@@ -54,7 +54,7 @@ def measure_articles(wanted: ArticlesOptions) -> str:
         bench = Scale(sizes=sizes.into(run.out), places=places)
         parts = {article.key: _part(article, bench) for article in articles}
     host, made = run.host, experiment.now()
-    subject = f"{talk.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
+    subject = f"{console.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
     page = text.document(articles, parts, subject=subject, quick=wanted.quick)
     drawn = text.figures(parts)
     failures = {key: part.failure for key, part in parts.items() if part.failure}
@@ -81,11 +81,11 @@ def _sizes(wanted: ArticlesOptions) -> Sizes:
 
 
 def _part(article: Article, bench: Scale) -> SectionPart:
-    with talk.step(article.title):
+    with console.step(article.title):
         try:
             return PARTS[article.key](bench)
         except TensorwrightError as error:
-            talk.warn(str(error))
+            console.warn(str(error))
             return SectionPart(failure=str(error).strip())
 
 

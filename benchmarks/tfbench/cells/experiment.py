@@ -19,7 +19,7 @@ from tfbench.engine.folder import RunKind
 from tfbench.reports import page, report
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
 from tfbuild.records import pretty, save, write_atomic
@@ -142,7 +142,7 @@ class CellExperiment(Generic[_W, _Q, _R]):
         """What the run's folder knows already is not measured again. Raises DiskError,
         RecordError."""
         cells = self.cells(question, run)
-        with talk.step(f"{self.kind}, {talk.count(len(cells), 'process', 'processes')}"):
+        with console.step(f"{self.kind}, {console.count(len(cells), 'process', 'processes')}"):
             told = running.measure(cells, run.arms, run.out, seed=question.seed)
         return self.result(question, run, gathered(cells, told))
 
@@ -200,7 +200,7 @@ def start(
     spec = ExperimentSpec(kind=kind, question=question, host=host, wheels=wheels(arms))
     out = folder.find(named, spec, wanted_out, places).resolve()
     folder.begin(named, spec, out)
-    talk.note(f"cells and results: {out}")
+    console.note(f"cells and results: {out}")
     return ExperimentRun(kind=kind, arms=arms, host=host, out=out)
 
 
@@ -226,7 +226,7 @@ def write_report(
     drawn = {key: tuple(each) for key, each in figures.items()}
     write_atomic(out / MARKDOWN, report.rendered(document, templates))
     write_atomic(out / HTML, page.rendered(document, drawn, templates))
-    talk.note(f"report: {out / HTML}")
+    console.note(f"report: {out / HTML}")
 
 
 def now() -> str:

@@ -19,7 +19,7 @@ from tfbench.engine import engine
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import JOURNAL, Keep, Kinds, opened
 from tfbench.engine.workers import Session, session, worker_environment
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import WorkerError
 
 KINDS: Kinds[Told] = MappingProxyType({"cell": Told})
@@ -73,7 +73,7 @@ class Cells:
         told = run(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
         keep(told)
         if told.outcome is not Outcome.OK:
-            talk.note(f"{cell.name}: {told.outcome.value}: {told.reason}")
+            console.note(f"{cell.name}: {told.outcome.value}: {told.reason}")
 
 
 def measure(
@@ -90,7 +90,7 @@ def measure(
     """
     with (
         opened(out / JOURNAL, KINDS) as (known, keep),
-        talk.counting("cells", len(cells)) as count,
+        console.counting("cells", len(cells)) as count,
     ):
         every = Cells(
             cells=cells, arms=arms, out=out, seed=seed, limit_s=limit_s, listen=count.advance

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tfbench.costs.cost import CostedRun, Relative, offer, relative
 from tfbench.costs.prices import Mode, PriceBook
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import SampleError, UsageError
 
 TOTALS = Path(__file__).parent / "data" / "cloud_cpu_2017_totals.csv"
@@ -199,7 +199,7 @@ def _row(total: Total, cells: Mapping[_Key, Total], book: PriceBook) -> ArticleR
 def _cell(cells: Mapping[_Key, Total], key: _Key) -> Total:
     if key not in cells:
         model, build, vcpus = key
-        where = "" if vcpus is None else f" at {talk.vcpus(vcpus)}"
+        where = "" if vcpus is None else f" at {console.vcpus(vcpus)}"
         raise SampleError(f"{model} has no run of {build}{where} to compare with")
     return cells[key]
 

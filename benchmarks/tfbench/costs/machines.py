@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tfbench.costs.prices import Mode, Price, PriceBook
+from tfbuild.console import vcpus
 from tfbuild.errors import UsageError
-from tfbuild.talk import vcpus
 
 _SHOWN = 5
 _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tfbench.engine.journal import JOURNAL
-from tfbuild import records, talk
+from tfbuild import console, records
 from tfbuild.errors import HostError, RecordError, UsageError
 from tfbuild.settings import Places
 
@@ -49,7 +49,7 @@ def find(kind: RunKind, spec: Spec, wanted: str, places: Places) -> Path:
     stopped = unfinished(kind, spec, places.reports.glob("*"))
     if stopped is None:
         return places.new_report(kind.prefix)
-    talk.say(f"going on with the run that was stopped: {stopped}")
+    console.say(f"going on with the run that was stopped: {stopped}")
     return stopped
 
 

@@ -18,7 +18,7 @@ from tfbench.kernels.front import check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.selecting import KIND
-from tfbuild import durations, front, settings, talk
+from tfbuild import console, durations, front, settings
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
@@ -77,16 +77,16 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     """
     asked, places = _ask(request, wanted), settings.places()
     out = Path(wanted.out) if wanted.out else places.new_report("flags")
-    talk.note(f"a search that is stopped goes on with --out {out}")
+    console.note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
     kept: dict[TypedOp, str] = {}
     began, offer = time.monotonic(), None
     for number, (compiler, words) in enumerate(asked.tries(tried), 1):
         spent = time.monotonic() - began
         if tried and asked.budget_s and spent * (1 + 1 / len(tried)) > asked.budget_s:
-            talk.note(f"the time is up: {called(compiler, words)} and what follows is not tried")
+            console.note(f"the time is up: {called(compiler, words)} and what follows is not tried")
             break
-        talk.say(f"flags {number} of {asked.most}: {called(compiler, words)}")
+        console.say(f"flags {number} of {asked.most}: {called(compiler, words)}")
         known = (_learned(asked, compiler, out, places),) if words == _LEARNED else words
         wheel = _candidate(asked, compiler, known, places)
         offer, rows = timed(replace(asked.timing, candidate=str(wheel), out=str(out / str(number))))
@@ -97,11 +97,11 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     assert offer is not None  # noqa: S101  (there is a first set)
     winner = _winner(tried)
     if len(asked.compilers) > 1:
-        talk.note(f"of the compilers {winner.compiler} is taken: build with --compiler")
+        console.note(f"of the compilers {winner.compiler} is taken: build with --compiler")
     chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
     selection = _selection(offer, chosen, kept)
     save(out / KIND.result, selection)
-    talk.note(f"selection: {out / KIND.result}")
+    console.note(f"selection: {out / KIND.result}")
     if as_json:
         return selection, pretty(selection)
     colour = sys.stdout.isatty()

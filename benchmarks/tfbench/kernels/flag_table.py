@@ -9,7 +9,7 @@ from pathlib import Path
 from tfbench import grid
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.measuring.statistics import mean
-from tfbuild.talk import count
+from tfbuild.console import count
 
 HEADINGS = ("compiler and flags", "saves of op time", "95% interval")
 

@@ -22,7 +22,7 @@ from tfbench.kernels.selecting import Selected, SelectionSetting, ServedSpot
 from tfbench.kernels.timings import Bench
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
-from tfbuild import durations, settings, talk
+from tfbuild import console, durations, settings
 from tfbuild.commands import HOT, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu, read_vcpus
@@ -84,7 +84,7 @@ def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
         (arm,) = installs.install(installs.choose(specs, "", places), places)
         programs = []
         for each in subjects:
-            with talk.step(f"profile {each[0]}, {steps} steps"):
+            with console.step(f"profile {each[0]}, {steps} steps"):
                 logs = folder / "logs"
                 programs.append(profiled(arm, each, host.affinity[:1], steps=steps, logs=logs))
     found = Profile(
@@ -95,7 +95,7 @@ def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
         programs=tuple(programs),
     )
     save(out, found)
-    talk.note(f"profile: {out}")
+    console.note(f"profile: {out}")
     return found, pretty(found) if as_json else table.describe_profile(found)
 
 
@@ -118,7 +118,7 @@ def for_program(program: str, request: Request) -> Request:
             f"no kernel that can be compiled serves {program}",
             hint="Its time goes to oneDNN or to kernels that stay stock: try invoke tune",
         )
-    talk.note(f"kernels: {', '.join(ops)}")
+    console.note(f"kernels: {', '.join(ops)}")
     return replace(request, kernels=",".join(ops))
 
 
@@ -151,7 +151,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     asked = _ask(wanted, places)
     with settings.exclusive(places.cache, "a selection"):
         setting, bench, memory = _set_up(asked, wanted.out, places)
-        talk.note(f"timings and selection: {bench.out}")
+        console.note(f"timings and selection: {bench.out}")
         found = selecting.select(setting, asked.served, asked.offer, memory, bench)
         named = (word for words in found.selection.flags.values() for word in words)
         pgo.leave(flags.learned(named), bench.out, places)
@@ -203,15 +203,15 @@ def describe_selecting(wanted: SelectOptions) -> str:
         return f"{said}then time the wheel's kernels at these places\n"
     asked = _ask(wanted, settings.places())
     cells = len(asked.served) * len(asked.options.threads)
-    budget = talk.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
+    budget = console.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
     share = sum(each.spot.share for each in asked.served)
     return (
         f"wheel     {asked.offer.wheel.name}\n"
         f"places    {len(asked.served)}, {share:.1%} of the op time\n"
         f"threads   {', '.join(map(str, asked.options.threads))}\n"
-        f"timings   {talk.count(cells, 'cell')} (places times threads) in each of "
+        f"timings   {console.count(cells, 'cell')} (places times threads) in each of "
         f"{asked.options.launches} launches, about "
-        f"{talk.duration(asked.estimate_s)} if nothing is known; winners again\n"
+        f"{console.duration(asked.estimate_s)} if nothing is known; winners again\n"
         f"budget    {budget}\n"
     )
 

@@ -18,9 +18,9 @@ from scipy import stats
 
 from tfbench.kernels.profiles import Spot
 from tfbench.measuring.statistics import Contrast, contrast, level
+from tfbuild.console import count
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelRow, TypedOp
-from tfbuild.talk import count
 
 RATE = 0.05
 LEAST_LOSS = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.arms import installs, lineup
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.settings import Places
 from tfbuild.tools import pgo
@@ -25,6 +25,6 @@ def learn(wheel: Path, program: Path, compiler: Compiler, *, out: Path, places: 
     candidate = lineup.make_spec(name=lineup.TUNED, wheel=lineup.TUNED)
     (arm,) = installs.install(installs.choose([candidate], str(wheel), places), places)
     folder = out / "training"
-    with talk.step(f"train with {program.name}"):
+    with console.step(f"train with {program.name}"):
         pgo.train(arm.python, program, folder)
     return pgo.merge(folder, compiler, folder / f"learned{pgo.SUFFIX}")

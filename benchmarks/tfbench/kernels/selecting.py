@@ -17,7 +17,7 @@ from tfbench.kernels.profiles import Spot
 from tfbench.kernels.serving import serving
 from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_places
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import SampleError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.selection import Selection
@@ -199,8 +199,8 @@ def _stage(
         seed=setting.seed,
     )
     with (
-        talk.step(f"{name}: {talk.count(total, 'cell')} in {setting.launches} launches"),
-        talk.counting("timings", total * setting.launches) as count,
+        console.step(f"{name}: {console.count(total, 'cell')} in {setting.launches} launches"),
+        console.counting("timings", total * setting.launches) as count,
     ):
         found, reasons = series(time_places(bench, stage, wanted, count.advance))
     whole = {cell: each for cell, each in found.items() if len(each.stock) >= FEWEST_LAUNCHES}

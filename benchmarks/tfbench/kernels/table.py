@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from tfbench import grid
 from tfbench.kernels.profiles import Profile, spots
 from tfbench.kernels.selecting import Selected
+from tfbuild.console import count
 from tfbuild.measured.kernels import KernelRow
-from tfbuild.talk import count
 
 HEADINGS = (
     *("op", "types", "inputs", "threads", "share", "stock us", "tuned us", "ratio", "95% interval"),

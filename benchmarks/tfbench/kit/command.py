@@ -10,7 +10,7 @@ from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
 from tfbench.reports import wording
 from tfbench.reports.sheet import Sheet
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import UsageError
 from tfbuild.records import pretty, write_atomic
 
@@ -25,7 +25,7 @@ def write_kit(out: str) -> str:
     content = archive.archive()
     write_atomic(path, content)
     return (
-        f"{path} ({talk.size(len(content))})\n"
+        f"{path} ({console.size(len(content))})\n"
         "Copy it to a Linux machine with Python 3.10 or newer, NumPy, and TensorFlow or Keras 3:\n"
         f"  python {path.name} --arm NAME                          # the six models of 2017\n"
         f"  python {path.name} --workloads resnet50 --phases train\n"

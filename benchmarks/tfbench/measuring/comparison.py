@@ -19,7 +19,7 @@ from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.samples import KINDS
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import (
     AgreementError,
     InconclusiveError,
@@ -133,7 +133,7 @@ def check_cells(workloads: Sequence[str], vcpus: Sequence[int], usable: int) -> 
     wrong = [count for count in vcpus if not 1 <= count <= usable]
     if wrong:
         raise UsageError(
-            f"{talk.vcpus(wrong[0])} cannot be measured here, {usable} are usable",
+            f"{console.vcpus(wrong[0])} cannot be measured here, {usable} are usable",
             hint=f"Ask for 1 to {usable}, or run the comparison on a machine that has them",
         )
 
@@ -152,7 +152,7 @@ def judge(comparison: Comparison, *, gate: bool) -> None:
     if failed:
         where = "; ".join(f"{_place(each)}: {_first(one.reason)}" for each, one in failed)
         raise WorkerError(
-            f"{talk.count(len(failed), 'arm')} failed: {where}",
+            f"{console.count(len(failed), 'arm')} failed: {where}",
             hint="The rest was measured and is in the report",
         )
     if gate:
@@ -177,7 +177,7 @@ def _gate(comparison: Comparison) -> None:
 
 def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
     return [
-        f"{each.speedup.arm} over all workloads on {talk.vcpus(each.vcpus)} "
+        f"{each.speedup.arm} over all workloads on {console.vcpus(each.vcpus)} "
         f"({each.speedup.interval.value:.3f}x)"
         for each in comparison.overall
         if each.speedup.verdict is verdict
@@ -185,7 +185,7 @@ def _overall(comparison: Comparison, verdict: Verdict) -> list[str]:
 
 
 def _place(each: ComparedCell) -> str:
-    return f"{each.workload} on {talk.vcpus(each.vcpus)}"
+    return f"{each.workload} on {console.vcpus(each.vcpus)}"
 
 
 def _first(text: str) -> str:
@@ -230,7 +230,7 @@ def _say(
     launches = len(now.launches)
     expected = max(launches, _expected(setting.effort, now))
     rest = (len(setting.questions) - len(done) - 1) * expected
-    where = f"{label_of(question.workload)} on {talk.vcpus(len(question.vcpus))}"
+    where = f"{label_of(question.workload)} on {console.vcpus(len(question.vcpus))}"
     progress(finished + launches, finished + expected + rest, f"{where}, launch {launches + 1}")
 
 

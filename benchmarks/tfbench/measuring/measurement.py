@@ -33,7 +33,7 @@ from tfbench.measuring.observations import (
 from tfbench.measuring.repetition import LaunchCost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import has_trend
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import WorkerError
 from tfbuild.measured.effort import Effort
 
@@ -329,9 +329,10 @@ def _first_blocks(question: CellQuestion, effort: Effort, cost: LaunchCost) -> i
     """Of a cell's first launch. Says so when the budget is too short for any answer."""
     least_s = repetition.shortest_s(cost)
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
-        talk.note(
-            f"{question.workload} on {talk.vcpus(len(question.vcpus))} takes about "
-            f"{talk.duration(least_s)}, more than its budget of {talk.duration(effort.budget_s)}: "
+        console.note(
+            f"{question.workload} on {console.vcpus(len(question.vcpus))} takes about "
+            f"{console.duration(least_s)}, more than its budget of "
+            f"{console.duration(effort.budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"
         )
     return repetition.blocks(effort, cost, repetition.USUAL, past=(), spent_s=0.0)

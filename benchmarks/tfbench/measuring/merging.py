@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tfbench.measuring.matching import arm_differences, differences
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import HostError, UsageError
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
@@ -118,6 +118,6 @@ def _check_cells(parts: Sequence[Part]) -> None:
             other = seen.setdefault((cell.workload, cell.vcpus), name)
             if other != name:
                 raise UsageError(
-                    f"{cell.workload} at {talk.vcpus(cell.vcpus)} is in {other} and in {name}",
+                    f"{cell.workload} at {console.vcpus(cell.vcpus)} is in {other} and in {name}",
                     hint="Leave one of them out",
                 )

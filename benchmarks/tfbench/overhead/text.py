@@ -11,7 +11,7 @@ from tfbench.reports.charts import ChartGroup, ChartPoint, forest
 from tfbench.reports.document import Answer, Document, Section
 from tfbench.reports.sheet import Sheet
 from tfbench.reports.wording import factor, factor_span, share
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.measured.interval import Interval
 
 KEY = "overhead"
@@ -41,7 +41,7 @@ def table(overhead: Overhead, *, colour: bool, width: int = 120) -> str:
 
 
 def title(overhead: Overhead) -> str:
-    return f"{overhead.workload}, {talk.vcpus(overhead.vcpus)} of {overhead.host.cpu.name}"
+    return f"{overhead.workload}, {console.vcpus(overhead.vcpus)} of {overhead.host.cpu.name}"
 
 
 def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
@@ -62,7 +62,7 @@ def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
 
 def form(timed: TimedForm) -> str:
     """As it is written in a script."""
-    words = [talk.count(timed.form.epochs, "epoch")]
+    words = [console.count(timed.form.epochs, "epoch")]
     if timed.form.repeat > 1:
         words.append(f"repeat({timed.form.repeat})")
     if timed.form.steps_per_execution > 1:
@@ -82,7 +82,7 @@ def told(answer: ArmTerms) -> Iterator[str]:
     yield (
         f"{answer.arm} on {answer.device}: an epoch costs {_ms(answer.epoch_s)}, a call "
         f"{_ms(answer.call_s)}, a step {_ms(answer.step_s)} (the sum is off by "
-        f"{share(answer.error)} at most, {talk.count(answer.launches, 'launch', 'launches')})."
+        f"{share(answer.error)} at most, {console.count(answer.launches, 'launch', 'launches')})."
     )
     script, once = answer.forms[0], answer.forms[1]
     yield (

@@ -9,7 +9,7 @@ from tfbench.costs.cost import inverse
 from tfbench.reports import findings, method, particulars, wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns, tabled
 from tfbench.reports.ladder import Ladder, find_ladder
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.measured.comparison import Comparison, Overall
 
 SPEEDUPS, SCALING, TIMES, COST = "speedups", "scaling", "times", "cost"
@@ -53,18 +53,18 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
 def _subject(comparison: Comparison) -> str:
     vcpus = dict.fromkeys(str(cell.vcpus) for cell in comparison.cells)
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
-    models = talk.count(len(workloads), wording.model(comparison))
+    models = console.count(len(workloads), wording.model(comparison))
     return (
         f"{models} on {wording.listed(list(vcpus))} vCPUs of {comparison.host.cpu.name}, measured "
-        f"{wording.moment(comparison.made)} in {talk.duration(comparison.seconds)}"
+        f"{wording.moment(comparison.made)} in {console.duration(comparison.seconds)}"
     )
 
 
 def _answer(comparison: Comparison, each: Overall) -> Answer:
     interval = each.speedup.interval
-    models = talk.count(each.workloads, wording.model(comparison))
+    models = console.count(each.workloads, wording.model(comparison))
     return Answer(
-        label=f"{each.speedup.arm}, {talk.vcpus(each.vcpus)}",
+        label=f"{each.speedup.arm}, {console.vcpus(each.vcpus)}",
         figure=wording.factor(interval.value),
         detail=(
             f"{wording.span(interval)}, geometric mean of {models}; A/A {wording.span(each.noise)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench import grid
 from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
-from tfbuild.talk import duration
+from tfbuild.console import duration
 
 HEADINGS = (
     *("trials", "of", "truth", "seconds", "samples", "half-width", "leaves out 1"),

@@ -12,7 +12,7 @@ from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import LIKELY, floor
 from tfbench.reports import wording
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.measured.comparison import (
     ArmFacts,
     ArmTimes,
@@ -246,10 +246,10 @@ def outcome(comparison: Comparison, each: Overall) -> str:
 def headline(comparison: Comparison, each: Overall) -> str:
     speedup, base = each.speedup, comparison.baseline
     arm, known = speedup.arm, wording.factor(speedup.interval.value)
-    workloads = talk.count(each.workloads, "workload")
+    workloads = console.count(each.workloads, "workload")
     span = (
         f"{wording.span(speedup.interval)}; geometric mean of {workloads} on "
-        f"{talk.vcpus(each.vcpus)}; A/A {wording.span(each.noise)}"
+        f"{console.vcpus(each.vcpus)}; A/A {wording.span(each.noise)}"
     )
     match outcome(comparison, each):
         case Verdict.FASTER:
@@ -417,7 +417,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
             then="All blocks count there, and there is no verdict.",
         )
     if cell.unsteady:
-        launches = talk.count(cell.launches, "launch", "launches")
+        launches = console.count(cell.launches, "launch", "launches")
         unsteady = "the warm-up had not become steady in its time"
         yield Doubt(
             kind=unsteady.capitalize(),
@@ -429,7 +429,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
         yield Doubt(
             kind=f"A quick look: fewer than {FEW_LAUNCHES} launches",
             cell=cell,
-            seen=f"a quick look: {talk.count(cell.launches, 'launch', 'launches')}",
+            seen=f"a quick look: {console.count(cell.launches, 'launch', 'launches')}",
             then="So few hardly show how two starts of a model differ.",
         )
     for times in cell.arms:

@@ -10,8 +10,8 @@ from tfbench.measuring.statistics import LIKELY
 from tfbench.reports import wording
 from tfbench.reports.document import Points, Section, paragraphs
 from tfbench.reports.templating import filled
+from tfbuild.console import duration
 from tfbuild.measured.comparison import Comparison
-from tfbuild.talk import duration
 
 TEMPLATE = "method.txt.j2"
 LIMITS = (

@@ -10,13 +10,13 @@ from tfbench.inside.workloads import course_of, is_own
 from tfbench.kernels import table
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns, tabled
-from tfbuild import talk
+from tfbuild import console
+from tfbuild.console import duration, size
 from tfbuild.measured.comparison import Agreement, ArmTimes, ComparedCell, Comparison
 from tfbuild.measured.effort import Stop
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelTable
-from tfbuild.talk import duration, size
 
 VERDICTS, SAMPLES = "verdicts", "samples"
 
@@ -278,7 +278,7 @@ def kernels(comparison: Comparison) -> Section:
 
 def _kernels(arm: str, found: KernelTable) -> tuple[str, Table]:
     kept = {row.choice for row in found.rows if row.kept}
-    tried = talk.count(len({row.choice for row in found.rows}), "kernel")
+    tried = console.count(len({row.choice for row in found.rows}), "kernel")
     return (
         (
             f"{arm}: {len(kept)} of {tried} took the place of the stock ones. Measured on "

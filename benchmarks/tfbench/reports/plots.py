@@ -29,7 +29,7 @@ from tfbench.reports.charts import (
     over_vcpus,
 )
 from tfbench.reports.ladder import Ladder
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.measured.comparison import ComparedCell, Comparison, Speedup
 from tfbuild.measured.interval import Interval, Verdict
 
@@ -67,7 +67,7 @@ def _forests(
             yield drawing(
                 functools.partial(forest, groups, axis, width_in),
                 key=f"{name}-{vcpus}",
-                title=f"{title} on {talk.vcpus(vcpus)}",
+                title=f"{title} on {console.vcpus(vcpus)}",
                 caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",
                 description=_told(groups),
             )
@@ -189,7 +189,7 @@ def _scaling(
     if not lines:
         return
     told = "; ".join(
-        f"{line.label} {wording.factor_span(amount)} on {talk.vcpus(vcpus)}"
+        f"{line.label} {wording.factor_span(amount)} on {console.vcpus(vcpus)}"
         for line in lines
         for vcpus, amount in line.amounts
     )
@@ -213,7 +213,7 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
     for place, workload in enumerate(workloads):
         groups = [
             ChartGroup(
-                label=talk.vcpus(cell.vcpus),
+                label=console.vcpus(cell.vcpus),
                 points=tuple(
                     _relative(each.arm, numbers[each.arm], inverse(each.interval))
                     for each in cell.speedups
@@ -257,7 +257,7 @@ def _bill_groups(bill: Bill, amounts: Sequence[tuple[BillRow, Amount]]) -> list[
     numbers = _bill_numbers(bill)
     return [
         ChartGroup(
-            label="" if vcpus is None else talk.vcpus(vcpus),
+            label="" if vcpus is None else console.vcpus(vcpus),
             points=tuple(
                 _relative(row.arm, numbers[row.arm], amount)
                 for row, amount in amounts
@@ -318,7 +318,7 @@ def looks(comparison: Comparison) -> Iterator[Drawing]:
             yield drawing(
                 functools.partial(narrowing, tracks, 100 * comparison.effort.precision),
                 key=f"looks-{vcpus}",
-                title=f"Half-width against time on {talk.vcpus(vcpus)}",
+                title=f"Half-width against time on {console.vcpus(vcpus)}",
                 caption="Of each cell's widest interval; the line is what was asked for.",
                 description=f"Half-width of the widest interval: {told}.",
             )
@@ -359,9 +359,9 @@ def _timeline(
         title=wording.place(cell.workload, cell.vcpus),
         caption="",
         description=(
-            f"{len(walls)} samples in {talk.count(len(starts), 'launch', 'launches')}, from "
+            f"{len(walls)} samples in {console.count(len(starts), 'launch', 'launches')}, from "
             f"{min(walls):.2f} to {max(walls):.2f} milliseconds per step. "
-            f"{talk.count(len(dropped), 'block')} of no measurement."
+            f"{console.count(len(dropped), 'block')} of no measurement."
         ),
     )
 

@@ -17,7 +17,7 @@ from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
 from tfbench.reports.pyperf import SuiteContrast
 from tfbench.reports.templating import filled
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Verdict
 
@@ -83,7 +83,7 @@ def _means(comparison: Comparison) -> Iterator[str]:
             for each in comparison.overall
             if each.vcpus == vcpus
         ]
-        yield f"{talk.vcpus(vcpus)}: {', '.join(arms)}"
+        yield f"{console.vcpus(vcpus)}: {', '.join(arms)}"
 
 
 def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
@@ -110,7 +110,7 @@ def contrast_table(contrast: SuiteContrast, *, colour: bool, width: int = WIDTH)
     for each in contrast.ratios:
         seconds = (f"{each.baseline_s:.4g}", f"{each.candidate_s:.4g}")
         table.add_row(*map(Text, (each.name, *seconds, wording.factor_span(each.speedup))))
-    benchmarks = talk.count(len(contrast.ratios), "benchmark")
+    benchmarks = console.count(len(contrast.ratios), "benchmark")
     lines = [f"{name} is in one of the files only." for name in contrast.alone]
     lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
     return grid.printed(table, lines, colour=colour, width=width)

@@ -20,7 +20,7 @@ from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recorded
 from tfbench.measuring.samples import KINDS, Sample
 from tfbench.reports import page, pyperf, report, tabular
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.comparison import Comparison, load, save
 from tfbuild.records import plain, pretty, write_atomic
@@ -250,5 +250,5 @@ def _contrast(text: str, *, as_json: bool) -> str:
     found = pyperf.contrast(*(pyperf.read(path) for path in paths))
     if as_json:
         return pretty(found)
-    talk.note(found.note)
+    console.note(found.note)
     return report.contrast_table(found, colour=sys.stdout.isatty())

@@ -20,7 +20,7 @@ from tfbench.reports.document import (
     columns,
     tabled,
 )
-from tfbuild import talk
+from tfbuild import console
 
 MARKS = (
     "“Pays up to” is how many times the baseline's price per hour a machine may cost until a run "
@@ -63,7 +63,7 @@ def lines(bill: Bill) -> Iterator[str]:
     yield from (f"Not priced: {each}." for each in bill.skipped)
     for vcpus, arm, amount in bill.speedups:
         speedup = wording.factor_span(amount)
-        yield f"{arm} on {talk.vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
+        yield f"{arm} on {console.vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
 
 
 def runs(bill: Bill) -> Table:
@@ -124,7 +124,7 @@ def _best(bill: Bill) -> Iterator[str]:
 
 
 def _run(row: BillRow) -> str:
-    return row.arm if row.vcpus is None else f"{row.arm} on {talk.vcpus(row.vcpus)}"
+    return row.arm if row.vcpus is None else f"{row.arm} on {console.vcpus(row.vcpus)}"
 
 
 def _all(number: int) -> str:
@@ -205,7 +205,7 @@ def totals_document(bill: Bill, *, shipped: bool) -> Document:
 
 
 def _models(number: int) -> str:
-    return talk.count(number, "model")
+    return console.count(number, "model")
 
 
 def _subject(bill: Bill, models: str, *, shipped: bool) -> str:
@@ -217,12 +217,12 @@ def _answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
     vcpus, arm, amount = speedup
     known = wording.factor_span(amount)
     return Answer(
-        label=f"{arm} over {article.PIP}, {talk.vcpus(vcpus)}",
+        label=f"{arm} over {article.PIP}, {console.vcpus(vcpus)}",
         figure=known,
         detail=f"geometric mean of {models}",
         verdict="",
         sentence=(
-            f"{arm} over {article.PIP} on {talk.vcpus(vcpus)}: {known} "
+            f"{arm} over {article.PIP} on {console.vcpus(vcpus)}: {known} "
             f"(geometric mean of {models})."
         ),
     )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from tfbench.costs.cost import Amount
 from tfbench.inside.workloads import label_of
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Interval
 
@@ -90,7 +90,7 @@ def rates(amount: Amount) -> tuple[str, str]:
 
 
 def place(name: str, number: int) -> str:
-    return f"{label_of(name)} on {talk.vcpus(number)}"
+    return f"{label_of(name)} on {console.vcpus(number)}"
 
 
 def places(cells: Sequence[tuple[str, int]], of: int = 0) -> str:
@@ -105,7 +105,7 @@ def places(cells: Sequence[tuple[str, int]], of: int = 0) -> str:
     for name, numbers in vcpus.items():
         names.setdefault(tuple(numbers), []).append(name)
     named = (
-        f"{listed(alike)} on {listed([*map(str, head), talk.vcpus(last)])}"
+        f"{listed(alike)} on {listed([*map(str, head), console.vcpus(last)])}"
         for (*head, last), alike in names.items()
     )
     counted = f"{len(cells)} of {of} cells: " if of and len(cells) > 1 else ""

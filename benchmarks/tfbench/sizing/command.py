@@ -20,7 +20,7 @@ from tfbench.inside.workloads import PROGRAM, find, sized
 from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
 from tfbench.sizing.sources import InputSource
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
@@ -165,7 +165,7 @@ def _phases(words: str) -> tuple[str, ...]:
     found = options.words(words)
     for word in found:
         if word not in steps.PHASES:
-            hint = talk.did_you_mean(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
+            hint = console.did_you_mean(word, steps.PHASES) or f"Use {', '.join(steps.PHASES)}"
             raise UsageError(f"there is no phase {word!r}", hint=hint)
     if not found:
         raise UsageError("--phases names none", hint=f"Use {', '.join(steps.PHASES)}")

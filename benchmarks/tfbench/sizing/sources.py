@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tfbench.inside.steps import FILES, MEMORY
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import UsageError
 
 CACHED, COLD = "cached", "cold"
@@ -48,7 +48,7 @@ def parse(text: str) -> InputSource:
         return InputSource(name=text, kind=kind, cold=text == COLD)
     found = _SLOW.fullmatch(text)
     if not found:
-        near = talk.did_you_mean(text, KINDS)
+        near = console.did_you_mean(text, KINDS)
         raise UsageError(f"there is no input {text!r}", hint=f"{near} {_HINT}".strip())
     mb_s, iops = float(found[1]), float(found[2] or 0)
     if mb_s == 0 or (found[2] is not None and iops == 0):

@@ -13,7 +13,7 @@ from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, told
 from tfbench.reports.document import Document, Section
 from tfbench.reports.sheet import Sheet
 from tfbench.sizing.results import Knee, Sizing, SizingRow
-from tfbuild import talk
+from tfbuild import console
 
 KEY = "sizing"
 HEADINGS = (
@@ -85,7 +85,7 @@ def lines(sizing: Sizing) -> Iterator[str]:
         yield _told(knee, sizing)
     for row in sizing.rows:
         if row.outcome is not Outcome.OK:
-            where = f"{row.workload}, {row.phase}, {row.input}, {talk.vcpus(row.vcpus)}"
+            where = f"{row.workload}, {row.phase}, {row.input}, {console.vcpus(row.vcpus)}"
             limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
             yield f"{where}{limit}: {row.outcome.value}: {row.reason}"
     if sizing.means:
@@ -99,7 +99,7 @@ def _told(knee: Knee, sizing: Sizing) -> str:
     verb = "is" if knee.vcpus == 1 and not limit else "are"
     text = (
         f"{knee.workload}, {knee.phase}, {knee.input}: "
-        f"{talk.vcpus(knee.vcpus)}{limit} {verb} enough, "
+        f"{console.vcpus(knee.vcpus)}{limit} {verb} enough, "
         f"{wording.rate(point(knee.speed))} examples/s, within {knee.within:.0%} of the fastest "
         f"({wording.rate(knee.plateau)}); it took {knee.peak_mb:.0f} MB."
     )
@@ -144,5 +144,5 @@ def _point(row: SizingRow) -> ChartPoint:
     limit = "" if row.memory_mb is None else f", {row.memory_mb:.0f} MB"
     note = row.outcome.value if row.speed is None else wording.rate(point(row.speed))
     return ChartPoint(
-        label=f"{talk.vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note
+        label=f"{console.vcpus(row.vcpus)}{limit}", series=0, amount=row.speed, note=note
     )

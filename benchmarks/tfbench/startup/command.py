@@ -22,7 +22,7 @@ from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.library import read_library
 from tfbench.startup.overhead import LIMIT, ImportTimes, Loading, Startup, overhead, sorted_out
 from tfbench.startup.text import describe
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.measured.host import read_host
 from tfbuild.records import pretty, save
 
@@ -46,10 +46,10 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
         there = folder.find(KIND, spec, wanted.out, places)
         folder.begin(KIND, spec, there)
         folder.need_unfinished(KIND, there)
-        with talk.step(f"import TensorFlow, {number} rounds"):
+        with console.step(f"import TensorFlow, {number} rounds"):
             startup = measure(spec, there)
     save(there / KIND.result, startup)
-    talk.note(f"every launch: {there / KIND.result}")
+    console.note(f"every launch: {there / KIND.result}")
     text = pretty(startup) if as_json else describe(startup, colour=sys.stdout.isatty())
     return startup, text
 
@@ -88,7 +88,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
 def _launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLaunch, ...]:
     with (
         opened(out / KIND.journal, KINDS) as (known, keep),
-        talk.counting("imports", len(spec.turns)) as count,
+        console.counting("imports", len(spec.turns)) as count,
     ):
         return engine.run(Imports(spec=spec, launcher=launcher, listen=count.advance), known, keep)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tfbench import grid
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Loading, Startup
+from tfbuild.console import count, size, vcpus
 from tfbuild.measured.interval import Interval
-from tfbuild.talk import count, size, vcpus
 
 
 def describe(startup: Startup, *, colour: bool, width: int = 120) -> str:

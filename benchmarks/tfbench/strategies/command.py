@@ -17,7 +17,7 @@ from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.strategies import strategy, text
 from tfbench.strategies.matrix import Matrix, cells
 from tfbench.strategies.results import StrategiesResult, rows
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
 
@@ -70,7 +70,7 @@ def read(wanted: StrategiesOptions) -> Matrix:
     found = wanted.workloads or ",".join(NETS)
     launches = wanted.launches or str(LAUNCHES)
     if wanted.kind not in KINDS:
-        hint = talk.did_you_mean(wanted.kind, KINDS) or f"There are {', '.join(KINDS)}"
+        hint = console.did_you_mean(wanted.kind, KINDS) or f"There are {', '.join(KINDS)}"
         raise UsageError(f"no devices are of the kind {wanted.kind!r}", hint=hint)
     return Matrix(
         strategies=tuple(strategy.find(name).name for name in names),

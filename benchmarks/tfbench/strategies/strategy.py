@@ -8,8 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tfbench.inside import groups
+from tfbuild.console import did_you_mean
 from tfbuild.errors import UsageError
-from tfbuild.talk import did_you_mean
 
 
 class StrategyFamily(StrEnum):

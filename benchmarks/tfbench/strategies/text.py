@@ -28,7 +28,7 @@ from tfbench.strategies.matrix import ALONE
 from tfbench.strategies.published import PublishedRuns
 from tfbench.strategies.results import Figures, Parity, StrategiesResult, StrategyRow
 from tfbench.strategies.strategy import NAMES, STRATEGIES, StrategyFamily
-from tfbuild import talk
+from tfbuild import console
 
 KEY = "strategies"
 HEADING = "Strategies on several devices"
@@ -84,12 +84,12 @@ def sheet(result: StrategiesResult) -> Sheet:
 
 
 def title(result: StrategiesResult) -> str:
-    where = f"{talk.vcpus(len(result.vcpus))} of {result.host.cpu.name}"
+    where = f"{console.vcpus(len(result.vcpus))} of {result.host.cpu.name}"
     return f"strategies on {where}, {_launches(result)}"
 
 
 def _launches(result: StrategiesResult) -> str:
-    return talk.count(result.matrix.launches, "launch", "launches")
+    return console.count(result.matrix.launches, "launch", "launches")
 
 
 def _cells(row: StrategyRow, *, several: bool) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def _measured(figures: Figures) -> tuple[str, ...]:
         "{} ± {} ({})".format(*map(wording.rate, (each.mean, each.uncertainty, each.jitter))),
         f"{figures.share.value:.3f}" if figures.share else "",
         f"{figures.efficiency.value:.3f}" if figures.efficiency else "",
-        talk.size(figures.traffic.total),
+        console.size(figures.traffic.total),
         _parity(figures),
     )
 
@@ -156,7 +156,7 @@ def warnings(result: StrategiesResult) -> Iterator[str]:
 
 
 def _place(row: StrategyRow) -> str:
-    return f"{row.strategy} on {talk.count(row.devices, 'device')}, {row.workload}"
+    return f"{row.strategy} on {console.count(row.devices, 'device')}, {row.workload}"
 
 
 # --- advice ---------------------------------------------------------------------------------------
@@ -275,9 +275,12 @@ def _traffic(result: StrategiesResult) -> Table:
         rows=tuple(
             (
                 *(row.workload, str(row.devices), row.strategy),
-                *(", ".join(row.figures.variables_on), talk.size(row.figures.trainable_bytes)),
-                *(talk.size(row.figures.traffic.total), talk.size(row.figures.traffic.busiest)),
-                talk.size(1e6 * row.figures.peak_mb),
+                *(", ".join(row.figures.variables_on), console.size(row.figures.trainable_bytes)),
+                *(
+                    console.size(row.figures.traffic.total),
+                    console.size(row.figures.traffic.busiest),
+                ),
+                console.size(1e6 * row.figures.peak_mb),
             )
             for row in result.rows
             if row.figures
@@ -366,7 +369,7 @@ def _shares(result: StrategiesResult, arm: str, workload: str) -> Iterator[Chart
             if row.figures and row.figures.share and row.strategy != INDEPENDENT
         )
         if (own_arm, own_workload) == (arm, workload) and points:
-            yield ChartGroup(label=talk.count(devices, "device"), points=points)
+            yield ChartGroup(label=console.count(devices, "device"), points=points)
 
 
 def _efficiencies(reference: PublishedRuns) -> Iterator[ChartGroup]:

@@ -20,7 +20,7 @@ from tfbench.throughput.results import (
     series,
     tell_apart,
 )
-from tfbuild import talk
+from tfbuild import console
 
 KEY = "throughput"
 METHOD = (
@@ -53,7 +53,7 @@ def headings(throughput: Throughput) -> tuple[str, ...]:
 
 def title(throughput: Throughput) -> str:
     where = throughput.host.cpu.name if throughput.device == "CPU" else throughput.device
-    return f"training on {talk.vcpus(throughput.vcpus)} of {where}"
+    return f"training on {console.vcpus(throughput.vcpus)} of {where}"
 
 
 def rows(throughput: Throughput) -> Iterator[tuple[str, ...]]:

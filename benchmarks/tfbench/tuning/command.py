@@ -21,7 +21,7 @@ from tfbench.tuning import hunt, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.hunt import TuningSetting
 from tfbench.tuning.results import Tuning
-from tfbuild import durations, settings, talk
+from tfbuild import console, durations, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.host import read_host
@@ -74,12 +74,12 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     with settings.exclusive(places.cache, "a tuning"):
         asked = question.asked(installs.install(question.choices, places))
         out = folder.find(hunt.KIND, asked, wanted.out, places)
-        talk.note(f"samples and results: {out}")
+        console.note(f"samples and results: {out}")
         found = hunt.tune(asked, out)
     write_atomic(out / ENV, text.env_file(found))
     write_atomic(out / PAGE, text.markdown(found))
     save(out / hunt.KIND.result, found)  # (last: with it a run is whole)
-    talk.note(f"settings to source: {out / ENV}")
+    console.note(f"settings to source: {out / ENV}")
     return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
 
 
@@ -96,8 +96,8 @@ def describe(wanted: TuneOptions) -> str:
         f"each alone {', '.join(names)}\n"
         f"then       the better half again, the best combined, the result confirmed\n"
         f"vCPUs      {asked.vcpus}\n"
-        f"budget     {talk.duration(asked.budget_s)}, but {FEWEST_LAUNCHES} launches or more in "
-        f"each of {talk.count(len(groups) + 2, 'comparison')} and up\n"
+        f"budget     {console.duration(asked.budget_s)}, but {FEWEST_LAUNCHES} launches or more in "
+        f"each of {console.count(len(groups) + 2, 'comparison')} and up\n"
         f"out        {wanted.out or places.new_report(hunt.KIND.prefix)}\n"
     )
 
@@ -138,7 +138,7 @@ def _choices(wanted: TuneOptions, places: Places) -> tuple[ArmChoice, ...]:
     except (WheelError, HostError) as error:
         if wanted.candidate:
             raise
-        talk.note(f"no tuned wheel is tried: {error.message}")
+        console.note(f"no tuned wheel is tried: {error.message}")
         return installs.choose(both[:1], "", places)
 
 

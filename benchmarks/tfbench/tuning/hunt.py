@@ -32,7 +32,7 @@ from tfbench.tuning.changes import (
 )
 from tfbench.tuning.results import SCHEMA, FirstSteps, TriedArm, Tuning, TuningStage, outcomes
 from tfbench.tuning.trial import try_out
-from tfbuild import records, talk
+from tfbuild import console, records
 from tfbuild.errors import RecordError, UsageError, WorkerError
 from tfbuild.measured.comparison import ComparedCell, Comparison
 from tfbuild.measured.comparison import load as load_comparison
@@ -109,7 +109,7 @@ def candidates(asked: TuningSetting, trial: FirstSteps | None) -> tuple[Setup, .
     found = tuple((each,) for each in every if each.lever in asked.levers)
     if not found:
         raise UsageError(
-            f"there is nothing to try with {talk.vcpus(asked.vcpus)}: {', '.join(asked.levers)}",
+            f"there is nothing to try with {console.vcpus(asked.vcpus)}: {', '.join(asked.levers)}",
             hint="Allow more --levers, or give two --arms",
         )
     return found
@@ -126,11 +126,11 @@ def _trial(asked: TuningSetting, out: Path) -> FirstSteps:
             raise RecordError(
                 f"{path} is no trial ({error})", hint="Delete it: the workload is tried again"
             ) from error
-    with talk.step(f"try {asked.title}"):
+    with console.step(f"try {asked.title}"):
         arm = asked.arm(())
         found = try_out(arm, asked.workload, asked.cpus, asked.seed, out / "logs")
     records.save(path, {"schema": SCHEMA, "trial": found})
-    talk.note(f"{1000 * found.step_s:.2f} ms a step, batches of {found.batch}")
+    console.note(f"{1000 * found.step_s:.2f} ms a step, batches of {found.batch}")
     return found
 
 
@@ -215,7 +215,7 @@ class Hunt:
         for number, group in enumerate(groups, start=1):
             part = f" {number} of {len(groups)}" if len(groups) > 1 else ""
             arms = {self.asked.arm(setup).name: setup for setup in group}
-            with talk.step(f"{stage}{part}: {', '.join(arms)}"):
+            with console.step(f"{stage}{part}: {', '.join(arms)}"):
                 found = self._compared(stage, group, len(groups) * rounds)
             self.seconds += found.seconds
             (cell,) = found.cells
@@ -246,7 +246,7 @@ def _once(setting: comparisons.ComparisonSetting, out: Path) -> Comparison:
     """The finished comparison that a stopped run left there, or a new one."""
     if folder.is_finished(comparisons.KIND, out):
         return load_comparison(out / comparisons.KIND.result)
-    with talk.counting("launches", 1) as count:
+    with console.counting("launches", 1) as count:
         return comparisons.compare(setting, out, count.advance)
 
 

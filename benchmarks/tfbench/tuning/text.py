@@ -9,7 +9,7 @@ from tfbench import grid
 from tfbench.reports import wording
 from tfbench.tuning.changes import WHEEL
 from tfbench.tuning.results import TriedArm, Tuning
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.measured.interval import Verdict
 
 HEADINGS = (
@@ -42,7 +42,7 @@ def markdown(tuning: Tuning) -> str:
 
 
 def title(tuning: Tuning) -> str:
-    where = talk.vcpus(len(tuning.vcpus))
+    where = console.vcpus(len(tuning.vcpus))
     cpu = tuning.host.cpu.name
     return f"{tuning.workload} on {where} ({cpu}), against {tuning.baseline}"
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.auditing import alterations, claims, manylinux, packed
 from tfbuild.auditing.claims import Role, WheelLibrary
 from tfbuild.auditing.libraries import (
@@ -322,7 +322,7 @@ def _foreign(
 def describe(found: Audit) -> str:
     """The audit as tables, and its problems in a line each."""
     head = [
-        ("wheel", f"{found.wheel} ({talk.size(found.size)})"),
+        ("wheel", f"{found.wheel} ({console.size(found.size)})"),
         ("sha256", found.sha256),
         ("stock", found.stock or "not here: no difference is shown, and no change would be seen"),
         ("platform", found.platform or "none is promised"),
@@ -363,7 +363,7 @@ def _groups(libraries: Collection[WheelLibrary]) -> dict[str, list[WheelLibrary]
 def _library_rows(groups: Mapping[str, Collection[WheelLibrary]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("libraries", "number", "size", "asks for", "ISA marker")]
     for name, libraries in groups.items():
-        size = talk.size(sum(library.size for library in libraries))
+        size = console.size(sum(library.size for library in libraries))
         marks = sorted({library.isa_needed for library in libraries if library.isa_needed})
         rows.append(
             (name, str(len(libraries)), size, _floors(libraries), " ".join(marks) or "none")

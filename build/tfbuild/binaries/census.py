@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TypeVar
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.binaries import elf, instructions
 from tfbuild.cpus import features
 from tfbuild.cpus.cpu import read_vcpus
@@ -194,7 +194,7 @@ def _from_each(
         yield from map(job, parts)
         return
     name = parts[0].path.name
-    with talk.counting("MB", total >> 20) as progress:
+    with console.counting("MB", total >> 20) as progress:
         done = 0
         try:
             for size, found in _from_processes(parts, job, read_vcpus().usable):

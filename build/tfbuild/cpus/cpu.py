@@ -13,10 +13,10 @@ from typing import Any
 from archspec.cpu import TARGETS
 from archspec.cpu.schema import TARGETS_JSON
 
+from tfbuild.console import did_you_mean
 from tfbuild.cpus.features import canonical, every_name
 from tfbuild.errors import CpuError, UsageError
 from tfbuild.records import key_of
-from tfbuild.talk import did_you_mean
 
 # Present in every block that Linux writes; the last of each comes after the features.
 _X86_64_KEYS = ("vendor_id", "cpu family", "model", "flags", "bogomips")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from archspec.cpu import TARGETS
 from archspec.cpu.microarchitecture import Microarchitecture
 
+from tfbuild.console import did_you_mean
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, computing, table
 from tfbuild.cpus.models import model_of
 from tfbuild.errors import TargetError
-from tfbuild.talk import did_you_mean
 
 STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
 """The target that the published x86-64 wheels are compiled for."""

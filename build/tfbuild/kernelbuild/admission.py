@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.binaries import elf
 from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import CommandError, KernelError
@@ -262,7 +262,7 @@ def probe(
     answer.unlink(missing_ok=True)
     done = 0
     try:
-        with talk.counting("kernel units", len(libraries)) as count:
+        with console.counting("kernel units", len(libraries)) as count:
 
             def on_line(line: str) -> None:
                 nonlocal done
@@ -303,7 +303,7 @@ def need_judged(verdicts: Iterable[UnitVerdict], folder: Path) -> None:
     name, reason = lost[0].unit, lost[0].reason
     again = "Then run the same command again, which goes on there; should the probe end so again, "
     raise KernelError(
-        f"{talk.count(len(lost), 'kernel unit')} of this wheel could not be judged. {name}: "
+        f"{console.count(len(lost), 'kernel unit')} of this wheel could not be judged. {name}: "
         f"{reason} (whole output: {log}){shown}",
         hint=f"{_remedy(reason)}{again}build without the kernel: invoke build --without {name}",
     )

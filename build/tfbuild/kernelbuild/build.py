@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler, can_link, cross_package
 from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
@@ -78,7 +78,7 @@ def build_all(
     found = {fleet.key: pool.find(fleet, places) for fleet in fleets}
     finished = {key: built for key, built in found.items() if built is not None}
     for built in finished.values():
-        talk.note(f"{built.wheel.name} is already built")
+        console.note(f"{built.wheel.name} is already built")
     left = [fleet for fleet in fleets if fleet.key not in finished]
     if left:
         # One that is finished is built again from the caches, in seconds.
@@ -141,7 +141,7 @@ class _Making:
             dataclasses.replace(each, plan=plan)
             for each, plan in zip(self._made, fleet.plans, strict=True)
         ]
-        with talk.step(f"assemble the wheel for Python {fleet.first.python}"):
+        with console.step(f"assemble the wheel for Python {fleet.first.python}"):
             fresh = assemble.assemble(
                 fleet,
                 made,
@@ -186,12 +186,12 @@ class _Making:
         """What was seen of the wheel in its own interpreter; nothing where that is not here."""
         plan, places = fleet.first, self._places
         if why := _untried(fleet):
-            talk.warn(
+            console.warn(
                 f"{fresh.name} was not tried: {why}. Its libraries are those that ran in Python "
                 f"{self._ground.python}"
             )
             return {}
-        with talk.step(f"install the wheel and try it in Python {plan.python}"):
+        with console.step(f"install the wheel and try it in Python {plan.python}"):
             emulator = self._ground.emulator
             like = installed(plan, stock, emulator, places)
             arm = installed(plan, fresh, emulator, places, like)
@@ -212,7 +212,7 @@ class _Tried:
 
     def compiled(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
-            with talk.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
+            with console.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
                 self._compiled[plan.key] = workspaces.compile_units(
                     self.rooms[plan.key], plan.kernels, keep_going=self._keep_going
                 )
@@ -222,7 +222,7 @@ class _Tried:
         """Of a plan that this CPU runs."""
         if plan.key not in self._verdicts:
             compiled = self.compiled(plan)
-            with talk.step(
+            with console.step(
                 f"admission: each unit for {plan.target.spec} against the stock kernels"
             ):
                 room = self.rooms[plan.key]
@@ -238,7 +238,7 @@ class _Tried:
         verdicts = self.verdicts(runner)
         compiled = self.compiled(plan)
         _need_same_structures(self.rooms[plan.key])
-        with talk.step(f"what shows of {plan.target.spec} without running it"):
+        with console.step(f"what shows of {plan.target.spec} without running it"):
             found = admission.vouched(
                 verdicts,
                 compiled.libraries,
@@ -266,7 +266,7 @@ def _made(plan: Plan, runner: Plan, tried: _Tried, *, dispatched: Sequence[Plan]
     target of `runner`; beside it the dispatcher of these plans."""
     if runner.target != plan.target:
         lacks = ", ".join(absent(plan, tried.ground.cpu))
-        talk.say(
+        console.say(
             f"{plan.target.spec}: {_host(tried.ground)} lacks {lacks}; the same sources compiled "
             f"for {runner.target.spec} are run instead"
         )
@@ -275,7 +275,7 @@ def _made(plan: Plan, runner: Plan, tried: _Tried, *, dispatched: Sequence[Plan]
         verdicts = tried.verdicts(plan)
     _need_admitted(verdicts)
     workspace, compiled = tried.rooms[plan.key], tried.compiled(plan)
-    with talk.step("link"):
+    with console.step("link"):
         good = {verdict.unit for verdict in verdicts if verdict.admitted}
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
@@ -345,7 +345,7 @@ def _need_cross(compiler: Compiler) -> None:
 def _need_registered(plan: Plan, registered: Collection[TypedOp]) -> None:
     """Tells of what was selected and is not admitted. Raises KernelError when that is all."""
     for each in sorted({*(plan.selection or ())} - {*registered}):
-        talk.warn(f"{each.op} {each.types} was selected, but is not admitted: it stays stock")
+        console.warn(f"{each.op} {each.types} was selected, but is not admitted: it stays stock")
     if not registered:
         raise KernelError("nothing that was selected is admitted", hint="Run invoke select again")
 
@@ -365,7 +365,9 @@ def admit(
     recalled = {unit: verdicts.recall(unit, path) for unit, path in libraries.items()}
     known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}
     if known:
-        talk.note(f"{len(known)} of {talk.count(len(libraries), 'unit')} were looked at before")
+        console.note(
+            f"{len(known)} of {console.count(len(libraries), 'unit')} were looked at before"
+        )
     fresh = admission.admit(
         {unit: path for unit, path in libraries.items() if unit not in known},
         staged=ground.staged,
@@ -390,6 +392,6 @@ def _need_admitted(verdicts: Sequence[UnitVerdict]) -> None:
     """Tells of the units that stay stock. Raises KernelError when those are all."""
     for verdict in verdicts:
         if not verdict.admitted:
-            talk.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")
+            console.warn(f"kernel {verdict.unit} stays stock: {verdict.reason.splitlines()[0]}")
     if not any(verdict.admitted for verdict in verdicts):
         raise KernelError("no kernel was admitted, so there is no wheel to make")

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import HostError, WheelError
 from tfbuild.kernelbuild import admission
@@ -91,20 +91,20 @@ def admit(found: Finished, cpu: Cpu, places: Places, targets: Collection[str] = 
     """
     before = admitted.read_record(found.wheel, found.sha256)
     folder = places.work / f"admit-{found.sha256[:16]}"
-    with talk.step("stock environment"):
+    with console.step("stock environment"):
         arm = _stock_environment(found, places)
     trials = {}
     for library in found.libraries:
         if not targets or library.target in targets:
             with (
-                talk.step(f"admission: {library.target} of {found.wheel.name}"),
+                console.step(f"admission: {library.target} of {found.wheel.name}"),
                 _extracted(found.wheel, library, folder) as path,
             ):
                 trials[library.target] = _tried(library, path, arm, cpu, folder)
     new = Record(wheel=found.wheel.name, wheel_sha256=found.sha256, targets=trials)
     admitted.keep(found.wheel, admitted.merged(before, new))
     for line in admitted.failures(trials):
-        talk.warn(line)
+        console.warn(line)
     return new
 
 

@@ -6,13 +6,13 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
+from tfbuild.console import did_you_mean
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.errors import KernelError, PythonError
 from tfbuild.packing import notices, wheel
 from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
 from tfbuild.settings import Places
-from tfbuild.talk import did_you_mean
 from tfbuild.tools import emulated, environment
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
@@ -55,7 +55,7 @@ def ground_for(
     needs_of(plan)  # (or nothing is fetched)
     emulator = emulator_for(plan, places)
     inputs = inputs_for(plan, places, given_source, given_stock)
-    with talk.step("stock environment"):
+    with console.step("stock environment"):
         arm = installed(plan, inputs.stock, emulator, places)
     return Ground(
         stock=inputs.stock,
@@ -76,11 +76,11 @@ def inputs_for(
     """Fetch and unpack what the plan is compiled from."""
     recipe, wheel_pin = plan.kernel_recipe, need_stock(plan)
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    with talk.step(f"TensorFlow {plan.release} sources"):
+    with console.step(f"TensorFlow {plan.release} sources"):
         pin, staged = _staged(plan, recipe.staging, given_source, places)
         given.need_release(staged, plan.release)
         _need_sources(plan, staged)
-    with talk.step(f"stock wheel {wheel_pin.name}"):
+    with console.step(f"stock wheel {wheel_pin.name}"):
         stock = stock_wheel_of(plan, wheel_pin, places, given_stock)
         headers = unpack_stock(stock, wheel_pin.sha256, recipe, places)
         include, own = headers / recipe.include_roots[0], pin.kind != given.KIND
@@ -88,7 +88,7 @@ def inputs_for(
         notices.compiled_in(stock)
         near = nearness.compare(staged, include, own=own, commit="" if own else pin.origin)
     if near.differing or not own:
-        talk.say(near.words)
+        console.say(near.words)
     return Inputs(
         stock=stock,
         headers=headers,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.binaries import elf
 from tfbuild.errors import AuditError, RebuildError
 from tfbuild.kernelbuild.origin import Origin
@@ -226,7 +226,7 @@ def _of_library(said: KernelLibrary, ours: KernelLibrary, there: Path, here: Pat
     wanted = {(each.op, each.types) for each in said.registrations}
     if wanted != _registered(there) or wanted != _registered(here):
         return ""
-    kernels = f"{said.name} registers the same {talk.count(len(wanted), 'kernel')}"
+    kernels = f"{said.name} registers the same {console.count(len(wanted), 'kernel')}"
     more, less = {*said.census} - {*ours.census}, {*ours.census} - {*said.census}
     if not more and not less:
         return f"{kernels} and uses instructions of the same features"
@@ -265,8 +265,8 @@ def _verdict(found: Rebuilt) -> str:
 
 
 def _work(steps: Steps) -> str:
-    ran = talk.count(steps.run, "compile or link", "compiles and links")
-    cached = talk.count(steps.cached, "result")
+    ran = console.count(steps.run, "compile or link", "compiles and links")
+    cached = console.count(steps.cached, "result")
     if not steps.run and not steps.cached:
         return "nothing was compiled, all was there from an earlier build of this user"
     return f"{ran} run now, {cached} from the disk cache"

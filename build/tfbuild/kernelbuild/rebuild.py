@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import BuildError, RebuildError
 from tfbuild.kernelbuild import assemble, proof
 from tfbuild.kernelbuild import build as builder
@@ -83,7 +83,7 @@ def rebuild(
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=places.work) as folder:
         fresh = _assembled(origin, made, rooms[0], inputs, Path(folder) / "wheel")
-        with talk.step("compare"):
+        with console.step("compare"):
             said = tuned.read_tuned(fresh)
             assert said is not None  # noqa: S101  (we have just made it)
             pair = Pair(
@@ -100,7 +100,7 @@ def rebuild(
 def _assembled(
     origin: Origin, made: Sequence[Made], first: Workspace, inputs: Inputs, folder: Path
 ) -> Path:
-    with talk.step("assemble the wheel"):
+    with console.step("assemble the wheel"):
         return assemble.assemble(
             origin.fleet,
             made,
@@ -138,7 +138,7 @@ def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Mad
     said = next(each for each in origin.facts.libraries if each.target == plan.target.spec)
     units = tuple(unit for unit in plan.kernels if unit.name in said.kernels)
     nothing = CompiledUnits(libraries={}, failed={}, whole=False)
-    with talk.step(f"compile and link {len(units)} kernel units for {plan.target.spec}"):
+    with console.step(f"compile and link {len(units)} kernel units for {plan.target.spec}"):
         library = workspaces.link(room, units, said.registrations, dispatched, compiled=nothing)
     return Made(
         plan=plan,

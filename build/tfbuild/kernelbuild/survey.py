@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import admission, closure
@@ -79,7 +79,7 @@ def survey(
     end = time.monotonic() + budget_s
     settings.need_disk(places.cache, _DISK_BYTES, "compiling every kernel source")
     ground = ground_for(plan, places, given_source, given_stock)
-    with talk.step("which sources register what"):
+    with console.step("which sources register what"):
         table = registrations.registrations(ground.staged, _defines(plan))
     alone = tuple(_alone(source) for source in table)
 
@@ -91,7 +91,7 @@ def survey(
     broken = _compiled(first, alone, end)
     if broken is None:
         return Survey(plan=plan, table=table, broken={}, units={}, seen={}, whole=False)
-    with talk.step("which sources belong together"):
+    with console.step("which sources belong together"):
         symbols = _symbols(first, [source for source in table if source not in broken])
         units = closure.units(symbols, table)
     distinct = tuple(sorted(set(units.values()), key=lambda unit: unit.name))
@@ -183,9 +183,9 @@ def _batches(
     done = 0
     while done < len(waiting):
         if time.monotonic() >= end:
-            talk.note(f"the time is up: {len(waiting) - done} {what} are left for the next run")
+            console.note(f"the time is up: {len(waiting) - done} {what} are left for the next run")
             return
-        with talk.step(f"{len(waiting) - done} {what}"):
+        with console.step(f"{len(waiting) - done} {what}"):
             yield waiting[done : done + _BATCH]
         done += _BATCH
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.cpus.compilers import Compiler, driver_in
 from tfbuild.errors import CommandError, KernelError
 from tfbuild.kernelbuild.ground import Inputs
@@ -123,7 +123,7 @@ def compile_units(
     targets = {unit.name: _library(unit) for unit in units}
     log = workspace.folder.parent / "compile.log"
     expected = _ACTIONS_PER_SOURCE * len({s for unit in units for s in unit.sources})
-    with talk.counting("actions", expected) as count:
+    with console.counting("actions", expected) as count:
 
         def on_progress(done: int, total: int, detail: str) -> None:
             count.advance(done, max(total, expected), detail)
@@ -147,7 +147,7 @@ def compile_units(
                 f"kernel {unit} does not compile (whole output: {log}):\n{reason}\n",
                 hint="Leave it out with --kernels, or build the others with --keep-going",
             )
-        talk.warn(f"kernel {unit} does not compile:\n{reason}")
+        console.warn(f"kernel {unit} does not compile:\n{reason}")
     if not structures_of(workspace).is_file():
         raise CommandError(f"Bazel made no {_STRUCTURES} (whole output: {log})")
     made = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}

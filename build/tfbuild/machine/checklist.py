@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import PreflightError
 
 
@@ -49,7 +49,7 @@ def judge(findings: Iterable[Finding]) -> None:
     fatal = [each for each in findings if each.verdict is CheckVerdict.FATAL]
     if not fatal:
         return
-    count = talk.count(len(fatal), "thing")
+    count = console.count(len(fatal), "thing")
     raise PreflightError(
         f"the build would fail here for {count}:{_listed(fatal)}\n",
         hint="Mend this, or pass --no-preflight to try all the same",

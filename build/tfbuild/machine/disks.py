@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbuild.console import size
 from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
-from tfbuild.talk import size
 
 _NETWORK = frozenset({"nfs", "nfs4"})
 _REMOTE = frozenset(

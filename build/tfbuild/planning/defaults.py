@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from tfbuild.console import vcpus as vcpus_text
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import STOCK_SPECS, Target
@@ -23,7 +24,6 @@ from tfbuild.measured import comparison as comparisons
 from tfbuild.measured.comparison import ComparedCell, Comparison
 from tfbuild.measured.interval import Verdict
 from tfbuild.records import read
-from tfbuild.talk import vcpus as vcpus_text
 
 QUOTA = "quota"
 """The value that stands for the CPUs of the process's cgroup quota, rounded up."""

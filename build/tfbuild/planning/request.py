@@ -8,8 +8,9 @@ import platform
 import sys
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.commands import HOT, NEWEST, Request
+from tfbuild.console import did_you_mean
 from tfbuild.cpus import compilers, flags
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import read_cpu
@@ -22,7 +23,6 @@ from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.selection import Selection, read_selection, recorded, with_own
 from tfbuild.settings import Places
-from tfbuild.talk import did_you_mean
 from tfbuild.upstream import given, kernels, releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.releases import Release
@@ -38,7 +38,7 @@ def settled(request: Request, places: Places) -> Request:
         release, why = releases.find_release(request.release), ""
     else:
         release, why = newest(places)
-    talk.note(f"release {release.version}{f': {why}' if why else ', the newest'}")
+    console.note(f"release {release.version}{f': {why}' if why else ', the newest'}")
     return dataclasses.replace(request, release=release.version)
 
 
@@ -105,7 +105,7 @@ def _need_known(request: Request, fleet: Fleet) -> None:
             meant = kernels.meant(word, units, release.version)
             known = known or bool(meant)
             if meant and selection:
-                talk.note(f"{word} is left out of the selection for {plan.target.spec}")
+                console.note(f"{word} is left out of the selection for {plan.target.spec}")
         if not known:
             raise UsageError(
                 f"--without {word}: that is none of the chosen kernels",
@@ -212,7 +212,7 @@ def _native(request: Request) -> tuple[Target, Compiler]:
     fitting = buildable(target, compiler)
     if fitting != target:
         short = f"{compiler.family} {compiler.version} does not know all of {target.spec}"
-        talk.note(f"{short}; native is {fitting.spec} with it")
+        console.note(f"{short}; native is {fitting.spec} with it")
     return fitting, compiler
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import CommandError, ToolError
 from tfbuild.run import run
 
@@ -22,7 +22,7 @@ _HELD = "Could not get lock"
 def install(packages: Iterable[str], *, wait_s: float = WAIT_S) -> None:
     """Install Debian packages, once no other process is doing so. Raises ToolError."""
     wanted = tuple(packages)
-    with talk.step(f"apt-get install {' '.join(wanted)}"):
+    with console.step(f"apt-get install {' '.join(wanted)}"):
         deadline = time.monotonic() + wait_s
         _patient(("update", "-qq"), deadline)
         _patient(("install", "-y", "-qq", "--no-install-recommends", *wanted), deadline)
@@ -44,7 +44,7 @@ def _patient(words: tuple[str, ...], deadline: float) -> None:
                     hint="Wait until that process has finished, then run the same command again",
                 ) from error
             if not told:
-                talk.note(f"waiting: {held[0].removeprefix('E: ')}")
+                console.note(f"waiting: {held[0].removeprefix('E: ')}")
                 told = True
             time.sleep(_PAUSE_S)
         else:

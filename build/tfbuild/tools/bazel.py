@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.errors import CommandError, DownloadError, TimeLimitError, ToolError
 from tfbuild.records import write_atomic
 from tfbuild.run import Completed, run
@@ -141,7 +141,7 @@ def find_bazel(places: Places, version: str) -> Bazel:
             f"Bazel {version} could not be downloaded ({reason})",
             hint=f"Set BAZELISK_BASE_URL to a mirror, or run: apt-get install {packages}",
         )
-    talk.note(f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves")
+    console.note(f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves")
     return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
 
 
@@ -244,7 +244,9 @@ def build(
 
     def on_line(line: str) -> None:
         if line.startswith(_HELD):
-            talk.note("another Bazel, perhaps of a run that was killed, works here: waiting for it")
+            console.note(
+                "another Bazel, perhaps of a run that was killed, works here: waiting for it"
+            )
         found = _PROGRESS.match(line)
         if found:
             done, total, what = found.groups()

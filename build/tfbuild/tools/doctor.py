@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import settings, talk
+from tfbuild import console, settings
 from tfbuild.cpus import compilers
 from tfbuild.errors import CompilerError, ToolError
 from tfbuild.settings import Places
@@ -162,7 +162,7 @@ def _prepare_bazel(places: Places, version: str, *, install: bool) -> None:
     if bazel.find_bazelisk(places) is None:
         if not settings.may_install():
             raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
-        with talk.step("ask npm's registry for bazelisk, its bytes pinned by package-lock.json"):
+        with console.step("ask npm's registry for bazelisk, its bytes pinned by package-lock.json"):
             bazel.install_bazelisk(places)
     try:
         found = bazel.find_bazel(places, version)
@@ -170,10 +170,10 @@ def _prepare_bazel(places: Places, version: str, *, install: bool) -> None:
         may = install and os.geteuid() == 0 and shutil.which("apt-get") is not None
         if not may or Path(bazel.DEBIAN_BAZEL).is_file():
             raise
-        talk.note(error.message)
+        console.note(error.message)
         apt.install(bazel.DEBIAN_PACKAGES)
         found = bazel.find_bazel(places, version)
-    talk.note(f"Bazel {found.version}")
+    console.note(f"Bazel {found.version}")
 
 
 def _by_hand(what: str, lines: Iterable[str]) -> ToolError:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import table
 from tfbuild.errors import CommandError, ToolError
@@ -150,7 +150,7 @@ def _made(suite: str, architecture: str, packages: str, places: Places) -> Path:
     with exclusive(places.tools, f"making {folder.name}", wait=True):
         if not folder.is_dir():
             need_disk(places.tools, _BYTES, f"making {folder.name}")
-            with talk.step(f"mmdebstrap: {packages} of Debian {suite} for {architecture}"):
+            with console.step(f"mmdebstrap: {packages} of Debian {suite} for {architecture}"):
                 _make(suite, architecture, packages, folder)
     return folder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
@@ -72,7 +72,7 @@ def fetch_stock(stock: StockWheel, places: Places, given: Path | None = None) ->
     pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
     own = given / stock.file if given is not None and given.is_dir() else given
     here = own is not None or (places.downloads / stock.file).is_file()
-    with contextlib.nullcontext() if here else talk.step(f"stock wheel {stock.file}"):
+    with contextlib.nullcontext() if here else console.step(f"stock wheel {stock.file}"):
         return fetch_wheel(f"{stock.package}=={stock.version}", pin, places, own)
 
 

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import CommandError, HostError, UsageError, WheelError
 from tfbuild.packing import tuned
@@ -45,7 +45,7 @@ def look(place: Path) -> Installed:
         answer = Path(folder) / "answer.json"
         words: list[str | Path] = [python, "-c", _PROBE.read_text(encoding="utf-8"), answer]
         try:
-            with talk.step(f"import tensorflow in {place}"):
+            with console.step(f"import tensorflow in {place}"):
                 run(words, cwd=Path(folder), env=os.environ | env, timeout_s=_IMPORT_S)
         except CommandError as error:
             raise HostError(

@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError, UsageError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
@@ -106,7 +106,9 @@ def lock_for(
             hint="Look at pip's index settings: they serve another file than the one published",
         )
     if first:
-        talk.say(f"no lock is shipped for {exact}: what pip finds now is trusted, kept in {path}")
+        console.say(
+            f"no lock is shipped for {exact}: what pip finds now is trusted, kept in {path}"
+        )
         write_atomic(path, _text(exact, python, lock))
     return lock
 

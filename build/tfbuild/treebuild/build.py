@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.auditing import audit
 from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import read_cpu
@@ -69,7 +69,7 @@ def finished(plan: Plan, order: Order, places: Places) -> Built | None:
     other = tuple(course["attempts"][0]["defines"]) != order.defines
     if facts is None or not facts.source_sha256 or other:
         return None
-    talk.note(f"{found.wheel.name} is already built")
+    console.note(f"{found.wheel.name} is already built")
     return found
 
 
@@ -156,7 +156,7 @@ def _checked(plan: Plan, folder: Path | None) -> VendorLock | None:
     """The lock of a vendor folder that is whole and for this plan. Raises VendorError."""
     if folder is None:
         return None
-    with talk.step(f"check every file of {folder}"):
+    with console.step(f"check every file of {folder}"):
         lock = vendored.check(folder)
     if lock.release != plan.release:
         raise VendorError(
@@ -214,7 +214,7 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
             links=_links(order),
         )
         folder = site.folder / "profiles"
-        with talk.step(f"train with {program.name}"):
+        with console.step(f"train with {program.name}"):
             pgo.train(arm.python, program, folder)
         environment.discard(sha256_of(raw), site.places)
         return pgo.merge(folder, site.compiler, site.folder / "learned.profdata")
@@ -261,7 +261,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
     """The wheel in the pool: with its identity, audited, installed and tried."""
     plan, places = site.plan, site.places
     licence = site.tree.folder / "LICENSE"
-    with talk.step("finish the wheel"):
+    with console.step("finish the wheel"):
         fresh = finish.finish(
             raw,
             plan,
@@ -271,10 +271,10 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
             licence=licence.read_bytes() if licence.is_file() else b"",
             profile_sha256=sha256_of(learned) if learned else "",
         )
-    with talk.step("audit"):
+    with console.step("audit"):
         seen = audit.audit(fresh, places=places)
         audit.judge(seen)
-    with talk.step("install the wheel and try it"):
+    with console.step("install the wheel and try it"):
         found = finish.try_out(
             fresh,
             plan,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import BuildError, CommandError
 from tfbuild.machine import memory
 from tfbuild.machine.memory import Budget
@@ -85,7 +85,7 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
     told = headers.closed(site.folder / f"{call.name}.events.json")
     budget = replace(call.budget, jobs=attempt.jobs)
     startup, bounds = memory.resource_options(site.bazel.version, budget)
-    with talk.counting("actions", 0) as count, _gone_if_stopped(told, secret=bool(call.secrets)):
+    with console.counting("actions", 0) as count, _gone_if_stopped(told, secret=bool(call.secrets)):
 
         def tell(progress: Progress) -> None:
             count.advance(progress.done, progress.total, progress.detail, progress.tempo)
@@ -111,7 +111,7 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
     headers.redact(call.secrets, told)
     said = caches.complaint(done.output) if call.shared else ""
     if said:
-        talk.warn(f"the shared cache did not serve everything: {said}")
+        console.warn(f"the shared cache did not serve everything: {said}")
     return done, outcome
 
 
@@ -138,7 +138,7 @@ def _following(site: Site, call: Call, attempt: Attempt, found: Diagnosis) -> At
         log = site.folder / f"{call.name}.log"
         offer = ", or let it be done with --auto-fix" if following else ""
         raise BuildError(f"{message} (whole output: {log})", hint=f"{hint}{offer}")
-    talk.warn(f"{message}. Trying again with {_change(attempt, following)}")
+    console.warn(f"{message}. Trying again with {_change(attempt, following)}")
     return following
 
 

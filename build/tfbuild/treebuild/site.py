@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CommandError, TreeError
 from tfbuild.planning import render
@@ -118,13 +118,15 @@ def tree_of(plan: Plan, given: Path | None, places: Places) -> tuple[Path, str]:
     """The release's tree, which all plans for it share, and with it what Bazel has fetched."""
     archive = source.fetch_source(plan.sources, places, given)
     sha256 = sha256_of(archive)
-    with talk.step(f"TensorFlow {plan.release} sources"):
+    with console.step(f"TensorFlow {plan.release} sources"):
         return source.unpack(archive, sha256, places), sha256
 
 
 def _tell(found: tuple[TreeDifference, ...]) -> None:
     for each in found:
-        talk.note(f"{each.what}: the table says {each.table}, the tree {each.tree}. {each.advice}")
+        console.note(
+            f"{each.what}: the table says {each.table}, the tree {each.tree}. {each.advice}"
+        )
     fatal = [each for each in found if each.weight is Weight.FATAL]
     if fatal:
         raise TreeError(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import RecordError
 from tfbuild.records import key_of, load, read, save
 from tfbuild.upstream.download import sha256_of
@@ -40,10 +40,10 @@ def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> 
     if done is not None and done.key == key:
         path = folder / done.file
         if path.is_file() and sha256_of(path) == done.sha256:
-            talk.note(f"{name}: done by an earlier run")
+            console.note(f"{name}: done by an earlier run")
             return path
     record.unlink(missing_ok=True)
-    with talk.step(name):
+    with console.step(name):
         path = make()
     save(record, Done(key=key, file=str(path.relative_to(folder)), sha256=sha256_of(path)))
     return path

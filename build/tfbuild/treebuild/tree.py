@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import InvalidVersion, Version
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import TreeError
 
 PIP_PACKAGE = "tensorflow/tools/pip_package"
@@ -119,7 +119,9 @@ def _read(folder: Path, name: str) -> str | None:
         if not path.is_file():
             return None
         if path.stat().st_size > _LARGEST:
-            raise TreeError(f"{path} has {talk.size(path.stat().st_size)}: it is not TensorFlow's")
+            raise TreeError(
+                f"{path} has {console.size(path.stat().st_size)}: it is not TensorFlow's"
+            )
         text = path.read_bytes().decode()
     except FileNotFoundError:
         return None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
 
 _CHUNK = 1 << 20
@@ -69,7 +69,7 @@ def kept(path: Path, pin: Pin) -> Path | None:
     try:
         return verified(path, pin)
     except ChecksumError as error:
-        talk.warn(f"{error.message}; it is removed and fetched again")
+        console.warn(f"{error.message}; it is removed and fetched again")
         path.unlink()
         return None
 
@@ -132,7 +132,7 @@ def _transfer(url: str, part: Path, pin: Pin) -> None:
         total = done + int(length) if length else pin.size or 0
         with (
             part.open("ab" if resumed else "wb") as sink,
-            talk.counting("MB", total >> 20) as count,
+            console.counting("MB", total >> 20) as count,
         ):
             while block := answer.read(_CHUNK):
                 sink.write(block)

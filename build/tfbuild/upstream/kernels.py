@@ -19,8 +19,8 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any
 
+from tfbuild.console import did_you_mean
 from tfbuild.errors import UsageError
-from tfbuild.talk import did_you_mean
 
 FOLDER = "tensorflow/core/kernels"
 OWN = "tensorwright"

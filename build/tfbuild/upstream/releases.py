@@ -12,7 +12,7 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.commands import NEWEST
 from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import PythonError, ReleaseError, TargetError, WheelError
@@ -168,7 +168,7 @@ def find_release(version: str) -> Release:
     if wanted in by_series:
         return by_series[wanted]
     near = by_series.get(_series(wanted))
-    close = [near.version] if near else talk.near(wanted, releases)
+    close = [near.version] if near else console.near(wanted, releases)
     nearest = f"the closest is {close[0]}, " if close else ""
     raise ReleaseError(
         f"TensorFlow {version} is not in the release table",

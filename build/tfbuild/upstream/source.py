@@ -21,7 +21,7 @@ from pathlib import Path
 # Debian 12's Python, 3.11.2, has no extraction filters yet (PEP 706).
 from backports import tarfile
 
-from tfbuild import talk
+from tfbuild import console
 from tfbuild.errors import (
     ChecksumError,
     CommandError,
@@ -93,7 +93,7 @@ def _fetched(pins: tuple[SourcePin, ...], places: Places) -> Path:
             return attempt()
         except (DownloadError, ChecksumError, ToolError, CommandError) as error:
             tried.append(f"{what}: {error.message.splitlines()[0]}")
-            talk.note(f"{tried[-1]}; trying the next place")
+            console.note(f"{tried[-1]}; trying the next place")
     lines = "".join(f"\n  - {line}" for line in tried)
     raise DownloadError(
         f"the sources could not be had. Tried:{lines}\n",
@@ -293,7 +293,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 def _counted(tar: tarfile.TarFile, packed: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
     """Every member with the archive's own top folder taken off; progress is how much is read."""
     total = Path(packed.name).stat().st_size
-    with talk.counting("MB of the archive", total // _MB) as count:
+    with console.counting("MB of the archive", total // _MB) as count:
         for member in _members(tar):
             _, _, inner = member.name.partition("/")
             linked = member.linkname.partition("/")[2] if member.islnk() else member.linkname

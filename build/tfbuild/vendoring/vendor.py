@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import records, talk
+from tfbuild import console, records
 from tfbuild.errors import ChecksumError, CommandError, DiskError, DownloadError, VendorError
 from tfbuild.run import run
 from tfbuild.settings import Places, exclusive
@@ -78,7 +78,7 @@ def vendor(
             wheels(tree, python, folder / "wheels")
             dependencies(requirements, python, folder / DEPENDENCIES)
         prefetch(archives, folder, mirror=places.mirror)
-        with talk.step("Bazel fetches what the build needs"):
+        with console.step("Bazel fetches what the build needs"):
             fetched = _fetched(
                 folder, tree, targets, found, (*options, "--nobuild"), startup, places
             )
@@ -99,8 +99,8 @@ def vendor(
         records.save(folder / LOCK, lock)
         (folder / BEFORE).unlink(missing_ok=True)
     for name in sorted(lock.first_use):
-        talk.note(f"{name} is not pinned by TensorFlow: pinned here on first use")
-    talk.note(f"{talk.count(len(lock.files), 'file')}, {talk.size(lock.size)}")
+        console.note(f"{name} is not pinned by TensorFlow: pinned here on first use")
+    console.note(f"{console.count(len(lock.files), 'file')}, {console.size(lock.size)}")
     return lock
 
 
@@ -150,12 +150,12 @@ def prefetch(
     """
     wanted = {each.sha256: each for each in archives if each.sha256}
     absent = []
-    with talk.counting("archives", len(wanted)) as count:
+    with console.counting("archives", len(wanted)) as count:
         for number, archive in enumerate(wanted.values()):
             count.advance(number, detail=archive.name)
             if not (_cached(folder, archive.sha256).is_file() or _had(archive, folder, mirror)):
                 absent.append(archive.name)
-                talk.warn(f"{archive.name} could not be downloaded from any of its addresses")
+                console.warn(f"{archive.name} could not be downloaded from any of its addresses")
     return tuple(absent)
 
 
@@ -166,7 +166,7 @@ def wheels(tree: Path, python: Path, folder: Path) -> None:
     version = run([python, "-I", "-c", asked]).output.strip()
     locked = tree / f"requirements_lock_{version}.txt"
     if not locked.is_file():
-        talk.note(f"the tree has no {locked.name}: pip downloads nothing for it")
+        console.note(f"the tree has no {locked.name}: pip downloads nothing for it")
         return
     _downloaded(locked, python, folder)
 
@@ -256,7 +256,7 @@ def _had(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
         try:
             _placed(download.fetch(url, pin, waiting), _cached(folder, archive.sha256), link=True)
         except (DownloadError, ChecksumError) as error:
-            talk.note(f"{error.message}; trying the next address")
+            console.note(f"{error.message}; trying the next address")
         else:
             shutil.rmtree(waiting)
             return True

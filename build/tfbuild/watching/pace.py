@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from tfbuild.talk import duration
+from tfbuild.console import duration
 
 _WINDOW_S = 600.0  # what counts as lately
 _LATEST = 0.25  # of the window: a second look at how fast it is, for a range

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild import talk
+from tfbuild import console
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ from tfbuild import talk
     ],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert talk.duration(seconds) == said
+    assert console.duration(seconds) == said
 
 
 @given(st.floats(0, 1e6))
 def test_no_duration_has_sixty_seconds_or_minutes(seconds: float) -> None:
-    said = talk.duration(seconds)
+    said = console.duration(seconds)
     assert re.fullmatch(r"\d+\.\d s|\d+ min \d\d s|\d+ h \d\d min", said)
     assert not re.search(r"\b60(\.0)? (s|min)", said)
 
@@ -49,41 +49,41 @@ def test_no_duration_has_sixty_seconds_or_minutes(seconds: float) -> None:
     ],
 )
 def test_sizes(count: float, said: str) -> None:
-    assert talk.size(count) == said
+    assert console.size(count) == said
 
 
 @given(st.integers(0, 10**15))
 def test_sizes_keep_to_their_unit(count: int) -> None:
-    number = talk.size(count).split()[0]
-    assert talk.size(count).endswith("TB") or float(number) < 1000
+    number = console.size(count).split()[0]
+    assert console.size(count).endswith("TB") or float(number) < 1000
 
 
 def test_one_and_many() -> None:
-    assert talk.count(1, "launch", "launches") == "1 launch"
-    assert talk.count(2, "launch", "launches") == "2 launches"
-    assert talk.count(0, "arm") == "0 arms"
-    assert (talk.vcpus(1), talk.vcpus(2)) == ("1 vCPU", "2 vCPUs")
+    assert console.count(1, "launch", "launches") == "1 launch"
+    assert console.count(2, "launch", "launches") == "2 launches"
+    assert console.count(0, "arm") == "0 arms"
+    assert (console.vcpus(1), console.vcpus(2)) == ("1 vCPU", "2 vCPUs")
 
 
 def test_what_is_probably_meant_is_asked() -> None:
     known = ["skylake", "skylake_avx512", "zen4"]
-    assert talk.did_you_mean("skylak", known) == "Did you mean skylake or skylake_avx512?"
-    assert talk.did_you_mean("ZEN5", known) == "Did you mean zen4?"
-    assert talk.near("x", known) == []
-    assert talk.did_you_mean("x", known) == ""
+    assert console.did_you_mean("skylak", known) == "Did you mean skylake or skylake_avx512?"
+    assert console.did_you_mean("ZEN5", known) == "Did you mean zen4?"
+    assert console.near("x", known) == []
+    assert console.did_you_mean("x", known) == ""
 
 
 @given(st.text(), st.lists(st.text(), max_size=5))
 def test_only_what_there_is_is_proposed(word: str, known: list[str]) -> None:
-    assert set(talk.near(word, known)) <= set(known)
+    assert set(console.near(word, known)) <= set(known)
 
 
 def test_everything_is_said_on_stderr_and_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
-    talk.say("[bold]brackets[/bold] stay " + "x" * 300)
-    talk.note("a note")
-    talk.warn("careful")
-    with talk.step("work"):
-        talk.say("inside")
+    console.say("[bold]brackets[/bold] stay " + "x" * 300)
+    console.note("a note")
+    console.warn("careful")
+    with console.step("work"):
+        console.say("inside")
     out, err = capfd.readouterr()
     assert out == ""
     assert "[bold]brackets[/bold] stay " + "x" * 300 + "\n  a note\nwarning: careful\n" in err
@@ -92,13 +92,13 @@ def test_everything_is_said_on_stderr_and_as_it_is(capfd: pytest.CaptureFixture[
 
 
 def test_a_step_that_fails_is_not_said_to_be_done(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="no"), talk.step("work"):
+    with pytest.raises(ValueError, match="no"), console.step("work"):
         raise ValueError("no")
     assert "done" not in capfd.readouterr().err
 
 
 def test_progress_estimates_what_is_left() -> None:
-    with talk.counting("actions", 10) as count:
+    with console.counting("actions", 10) as count:
         assert count.line().startswith("0 of 10 actions, ")
         assert "left" not in count.line()
         count.advance(4, detail="tanh.cc")
