@@ -1,4 +1,4 @@
-"""The front door of a checkout: `invoke TASK`. The commands stand in build/tensorwright."""
+"""Commands of a checkout, `invoke TASK`; they stand in build/tensorwright."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from filelock import FileLock
 from tests.tried import Tried
 from xdist.scheduler import LoadScopeScheduling
 
-from tfbuild import checks, front
+from tfbuild import checks, handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
@@ -152,7 +152,7 @@ def wheel_for(
     @functools.cache
     def build(arch: str) -> Tried:
         fleet, compiler = fleet_for(Request(arch=arch, kernels="mini"))
-        jobs = front.jobs_for(fleet.first, "")
+        jobs = handlers.jobs_for(fleet.first, "")
         needs = needs_of(fleet.first)
         python = fleet.first.python
         with one_builder:

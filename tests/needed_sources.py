@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfbuild import front, settings
+from tfbuild import handlers, settings
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
@@ -45,7 +45,7 @@ def sources_of(path: Path, source: Path | None, places: Places) -> tuple[str, ..
     request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
     plan, compiler = plan_for(request)
     inputs = inputs_for(plan, places, source, None)
-    room = workspaces.prepare(plan, compiler, front.jobs_for(plan, ""), inputs, places)
+    room = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), inputs, places)
     workspaces.compile_units(room, plan.kernels, keep_going=False)
     objects = {each: workspaces.object_of(room, each) for each in plan.sources_compiled}
     symbols = {each: closure.read_symbols(at) for each, at in objects.items()}

@@ -17,7 +17,7 @@ from scipy import stats
 from tests.invented import host
 from tests.priced import price
 
-from tfbench.accuracy import article, command, elsewhere, figures, results, sets, text
+from tfbench.accuracy import article, elsewhere, figures, handler, results, sets, text
 from tfbench.accuracy.curve import reached
 from tfbench.accuracy.median import FEWEST, coverage, median
 from tfbench.accuracy.results import (
@@ -323,8 +323,8 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
 # ---- what is asked ----
 
 
-def asking(**options: str) -> command.AccuracyQuestion:
-    return command.read(AccuracyOptions(**options))
+def asking(**options: str) -> handler.AccuracyQuestion:
+    return handler.read(AccuracyOptions(**options))
 
 
 def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
@@ -339,7 +339,7 @@ def test_defaults_are_five_seeds_of_the_stock_wheel_on_digits() -> None:
     ("typed", "target"), [("0.97", 0.97), ("97%", 0.97), (" 75.7 % ", 0.757), ("1e-1%", 0.001)]
 )
 def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
-    assert command._target(typed, chance=0.0) == target
+    assert handler._target(typed, chance=0.0) == target
 
 
 @pytest.mark.parametrize(
@@ -381,14 +381,14 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        command.accuracy(AccuracyOptions(**options))
+        handler.accuracy(AccuracyOptions(**options))
     assert "\n" not in str(raised.value)
 
 
 def test_a_machine_with_fewer_vcpus_is_refused() -> None:
     with pytest.raises(UsageError, match=r"gpu .* 1 vCPU.* 2"):
-        command._price(AccuracyOptions(prices="2017-07-gce", machine="gpu"), 2)
-    found = command._price(
+        handler._price(AccuracyOptions(prices="2017-07-gce", machine="gpu"), 2)
+    found = handler._price(
         AccuracyOptions(prices="2018-04-riseml", machine="p3.8xlarge", mode="reserved_1y"), 2
     )
     assert found is not None
@@ -396,11 +396,11 @@ def test_a_machine_with_fewer_vcpus_is_refused() -> None:
 
 
 def test_a_dry_run_says_what_would_be_done() -> None:
-    shown = command.describe(AccuracyOptions(target="95%", seeds="3"))
+    shown = handler.describe(AccuracyOptions(target="95%", seeds="3"))
     for words in ("digits_cnn, batches of 32", "0.95 of the test", "3 seeds", "tensorflow-cpu=="):
         assert words in shown
-    assert "train      nothing" in command.describe(AccuracyOptions(article="2018"))
-    assert "curve.csv" in command.describe(AccuracyOptions(curve="curve.csv", target="0.5"))
+    assert "train      nothing" in handler.describe(AccuracyOptions(article="2018"))
+    assert "curve.csv" in handler.describe(AccuracyOptions(curve="curve.csv", target="0.5"))
 
 
 def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places) -> None:
@@ -409,7 +409,7 @@ def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places
     examples = sets.load(SETS[MNIST], path, places, tmp_path)
     arm = Arm(name="stock", python=Path("/none"), label="stock")
     with pytest.raises(UsageError, match=r"201 .* 200"):
-        command.train(question, {arm.name: arm}, examples, str(tmp_path / "out"), places)
+        handler.train(question, {arm.name: arm}, examples, str(tmp_path / "out"), places)
     assert not (tmp_path / "out").exists()
 
 

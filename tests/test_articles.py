@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tensorwright.program import commands
-from tfbench.articles import command, text
+from tfbench.articles import handler, text
 from tfbench.articles.article import read_articles
 from tfbench.articles.parts import PARTS, Scale, cloud_cpus
 from tfbench.articles.sizes import FULL, QUICK
@@ -97,10 +97,10 @@ def test_one_experiment_that_fails_does_not_take_the_others_along(
         raise WheelError(f"no wheel for {Path(bench.sizes.sizing.out).parent.name}")
 
     asked = {**{key: lambda _: SectionPart(lines=("found",)) for key in PARTS}, "tpu-gpu": fails}
-    monkeypatch.setattr(command, "PARTS", asked)
+    monkeypatch.setattr(handler, "PARTS", asked)
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
     with pytest.raises(WorkerError) as caught:
-        command.measure_articles(ArticlesOptions(quick=True, arms="", out=str(tmp_path / "out")))
+        handler.measure_articles(ArticlesOptions(quick=True, arms="", out=str(tmp_path / "out")))
     assert "no wheel for out" in str(caught.value)
     assert str(caught.value).count("  found") == 4
     assert (tmp_path / "out" / "report.html").is_file()
@@ -119,7 +119,7 @@ def test_a_dry_run_names_every_experiment(
     sizes: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    told = command.describe(ArticlesOptions(quick=sizes is QUICK, out="here"))
+    told = handler.describe(ArticlesOptions(quick=sizes is QUICK, out="here"))
     for name in ("throughput", "accuracy", "sizing", "strategies", "overhead"):
         assert f"{name}\n" in told
         assert f"here/{name}\n" in told
@@ -128,7 +128,7 @@ def test_a_dry_run_names_every_experiment(
 
 def test_a_wheel_that_there_is_not_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises((UsageError, WheelError)):
-        command.measure_articles(
+        handler.measure_articles(
             ArticlesOptions(quick=True, arms="nowhere.whl", out=str(tmp_path / "out"))
         )
     assert not (tmp_path / "out").exists()

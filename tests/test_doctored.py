@@ -15,7 +15,7 @@ from tfbuild.auditing.audit import audit
 from tfbuild.errors import AdmissionError, AuditError, PublishError, TensorwrightError, WheelError
 from tfbuild.settings import Places
 from tfwheels.commands import PublishOptions
-from tfwheels.front import publish_wheels
+from tfwheels.handlers import publish_wheels
 
 pytestmark = pytest.mark.toolchain
 

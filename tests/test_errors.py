@@ -11,7 +11,7 @@ import pytest
 import tfbuild
 from tfbuild.errors import CommandError, FailedTests, TensorwrightError, TimeLimitError, UsageError
 
-USED_BY_THE_FRONT_DOOR = {0, 1, 130}
+USED_BY_THE_COMMANDS = {0, 1, 130}
 
 
 def whole_tree(package: ModuleType = tfbuild) -> Iterator[type[TensorwrightError]]:
@@ -33,7 +33,7 @@ def test_every_error_has_an_exit_code_of_its_own() -> None:
 
 def test_no_error_is_taken_for_success_a_crash_or_ctrl_c() -> None:
     own = {error.exit_code for error in whole_tree() if error is not TensorwrightError}
-    assert not own & USED_BY_THE_FRONT_DOOR
+    assert not own & USED_BY_THE_COMMANDS
     assert all(0 < code < 126 for code in own)  # (the shell's own codes begin at 126)
 
 

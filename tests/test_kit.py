@@ -17,7 +17,7 @@ from tfbench.costs.cost import point
 from tfbench.costs.kit_runs import KitLaunch, read, runs
 from tfbench.inside import kit as inside
 from tfbench.inside.workloads import SETS, find
-from tfbench.kit import archive, command
+from tfbench.kit import archive, handler
 from tfbench.kit.phases import phases
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.interval import Interval
@@ -202,9 +202,9 @@ def test_phases_are_over_launches_and_keep_their_marks() -> None:
     assert found.speed is not None
     assert point(found.speed) == pytest.approx(128 / (0.01 * 0.02) ** 0.5)
     assert found.reason == "out of memory: no room"
-    assert "out of memory: no room" in command.table((found,), colour=False)
+    assert "out of memory: no room" in handler.table((found,), colour=False)
 
 
 def test_a_file_that_is_not_there_is_said() -> None:
     with pytest.raises(UsageError, match=r"/nowhere\.jsonl"):
-        command.read_kit("/nowhere.jsonl", as_json=False)
+        handler.read_kit("/nowhere.jsonl", as_json=False)

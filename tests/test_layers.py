@@ -78,7 +78,7 @@ TFWHEELS = (
         "offers",
         "summary",
     ),
-    *("front",),
+    *("handlers",),
 )
 TENSORWRIGHT = (
     *("command", "commandline", "build", "measure", "publish", "articles", "project", "program"),
@@ -131,7 +131,7 @@ TFBENCH = {
     ),
     "kernels": (
         *("profiles", "serving", "judging", "known", "offer", "workers", "timings", "selecting"),
-        *("flagsets", "table", "front", "learning", "flag_table", "flag_search"),
+        *("flagsets", "table", "handlers", "learning", "flag_table", "flag_search"),
     ),
     "costs": (*("prices", "machines", "catalog", "cost", "article", "runs", "kit_runs", "bill"),),
     "reports": (
@@ -150,20 +150,20 @@ TFBENCH = {
         *("evidence", "reporting"),
     ),
     "cells": ("cell", "limits", "running", "speeds", "experiment"),
-    "throughput": ("results", "text", "command"),
+    "throughput": ("results", "text", "handler"),
     "accuracy": (
         *("median", "curve", "curve_file", "sets", "results", "article", "figures", "text"),
-        *("elsewhere", "command"),
+        *("elsewhere", "handler"),
     ),
-    "sizing": ("sources", "results", "text", "command"),
-    "kit": ("archive", "phases", "command"),
-    "overhead": ("terms", "results", "text", "command"),
-    "startup": ("launches", "imports", "library", "overhead", "text", "command"),
+    "sizing": ("sources", "results", "text", "handler"),
+    "kit": ("archive", "phases", "handler"),
+    "overhead": ("terms", "results", "text", "handler"),
+    "startup": ("launches", "imports", "library", "overhead", "text", "handler"),
     "strategies": (
-        *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "command"),
+        *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "handler"),
     ),
-    "articles": ("article", "sizes", "text", "parts", "command"),
-    "tuning": ("changes", "search", "results", "trial", "hunt", "text", "command"),
+    "articles": ("article", "sizes", "text", "parts", "handler"),
+    "tuning": ("changes", "search", "results", "trial", "hunt", "text", "handler"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
 GROUND = ("errors", "durations", "records", "console", "run", "settings")
@@ -179,7 +179,7 @@ PACKAGES = {
         "whole",
         "outline",
         "checks",
-        "front",
+        "handlers",
     ),
     "benchmarks/tfbench": (
         "grid",
@@ -188,7 +188,7 @@ PACKAGES = {
         "arms",
         "options",
         *list(TFBENCH)[2:],
-        "front",
+        "handlers",
     ),
 }
 # Folders that hold what is put into wheels or run inside an arm.

@@ -14,7 +14,7 @@ from tfbench.arms.lineup import make_spec
 from tfbench.cells.cell import Outcome, Seen
 from tfbench.commands import OverheadOptions
 from tfbench.inside.fitting import Form
-from tfbench.overhead import command, results, terms, text
+from tfbench.overhead import handler, results, terms, text
 from tfbench.overhead.results import Overhead
 from tfbench.overhead.terms import Counts, Terms, counts, enough, forms, largest_error, solve
 from tfbench.reports.document import Table
@@ -190,7 +190,7 @@ def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        command.read(OverheadOptions(**options))
+        handler.read(OverheadOptions(**options))
     assert said in str(caught.value)
 
 

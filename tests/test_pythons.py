@@ -9,7 +9,7 @@ import pytest
 
 from tfbuild.commands import Request
 from tfbuild.errors import PythonError, UsageError
-from tfbuild.front import describe_plan
+from tfbuild.handlers import describe_plan
 from tfbuild.planning.request import fleets_for
 
 REQUEST = Request(

@@ -11,7 +11,7 @@ from tests.invoked import Tasks
 from tests.published import stand_in, written
 from tests.test_origin import made_of, request
 
-from tfbuild import front
+from tfbuild import handlers
 from tfbuild.commands import AuditOptions
 from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild.proof import Proof, judge
@@ -22,7 +22,7 @@ from tfbuild.planning.request import fleet_for
 
 def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) -> None:
     wheel = stand_in(tmp_path, "2.14.1+haswell.full", whole="haswell")
-    found = front.rebuild_wheel(AuditOptions(wheel=str(wheel)))
+    found = handlers.rebuild_wheel(AuditOptions(wheel=str(wheel)))
     assert found.proof is Proof.NONE
     (reason,) = found.reasons
     assert "core-hours" in reason

@@ -17,7 +17,7 @@ from tfbench.costs.cost import point
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
 from tfbench.inside.phases import PREPROCESS
 from tfbench.reports.document import Table
-from tfbench.sizing import command, results, sources, text
+from tfbench.sizing import handler, results, sources, text
 from tfbench.sizing.results import Bound, Sizing, SizingRow, bound, growth_mb, holding, knees
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
@@ -260,8 +260,8 @@ def test_files_that_stayed_in_memory_are_told() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def read(**options: str) -> command.SizingQuestion:
-    return command.read(SizingOptions(**options))
+def read(**options: str) -> handler.SizingQuestion:
+    return handler.read(SizingOptions(**options))
 
 
 def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:  # noqa: ANN401
@@ -293,4 +293,4 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: s
 
 def test_sizes_are_of_one_wheel() -> None:
     with pytest.raises(UsageError, match="several"):
-        command.read(SizingOptions(arms="stock,tuned"))
+        handler.read(SizingOptions(arms="stock,tuned"))

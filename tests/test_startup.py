@@ -18,7 +18,7 @@ from tests.measured import HOST
 from tfbench.arms.arm import Arm
 from tfbench.commands import StartupOptions
 from tfbench.engine.schedule import block_order
-from tfbench.startup.command import measure, measure_startup
+from tfbench.startup.handler import measure, measure_startup
 from tfbench.startup.imports import ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.library import LibrarySize, read_library

@@ -35,9 +35,9 @@ from tfbench.inside.groups import (
 from tfbench.inside.replicas import copies, lacking, lost, refusal, shards, steps_in
 from tfbench.reports import page, report
 from tfbench.reports.document import Points
-from tfbench.strategies import command, published, text
+from tfbench.strategies import handler, published, text
 from tfbench.strategies.advice import Advice, advised, asked_for
-from tfbench.strategies.command import QUICK, read
+from tfbench.strategies.handler import QUICK, read
 from tfbench.strategies.matrix import Matrix, cells, is_comparable
 from tfbench.strategies.results import (
     Parity,
@@ -118,7 +118,7 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
     found = read(StrategiesOptions())
     assert found.strategies == STRATEGIES
     assert found.devices == (1, 2)
-    assert found.workloads == command.NETS
+    assert found.workloads == handler.NETS
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tfbench.costs import catalog
 from tfbench.costs.cost import point
 from tfbench.inside.workloads import PROGRAM, find
 from tfbench.reports.document import Table
-from tfbench.throughput import command, results, text
+from tfbench.throughput import handler, results, text
 from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,
@@ -143,8 +143,8 @@ def test_the_page_has_the_tables_rows() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def read(**options: str) -> command.ThroughputQuestion:
-    return command.read(ThroughputOptions(**options))
+def read(**options: str) -> handler.ThroughputQuestion:
+    return handler.read(ThroughputOptions(**options))
 
 
 def test_cells_are_every_batch_with_and_without_augmentation() -> None:
@@ -183,7 +183,7 @@ def test_a_dry_run_says_what_would_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    told = command.describe(ThroughputOptions(batches="4,8", launches="2"))
+    told = handler.describe(ThroughputOptions(batches="4,8", launches="2"))
     assert "processes    4, 100 steps" in told
     assert not any(tmp_path.iterdir())
 

@@ -13,9 +13,9 @@ from tests.measured import HOST, STOCK, TUNED
 from tests.test_search import cell, interval, setup
 
 from tfbench.commands import TuneOptions
-from tfbench.tuning import command, hunt, text
+from tfbench.tuning import handler, hunt, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
-from tfbench.tuning.command import digest
+from tfbench.tuning.handler import digest
 from tfbench.tuning.hunt import KIND, TuningSetting, candidates
 from tfbench.tuning.hunt import TRIAL as TRIAL_FILE
 from tfbench.tuning.results import SCHEMA, FirstSteps, TriedArm, Tuning, TuningStage, outcomes
@@ -105,9 +105,9 @@ def test_wheels_settings_and_advice_are_tried_alone() -> None:
 def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> None:
     wanted = TuneOptions(workload="lstm_text", arms="stock", levers="wheel", vcpus="1")
     with pytest.raises(UsageError, match="1 vCPU: wheel"):
-        command.describe(wanted)
+        handler.describe(wanted)
     with pytest.raises(UsageError, match="nothing to try"):
-        command.read(wanted, here(tmp_path))
+        handler.read(wanted, here(tmp_path))
 
 
 def test_a_trial_may_leave_nothing_to_try() -> None:
@@ -155,7 +155,7 @@ def test_what_is_no_workload_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
-        command.read(TuneOptions(workload=words, arms="stock"), here(tmp_path))
+        handler.read(TuneOptions(workload=words, arms="stock"), here(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,14 @@ def test_an_option_that_makes_no_sense_is_refused(
     plain: dict[str, Any] = {"workload": "lstm_text", "arms": "stock"}
     wanted = TuneOptions(**plain | {option: value})
     with pytest.raises(UsageError, match=message):
-        command.read(wanted, here(tmp_path))
+        handler.read(wanted, here(tmp_path))
 
 
 def test_bfloat16_is_tried_only_when_it_is_allowed(tmp_path: Path) -> None:
     plain = TuneOptions(workload="lstm_text", arms="stock")
-    assert BF16 not in command.read(plain, here(tmp_path)).levers
+    assert BF16 not in handler.read(plain, here(tmp_path)).levers
     allowed = dataclasses.replace(plain, allow_bf16=True)
-    assert command.read(allowed, here(tmp_path)).levers == KINDS
+    assert handler.read(allowed, here(tmp_path)).levers == KINDS
 
 
 @pytest.mark.parametrize(
@@ -199,12 +199,12 @@ def test_requests_are_tuned_without_what_only_training_has(
     workload: str, asked_for: str, tmp_path: Path
 ) -> None:
     plain = TuneOptions(workload=workload, phase="infer", arms="stock")
-    found = command.read(plain, here(tmp_path))
+    found = handler.read(plain, here(tmp_path))
     assert found.workload == asked_for
     setups = candidates(found.asked([STOCK]), TRIAL)
     assert {each.lever for (each,) in setups}.isdisjoint(SCRIPT)
     with pytest.raises(UsageError, match="nothing to try"):
-        command.read(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
+        handler.read(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
 
 
 def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:
         before = digest(path.parent if path.suffix == ".pb" else path)
         path.write_text("two")
         assert digest(path.parent if path.suffix == ".pb" else path) != before
-    found = command.read(
+    found = handler.read(
         TuneOptions(workload=str(tmp_path / "model"), arms="stock"), here(tmp_path)
     )
     assert found.program == tmp_path / "model"
@@ -227,7 +227,7 @@ def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
-    said = command.describe(
+    said = handler.describe(
         TuneOptions(workload="lstm_text", arms="stock", levers="onednn,jit_compile", vcpus="1")
     )
     assert "onednn=on, onednn=off, jit_compile=True" in said

@@ -19,7 +19,7 @@ GROUP = "articles"
 @command(GROUP, ArticlesOptions, DRY_RUN, common=True, default=True, name="all")
 def articles(options: ArticlesOptions, output: Output) -> str:
     """Run the experiments of five articles here, and write one page of what came out."""
-    from tfbench.articles import command as reproducing
+    from tfbench.articles import handler as reproducing
 
     if output.dry_run:
         return reproducing.describe(options)
@@ -29,7 +29,7 @@ def articles(options: ArticlesOptions, output: Output) -> str:
 @command(GROUP, ThroughputOptions, Output)
 def throughput(options: ThroughputOptions, output: Output) -> str:
     """Measure images per second of a net at each batch size, and per dollar."""
-    from tfbench.throughput import command as throughputs
+    from tfbench.throughput import handler as throughputs
 
     if output.dry_run:
         return throughputs.describe(options)
@@ -39,7 +39,7 @@ def throughput(options: ThroughputOptions, output: Output) -> str:
 @command(GROUP, AccuracyOptions, Output)
 def accuracy(options: AccuracyOptions, output: Output) -> str:
     """Train real data to an accuracy: how long it takes, and what it costs."""
-    from tfbench.accuracy import command as training
+    from tfbench.accuracy import handler as training
 
     if output.dry_run:
         return training.describe(options)
@@ -49,7 +49,7 @@ def accuracy(options: AccuracyOptions, output: Output) -> str:
 @command(GROUP, SizingOptions, Output)
 def sizing(options: SizingOptions, output: Output) -> str:
     """Find the smallest machine that is as fast: vCPUs, memory and disk."""
-    from tfbench.sizing import command as sizes
+    from tfbench.sizing import handler as sizes
 
     if output.dry_run:
         return sizes.describe(options)
@@ -59,7 +59,7 @@ def sizing(options: SizingOptions, output: Output) -> str:
 @command(GROUP, StrategiesOptions, Output)
 def strategies(options: StrategiesOptions, output: Output) -> str:
     """Measure where variables may live and how gradients meet, on several devices."""
-    from tfbench.strategies import command as placing
+    from tfbench.strategies import handler as placing
 
     if output.dry_run:
         return placing.describe(options)
@@ -69,7 +69,7 @@ def strategies(options: StrategiesOptions, output: Output) -> str:
 @command(GROUP, OverheadOptions, Output)
 def overhead(options: OverheadOptions, output: Output) -> str:
     """Say what epochs, calls and steps of a tiny model cost, and how to be rid of the dispatch."""
-    from tfbench.overhead import command as dispatching
+    from tfbench.overhead import handler as dispatching
 
     if output.dry_run:
         return dispatching.describe(options)

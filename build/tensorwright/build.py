@@ -68,17 +68,17 @@ def releases(output: Output) -> str:
 @command(GROUP, Request, PlanOptions, JSON, common=True)
 def plan(request: Request, options: PlanOptions, output: Output) -> str:
     """Resolve everything, do nothing: flags, compiler, sources, kernels, commands, estimates."""
-    from tfbuild import front
+    from tfbuild import handlers
 
-    return front.describe_plan(trained(request), options.jobs, as_json=output.json)
+    return handlers.describe_plan(trained(request), options.jobs, as_json=output.json)
 
 
 @command(GROUP, Request, RenderOptions)
 def render(request: Request, options: RenderOptions) -> str:
     """Write the Bazel workspace (kernels) or configuration (full) of a plan."""
-    from tfbuild import front
+    from tfbuild import handlers
 
-    return front.render_plan(trained(request), options.out, check=options.check)
+    return handlers.render_plan(trained(request), options.out, check=options.check)
 
 
 @command(
@@ -88,27 +88,27 @@ def render(request: Request, options: RenderOptions) -> str:
 )
 def containers(request: Request, options: ContainersOptions) -> str:
     """Write container files that build a plan's wheel, and that compare it."""
-    from tfbuild import front
+    from tfbuild import handlers
 
-    return front.write_containers(request, options.vcpus, options.out)
+    return handlers.write_containers(request, options.vcpus, options.out)
 
 
 @command(GROUP, Request, BuildOptions, Output, common=True)
 def build(request: Request, options: BuildOptions, output: Output) -> str:
     """Make a tuned wheel in wheels/, from sources to the try in a real TensorFlow."""
-    from tfbuild import front
+    from tfbuild import handlers
 
     request = trained(request)
     if options.workload:
-        from tfbench.kernels import front as programs
+        from tfbench.kernels import handlers as programs
 
         if output.dry_run:
             return programs.describe_for_program(options.workload, request)
         request = programs.for_program(options.workload, request)
         options = dataclasses.replace(options, keep_going=True)  # nobody named the kernels
     if output.dry_run:
-        return front.dry_run(request, options, as_json=output.json)
-    return front.describe_built(front.build_wheel(request, options), as_json=output.json)
+        return handlers.dry_run(request, options, as_json=output.json)
+    return handlers.describe_built(handlers.build_wheel(request, options), as_json=output.json)
 
 
 @command(
@@ -135,9 +135,9 @@ def vendor(request: Request, sources: BuildOptions, options: VendorOptions, outp
 )
 def survey(request: Request, ground: BuildOptions, options: SurveyOptions) -> str:
     """Compile and try every kernel source of a release, and write the table of them."""
-    from tfbuild import front
+    from tfbuild import handlers
 
-    return front.survey_kernels(request, ground, options.budget)
+    return handlers.survey_kernels(request, ground, options.budget)
 
 
 @command(
@@ -155,21 +155,21 @@ def survey(request: Request, ground: BuildOptions, options: SurveyOptions) -> st
 )
 def audit(options: AuditOptions, output: Output) -> None:
     """Say what a wheel really contains, and fail if that is not what it claims."""
-    from tfbuild import front
+    from tfbuild import handlers
     from tfbuild.auditing import audit as auditing
     from tfbuild.kernelbuild import proof
 
     if not options.rebuild:
-        front.need_no_rebuild(options, dry_run=output.dry_run)
+        handlers.need_no_rebuild(options, dry_run=output.dry_run)
     if output.dry_run:
-        say(front.would_rebuild(options, as_json=output.json))
+        say(handlers.would_rebuild(options, as_json=output.json))
         return
-    found, text = front.audit_wheel(options, as_json=output.json)
+    found, text = handlers.audit_wheel(options, as_json=output.json)
     if not (output.json and options.rebuild):
         say(text)
-    made = front.rebuild_wheel(options) if options.rebuild else None
+    made = handlers.rebuild_wheel(options) if options.rebuild else None
     if made:
-        say(front.describe_rebuilt(found, made, as_json=output.json))
+        say(handlers.describe_rebuilt(found, made, as_json=output.json))
     auditing.judge(found)
     if made:
         proof.judge(made)
@@ -178,9 +178,9 @@ def audit(options: AuditOptions, output: Output) -> None:
 @command(GROUP, AdmitOptions, Output)
 def admit(options: AdmitOptions, output: Output) -> None:
     """Run a finished wheel's kernels on this CPU against the stock ones, and record what came."""
-    from tfbuild import front
+    from tfbuild import handlers
     from tfbuild.packing import admitted
 
-    found, text = front.admit_wheel(options.wheel, as_json=output.json, dry_run=output.dry_run)
+    found, text = handlers.admit_wheel(options.wheel, as_json=output.json, dry_run=output.dry_run)
     say(text)
     admitted.judge(options.wheel, found)

@@ -28,13 +28,13 @@ COMPILERS = (
 @command(GROUP, CompareOptions, Output, common=True)
 def compare(options: CompareOptions, output: Output) -> None:
     """Run identical Keras models on each arm and say which is faster, and how sure that is."""
-    from tfbench import front
+    from tfbench import handlers
     from tfbench.measuring.comparison import judge
 
     if output.dry_run:
-        say(front.describe_comparison(options))
+        say(handlers.describe_comparison(options))
         return
-    comparison, text = front.compare_wheels(options, as_json=output.json)
+    comparison, text = handlers.compare_wheels(options, as_json=output.json)
     say(text)
     judge(comparison, gate=options.gate)
 
@@ -42,7 +42,7 @@ def compare(options: CompareOptions, output: Output) -> None:
 @command(GROUP, TuneOptions, Output, common=True)
 def tune(options: TuneOptions, output: Output) -> str:
     """Find the wheel and the settings that are fastest for one model, and confirm the gain."""
-    from tfbench.tuning import command as tuning
+    from tfbench.tuning import handler as tuning
 
     if output.dry_run:
         return tuning.describe(options)
@@ -60,21 +60,21 @@ def report(options: ReportOptions, output: Output) -> str:
 @command(GROUP, ProfileOptions, Output)
 def profile(options: ProfileOptions, output: Output) -> str:
     """Say which ops, at which shapes, a step's time goes to on the stock wheel."""
-    from tfbench.kernels import front
+    from tfbench.kernels import handlers
 
     if output.dry_run:
-        return front.describe_profiling(options)
-    return front.profile(options, as_json=output.json)[1]
+        return handlers.describe_profiling(options)
+    return handlers.profile(options, as_json=output.json)[1]
 
 
 @command(GROUP, SelectOptions, Output)
 def select(options: SelectOptions, output: Output) -> str:
     """Time a wheel's kernels against the stock ones, and keep those that are faster."""
-    from tfbench.kernels import front
+    from tfbench.kernels import handlers
 
     if output.dry_run:
-        return front.describe_selecting(options)
-    return front.select(options, as_json=output.json)[1]
+        return handlers.describe_selecting(options)
+    return handlers.select(options, as_json=output.json)[1]
 
 
 @command(
@@ -98,7 +98,7 @@ def flags(request: Request, options: FlagsOptions, output: Output) -> str:
 @command(GROUP, StartupOptions, JSON)
 def startup(options: StartupOptions, output: Output) -> str:
     """Measure what the tuned wheel adds to the time of `import tensorflow`."""
-    from tfbench.startup import command as starting
+    from tfbench.startup import handler as starting
 
     return starting.measure_startup(options, as_json=output.json)[1]
 
@@ -106,17 +106,17 @@ def startup(options: StartupOptions, output: Output) -> str:
 @command(GROUP, SelfcheckOptions, JSON)
 def selfcheck(options: SelfcheckOptions, output: Output) -> None:
     """Prove the harness on itself: stock against stock, and against known slowdowns (2 h)."""
-    from tfbench import front
+    from tfbench import handlers
 
-    check, text = front.check_harness(options, as_json=output.json)
+    check, text = handlers.check_harness(options, as_json=output.json)
     say(text)
-    front.judge_harness(check)
+    handlers.judge_harness(check)
 
 
 @command(GROUP, KitOptions, JSON)
 def kit(options: KitOptions, output: Output) -> str:
     """Write one file that times the workloads wherever Keras is, or read what it brought."""
-    from tfbench.kit import command as kits
+    from tfbench.kit import handler as kits
 
     if options.read:
         return kits.read_kit(options.read, as_json=output.json)

@@ -13,9 +13,9 @@ GROUP = "project"
 @command(GROUP, common=True)
 def quickstart() -> None:
     """Set up, detect, build the hot kernels, compare two workloads, report."""
-    from tfbench import front
+    from tfbench import handlers
 
-    front.quickstart()
+    handlers.quickstart()
 
 
 @command(GROUP, DoctorOptions, JSON, common=True)

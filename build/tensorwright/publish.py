@@ -12,9 +12,9 @@ GROUP = "publish"
 @command(GROUP, PublishOptions, JSON, common=True)
 def publish(options: PublishOptions, output: Output) -> str:
     """Put tuned wheels into a private index that hands every CPU the best one that it can run."""
-    from tfwheels import front
+    from tfwheels import handlers
 
-    return front.publish_wheels(options, as_json=output.json)
+    return handlers.publish_wheels(options, as_json=output.json)
 
 
 @command(GROUP, ServeOptions)
@@ -28,6 +28,6 @@ def serve(options: ServeOptions) -> None:
 @command(GROUP, SnippetOptions, JSON, common=True)
 def install_snippet(options: SnippetOptions, output: Output) -> str:
     """Print what installs from an index: pip, uv and requirements lines, pinned by hash."""
-    from tfwheels import front
+    from tfwheels import handlers
 
-    return front.describe_install(options, as_json=output.json)
+    return handlers.describe_install(options, as_json=output.json)

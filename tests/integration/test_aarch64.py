@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.integration.test_other_releases import NEAR, tree_of
 
-from tfbuild import front
+from tfbuild import handlers
 from tfbuild.auditing import audit
 from tfbuild.commands import AuditOptions, Request
 from tfbuild.errors import AdmissionError, ToolError
@@ -53,7 +53,7 @@ def fleet_and_wheel(
     built = builder.build(
         fleet,
         compiler=compiler,
-        jobs=front.jobs_for(fleet.first, ""),
+        jobs=handlers.jobs_for(fleet.first, ""),
         places=dataclasses.replace(places, pool=tmp_path_factory.mktemp("pool")),
         given_source=tree,
     )
@@ -115,9 +115,9 @@ def test_the_wheel_is_made_again_of_the_sources_that_were_given(
 ) -> None:
     """For CPUs that this machine has not: its kernels are compiled and not run."""
     wheel = str(fleet_and_wheel[1].wheel)
-    found = front.rebuild_wheel(AuditOptions(wheel=wheel, source=str(tree)))
+    found = handlers.rebuild_wheel(AuditOptions(wheel=wheel, source=str(tree)))
     assert found.proof is Proof.SAME, found
-    assert "--source" in front.rebuild_wheel(AuditOptions(wheel=wheel)).reasons[0]
+    assert "--source" in handlers.rebuild_wheel(AuditOptions(wheel=wheel)).reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfbench.accuracy import command, sets
+from tfbench.accuracy import handler, sets
 from tfbench.accuracy.results import Accuracy
 from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Outcome
@@ -33,23 +33,23 @@ STOPPED = """
 import sys
 from pathlib import Path
 sys.path[:0] = {roots}
-from tfbench.accuracy import command, sets
+from tfbench.accuracy import handler, sets
 from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
 from tfbuild import settings
 places = settings.places()
-question = command.read(AccuracyOptions(**{options}))
+question = handler.read(AccuracyOptions(**{options}))
 examples = sets.load(question.data, question.file, places, Path("/"))
 arm = Arm(name="stock", python=Path({python}), label="stock")
-command.train(question, {{arm.name: arm}}, examples, {out}, places)
+handler.train(question, {{arm.name: arm}}, examples, {out}, places)
 """
 
 
 def asked(python: Path, out: Path, places: Places, **options: str) -> Accuracy:
-    question = command.read(AccuracyOptions(**options))
+    question = handler.read(AccuracyOptions(**options))
     examples = sets.load(question.data, question.file, places, Path("/"))
     arm = Arm(name="stock", python=python, label="stock")
-    return command.train(question, {arm.name: arm}, examples, str(out), places)
+    return handler.train(question, {arm.name: arm}, examples, str(out), places)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.invoked import Tasks
 from tests.tried import Tried
 
 from tfbench.arms import admitting
-from tfbuild import front
+from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.cpus.cpu import MASK, read_cpu
 from tfbuild.cpus.features import table
@@ -51,7 +51,7 @@ def foreign(elsewhere: Places) -> Built:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MASK, HIDDEN)
         fleet, compiler = fleet_for(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
-        jobs = front.jobs_for(fleet.first, "")
+        jobs = handlers.jobs_for(fleet.first, "")
         return builder.build(fleet, compiler=compiler, jobs=jobs, places=elsewhere)
 
 
@@ -88,7 +88,7 @@ def test_the_wheel_says_as_what_each_unit_ran(foreign: Built) -> None:
 
 
 def test_the_build_says_what_finishes_it(foreign: Built) -> None:
-    said = front.describe_built([foreign], as_json=False).splitlines()
+    said = handlers.describe_built([foreign], as_json=False).splitlines()
     assert f"on a CPU that runs {TARGET}: invoke admit {foreign.wheel}" in said[-1]
 
 
@@ -104,7 +104,7 @@ def test_a_cpu_without_the_features_cannot_admit_it(
 ) -> None:
     monkeypatch.setenv(MASK, f"{HIDDEN},avx2")
     with pytest.raises(HostError, match="this CPU lacks avx2"):
-        front.admit_wheel(str(foreign.wheel), as_json=False, dry_run=True)
+        handlers.admit_wheel(str(foreign.wheel), as_json=False, dry_run=True)
 
 
 def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tfbuild import front, settings
+from tfbuild import handlers, settings
 from tfbuild.commands import AuditOptions, Request
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
@@ -49,7 +49,7 @@ def libraries(places: Places) -> Mapping[str, Path]:
     """By unit: those that admission would see."""
     plan, compiler = plan_for(Request(kernels=f"{UNIT},{LOOPS_UNIT}"))
     ground = ground_for(plan, places, None, None)
-    workspace = workspaces.prepare(plan, compiler, front.jobs_for(plan, ""), ground, places)
+    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, places)
     return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
 
 
@@ -140,7 +140,7 @@ def test_the_units_come_beside_the_hot_kernels_and_are_made_again(
     built = builder.build(
         fleet,
         compiler=compiler,
-        jobs=front.jobs_for(fleet.first, ""),
+        jobs=handlers.jobs_for(fleet.first, ""),
         places=dataclasses.replace(places, pool=tmp_path),
     )
     facts = tuned.read_tuned(built.wheel)
@@ -148,4 +148,4 @@ def test_the_units_come_beside_the_hot_kernels_and_are_made_again(
     assert {UNIT, LOOPS_UNIT} <= {*facts.kernels}
     (library,) = facts.libraries
     assert library.registrations == fleet.first.selection
-    assert front.rebuild_wheel(AuditOptions(wheel=str(built.wheel))).proof is Proof.SAME
+    assert handlers.rebuild_wheel(AuditOptions(wheel=str(built.wheel))).proof is Proof.SAME

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfbuild import front
+from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
@@ -43,7 +43,7 @@ def tuned(
     """With the libraries that admission would see."""
     plan, compiler = plan_for(Request(kernels=KERNELS))
     ground = ground_for(plan, places, None, None)
-    workspace = workspaces.prepare(plan, compiler, front.jobs_for(plan, ""), ground, places)
+    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, places)
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
 

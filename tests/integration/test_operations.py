@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tfbuild import front
+from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
@@ -135,7 +135,7 @@ def tuned_arm(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Envir
     hot = {unit for selection in _recorded() for unit in selection.kernels}
     names = ",".join(sorted({*hot, *OTHERS}))
     fleet, compiler = fleet_for(Request(arch="native", kernels=names))
-    jobs = front.jobs_for(fleet.first, "")
+    jobs = handlers.jobs_for(fleet.first, "")
     built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
     needs = needs_of(fleet.first)
     return environment.create(

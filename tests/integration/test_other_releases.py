@@ -14,7 +14,7 @@ from filelock import FileLock
 from tests import newer_clang
 from tests.later import later
 
-from tfbuild import front
+from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import build as builder
@@ -64,7 +64,7 @@ def build(places: Places, one_builder: FileLock, tmp_path_factory: pytest.TempPa
             return builder.build_all(
                 fleets,
                 compiler=compiler,
-                jobs=front.jobs_for(fleets[0].first, ""),
+                jobs=handlers.jobs_for(fleets[0].first, ""),
                 places=own,
                 given_source=Path(request.source) if request.source else None,
             )

@@ -11,7 +11,7 @@ import pytest
 from tests.invoked import Tasks
 from tests.tried import Tried, two_targets
 
-from tfbuild import front
+from tfbuild import handlers
 from tfbuild.binaries import census, elf
 from tfbuild.commands import AuditOptions, Request
 from tfbuild.kernelbuild import assemble
@@ -73,7 +73,7 @@ def doctored(stock_arm: Environment, staged: Path) -> Doctored:
 
 def again(wheel: Path, source: str = "") -> Rebuilt:
     """In the cache that the tests build in."""
-    return front.rebuild_wheel(AuditOptions(wheel=str(wheel), source=source))
+    return handlers.rebuild_wheel(AuditOptions(wheel=str(wheel), source=source))
 
 
 def test_the_wheel_is_made_again_byte_for_byte(native: Tried) -> None:
@@ -146,7 +146,7 @@ def test_kernels_of_other_flags_than_it_says_are_found(
     """A wheel of other flags, with the record of the one without them."""
     other = dataclasses.replace(places, pool=tmp_path / "pool")
     fleet, compiler = fleet_for(Request(kernels="mini", flags="-O1"))
-    jobs = front.jobs_for(fleet.first, "")
+    jobs = handlers.jobs_for(fleet.first, "")
     built = builder.build(fleet, compiler=compiler, jobs=jobs, places=other)
     tried = dataclasses.replace(native, built=built, fleet=fleet)
     assert again(built.wheel).proof is Proof.SAME
@@ -174,7 +174,7 @@ def test_sources_that_were_given_must_be_given_again(
     built = builder.build(
         fleet,
         compiler=compiler,
-        jobs=front.jobs_for(fleet.first, ""),
+        jobs=handlers.jobs_for(fleet.first, ""),
         places=dataclasses.replace(places, pool=tmp_path / "pool"),
         given_source=tree,
     )

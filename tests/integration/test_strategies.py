@@ -28,7 +28,7 @@ from tfbench.inside.groups import (
     STRATEGIES,
 )
 from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_CPU
-from tfbench.strategies import command, text
+from tfbench.strategies import handler, text
 from tfbench.strategies.matrix import Matrix, cells
 from tfbench.strategies.results import Parity, judged
 from tfbuild.measured.host import read_host
@@ -198,8 +198,8 @@ def test_a_run_goes_on_from_what_is_known(
     """The first launches are those of `told`; only second ones start."""
     before = len((out / JOURNAL).read_text().splitlines())
     assert before == len(told)
-    run = ExperimentRun(kind=command.KIND, arms={arm.name: arm}, host=read_host(), out=out)
-    found = command.STRATEGIES.found(matrix(RING, NCCL, launches=2), run)
+    run = ExperimentRun(kind=handler.KIND, arms={arm.name: arm}, host=read_host(), out=out)
+    found = handler.STRATEGIES.found(matrix(RING, NCCL, launches=2), run)
     assert len((out / JOURNAL).read_text().splitlines()) == before + 2
     alone, ring, nccl = found.rows
     assert (alone.strategy, alone.devices) == (INDEPENDENT, 1)

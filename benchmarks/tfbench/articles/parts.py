@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from tfbench.accuracy import command as accuracies
 from tfbench.accuracy import elsewhere
+from tfbench.accuracy import handler as accuracies
 from tfbench.accuracy import text as accuracy_text
 from tfbench.accuracy.article import read_article
 from tfbench.articles.sizes import Sizes
@@ -24,13 +24,13 @@ from tfbench.costs import article as cloud
 from tfbench.costs import bill, catalog
 from tfbench.engine import folder
 from tfbench.measuring.comparison import KIND
-from tfbench.overhead import command as overheads
+from tfbench.overhead import handler as overheads
 from tfbench.reports import findings
 from tfbench.reports.document import Points, Table, columns
 from tfbench.reports.wording import factor_span, moment
-from tfbench.sizing import command as sizings
-from tfbench.strategies import command as placements
-from tfbench.throughput import command as throughputs
+from tfbench.sizing import handler as sizings
+from tfbench.strategies import handler as placements
+from tfbench.throughput import handler as throughputs
 from tfbuild.measured.comparison import load
 from tfbuild.settings import Places
 

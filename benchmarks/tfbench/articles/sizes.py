@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.accuracy import command as accuracies
+from tfbench.accuracy import handler as accuracies
 from tfbench.commands import (
     AccuracyOptions,
     OverheadOptions,
@@ -14,10 +14,10 @@ from tfbench.commands import (
     StrategiesOptions,
     ThroughputOptions,
 )
-from tfbench.overhead import command as overheads
-from tfbench.sizing import command as sizings
-from tfbench.strategies import command as placements
-from tfbench.throughput import command as throughputs
+from tfbench.overhead import handler as overheads
+from tfbench.sizing import handler as sizings
+from tfbench.strategies import handler as placements
+from tfbench.throughput import handler as throughputs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""The kit's front door: workloads timed on a machine that has nothing of this project.
+"""Program of the kit: workloads timed on a machine that has nothing of this project.
 
     python tensorwright-kit.pyz [--workloads …] [--launches …] [--out samples.jsonl]
 

@@ -14,11 +14,11 @@ from tfbench.commands import FlagsOptions, SelectOptions
 from tfbench.kernels import flagsets, learning
 from tfbench.kernels.flag_table import called, described
 from tfbench.kernels.flagsets import FlagSet
-from tfbench.kernels.front import check, timed
+from tfbench.kernels.handlers import check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.selecting import KIND
-from tfbuild import console, durations, front, settings
+from tfbuild import console, durations, handlers, settings
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
@@ -174,7 +174,7 @@ def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], places: Pla
     request = replace(asked.request, compiler=compiler, flags=" ".join(words))
     pool = places.cache / "candidates"
     given = BuildOptions(source=request.source, keep_going=True)
-    (built,) = front.build_wheel(request, given, pool=pool)
+    (built,) = handlers.build_wheel(request, given, pool=pool)
     return built.wheel.resolve()
 
 

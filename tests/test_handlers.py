@@ -8,7 +8,7 @@ import pytest
 
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.errors import CompilerError, ToolError, UsageError
-from tfbuild.front import build_wheel, describe_built, describe_plan, estimate, jobs_for
+from tfbuild.handlers import build_wheel, describe_built, describe_plan, estimate, jobs_for
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.measured.kernels import TypedOp

@@ -1,4 +1,4 @@
-"""What the tasks about indexes call: options in, text out."""
+"""Handlers of the commands about indexes: options in, text out."""
 
 from __future__ import annotations
 

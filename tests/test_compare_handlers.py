@@ -9,7 +9,7 @@ import pytest
 from tests.test_tuned import wheel, with_library
 
 from tfbench.commands import CompareOptions
-from tfbench.front import describe_comparison
+from tfbench.handlers import describe_comparison
 from tfbuild.errors import HostError, UsageError, WheelError
 
 # Every CPU that runs the tests has these; none has the other.

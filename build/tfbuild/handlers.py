@@ -1,4 +1,4 @@
-"""What the tasks call: options in, text out."""
+"""Handlers of the commands: options in, text out."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ from tfbuild.upstream.download import sha256_of
 from tfwheels.choosing import choose
 from tfwheels.commands import PublishOptions
 from tfwheels.entry import Entry, Gating, TargetVerdict
-from tfwheels.front import publish_wheels
 from tfwheels.gate import Judgement
+from tfwheels.handlers import publish_wheels
 from tfwheels.offers import Offers, WheelOffer
 from tfwheels.publish import Published
 from tfwheels.summary import describe, describe_uploads, fields, unserved, verdicts_of

@@ -1,4 +1,4 @@
-"""What the task calls: the best settings for one workload, searched and written down."""
+"""Handler of `invoke tune`: the best settings for one workload, searched and written down."""
 
 from __future__ import annotations
 

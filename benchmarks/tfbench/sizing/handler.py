@@ -1,4 +1,4 @@
-"""What the task calls: cells of every size, and the smallest that is enough."""
+"""Handler of `invoke sizing`: cells of every size, and the smallest that is enough."""
 
 from __future__ import annotations
 

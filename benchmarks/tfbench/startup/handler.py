@@ -1,4 +1,4 @@
-"""What the task calls: imports of the stock and of the tuned wheel, measured."""
+"""Handler of `invoke startup`: imports of the stock and of the tuned wheel, measured."""
 
 from __future__ import annotations
 

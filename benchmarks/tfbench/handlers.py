@@ -1,4 +1,4 @@
-"""What the tasks call: options in, text out."""
+"""Handlers of the commands: options in, text out."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tfbench.measuring.comparison import (
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import evidence
 from tfbench.reports.reporting import write_reports
-from tfbench.tuning.command import digest
+from tfbench.tuning.handler import digest
 from tfbench.tuning.trial import try_out
 from tfbuild import console, durations, own_cpu, settings
-from tfbuild import front as builds
+from tfbuild import handlers as builds
 from tfbuild.commands import Request
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HarnessError, UsageError

@@ -1,4 +1,4 @@
-"""What the task calls: strategies on several devices, measured cell by cell and written down."""
+"""Handler of `invoke strategies`: strategies on several devices, cell by cell, and a report."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from tfbench.commands import ProfileOptions, SelectOptions
 from tfbench.inside.workloads import WORKLOADS
-from tfbench.kernels import front
+from tfbench.kernels import handlers
 from tfbench.kernels.profiles import read_profile
 from tfbuild.commands import Request
 from tfbuild.errors import TensorwrightError, UsageError
@@ -17,44 +17,44 @@ from tfbuild.upstream.kernels import RELEASE
 
 def test_unknown_workloads_are_told_with_what_is_near() -> None:
     with pytest.raises(UsageError, match="mnist_mpl") as caught:
-        front.describe_profiling(ProfileOptions(workloads="mnist_mpl"))
+        handlers.describe_profiling(ProfileOptions(workloads="mnist_mpl"))
     assert "mnist_mlp" in caught.value.hint
 
 
 def test_a_file_that_is_not_there_is_told() -> None:
     with pytest.raises(UsageError, match=r"/nowhere/model\.py"):
-        front.describe_profiling(ProfileOptions(workload="/nowhere/model.py"))
+        handlers.describe_profiling(ProfileOptions(workload="/nowhere/model.py"))
 
 
 @pytest.mark.parametrize("workloads", ["", ",", " , "])
 def test_no_workload_at_all_is_told(workloads: str) -> None:
     with pytest.raises(UsageError, match="--workloads"):
-        front.describe_profiling(ProfileOptions(workloads=workloads))
+        handlers.describe_profiling(ProfileOptions(workloads=workloads))
 
 
 def test_a_workload_is_profiled_once_however_often_it_is_named() -> None:
-    said = front.describe_profiling(ProfileOptions(workloads="lstm_text, mnist_mlp,lstm_text,"))
+    said = handlers.describe_profiling(ProfileOptions(workloads="lstm_text, mnist_mlp,lstm_text,"))
     assert said.startswith("profile lstm_text, mnist_mlp: ")
 
 
 def test_a_file_and_workloads_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="--workload and --workloads"):
-        front.describe_profiling(ProfileOptions(workload="model.py", workloads="lstm_text"))
+        handlers.describe_profiling(ProfileOptions(workload="model.py", workloads="lstm_text"))
 
 
 def test_a_folder_that_is_no_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=str(tmp_path)):
-        front.describe_profiling(ProfileOptions(workload=str(tmp_path)))
+        handlers.describe_profiling(ProfileOptions(workload=str(tmp_path)))
 
 
 def test_a_profile_is_not_written_over_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        front.describe_profiling(ProfileOptions(out=str(tmp_path)))
+        handlers.describe_profiling(ProfileOptions(out=str(tmp_path)))
     assert str(tmp_path / "profile.json") in caught.value.hint
 
 
 def test_the_six_workloads_are_profiled_already() -> None:
-    found = read_profile(front.PROFILED)
+    found = read_profile(handlers.PROFILED)
     assert [each.name for each in found.programs] == list(WORKLOADS)
     for program in found.programs:
         placed, traced = sum(row.seconds for row in program.places), sum(program.op_s.values())
@@ -65,13 +65,13 @@ def test_the_six_workloads_are_profiled_already() -> None:
 
 def test_single_ops_of_a_million_elements_are_a_profile() -> None:
     """What README names for --profile."""
-    found = read_profile(front.PROFILED.with_name("million.json"))
+    found = read_profile(handlers.PROFILED.with_name("million.json"))
     ops = {row.place.op for program in found.programs for row in program.places}
     assert {"Tanh", "Sigmoid", "Exp", "Log", "Erf", "Softplus", "Pow", "RandomUniform"} <= ops
 
 
 def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
-    said = front.describe_selecting(SelectOptions(workload="lstm_text"))
+    said = handlers.describe_selecting(SelectOptions(workload="lstm_text"))
     assert said.startswith("profile lstm_text: ")
     assert "then time" in said
 
@@ -88,14 +88,14 @@ def test_a_profile_and_what_is_to_be_profiled_exclude_each_other(
     asked: SelectOptions, told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        front.describe_selecting(asked)
+        handlers.describe_selecting(asked)
 
 
 def test_requests_are_profiled_by_how_many_examples_they_have() -> None:
-    said = front.describe_profiling(ProfileOptions(workload="lstm_text", phase="infer"))
+    said = handlers.describe_profiling(ProfileOptions(workload="lstm_text", phase="infer"))
     names = "lstm_text:batch=1:clients=1, lstm_text:batch=32:clients=1"
     assert said.startswith(f"profile {names}: ")
-    selected = front.describe_selecting(SelectOptions(workload="lstm_text", phase="infer"))
+    selected = handlers.describe_selecting(SelectOptions(workload="lstm_text", phase="infer"))
     assert selected.startswith(f"profile {names}: ")
 
 
@@ -110,32 +110,32 @@ def test_requests_are_profiled_by_how_many_examples_they_have() -> None:
 )
 def test_a_model_and_kernels_exclude_each_other(named: Request) -> None:
     with pytest.raises(UsageError, match="--workload chooses"):
-        front.describe_for_program("lstm_text", named)
+        handlers.describe_for_program("lstm_text", named)
     with pytest.raises(UsageError, match="--workload chooses"):
-        front.for_program("lstm_text", named)
+        handlers.for_program("lstm_text", named)
 
 
 def test_a_build_for_a_model_says_that_it_profiles_it_first() -> None:
-    said = front.describe_for_program("lstm_text", Request())
+    said = handlers.describe_for_program("lstm_text", Request())
     assert said.startswith("profile lstm_text ")
 
 
 def test_ops_that_matter_and_that_sources_register_are_compiled() -> None:
     seconds = {"Tanh": 0.5, "AddV2": 0.4, "_MklMatMul": 1.0, "Erf": 0.0001}
-    assert front.compilable(seconds, RELEASE) == ("AddV2", "Tanh")
-    assert front.compilable({"_MklMatMul": 1.0}, RELEASE) == ()
-    assert front.compilable(seconds, "2.20.0") == ("AddV2", "Tanh"), "it was not surveyed"
-    assert front.compilable({"_Arg": 1.0, "Identity": 1.0, "Tanh": 1.0}, RELEASE) == ("Tanh",)
+    assert handlers.compilable(seconds, RELEASE) == ("AddV2", "Tanh")
+    assert handlers.compilable({"_MklMatMul": 1.0}, RELEASE) == ()
+    assert handlers.compilable(seconds, "2.20.0") == ("AddV2", "Tanh"), "it was not surveyed"
+    assert handlers.compilable({"_Arg": 1.0, "Identity": 1.0, "Tanh": 1.0}, RELEASE) == ("Tanh",)
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "many", "1.5"])
 def test_steps_are_a_whole_number(steps: str) -> None:
     with pytest.raises(UsageError, match="--steps"):
-        front.describe_profiling(ProfileOptions(steps=steps))
+        handlers.describe_profiling(ProfileOptions(steps=steps))
 
 
 def test_a_dry_run_says_what_would_be_profiled() -> None:
-    said = front.describe_profiling(ProfileOptions(workloads="mnist_mlp,lstm_text", steps="3"))
+    said = handlers.describe_profiling(ProfileOptions(workloads="mnist_mlp,lstm_text", steps="3"))
     assert said.startswith("profile mnist_mlp, lstm_text: 3 steps ")
 
 
@@ -160,4 +160,4 @@ def test_a_dry_run_says_what_would_be_profiled() -> None:
 )
 def test_options_of_a_selection_are_looked_at(option: str, value: str, told: str) -> None:
     with pytest.raises(TensorwrightError, match=told):
-        front.describe_selecting(SelectOptions(**{option: value}))
+        handlers.describe_selecting(SelectOptions(**{option: value}))

@@ -1,4 +1,4 @@
-"""What the task calls: the kit as a file, and what it brought."""
+"""Handler of `invoke kit`: the kit as a file, and what it brought."""
 
 from __future__ import annotations
 

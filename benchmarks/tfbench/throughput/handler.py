@@ -1,4 +1,4 @@
-"""What the task calls: throughput at each batch size."""
+"""Handler of `invoke throughput`: throughput at each batch size."""
 
 from __future__ import annotations
 

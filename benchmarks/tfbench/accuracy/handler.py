@@ -1,4 +1,4 @@
-"""What the task calls: models trained to an accuracy, a curve read, the article computed again."""
+"""Handler of `invoke accuracy`: trainings to an accuracy, a curve read, an article recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the task calls: every article's experiments, and one page of them."""
+"""Handler of `invoke articles`: every article's experiments, and one page of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.accuracy import command as accuracies
+from tfbench.accuracy import handler as accuracies
 from tfbench.articles import text
 from tfbench.articles.article import Article, read_articles
 from tfbench.articles.parts import PARTS, Scale
@@ -14,10 +14,10 @@ from tfbench.articles.sizes import FULL, QUICK, Sizes
 from tfbench.articles.text import SectionPart
 from tfbench.cells import experiment
 from tfbench.commands import ArticlesOptions
-from tfbench.overhead import command as overheads
-from tfbench.sizing import command as sizings
-from tfbench.strategies import command as placements
-from tfbench.throughput import command as throughputs
+from tfbench.overhead import handler as overheads
+from tfbench.sizing import handler as sizings
+from tfbench.strategies import handler as placements
+from tfbench.throughput import handler as throughputs
 from tfbuild import console, settings
 from tfbuild.errors import TensorwrightError, WorkerError
 from tfbuild.measured.host import Host

@@ -1,4 +1,4 @@
-"""What `invoke profile` and `invoke select` call: options in, text out."""
+"""Handlers of `invoke profile` and `invoke select`: options in, text out."""
 
 from __future__ import annotations
 

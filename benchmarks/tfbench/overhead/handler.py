@@ -1,4 +1,4 @@
-"""What the task calls: forms of fit timed, and the terms that they give."""
+"""Handler of `invoke overhead`: forms of fit timed, and the terms that they give."""
 
 from __future__ import annotations
 
