@@ -36,13 +36,13 @@ def stand_in(
     python: str = "cp311",
     content: bytes = b"",
     machine: str = "x86_64",
-    whole: str = "",
+    full_build: str = "",
 ) -> Path:
     """The wheel `name`-`version` in `folder`; the same arguments give the same bytes.
 
-    With `targets` it is a tuned wheel with a kernel library for each, with `whole` a full build for
-    that one. `python` "py3" makes it a
-    wheel of plain Python for every machine. `content` makes wheels differ in bytes and size.
+    With `targets` it is a tuned wheel with a kernel library for each, with `full_build` a full
+    build for that one. `python` "py3" makes it a wheel of plain Python for every
+    machine. `content` makes wheels differ in bytes and size.
     """
     tag = _tag(python, machine)
     info = f"{name}-{version}.dist-info"
@@ -54,8 +54,8 @@ def stand_in(
     }
     if targets:
         members[f"{info}/tuned.json"] = tuned_for(targets, release=version).to_bytes()
-    if whole:
-        members[f"{info}/tuned.json"] = whole_for(whole, release=version).to_bytes()
+    if full_build:
+        members[f"{info}/tuned.json"] = full_build_for(full_build, release=version).to_bytes()
     members[f"{info}/RECORD"] = _record(members, f"{info}/RECORD")
     return written(folder / f"{name}-{version}-{tag}.whl", members)
 
@@ -111,7 +111,7 @@ def written(path: Path, members: Mapping[str, bytes]) -> Path:
     return path
 
 
-def whole_for(spec: str, *, release: str = "2.14.1") -> Tuned:
+def full_build_for(spec: str, *, release: str = "2.14.1") -> Tuned:
     """What a full build for this spec says of itself."""
     library = _library(parse_target(spec))
     tree = TunedTree(

@@ -7,13 +7,13 @@ from pathlib import Path
 from tfbuild.cpus.cpu import Cpu, parse_cpuinfo
 
 FOLDER = Path(__file__).parent / "data" / "cpuinfo"
-WHOLE = sorted(
+COMPLETE = sorted(
     path.name
     for path in FOLDER.iterdir()
     if path.suffix != ".md" and not path.name.startswith("truncated")
 )
 # The others are masked or lie.
-HONEST = [name for name in WHOLE if "-" not in name]
+HONEST = [name for name in COMPLETE if "-" not in name]
 
 
 def text_of(name: str) -> str:

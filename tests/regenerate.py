@@ -12,9 +12,9 @@ from pathlib import Path
 from tests import contained
 from tests.planned import planned
 
-from tfbuild import whole
+from tfbuild import full_build
 from tfbuild.machine import memory
-from tfbuild.outline import outline
+from tfbuild.plan_text import fleet_text
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, native_files
@@ -71,7 +71,9 @@ def rendered(plan: Plan) -> dict[str, str]:
     else:
         fleet = Fleet(plans=(plan,))
         jobs = Jobs(count=MACHINE.jobs, limited_by=MACHINE.limited_by)
-        files["dry-run.txt"] = outline(fleet, jobs, whole.estimate(plan, MACHINE), TEMPLATES, {})
+        files["dry-run.txt"] = fleet_text(
+            fleet, jobs, full_build.estimate(plan, MACHINE), TEMPLATES, {}
+        )
     return files
 
 

@@ -25,7 +25,7 @@ from tfbuild.probe.cases import (
     special,
 )
 from tfbuild.probe.registry import Kernel, difference
-from tfbuild.probe.tolerances import ELEMENTWISE, EXACT, MOVES, TERMS, ULPS, whole
+from tfbuild.probe.tolerances import ELEMENTWISE, EXACT, MOVES, TERMS, ULPS, scaled_by_result
 
 FLOAT, DOUBLE, INT32, COMPLEX64, BOOL, HALF = 1, 2, 3, 8, 10, 19  # numbers of types.proto
 DTYPES = {
@@ -167,9 +167,9 @@ def test_every_op_has_one_tolerance() -> None:
     assert not EXACT & ELEMENTWISE
     assert not EXACT & TERMS
     assert not TERMS & ELEMENTWISE
-    assert not any(whole(op) for op in EXACT | ELEMENTWISE)
-    assert whole("FusedBatchNormV3")
-    assert whole("gradient of Tanh")
+    assert not any(scaled_by_result(op) for op in EXACT | ELEMENTWISE)
+    assert scaled_by_result("FusedBatchNormV3")
+    assert scaled_by_result("gradient of Tanh")
     assert {allowed(op, REAL) for op in MOVES} == {0.0}
     assert allowed("gradient of Mul", REAL) == ULPS  # (a sum over what was broadcast)
 

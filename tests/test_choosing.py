@@ -11,7 +11,7 @@ from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.published import entry_of
-from tests.recorded import WHOLE, cpu_of
+from tests.recorded import COMPLETE, cpu_of
 
 from tfbuild.cpus.targets import STOCK_SPECS, Target, all_targets, match, parse_target
 from tfbuild.errors import PublishError
@@ -212,7 +212,7 @@ def wheels(draw: st.DrawFn) -> Entry:
     release = draw(st.sampled_from(("2.14.1", "2.13.1")))
     full = draw(st.booleans())
     if specs and full:
-        return whole(specs[0])
+        return full_build(specs[0])
     if not specs:
         return entry_of(release, machine=family)
     return tuned(*specs, size=draw(st.sampled_from((1000, 2000))), release=release)
@@ -220,7 +220,7 @@ def wheels(draw: st.DrawFn) -> Entry:
 
 def runnable(name: str) -> Entry:
     """A wheel for a target that its CPUs run: a full build where they cannot run stock code."""
-    return whole(name) if stock_lacks(parse_target(name)) else tuned(name)
+    return full_build(name) if stock_lacks(parse_target(name)) else tuned(name)
 
 
 def by_file(entry: Entry) -> str:
@@ -288,7 +288,7 @@ def test_a_wheel_for_the_target_itself_is_always_taken(target: Target) -> None:
 def test_archspecs_order_is_kept(target: Target) -> None:
     """Of two ancestors one of which descends from the other, the descendant is nearer."""
     ancestors = [uarch.name for uarch in TARGETS[target.name].ancestors]
-    make = whole if stock_lacks(target) else tuned
+    make = full_build if stock_lacks(target) else tuned
     for older, newer in itertools.permutations(ancestors, 2):
         if older in {uarch.name for uarch in TARGETS[newer].ancestors}:
             assert library_for(target.name, make(older), make(newer)) == newer
@@ -319,7 +319,7 @@ def test_a_choice_explains_itself() -> None:
 
 
 def test_a_full_build_for_a_cpu_without_avx_says_why_the_others_cannot_run() -> None:
-    said = reasons("nehalem", *POOL, tuned("nehalem"), whole("nehalem"))
+    said = reasons("nehalem", *POOL, tuned("nehalem"), full_build("nehalem"))
     assert next(iter(said.values())) == "it is all built for nehalem"
     for version in ("", "+nehalem", "+zen4"):
         assert said[version] == "nehalem lacks avx, which the stock code in it needs"
@@ -346,11 +346,11 @@ def test_a_target_lists_stock_code_only_with_all_that_it_is_compiled_for(target:
     runs = target.features | {"sse", "sse2"} >= stock.features
     assert bool(choose(wheels, target)) is runs
     assert bool(why_without(target)) is not runs
-    assert choice_for(target.name, *wheels, whole(target.name)) is not None
+    assert choice_for(target.name, *wheels, full_build(target.name)) is not None
 
 
 @pytest.mark.parametrize("hidden", [(), ("avx", "avx2"), ("sse4_2", "avx")], ids=str)
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", COMPLETE)
 def test_a_recorded_cpu_is_never_given_code_that_would_kill_it(
     name: str, hidden: tuple[str, ...]
 ) -> None:
@@ -362,7 +362,7 @@ def test_a_recorded_cpu_is_never_given_code_that_would_kill_it(
         cpu = dataclasses.replace(cpu, features=cpu.features - gone)
     target = match(cpu).best
     pool = [tuned(spec) for spec in FAMILIES[target.family]]
-    pool += [whole(spec) for spec in ("x86_64", "nehalem", "haswell")]
+    pool += [full_build(spec) for spec in ("x86_64", "nehalem", "haswell")]
     stock = entry_of("2.14.1", machine=target.family)
     for choice in choose([stock, *pool], target):
         assert choice.entry.whole or cpu.architecture == "aarch64" or "avx" in cpu.features
@@ -424,7 +424,7 @@ def test_a_page_from_which_every_host_can_take_one_only_passes(one: str, other: 
 # ---- full builds ----
 
 
-def whole(spec: str, *, more: tuple[str, ...] = (), size: int = 2000) -> Entry:
+def full_build(spec: str, *, more: tuple[str, ...] = (), size: int = 2000) -> Entry:
     """A full build that asks for the target's features and `more`."""
     target = parse_target(spec)
     version = f"2.14.1+{target.local}.full"
@@ -433,7 +433,7 @@ def whole(spec: str, *, more: tuple[str, ...] = (), size: int = 2000) -> Entry:
 
 
 def test_of_two_wheels_for_a_target_the_full_build_is_taken() -> None:
-    kernels, full = tuned("skylake"), whole("skylake")
+    kernels, full = tuned("skylake"), full_build("skylake")
     choice = choice_for("skylake", STOCK, kernels, full)
     assert choice is not None
     assert choice.entry == full
@@ -445,22 +445,22 @@ def test_of_two_wheels_for_a_target_the_full_build_is_taken() -> None:
 
 
 def test_nearer_kernels_are_taken_before_a_full_build_for_an_older_cpu() -> None:
-    assert library_for("skylake_avx512", whole("haswell"), tuned("skylake_avx512")) == (
+    assert library_for("skylake_avx512", full_build("haswell"), tuned("skylake_avx512")) == (
         "skylake_avx512"
     )
 
 
 @pytest.mark.parametrize("name", ["haswell", "x86_64_v3", "sandybridge", "zen2"])
 def test_a_full_build_is_never_listed_for_a_cpu_that_lacks_a_feature(name: str) -> None:
-    assert library_for(name, STOCK, whole("skylake_avx512")) == "stock"
+    assert library_for(name, STOCK, full_build("skylake_avx512")) == "stock"
 
 
 def test_what_archspec_does_not_name_is_asked_of_other_makers_only() -> None:
     """The compilers' skylake has PREFETCHW, archspec's has not."""
-    unnamed = whole("nehalem", more=("gfni",))
+    unnamed = full_build("nehalem", more=("gfni",))
     assert library_for("nehalem", STOCK, unnamed) == "nehalem"
     assert library_for("haswell", STOCK, unnamed) == "nehalem"
-    assert library_for("zen3", STOCK, whole("nehalem")) == "nehalem"
+    assert library_for("zen3", STOCK, full_build("nehalem")) == "nehalem"
     assert library_for("zen3", STOCK, unnamed) == "stock"
     choice = choice_for("zen3", STOCK, unnamed)
     assert choice is not None

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.full_wheel import PLAN
 from tests.trees import reduced_tree
-from tests.whole import PLAN
 
 from tfbuild import settings
 from tfbuild.cpus.compilers import Compiler

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.recorded import WHOLE, cpu_of
+from tests.recorded import COMPLETE, cpu_of
 
 from tfbuild.cpus.cpu import vcpus
 from tfbuild.cpus.detect import Detection, describe, detect, examine
@@ -57,7 +57,7 @@ def test_arm_has_no_level() -> None:
     assert examined("neoverse_n1").level is None
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", COMPLETE)
 def test_descriptions_fit_a_terminal_and_say_the_answers(name: str) -> None:
     found = examined(name)
     text = describe(found)
@@ -87,7 +87,7 @@ def test_a_quota_below_affinity_is_a_warning() -> None:
     assert "quota 1.5" in describe(examined("haswell", quota=1.5))
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", COMPLETE)
 def test_json_holds_everything(name: str) -> None:
     found = examined(name)
     fields = json.loads(pretty(found))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.later import later
-from tests.recorded import WHOLE, cpu_of
+from tests.recorded import COMPLETE, cpu_of
 from tests.test_dispatcher import KERNELS, TEMPLATES, compile_c, on_x86_64
 
 from tfbuild.commands import Request
@@ -195,7 +195,7 @@ def variants(host: Host) -> Iterator[Host]:
     yield without(host, "no extended leaf", *extended, rows=few)
 
 
-HOSTS = tuple(recorded(name) for name in WHOLE if cpu_of(name).architecture == "x86_64")
+HOSTS = tuple(recorded(name) for name in COMPLETE if cpu_of(name).architecture == "x86_64")
 
 
 def buildable(compiler: str) -> Iterator[Plan]:

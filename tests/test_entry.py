@@ -50,7 +50,7 @@ def test_a_tuned_wheel_says_its_targets_in_the_dispatchers_order(tmp_path: Path)
 
 
 def test_a_full_build_says_what_no_cpu_can_import_it_without(tmp_path: Path) -> None:
-    found = entry(stand_in(tmp_path, "2.14.1+haswell.full", whole="haswell"))
+    found = entry(stand_in(tmp_path, "2.14.1+haswell.full", full_build="haswell"))
     assert (found.kind, found.targets, found.whole) == (WheelKind.TUNED, ("haswell",), True)
     assert {"avx2", "fma"} <= {*found.required}
     kernels = entry(stand_in(tmp_path, "2.14.1+haswell", targets=("haswell",)))

@@ -12,8 +12,8 @@ from pathlib import Path
 import archspec.cpu
 import pytest
 from tests.audited import altered
+from tests.full_wheel import LICENCE, PLAN, raw_wheel
 from tests.test_dispatcher import on_x86_64
-from tests.whole import LICENCE, PLAN, raw_wheel
 
 from tfbuild.auditing.audit import audit, describe
 from tfbuild.auditing.claims import Role

@@ -465,7 +465,7 @@ READERS: Mapping[str, Reader] = {
     ),
     "/proc/cpuinfo": Reader(
         name="cpuinfo",
-        inputs=lambda: st.sampled_from(recorded.WHOLE).flatmap(
+        inputs=lambda: st.sampled_from(recorded.COMPLETE).flatmap(
             lambda name: torn(recorded.text_of(name).encode()[:6000])
         ),
         reads=(lambda path: parse_cpuinfo(path.read_text("utf-8", errors="replace")),),

@@ -18,7 +18,7 @@ import pytest
 from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.recorded import WHOLE, cpu_of, text_of
+from tests.recorded import COMPLETE, cpu_of, text_of
 from tests.test_dispatcher import ABSENT, PRESENT, install, on_x86_64, target
 
 from tfbuild.cpus.cpu import parse_cpuinfo, read_cpu
@@ -36,7 +36,7 @@ from tfbuild.planning.guard import (
     amended,
     defaults_file,
     files,
-    whole_files,
+    full_build_files,
 )
 from tfbuild.run import Completed, run
 from tfbuild.shipped._tensorwright import target_of, where
@@ -53,7 +53,7 @@ def known(family: str) -> dict[str, Any]:
 # ---- the page ----
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", COMPLETE)
 def test_a_recorded_cpu_is_what_archspec_takes_it_for(name: str) -> None:
     cpu = cpu_of(name)
     assert target_of(text_of(name), known(cpu.architecture)) == match(cpu).best.name
@@ -68,7 +68,7 @@ def test_this_machine_is_what_archspec_takes_it_for() -> None:
 @given(st.data())
 def test_any_cpu_is_what_archspec_takes_it_for(data: st.DataObject) -> None:
     """A real CPU with a few of its flags hidden, perhaps of another maker."""
-    name = data.draw(st.sampled_from([name for name in WHOLE if "vendor_id" in text_of(name)]))
+    name = data.draw(st.sampled_from([name for name in COMPLETE if "vendor_id" in text_of(name)]))
     flags = parse_cpuinfo(text_of(name)).features
     hidden = data.draw(st.frozensets(st.sampled_from(sorted(flags - {"sse2"})), max_size=4))
     vendor = data.draw(st.sampled_from(["GenuineIntel", "AuthenticAMD", "CentaurHauls"]))
@@ -204,7 +204,7 @@ def test_an_init_without_a_place_for_it_is_refused(init: bytes, seen: str) -> No
 
 
 def needs_of(spec: str, *required: str) -> dict[str, Any]:
-    return dict(json.loads(whole_files(parse_target(spec), required)[NEEDS])["needs"])
+    return dict(json.loads(full_build_files(parse_target(spec), required)[NEEDS])["needs"])
 
 
 def test_the_places_of_a_feature_are_those_of_cpuid() -> None:

@@ -64,7 +64,7 @@ def test_a_slow_disk_waits_as_long_as_it_would_take(
     path = tmp_path / "x"
     path.write_bytes(bytes(3 * BLOCK))
     began = time.perf_counter()
-    assert len(reader.whole(path)) == 3 * BLOCK
+    assert len(reader.read_all(path)) == 3 * BLOCK
     taken = time.perf_counter() - began
     assert taken >= least_s, "it never gives more than such a disk"
     assert taken >= reader.read_s >= least_s
@@ -79,13 +79,13 @@ def test_a_cold_reader_says_what_was_in_memory_nevertheless(tmp_path: Path) -> N
         assert inputs.cached_bytes(opened.fileno()) == 2 * BLOCK
     os.sync()
     reader = Reader(cold=True)
-    assert len(reader.whole(path)) == 2 * BLOCK
+    assert len(reader.read_all(path)) == 2 * BLOCK
     assert reader.cached in (0, 2 * BLOCK), "all is forgotten, or it lies in memory only"
 
 
 def test_an_empty_file_has_nothing_in_memory(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
-    assert Reader(cold=True).whole(tmp_path / "x") == b""
+    assert Reader(cold=True).read_all(tmp_path / "x") == b""
 
 
 # --- folders --------------------------------------------------------------------------------------

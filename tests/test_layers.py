@@ -100,7 +100,7 @@ PROBE = (
         "loops",
         "updates",
     ),
-    *("large", "battery", "smoke", "whole", "__main__"),
+    *("large", "battery", "smoke", "full_build", "__main__"),
 )
 TFBENCH = {
     "inside": (
@@ -174,10 +174,10 @@ PACKAGES = {
         "commands",
         *TFBUILD,
         "own_cpu",
-        "listing",
+        "terminal_tables",
         "lacks",
-        "whole",
-        "outline",
+        "full_build",
+        "plan_text",
         "checks",
         "handlers",
     ),

@@ -94,7 +94,7 @@ def listed(found: Mapping[str, bytes], form: str = "json") -> set[str]:
     return {label(name) for name in links(found, f"{PAGE}.{form}") if name != MEANING}
 
 
-def need_whole(found: Mapping[str, bytes]) -> None:
+def need_consistent(found: Mapping[str, bytes]) -> None:
     """Every link leads to bytes of its hash, a wheel's METADATA is beside it, and what a page says
     of labels is about the variants that it lists."""
     shown = [key for key in found if re.fullmatch(r"variants/simple/[^/]+/index\.\w+", key)]
@@ -111,7 +111,7 @@ def need_whole(found: Mapping[str, bytes]) -> None:
 
 def need_agreement(found: Mapping[str, bytes]) -> None:
     """Both forms of TensorFlow's page say the same."""
-    need_whole(found)
+    need_consistent(found)
     assert links(found, f"{PAGE}.json") == links(found, f"{PAGE}.html")
 
 
@@ -194,7 +194,7 @@ def test_two_pythons_may_have_one_level(
     publish([older], store, judgements={}, now=NOW)
     made = put(store, wheels["x86_64_v3"], older)
     assert [file.split("-")[2] for file in made] == ["cp311", "cp310"]
-    need_whole(files(store))
+    need_consistent(files(store))
 
 
 def test_a_level_that_comes_later_changes_nothing_in_the_pool(
@@ -300,7 +300,7 @@ def test_a_run_killed_at_any_write_leaves_a_tree_that_works(
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL
-        need_whole(files(index))
+        need_consistent(files(index))
         assert listed(files(index)) >= {"plain", "x86_64_v3"}
         put(index, wheels["x86_64_v4"])
         need_agreement(files(index))

@@ -61,9 +61,9 @@ def test_other_numbers_of_cpus_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "²", "0", "8", "1.0", "-3", "nan"])
 def test_a_whole_number_has_its_bounds(text: str) -> None:
-    assert options.whole(" 3 ", "--n", most=7) == 3
+    assert options.integer(" 3 ", "--n", most=7) == 3
     with pytest.raises(UsageError, match="--n"):
-        options.whole(text, "--n", most=7)
+        options.integer(text, "--n", most=7)
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "-1", "1e9", "x"])

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markupsafe import _speedups
 from tests.examples import at_most
-from tests.published import whole_for
+from tests.published import full_build_for
 from tests.test_selection import ROW, SELECTION, TANH
 
 from tfbuild.commands import Request
@@ -244,7 +244,7 @@ def test_what_is_not_known_here_is_named(changes: dict[str, object], said: str) 
 
 def test_a_full_build_is_not_made_again_and_how_to_is_said() -> None:
     with pytest.raises(RebuildError, match="core-hours") as caught:
-        need_kernels(whole_for("haswell"))
+        need_kernels(full_build_for("haswell"))
     assert "--scope full" in caught.value.hint
     with pytest.raises(RebuildError, match="not a tuned wheel"):
         need_kernels(None)

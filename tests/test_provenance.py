@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.published import entry_of, tuned_for, whole_for
+from tests.published import entry_of, full_build_for, tuned_for
 from tests.signed import made_key
 
 from tfbuild.errors import PublishError
@@ -84,7 +84,7 @@ def test_the_statement_says_what_the_wheel_says_of_itself(key: SigningKey) -> No
 
 
 def test_a_full_build_says_its_options(key: SigningKey) -> None:
-    tuned = whole_for("zen4")
+    tuned = full_build_for("zen4")
     assert tuned.tree is not None
     tuned = dataclasses.replace(
         tuned, tree=dataclasses.replace(tuned.tree, options={"lto": "thin"})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import compared
-from tests.published import tuned_for, whole_for
+from tests.published import full_build_for, tuned_for
 
 from tfbench.arms.arm import TOLERANCE
 from tfbuild.cpus.targets import parse_target
@@ -347,24 +347,24 @@ def test_no_path_stays_in_a_text(parts: list[str], sentence: str) -> None:
 
 # ---- full builds ----
 
-WHOLE = dataclasses.replace(
-    whole_for("skylake"), source_sha256=TUNED.source_sha256, stock_sha256=TUNED.stock_sha256
+FULL_BUILD = dataclasses.replace(
+    full_build_for("skylake"), source_sha256=TUNED.source_sha256, stock_sha256=TUNED.stock_sha256
 )
 
 
 def test_a_full_build_needs_no_kernel_library_in_memory(tmp_path: Path) -> None:
     path = single(tmp_path, FASTER, kernel_library=None, raised_kernels=20)
-    (verdict,) = judge(FILE, SHA256, WHOLE, [path]).verdicts
+    (verdict,) = judge(FILE, SHA256, FULL_BUILD, [path]).verdicts
     assert (verdict.target, verdict.verdict) == ("skylake", "faster")
 
 
 def test_a_slower_full_build_is_refused(tmp_path: Path) -> None:
     path = single(tmp_path, LOSS, kernel_library=None, raised_kernels=20)
     with pytest.raises(GateError, match="slower"):
-        judge(FILE, SHA256, WHOLE, [path])
+        judge(FILE, SHA256, FULL_BUILD, [path])
 
 
 def test_a_full_build_without_a_published_wheel_has_no_baseline(tmp_path: Path) -> None:
-    alone = dataclasses.replace(WHOLE, stock_sha256="")
+    alone = dataclasses.replace(FULL_BUILD, stock_sha256="")
     with pytest.raises(GateError, match="not the stock wheel"):
         judge(FILE, SHA256, alone, [single(tmp_path, FASTER, kernel_library=None)])

@@ -21,7 +21,7 @@ from tfbuild.planning.request import fleet_for
 
 
 def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) -> None:
-    wheel = stand_in(tmp_path, "2.14.1+haswell.full", whole="haswell")
+    wheel = stand_in(tmp_path, "2.14.1+haswell.full", full_build="haswell")
     found = handlers.rebuild_wheel(AuditOptions(wheel=str(wheel)))
     assert found.proof is Proof.NONE
     (reason,) = found.reasons

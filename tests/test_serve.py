@@ -328,7 +328,7 @@ def test_no_line_is_shown_for_a_page_without_a_wheel(tmp_path: Path) -> None:
     line = pip_line(tmp_path, "http://127.0.0.1:8000", "nehalem")
     assert line.startswith("simple/nehalem/ lists no tensorflow-cpu: nehalem lacks avx")
     assert "pip install" not in line
-    full = stand_in(tmp_path, "2.14.1+nehalem", whole="nehalem")
+    full = stand_in(tmp_path, "2.14.1+nehalem", full_build="nehalem")
     publish([full], store, judgements={}, now=NOW)
     assert "pip install" in pip_line(tmp_path, "http://127.0.0.1:8000", "nehalem")
 

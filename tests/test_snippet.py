@@ -170,7 +170,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     assert "nehalem lacks avx, which TensorFlow's wheels need" in said
     assert "--scope full --arch nehalem" in said
     assert len(said.splitlines()) == 1
-    full = stand_in(tmp_path, "2.14.1+nehalem.full", whole="nehalem", python=TAG)
+    full = stand_in(tmp_path, "2.14.1+nehalem.full", full_build="nehalem", python=TAG)
     publish([full], store, judgements={}, now=NOW, family="x86_64")
     if version == "2.13.1":
         with pytest.raises(UsageError, match=r"no wheels of tensorflow-cpu 2\.13\.1"):

@@ -40,7 +40,7 @@ FOUND = Survey(
         "stays.cc": unit("stays", "stays.cc"),
     },
     seen={"add": BatchSeen(registrations=12, cases=90), "stays": BatchSeen(reason=TAKES)},
-    whole=False,
+    finished=False,
 )
 
 
@@ -74,7 +74,7 @@ def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
     places = Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
     (early,) = survey_page.write(FOUND, places)
     assert "**Not finished**" in early.read_text("utf-8")
-    paper, table = sorted(survey_page.write(dataclasses.replace(FOUND, whole=True), places))
+    paper, table = sorted(survey_page.write(dataclasses.replace(FOUND, finished=True), places))
     assert read_survey(table.read_text("utf-8")) == rows(FOUND)
     text = paper.read_text("utf-8")
     for line in (
@@ -85,7 +85,7 @@ def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
         "| add | 12 | 90 | Add AddV2 |",
     ):
         assert line in text
-    assert "Not finished" not in survey_page.page(dataclasses.replace(FOUND, whole=True))
+    assert "Not finished" not in survey_page.page(dataclasses.replace(FOUND, finished=True))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.published import tuned_for, whole_for
+from tests.published import full_build_for, tuned_for
 from tests.recorded import cpu_of
 
 from tfbuild.cpus.targets import STOCK_FLAGS
@@ -131,23 +131,23 @@ def test_a_cpu_that_runs_no_library_is_told_what_the_nearest_one_needs(tmp_path:
         need_runnable(tmp_path / "a.whl", FLEET, OLD)
 
 
-WHOLE = whole_for("haswell")
+FULL_BUILD = full_build_for("haswell")
 
 
 def test_what_a_full_build_says_is_read_back(tmp_path: Path) -> None:
-    assert read_tuned(wheel(tmp_path, WHOLE.to_bytes())) == WHOLE
-    assert WHOLE.targets == ("haswell",)
-    assert not WHOLE.kernels
+    assert read_tuned(wheel(tmp_path, FULL_BUILD.to_bytes())) == FULL_BUILD
+    assert FULL_BUILD.targets == ("haswell",)
+    assert not FULL_BUILD.kernels
 
 
 @pytest.mark.parametrize(
     "mixed",
     [
-        dataclasses.replace(WHOLE, scope=SOME.scope),
-        dataclasses.replace(SOME, scope=WHOLE.scope),
-        dataclasses.replace(WHOLE, libraries=SOME.libraries),
-        dataclasses.replace(SOME, tree=WHOLE.tree),
-        dataclasses.replace(WHOLE, tree=None),
+        dataclasses.replace(FULL_BUILD, scope=SOME.scope),
+        dataclasses.replace(SOME, scope=FULL_BUILD.scope),
+        dataclasses.replace(FULL_BUILD, libraries=SOME.libraries),
+        dataclasses.replace(SOME, tree=FULL_BUILD.tree),
+        dataclasses.replace(FULL_BUILD, tree=None),
     ],
 )
 def test_a_scope_without_its_libraries_is_refused(mixed: Tuned, tmp_path: Path) -> None:
@@ -163,20 +163,20 @@ def test_a_record_of_the_schema_before_is_to_be_built_anew(tmp_path: Path) -> No
 
 
 def test_a_full_build_runs_whole_or_not_at_all(tmp_path: Path) -> None:
-    assert chosen(WHOLE, cpu_of("haswell")) == WHOLE.tree
-    assert chosen(WHOLE, OLD) is None
-    assert lacking(WHOLE, OLD) == ("avx2",)
+    assert chosen(FULL_BUILD, cpu_of("haswell")) == FULL_BUILD.tree
+    assert chosen(FULL_BUILD, OLD) is None
+    assert lacking(FULL_BUILD, OLD) == ("avx2",)
     with pytest.raises(HostError, match="lacks avx2"):
-        need_runnable(tmp_path / "a.whl", WHOLE, OLD)
+        need_runnable(tmp_path / "a.whl", FULL_BUILD, OLD)
 
 
 def test_a_full_build_has_no_control_of_kernels(tmp_path: Path, pool: Path) -> None:
     with pytest.raises(WheelError, match="another full build"):
-        find_control(wheel(tmp_path, WHOLE.to_bytes()), pool)
+        find_control(wheel(tmp_path, FULL_BUILD.to_bytes()), pool)
 
 
 def test_a_full_build_is_no_control_of_kernels(own: Path, pool: Path) -> None:
-    wheel(pool, whole_for(STOCK_FLAGS).to_bytes(), stem=CONTROL_STEM)
+    wheel(pool, full_build_for(STOCK_FLAGS).to_bytes(), stem=CONTROL_STEM)
     with pytest.raises(WheelError, match="scope full"):
         find_control(own, pool)
 

@@ -12,7 +12,7 @@ import pytest
 from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.published import stand_in, tuned_for, whole_for
+from tests.published import full_build_for, stand_in, tuned_for
 
 from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.cpus.features import table
@@ -248,7 +248,7 @@ def test_variantlib_reads_our_wheels_and_makes_the_same_index(
 
 def test_a_full_build_is_of_the_level_that_it_asks_for() -> None:
     """Its instructions beyond that stand in code that is chosen at run time."""
-    tuned = whole_for("x86_64_v3")
+    tuned = full_build_for("x86_64_v3")
     assert tuned.tree is not None
     (file,) = tuned.tree.libraries
     census = {**tuned.tree.libraries[file].census, "avx512f": 1, "amx_int8": 1}

@@ -16,10 +16,10 @@ def table(
     rows: Iterable[Sequence[str]] = (),
     *,
     left: Collection[str],
-    whole: Collection[str] = (),
+    unbroken: Collection[str] = (),
 ) -> Table:
     """`left` are the headings of the columns with names, which may be long and are broken but for
-    those in `whole`; figures stand on the right and are not broken."""
+    those in `unbroken`; figures stand on the right and are not broken."""
     found = Table(
         title=Text(title) if title else None,
         title_justify="left",
@@ -31,7 +31,7 @@ def table(
         found.add_column(
             Text(heading),
             justify="right" if figure else "left",
-            no_wrap=figure or heading in whole,
+            no_wrap=figure or heading in unbroken,
             overflow="fold",
         )
     for row in rows:

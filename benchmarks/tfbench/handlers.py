@@ -135,7 +135,7 @@ def ask(wanted: CompareOptions, places: Places, effort: Effort | None) -> Compar
         vcpus=vcpus,
         effort=effort or _effort(wanted),
         threshold=options.percent(wanted.threshold, "--threshold"),
-        seed=options.whole(wanted.seed, "--seed", least=0),
+        seed=options.integer(wanted.seed, "--seed", least=0),
     )
 
 
@@ -173,7 +173,7 @@ def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck
     places = settings.places()
     there = Path(wanted.out) if wanted.out else places.new_report(selfcheck.KIND.prefix)
     parts = selfcheck.QUICK if wanted.quick else selfcheck.FULL
-    number = options.whole(wanted.seed, "--seed", least=0)
+    number = options.integer(wanted.seed, "--seed", least=0)
     host = read_host()
     with settings.exclusive(places.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]

@@ -133,7 +133,7 @@ def vcpu_count(text: str, usable: int) -> int:
     return found[0]
 
 
-def whole(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:
+def integer(text: str, option: str, *, least: int = 1, most: int = _MOST) -> int:
     if not text.strip().isdecimal() or not least <= int(text) <= most:
         span = f"from {least}" if most == _MOST else f"from {least} to {most}"
         raise UsageError(

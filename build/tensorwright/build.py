@@ -52,17 +52,17 @@ def detect(output: Output) -> str:
 @command(GROUP, TargetsOptions, JSON)
 def targets(options: TargetsOptions, output: Output) -> str:
     """List what --arch accepts."""
-    from tfbuild import listing
+    from tfbuild import terminal_tables
 
-    return listing.targets(options.family or None, as_json=output.json)
+    return terminal_tables.targets(options.family or None, as_json=output.json)
 
 
 @command(GROUP, JSON)
 def releases(output: Output) -> str:
     """List what --release accepts, and what was verified of each."""
-    from tfbuild import listing
+    from tfbuild import terminal_tables
 
-    return listing.releases(as_json=output.json)
+    return terminal_tables.releases(as_json=output.json)
 
 
 @command(GROUP, Request, PlanOptions, JSON, common=True)
@@ -120,11 +120,11 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
 )
 def vendor(request: Request, sources: BuildOptions, options: VendorOptions, output: Output) -> str:
     """Fetch all that a full build needs into one folder, for a build without a network."""
-    from tfbuild import whole
+    from tfbuild import full_build
 
     if output.dry_run:
-        return whole.declared(request, sources, as_json=output.json)
-    return whole.vendor(request, sources, options.out, as_json=output.json)
+        return full_build.declared(request, sources, as_json=output.json)
+    return full_build.vendor(request, sources, options.out, as_json=output.json)
 
 
 @command(

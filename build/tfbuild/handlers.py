@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import console, durations, outline, settings, whole
+from tfbuild import console, durations, full_build, plan_text, settings
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.commands import AuditOptions, BuildOptions, Request
@@ -73,7 +73,7 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "others": keys}
         return pretty(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
     pythons = [each.first.python for each in others]
-    return outline.outline(fleet, chosen, guess, settings.places().templates, ran_as, pythons)
+    return plan_text.fleet_text(fleet, chosen, guess, settings.places().templates, ran_as, pythons)
 
 
 def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
@@ -95,7 +95,7 @@ def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
 def dry_run(request: Request, options: BuildOptions, *, as_json: bool) -> str:
     """The whole plan, once the options beside it are seen to be usable."""
     if request.scope == Scope.FULL:
-        whole.check(request, options)
+        full_build.check(request, options)
     else:
         _need_nothing_of_the_tree(options)
         request = dataclasses.replace(request, source=options.source)
@@ -107,7 +107,7 @@ def estimate(fleet: Fleet, jobs: int) -> Estimate:
     may take those of another, too."""
     plan = fleet.first
     if plan.scope is Scope.FULL:
-        return whole.estimate(plan, whole.budget_for(plan, str(jobs)))
+        return full_build.estimate(plan, full_build.budget_for(plan, str(jobs)))
     one = plans.estimate(plan, jobs)
     foreign = sum(bool(absent(each, cpu.read_cpu())) for each in fleet.plans)
     return dataclasses.replace(one, seconds=one.seconds * (len(fleet.plans) + foreign))
@@ -115,7 +115,7 @@ def estimate(fleet: Fleet, jobs: int) -> Estimate:
 
 def jobs_for(plan: Plan, wanted: str) -> Jobs:
     if plan.scope is Scope.FULL:
-        budget = whole.budget_for(plan, wanted)
+        budget = full_build.budget_for(plan, wanted)
         return Jobs(count=budget.jobs, limited_by=budget.limited_by)
     per_job = kernels.cost(plan.kernels, only_selected=plan.only_selected).megabytes
     return jobs.choose(cpu.read_vcpus().usable, jobs.available_mb(), per_job, wanted)
@@ -166,7 +166,7 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
 
 def build_wheel(
     request: Request,
-    options: BuildOptions = whole.NOTHING,
+    options: BuildOptions = full_build.NOTHING,
     *,
     pool: Path | None = None,
 ) -> tuple[Built, ...]:
@@ -187,12 +187,12 @@ def build_wheel(
     request = settled(dataclasses.replace(request, source=options.source), places)
     if options.install:
         release = releases.find_release(request.release)
-        whole_tree = request.scope == Scope.FULL
-        bazel = releases.pinned_bazel(release) if whole_tree else releases.kernels_bazel()
+        full = request.scope == Scope.FULL
+        bazel = releases.pinned_bazel(release) if full else releases.kernels_bazel()
         doctor.prepare(places, bazel, install=True)
     if request.scope == Scope.FULL:
         fleets_for(request)
-        return (whole.build(request, options),)
+        return (full_build.build(request, options),)
     fleets, compiler = fleets_for(request)
     plan = fleets[0].first
     chosen = jobs_for(plan, options.jobs)
@@ -212,8 +212,8 @@ def build_wheel(
             compiler=compiler,
             jobs=chosen,
             places=places,
-            given_source=whole.path_of(options.source),
-            given_stock=whole.path_of(options.stock_wheel),
+            given_source=full_build.path_of(options.source),
+            given_stock=full_build.path_of(options.stock_wheel),
             keep_going=options.keep_going,
         )
 
@@ -225,7 +225,7 @@ def _bring_profiles(request: Request, fleet: Fleet, places: Places) -> None:
 
 
 def _need_nothing_of_the_tree(options: BuildOptions) -> None:
-    given = whole.unused(options)
+    given = full_build.unused(options)
     if given:
         raise UsageError(f"{given[0]} is for --scope full")
 
@@ -233,7 +233,7 @@ def _need_nothing_of_the_tree(options: BuildOptions) -> None:
 def audit_wheel(options: AuditOptions, *, as_json: bool) -> tuple[Audit, str]:
     """What a wheel contains, as a record and as text. Raises WheelError, DownloadError."""
     path, places = _wheel_at(options.wheel), settings.places()
-    given = whole.path_of(options.stock)
+    given = full_build.path_of(options.stock)
     if options.fetch and given is None:
         _bring_stock(path, places)
     found = audit.audit(path, places=places, stock=given)
@@ -270,7 +270,7 @@ def rebuild_wheel(options: AuditOptions) -> Rebuilt:
     """A wheel of kernels made again and compared; where that cannot be, why. Raises WheelError, and
     whatever a stage of a build raises."""
     path, places = _wheel_at(options.wheel), settings.places()
-    given_source = whole.path_of(options.source)
+    given_source = full_build.path_of(options.source)
     try:
         origin = rebuilding.origin_for(path, given_source)
         first = origin.fleet.first
@@ -282,7 +282,7 @@ def rebuild_wheel(options: AuditOptions) -> Rebuilt:
                 jobs_for(first, options.jobs),
                 places=places,
                 given_source=given_source,
-                given_stock=whole.path_of(options.stock),
+                given_stock=full_build.path_of(options.stock),
             )
     except RebuildError as error:
         return Rebuilt(wheel=path.name, proof=Proof.NONE, reasons=(str(error),))
@@ -295,7 +295,7 @@ def describe_rebuilt(found: Audit, made: Rebuilt, *, as_json: bool) -> str:
 
 def would_rebuild(options: AuditOptions, *, as_json: bool) -> str:
     """What would be made again, and how long it takes. Raises RebuildError, WheelError."""
-    origin = rebuilding.origin_for(_wheel_at(options.wheel), whole.path_of(options.source))
+    origin = rebuilding.origin_for(_wheel_at(options.wheel), full_build.path_of(options.source))
     fleet, compiler = origin.fleet, origin.compiler
     chosen = jobs_for(fleet.first, options.jobs)
     one = plans.estimate(fleet.first, chosen.count)
@@ -397,11 +397,11 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
             chosen,
             places=places,
             budget_s=budget_s,
-            given_source=whole.path_of(options.source),
-            given_stock=whole.path_of(options.stock_wheel),
+            given_source=full_build.path_of(options.source),
+            given_stock=full_build.path_of(options.stock_wheel),
         )
     written = "\n".join(map(str, survey_page.write(found, places)))
-    return written if found.whole else f"{written}\nnot finished: run the same again"
+    return written if found.finished else f"{written}\nnot finished: run the same again"
 
 
 def describe_built(every: Sequence[Built], *, as_json: bool) -> str:

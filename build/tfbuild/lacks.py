@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfbuild.listing import grid
 from tfbuild.records import pretty
 from tfbuild.settings import Places
+from tfbuild.terminal_tables import grid
 from tfbuild.tools import doctor, installed
 from tfbuild.tools.installed import Installed
 

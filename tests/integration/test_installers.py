@@ -166,7 +166,7 @@ def test_a_cpu_without_avx_gets_a_full_build_for_it(
     wheels = [
         stand_in(made, "2.14.1"),
         stand_in(made, "2.14.1+nehalem", targets=("nehalem",)),
-        stand_in(made, "2.14.1+nehalem.full", whole="nehalem"),
+        stand_in(made, "2.14.1+nehalem.full", full_build="nehalem"),
     ]
     publish(wheels, open_store(str(tmp_path / "tree")), judgements={}, now=NOW)
     with running(TreeServer(tmp_path / "tree", 0)) as server:

@@ -186,12 +186,12 @@ def make_snippet(
     version = parse_wheel_filename(wheel.file)[1]
     requirement = f"{wanted.package}=={version}"
     carried = [_carried(each, listed.get(each.exact.name, ())) for each in needs]
-    whole = bool(needs) and all(each.sha256s for each in carried)
+    all_hashed = bool(needs) and all(each.sha256s for each in carried)
     own = Pinned(
         exact=Exact(name=wanted.package, version=str(version)), sha256s=frozenset((wheel.sha256,))
     )
-    before = () if whole or not lock else (f"{_BY_HASH} -r {shlex.quote(lock)}",)
-    alone = "" if whole else "--no-deps "
+    before = () if all_hashed or not lock else (f"{_BY_HASH} -r {shlex.quote(lock)}",)
+    alone = "" if all_hashed else "--no-deps "
     pages = f"{wanted.base}/{folder_key()}$(archspec cpu)/"
     fleet = f"{_ONE_INDEX} {alone}--index-url \"{pages}\" '{wanted.package}=={version.public}'"
     return Snippet(
@@ -200,13 +200,13 @@ def make_snippet(
         requirement=requirement,
         file=wheel.file,
         sha256=wheel.sha256,
-        lock="" if whole else lock,
+        lock="" if all_hashed else lock,
         pip=(*before, f"{_ONE_INDEX} {alone}--index-url {wanted.page} '{requirement}'"),
-        requirements=_requirements(wanted.page, [own, *(carried if whole else ())]),
+        requirements=_requirements(wanted.page, [own, *(carried if all_hashed else ())]),
         uv=tuple(f"uv {each}" for each in (*before, f"{_BY_HASH} -r requirements.txt")),
         pyproject=_pyproject(wanted, requirement),
         fleet=(*before, fleet),
-        notes=tuple(_notes(wanted, carried, whole=whole, lock=lock)),
+        notes=tuple(_notes(wanted, carried, all_hashed=all_hashed, lock=lock)),
     )
 
 
@@ -312,9 +312,11 @@ def _pyproject(wanted: Query, requirement: str) -> str:
     )
 
 
-def _notes(wanted: Query, carried: Iterable[Pinned], *, whole: bool, lock: str) -> Iterator[str]:
+def _notes(
+    wanted: Query, carried: Iterable[Pinned], *, all_hashed: bool, lock: str
+) -> Iterator[str]:
     absent = [str(each.exact) for each in carried if not each.sha256s]
-    if not whole and not lock:
+    if not all_hashed and not lock:
         yield "what TensorFlow depends on is locked for no such release: install it yourself, first"
     elif absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3} more" if absent[3:] else "")

@@ -116,14 +116,14 @@ def read(wanted: AccuracyOptions) -> AccuracyQuestion:
     file = _file(wanted.data_file, data)
     workload = _workload(wanted, data)
     vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
-    first = options.whole(wanted.seed, "--seed", least=0) if wanted.seed else 1
-    seeds = options.whole(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
+    first = options.integer(wanted.seed, "--seed", least=0) if wanted.seed else 1
+    seeds = options.integer(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
     return AccuracyQuestion(
         data=data,
         file=file,
         workload=workload,
         target=_target(wanted.target or data.target, chance=1 / CLASSES),
-        epochs=options.whole(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
+        epochs=options.integer(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
         if wanted.epochs
         else find_workload(workload).course.epochs,
         seeds=tuple(range(first, first + seeds)),
@@ -306,7 +306,7 @@ def _target(typed: str, *, chance: float) -> float:
 def _workload(wanted: AccuracyOptions, data: Set) -> str:
     if not wanted.batch:
         return data.workload
-    batch = options.whole(wanted.batch, "--batch")
+    batch = options.integer(wanted.batch, "--batch")
     if not wanted.data_file:  # (how many a file has is known when it is read)
         _check_batch(batch, data.training)
     return sized(data.workload, batch=batch)

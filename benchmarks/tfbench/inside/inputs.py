@@ -71,7 +71,7 @@ class Reader:
         finally:
             os.close(handle)
 
-    def whole(self, path: Path) -> bytes:
+    def read_all(self, path: Path) -> bytes:
         return b"".join(self.blocks(path))
 
     def records(self, path: Path) -> Iterator[bytes]:
@@ -291,7 +291,7 @@ def _read(tf: TensorFlow, source: Source, reader: Reader) -> Iterator[tuple[byte
     """Undecoded inputs and targets."""
     if source.own:
         for path, label in source.raw():
-            yield reader.whole(path), np.int64(label).tobytes()
+            yield reader.read_all(path), np.int64(label).tobytes()
         return
     for record in reader.records(source.folder / RECORDS):
         features = tf.train.Example.FromString(record).features.feature
@@ -397,7 +397,7 @@ def _normalised(
 
     def files() -> Iterator[tuple[bytes, int]]:
         for path, label in source.raw():
-            yield reader.whole(path), label
+            yield reader.read_all(path), label
 
     signature = (tf.TensorSpec((), tf.string), tf.TensorSpec((), tf.int64))
     options = tf.data.Options()
@@ -422,7 +422,7 @@ def _normalised(
 def _rows(tf: TensorFlow, workload: Workload, source: Source, reader: Reader) -> Iterator[bytes]:
     """Lines of numbers, inputs before targets."""
     size = math.prod(workload.inputs[1:])
-    for line in reader.whole(source.folder / RAW / ROWS).decode().splitlines():
+    for line in reader.read_all(source.folder / RAW / ROWS).decode().splitlines():
         values = np.array(line.split(), np.float64)
         yield _example(tf, *_typed(workload, values[:size], values[size:]))
 

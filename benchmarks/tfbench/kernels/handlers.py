@@ -76,7 +76,7 @@ class _Asked:
 def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
     places, subjects = settings.places(), _subjects(wanted)
-    steps = options.whole(wanted.steps, "--steps")
+    steps = options.integer(wanted.steps, "--steps")
     folder, host = places.new_report("profile"), read_host()
     out = _file(wanted.out) or folder / PROFILE
     with settings.exclusive(places.cache, "a profile"):
@@ -101,7 +101,7 @@ def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
 
 def describe_profiling(wanted: ProfileOptions) -> str:
     """What would be profiled. Nothing is done."""
-    steps = options.whole(wanted.steps, "--steps")
+    steps = options.integer(wanted.steps, "--steps")
     _file(wanted.out)
     names = ", ".join(name for name, _ in _subjects(wanted))
     return f"profile {names}: {steps} steps each on the stock wheel\n"
@@ -245,9 +245,9 @@ def check(wanted: SelectOptions) -> None:
 
 def _read(wanted: SelectOptions) -> _Options:
     return _Options(
-        launches=options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
+        launches=options.integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
         budget_s=durations.seconds(wanted.budget, "--budget") if wanted.budget else None,
-        seed=options.whole(wanted.seed, "--seed", least=0),
+        seed=options.integer(wanted.seed, "--seed", least=0),
         rate=_rate(wanted.rate),
         threads=_threads(wanted.vcpus),
         profile=read_profile(Path(wanted.profile) if wanted.profile else PROFILED),

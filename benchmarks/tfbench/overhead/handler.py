@@ -96,10 +96,10 @@ def read(wanted: OverheadOptions) -> OverheadQuestion:
         workload=workload,
         program=str(program or ""),
         device=wanted.device,
-        forms=tuple(terms.forms(options.whole(wanted.epochs, "--epochs", least=2), steps)),
+        forms=tuple(terms.forms(options.integer(wanted.epochs, "--epochs", least=2), steps)),
         vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
-        launches=options.whole(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
-        seed=options.whole(wanted.seed, "--seed", least=0),
+        launches=options.integer(wanted.launches, "--launches", least=FEWEST_LAUNCHES),
+        seed=options.integer(wanted.seed, "--seed", least=0),
     )
 
 

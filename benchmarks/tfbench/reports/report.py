@@ -46,7 +46,7 @@ def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
         *(f"{comparison.level:.0%} interval", f"{base} again", "verdict"),
     )
     left = ("workload", "arm", "verdict")
-    table = grid.table(findings.title(comparison), headings, left=left, whole=("verdict",))
+    table = grid.table(findings.title(comparison), headings, left=left, unbroken=("verdict",))
     for row in findings.rows(comparison):
         cells = (row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup)
         marked = Text(row.verdict, style=STYLES.get(row.verdict, "yellow"))

@@ -138,9 +138,9 @@ def read(wanted: SizingOptions) -> SizingQuestion:
         vcpus=_vcpus(wanted.vcpus),
         memory=_memory(wanted.memory),
         seconds=options.positive(wanted.seconds, "--seconds"),
-        launches=options.whole(wanted.launches, "--launches"),
+        launches=options.integer(wanted.launches, "--launches"),
         within=options.percent(wanted.within, "--within"),
-        seed=options.whole(wanted.seed, "--seed", least=0),
+        seed=options.integer(wanted.seed, "--seed", least=0),
     )
 
 
@@ -150,7 +150,7 @@ def _workloads(wanted: SizingOptions) -> tuple[tuple[str, ...], str]:
     if wanted.workload:
         name, path = options.own_file(wanted.workload)
         return (name,), str(path)
-    image = options.whole(wanted.image, "--image") if wanted.image else None
+    image = options.integer(wanted.image, "--image") if wanted.image else None
     return tuple(_at(name, image) for name in options.workloads(wanted.workloads)), ""
 
 

@@ -37,7 +37,7 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
     """Measure the imports of the candidate and of the wheel that it was made from; the record, and
     what to print of it. It is kept in --out, or in a new report."""
     places = settings.places()
-    number = options.whole(wanted.rounds, "--rounds", least=_FEWEST) if wanted.rounds else ROUNDS
+    number = options.integer(wanted.rounds, "--rounds", least=_FEWEST) if wanted.rounds else ROUNDS
     choices = installs.choose(lineup.read_lineup(), wanted.candidate, places)
     with settings.exclusive(places.cache, "a measurement"):
         spec = ImportSpec(

@@ -77,9 +77,9 @@ def read(wanted: StrategiesOptions) -> Matrix:
         workloads=options.workloads(found),
         devices=_devices(wanted.devices),
         kind=wanted.kind,
-        launches=options.whole(launches, "--launches", least=FEWEST_LAUNCHES, most=MOST_LAUNCHES),
+        launches=options.integer(launches, "--launches", least=FEWEST_LAUNCHES, most=MOST_LAUNCHES),
         seconds=options.positive(wanted.seconds, "--seconds") if wanted.seconds else SECONDS,
-        seed=options.whole(wanted.seed, "--seed", least=0),
+        seed=options.integer(wanted.seed, "--seed", least=0),
     )
 
 

@@ -102,7 +102,7 @@ def read(wanted: ThroughputOptions) -> ThroughputQuestion:
     """Raises UsageError."""
     if wanted.workload:
         return _read_own(wanted)
-    image = options.whole(wanted.image, "--image") if wanted.image else None
+    image = options.integer(wanted.image, "--image") if wanted.image else None
     names = tuple(
         options.workload(sized(name, image=image) if image else name)
         for name in options.workloads(wanted.workloads)
@@ -146,9 +146,9 @@ def _question(
         batches=batches,
         augmentation=augmentation,
         vcpus=vcpus,
-        steps=options.whole(wanted.steps, "--steps"),
-        launches=options.whole(wanted.launches, "--launches"),
-        seed=options.whole(wanted.seed, "--seed", least=0),
+        steps=options.integer(wanted.steps, "--steps"),
+        launches=options.integer(wanted.launches, "--launches"),
+        seed=options.integer(wanted.seed, "--seed", least=0),
         price=catalog.priced(
             wanted.prices,
             wanted.machine,

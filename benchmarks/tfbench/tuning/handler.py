@@ -113,7 +113,7 @@ def read(wanted: TuneOptions, places: Places) -> TuningQuestion:
         choices=_choices(wanted, places),
         vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
         budget_s=durations.seconds(wanted.budget, "--budget"),
-        seed=options.whole(wanted.seed, "--seed", least=0),
+        seed=options.integer(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
     )
     question.planned()

@@ -29,8 +29,8 @@ from tfbuild.packing.wheel import (
     opened,
     read_identity,
     read_member,
+    small_member,
     stem_of,
-    whole,
 )
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import BF16
@@ -51,7 +51,7 @@ def names_problems(wheel: Path, facts: Tuned | None) -> Iterator[str]:
         yield f"its file name is another than {stem}, which it is inside"
     with opened(wheel) as archive:
         text = {
-            name: whole(archive, archive.NameToInfo[f"{info}/{name}"])
+            name: small_member(archive, archive.NameToInfo[f"{info}/{name}"])
             for name in ("METADATA", "WHEEL")
             if f"{info}/{name}" in archive.NameToInfo
         }
@@ -125,7 +125,7 @@ def _libraries(facts: Tuned) -> frozenset[str]:
     return frozenset((f"{folder}/{dispatcher.LIBRARY}", *(each.file for each in facts.libraries)))
 
 
-def whole_problems(
+def full_build_problems(
     wheel: Path, facts: Tuned, tree: TunedTree, own: Mapping[str, Member]
 ) -> Iterator[str]:
     """Every file of ours in a full build that is not what it must be, a line each.
@@ -141,7 +141,7 @@ def whole_problems(
     yield from _unnamed(stem, facts)
     try:
         target = parse_target(tree.target)
-        made = guard.whole_files(target, tree.required_features) | guard.defaults_file(
+        made = guard.full_build_files(target, tree.required_features) | guard.defaults_file(
             target.family, facts.carriers
         )
     except TargetError as error:

@@ -99,9 +99,9 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     if facts is not None and stock is None:
         found += _of_unknown_stock(identity, facts, pinned)
     if facts is not None and facts.tree is not None:
-        found += alterations.whole_problems(wheel, facts, facts.tree, every)
+        found += alterations.full_build_problems(wheel, facts, facts.tree, every)
         whose = attributions_of(wheel, _beyond_flags(libraries, own), kept_in)
-        found += claims.whole_problems(facts.tree, libraries, whose)
+        found += claims.full_build_problems(facts.tree, libraries, whose)
         remarks += claims.unjudged(facts.tree, libraries, whose)
     elif facts is not None:
         if base is None:

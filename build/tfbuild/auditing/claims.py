@@ -87,7 +87,7 @@ def problems(tuned: Tuned, libraries: Collection[WheelLibrary]) -> Iterator[str]
             yield f"the dispatcher is marked to need {library.isa_needed}"
 
 
-def whole_problems(
+def full_build_problems(
     tree: TunedTree, libraries: Collection[WheelLibrary], found: Mapping[str, Attribution]
 ) -> Iterator[str]:
     """Everything in a full build that is not as tuned.json says, a line each.

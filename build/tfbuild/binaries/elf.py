@@ -40,7 +40,7 @@ _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")  # bits of GNU_PROPE
 
 
 # What pyelftools raises for bytes that are no ELF file, or not all of one.
-_NOT_WHOLE = (
+_TRUNCATED = (
     *(ELFError, ConstructError, struct.error, OSError, ValueError, AttributeError, KeyError),
     *(ArithmeticError, IndexError, TypeError, AssertionError),
     MemoryError,  # a size that leads far beyond them
@@ -87,7 +87,7 @@ def opened(path: Path) -> Iterator[ELFFile]:
     try:
         with path.open("rb") as file:
             yield ELFFile(file)
-    except _NOT_WHOLE as error:
+    except _TRUNCATED as error:
         why = str(error) or type(error).__name__
         raise WheelError(f"{path.name} is not a whole ELF library ({why})") from error
 
@@ -356,7 +356,7 @@ def _executable(elf: ELFFile) -> Iterator[CodeSection]:
             or not flags & _ALLOCATED
         ):
             continue
-        _need_whole(elf, section)
+        _need_complete(elf, section)
         yield CodeSection(
             name=section.name,
             offset=section["sh_offset"],
@@ -395,13 +395,13 @@ def _data(elf: ELFFile, section: Any) -> bytes:  # noqa: ANN401
     """The bytes of a section; none for a section that is not there."""
     if section is None:
         return b""
-    _need_whole(elf, section)
+    _need_complete(elf, section)
     elf.stream.seek(section["sh_offset"])
     data: bytes = elf.stream.read(section["sh_size"])
     return data
 
 
-def _need_whole(elf: ELFFile, section: Any) -> None:  # noqa: ANN401
+def _need_complete(elf: ELFFile, section: Any) -> None:  # noqa: ANN401
     if section["sh_offset"] + section["sh_size"] > elf.stream_len:
         raise ELFError(f"{section.name} goes on behind its end")
 

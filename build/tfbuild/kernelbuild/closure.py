@@ -65,12 +65,12 @@ def units(
     groups: dict[frozenset[str], list[str]] = defaultdict(list)
     for source in sorted(symbols):
         if table.get(source):
-            whole = closed(source, symbols, table, owners)
-            if whole <= symbols.keys():
-                groups[whole].append(source)
+            group = closed(source, symbols, table, owners)
+            if group <= symbols.keys():
+                groups[group].append(source)
     found: dict[str, KernelUnit] = {}
-    for whole, equal in groups.items():
-        found |= dict.fromkeys(equal, _unit(whole, equal, table))
+    for group, equal in groups.items():
+        found |= dict.fromkeys(equal, _unit(group, equal, table))
     return found
 
 
@@ -81,21 +81,21 @@ def closed(
     owners: Owners,
 ) -> frozenset[str]:
     """The source and all that it needs. A source that does not compile may be among them."""
-    whole: set[str] = set()
+    group: set[str] = set()
     waiting = [source]
     while waiting:
         fresh = waiting.pop()
-        if fresh not in whole:
-            whole.add(fresh)
+        if fresh not in group:
+            group.add(fresh)
             waiting += [other for op in table.get(fresh, ()) for other in owners.ops[op]]
         if not waiting:
-            waiting += _lacking(whole, symbols, owners)
-    return frozenset(whole)
+            waiting += _lacking(group, symbols, owners)
+    return frozenset(group)
 
 
-def _lacking(whole: Iterable[str], symbols: Mapping[str, Symbols], owners: Owners) -> Iterator[str]:
+def _lacking(group: Iterable[str], symbols: Mapping[str, Symbols], owners: Owners) -> Iterator[str]:
     """Sources that define what these take and none of them defines."""
-    there = [symbols[source] for source in whole if source in symbols]
+    there = [symbols[source] for source in group if source in symbols]
     given = frozenset().union(*(each.strong | each.weak for each in there))
     for name in sorted(frozenset().union(*(each.taken for each in there)) - given):
         if name in owners.symbols:
@@ -121,11 +121,11 @@ def owners_of(symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, ...
 
 
 def _unit(
-    whole: frozenset[str], equal: list[str], table: Mapping[str, tuple[str, ...]]
+    group: frozenset[str], equal: list[str], table: Mapping[str, tuple[str, ...]]
 ) -> KernelUnit:
     """`equal` are the sources that this unit grows from: it is called after them."""
     stems = {_PARTS.sub("", source.removesuffix(".cc")) for source in equal}
     first = min(equal, key=lambda source: (-len(table[source]), source))
     name = stems.pop() if len(stems) == 1 and len(equal) > 1 else first.removesuffix(".cc")
-    ordered = sorted(whole, key=lambda source: (source not in equal, source != first, source))
+    ordered = sorted(group, key=lambda source: (source not in equal, source != first, source))
     return KernelUnit(name=name, sources=tuple(f"{FOLDER}/{source}" for source in ordered))

@@ -137,7 +137,7 @@ def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Mad
     plan = room.plan
     said = next(each for each in origin.facts.libraries if each.target == plan.target.spec)
     units = tuple(unit for unit in plan.kernels if unit.name in said.kernels)
-    nothing = CompiledUnits(libraries={}, failed={}, whole=False)
+    nothing = CompiledUnits(libraries={}, failed={}, complete=False)
     with console.step(f"compile and link {len(units)} kernel units for {plan.target.spec}"):
         library = workspaces.link(room, units, said.registrations, dispatched, compiled=nothing)
     return Made(

@@ -58,7 +58,7 @@ class Survey:
     broken: Mapping[str, str]
     units: Mapping[str, KernelUnit]
     seen: Mapping[str, BatchSeen]
-    whole: bool
+    finished: bool
 
 
 def survey(
@@ -90,14 +90,14 @@ def survey(
     first = prepared(alone)
     broken = _compiled(first, alone, end)
     if broken is None:
-        return Survey(plan=plan, table=table, broken={}, units={}, seen={}, whole=False)
+        return Survey(plan=plan, table=table, broken={}, units={}, seen={}, finished=False)
     with console.step("which sources belong together"):
         symbols = _symbols(first, [source for source in table if source not in broken])
         units = closure.units(symbols, table)
     distinct = tuple(sorted(set(units.values()), key=lambda unit: unit.name))
     seen = _admitted(prepared(distinct), distinct, ground, end)
-    whole = len(seen) == len(distinct)
-    return Survey(plan=plan, table=table, broken=broken, units=units, seen=seen, whole=whole)
+    finished = len(seen) == len(distinct)
+    return Survey(plan=plan, table=table, broken=broken, units=units, seen=seen, finished=finished)
 
 
 def _defines(plan: Plan) -> tuple[str, ...]:

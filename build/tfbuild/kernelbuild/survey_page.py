@@ -44,7 +44,7 @@ def page(found: Survey) -> str:
         f"Written by `invoke survey` for {plan.target.spec}, compiled by {plan.compiler}",
         f"{plan.compiler_version}.",
         f"The whole table is `build/tfbuild/upstream/survey-{plan.release}.csv`.",
-        *([] if found.whole else ["", "**Not finished**: some were not looked at yet."]),
+        *([] if found.finished else ["", "**Not finished**: some were not looked at yet."]),
         "",
         *_table(("sources", "number"), _counted(row.outcome for row in every)),
         "",
@@ -109,7 +109,7 @@ def write(found: Survey, places: Places) -> tuple[Path, ...]:
     Returns what was written."""
     paper = places.root / f"build/kernels-{found.plan.release}.md"
     write_atomic(paper, page(found))
-    if not found.whole:
+    if not found.finished:
         return (paper,)
     table = places.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
     write_atomic(table, kernels.survey_text(rows(found)))

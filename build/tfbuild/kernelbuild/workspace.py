@@ -69,7 +69,7 @@ class CompiledUnits:
 
     libraries: Mapping[str, Path]
     failed: Mapping[str, str]
-    whole: bool
+    complete: bool
 
 
 def prepare(
@@ -151,7 +151,7 @@ def compile_units(
     if not structures_of(workspace).is_file():
         raise CommandError(f"Bazel made no {_STRUCTURES} (whole output: {log})")
     made = {unit: workspace.out / name for unit, name in targets.items() if unit not in failed}
-    return CompiledUnits(libraries=made, failed=failed, whole=not done.returncode)
+    return CompiledUnits(libraries=made, failed=failed, complete=not done.returncode)
 
 
 def _library(unit: KernelUnit) -> str:
@@ -185,7 +185,7 @@ def link(
         files |= render.dispatch_table(dispatched, templates)
     wanted = (KERNEL_LIBRARY, *((dispatcher.LIBRARY,) if dispatched else ()))
     changed = render.write(files, workspace.folder)
-    if compiled.whole and not changed and {*wanted} <= {*workspace.linked}:
+    if compiled.complete and not changed and {*wanted} <= {*workspace.linked}:
         return workspace.out / KERNEL_LIBRARY
     log = workspace.folder.parent / _LINK_LOG
     done = bazel.build(

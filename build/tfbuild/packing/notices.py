@@ -187,7 +187,7 @@ def statement(
     return ("\n".join(lines).rstrip() + "\n").encode()
 
 
-def whole_statement(
+def full_build_statement(
     tuned: Tuned, tree: TunedTree, *, version: str, added: Iterable[str], own: bool
 ) -> bytes:
     """The text of FILE in a full build; `own` says whether TensorFlow's build made THIRD_PARTY."""

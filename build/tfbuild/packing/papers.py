@@ -61,8 +61,8 @@ def of_tree(
     third-party notices."""
     return {
         tuned.FILE: facts.to_bytes(),
-        sbom.FILE: sbom.whole_document(facts, tree, package=package, version=version),
-        notices.FILE: notices.whole_statement(
+        sbom.FILE: sbom.full_build_document(facts, tree, package=package, version=version),
+        notices.FILE: notices.full_build_statement(
             facts, tree, version=version, added=_every(added, licences), own=own
         ),
     }

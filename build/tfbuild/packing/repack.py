@@ -37,8 +37,8 @@ from tfbuild.packing.wheel import (
     read_record,
     record_name,
     self_signed,
+    small_member,
     verify_record,
-    whole,
     writing,
 )
 
@@ -222,7 +222,7 @@ class _Assembly:
             for info in stock.infolist():
                 name = renaming.member(info.filename)
                 if info.filename in edits:
-                    self.put(name, edits[info.filename](whole(stock, info)))
+                    self.put(name, edits[info.filename](small_member(stock, info)))
                 elif info.is_dir():
                     self.copy(source, info, name)
                 elif info.filename not in dropped:

@@ -51,7 +51,7 @@ def document(
     return _written(tuned, wheel, libraries, inside)
 
 
-def whole_document(tuned: Tuned, tree: TunedTree, *, package: str, version: str) -> bytes:
+def full_build_document(tuned: Tuned, tree: TunedTree, *, package: str, version: str) -> bytes:
     """The bytes of FILE for a full build: its libraries, the archive that they are
     compiled from, and the tools. What TensorFlow's build fetches itself is not listed."""
     wheel = _wheel(

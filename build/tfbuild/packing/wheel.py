@@ -29,7 +29,7 @@ from tfbuild.errors import DiskError, WheelError
 
 BLOCK = 1 << 20
 """Bytes that are held in memory of a member that is copied."""
-_WHOLE = 64 << 20
+_SMALL_BYTES = 64 << 20
 """Bytes of the largest member that is held in memory whole. TensorFlow's RECORD has 1.2 MB."""
 
 _LARGEST = 2 << 30
@@ -106,7 +106,7 @@ def read_member(path: Path, name: str) -> bytes:
     with opened(path) as archive:
         if name not in archive.NameToInfo:
             raise WheelError(f"{path.name} has no {name}")
-        return whole(archive, archive.NameToInfo[name])
+        return small_member(archive, archive.NameToInfo[name])
 
 
 def stem_of(path: Path) -> str:
@@ -133,7 +133,7 @@ def read_record(path: Path) -> tuple[RecordLine, ...]:
 def _recorded(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
     with opened(path) as archive:
         record = record_name(archive)
-        listed = _read_record(whole(archive, archive.NameToInfo[record]))
+        listed = _read_record(small_member(archive, archive.NameToInfo[record]))
         silent = self_signed(record)
         members = [info for info in files(archive) if info.filename not in silent]
         lines = tuple(line_of(archive, info, listed.get(info.filename)) for info in members)
@@ -188,16 +188,16 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     except OSError as error:
         raise WheelError(f"cannot read {path}: {error.strerror}") from error
     except (*_BROKEN, ValueError) as error:
-        raise _not_whole(path, error) from error
+        raise _damaged(path, error) from error
     with archive:
         try:
             _need_sound_directory(archive)
             yield archive
         except _BROKEN as error:
-            raise _not_whole(path, error) from error
+            raise _damaged(path, error) from error
 
 
-def _not_whole(path: Path, why: Exception) -> WheelError:
+def _damaged(path: Path, why: Exception) -> WheelError:
     hint = "If it was made or fetched here, delete it, so that it is made or fetched again"
     said = str(why)  # (zipfile quotes what it finds, up to 64 kB)
     short = said if len(said) <= _SHORT else f"{said[:_SHORT]}…"
@@ -253,9 +253,9 @@ def files(archive: zipfile.ZipFile) -> tuple[zipfile.ZipInfo, ...]:
     return tuple(info for info in archive.infolist() if not info.is_dir())
 
 
-def whole(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+def small_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """The bytes of a small member. Raises BadZipFile for one that would fill the memory."""
-    if info.file_size > _WHOLE:
+    if info.file_size > _SMALL_BYTES:
         raise _too_large(info.filename, info.file_size)
     with archive.open(info) as source:
         # read() would unpack all that is there, which may be more than the member says.

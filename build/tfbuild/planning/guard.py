@@ -99,7 +99,7 @@ def defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
     return {DEFAULTS_DATA: _data({**known, "places": _needs(asked, family), "targets": targets})}
 
 
-def whole_files(target: Target, required: Iterable[str]) -> dict[str, bytes]:
+def full_build_files(target: Target, required: Iterable[str]) -> dict[str, bytes]:
     """The members to add to a full build for `target`, whose code needs the features `required`.
 
     Raises TargetError for a feature that nobody knows.

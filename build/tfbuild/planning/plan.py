@@ -456,7 +456,7 @@ def full_recipe(
         lto=lto,
         training=training,
         guard_sha256=_sha256(
-            {**guard.whole_files(target, required), guard.INIT: guard.FIRST},
+            {**guard.full_build_files(target, required), guard.INIT: guard.FIRST},
         ),
         per_file_copts=tuple(f"-.*XNNPACK/.*@{flag}" for flag in march) if spare_xnnpack else (),
         options=tuple(options),

@@ -156,8 +156,8 @@ def distance(op: str, stock: Outcome, tuned: Outcome, scale: Outcome | None = No
 
     Where one is denormal and the other zero they count as equal: TensorFlow flushes denormals, and
     a wider vector unit flushes at another step. Results are measured element by element, at the
-    `scale` where one is given, and else, for ops that add up (tolerances.whole), at the result's
-    median magnitude or 1, whichever is larger.
+    `scale` where one is given, and else, for ops that add up
+    (tolerances.scaled_by_result), at the result's median magnitude or 1, whichever is larger.
     """
     if isinstance(stock, str) or isinstance(tuned, str):
         return 0.0 if isinstance(stock, str) and stock == tuned else np.inf
@@ -201,7 +201,7 @@ def _ulps(op: str, stock: Array, tuned: Array, terms: Array | None) -> float:
     scale = np.maximum(np.abs(a), tiny)
     if terms is not None:
         scale = np.fmax(scale, np.abs(terms.astype(wide)[finite]))
-    elif tolerances.whole(op):
+    elif tolerances.scaled_by_result(op):
         # (the upper median: the mean of two huge numbers would overflow)
         scale = np.maximum(scale, max(1.0, float(np.sort(np.abs(a))[a.size // 2])))
     return float(np.max(apart / scale) / eps)

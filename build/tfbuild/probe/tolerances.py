@@ -72,7 +72,7 @@ ELEMENTWISE = {
 # row's exponentials, a step onto a parameter), or hand on what such a sum did.
 
 
-def whole(op: str) -> bool:
+def scaled_by_result(op: str) -> bool:
     """Whether an error is measured at the size of the whole result, not element by element."""
     return op not in EXACT | ELEMENTWISE
 

@@ -23,7 +23,7 @@ from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 
 _TRY_S = 600.0
-_ONES = 512.0 * 512.0  # what tfbuild.probe.whole adds up
+_ONES = 512.0 * 512.0  # what tfbuild.probe.full_build adds up
 _REFUSAL = "ImportError: this TensorFlow cannot run here"
 
 
@@ -61,7 +61,7 @@ def finish(
         stock_sha256=plan.stock.sha256 if plan.stock else "",
     )
     add: dict[str, Path | bytes] = {
-        **guard.whole_files(plan.target, plan.required),
+        **guard.full_build_files(plan.target, plan.required),
         **guard.defaults_file(plan.target.family, facts.carriers),
     }
     licences = _lacking(raw, every, licence)
@@ -147,7 +147,7 @@ def try_out(
     places: Places,
     links: Path | None = None,
 ) -> dict[str, Any]:
-    """Install the wheel and use it: what tfbuild.probe.whole answers.
+    """Install the wheel and use it: what tfbuild.probe.full_build answers.
 
     `requirements` is the text of the locked dependencies, `links` a folder with their wheels. On a
     CPU that lacks what the wheel needs, it must refuse to be imported, and the answer is
@@ -165,12 +165,12 @@ def try_out(
 def probe(
     arm: Environment, absent: tuple[str, ...], folder: Path, launcher: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """What tfbuild.probe.whole finds in an environment. `absent` are the features that the wheel
-    needs and the CPU has not; `launcher` goes before the interpreter, as an emulator does."""
+    """What tfbuild.probe.full_build finds in an environment. `absent` are the features that the
+    wheel needs and the CPU has not; `launcher` goes before the interpreter, as an emulator does."""
     folder.mkdir(parents=True, exist_ok=True)
     answer = folder / "whole.json"
     answer.unlink(missing_ok=True)
-    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.whole", answer]
+    words: list[str | Path] = [*launcher, arm.python, "-m", "tfbuild.probe.full_build", answer]
     try:
         run(words, cwd=folder, env=probe_env(), log=folder / "whole.log", timeout_s=_TRY_S)
     except CommandError as error:

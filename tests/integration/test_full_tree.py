@@ -77,7 +77,7 @@ genrule(
 """
 CHILD = """
 import dataclasses, pathlib
-from tests.integration.test_whole_tree import built
+from tests.integration.test_full_tree import built
 from tfbuild import settings
 places = dataclasses.replace(
     settings.places(), cache=pathlib.Path("{cache}"), pool=pathlib.Path("{pool}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import lacks, listing
+from tfbuild import lacks, terminal_tables
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import all_targets, missing, parse_target
 from tfbuild.errors import UsageError
@@ -21,7 +21,7 @@ def column(text: str, number: int) -> list[str]:
 
 @pytest.mark.parametrize("family", [None, "x86_64", "aarch64"])
 def test_every_target_stands_in_the_table_once(family: str | None) -> None:
-    text = listing.targets(family, as_json=False)
+    text = terminal_tables.targets(family, as_json=False)
     assert column(text, 0) == [target.name for target in all_targets(family)]
     assert set(column(text, 1)) == ({family} if family else {"x86_64", "aarch64"})
     assert all(parse_target(name).name == name for name in column(text, 0))
@@ -29,7 +29,7 @@ def test_every_target_stands_in_the_table_once(family: str | None) -> None:
 
 def test_the_table_says_what_this_cpu_can_run() -> None:
     here = read_cpu()
-    rows = listing.targets(None, as_json=False).splitlines()[1:]
+    rows = terminal_tables.targets(None, as_json=False).splitlines()[1:]
     said = {row.split()[0]: row.split()[-1] for row in rows}
     assert said == {
         target.name: "no" if missing(target, here) else "yes" for target in all_targets(None)
@@ -40,26 +40,29 @@ def test_the_table_says_what_this_cpu_can_run() -> None:
 
 
 def test_targets_as_json() -> None:
-    rows = json.loads(listing.targets("aarch64", as_json=True))
+    rows = json.loads(terminal_tables.targets("aarch64", as_json=True))
     assert [row["name"] for row in rows] == [target.name for target in all_targets("aarch64")]
 
 
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(UsageError, match="--family riscv64") as caught:
-        listing.targets("riscv64", as_json=False)
+        terminal_tables.targets("riscv64", as_json=False)
     assert "x86_64" in caught.value.hint
 
 
 def test_every_release_stands_in_the_table_with_what_was_verified() -> None:
-    text = listing.releases(as_json=False)
+    text = terminal_tables.releases(as_json=False)
     assert column(text, 0) == [release.version for release in load_releases()]
     assert all(release.verified in text for release in load_releases())
-    rows = json.loads(listing.releases(as_json=True))
+    rows = json.loads(terminal_tables.releases(as_json=True))
     assert [row["version"] for row in rows] == column(text, 0)
 
 
 def test_lines_are_whole_and_have_no_trailing_space() -> None:
-    for text in (listing.releases(as_json=False), listing.targets(None, as_json=False)):
+    for text in (
+        terminal_tables.releases(as_json=False),
+        terminal_tables.targets(None, as_json=False),
+    ):
         assert text.endswith("\n")
         assert all(line == line.rstrip() for line in text.splitlines())
         assert "…" not in text

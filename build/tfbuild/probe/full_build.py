@@ -1,4 +1,4 @@
-"""python -m tfbuild.probe.whole ANSWER: a full build as its user meets it.
+"""python -m tfbuild.probe.full_build ANSWER: a full build as its user meets it.
 
 Writes one JSON object: the version, where it was imported from, the sum of 512 x 512 ones, and the
 losses of two steps of a small Keras model, where the package has Keras.

@@ -16,7 +16,7 @@ from tfbuild.upstream import releases
 Row = tuple[str, str]
 
 
-def outline(
+def fleet_text(
     fleet: Fleet,
     jobs: Jobs,
     guess: Estimate,
