@@ -143,13 +143,13 @@ def patched(old: bytes, new: bytes) -> Doctor:
     return doctor
 
 
-def swapped(text: str, *, told: bool) -> Doctor:
-    """Another library in the place of the kernels; `told` if tuned.json has its hash."""
+def swapped(text: str, *, expected: bool) -> Doctor:
+    """Another library in the place of the kernels; `expected` if tuned.json has its hash."""
 
     def doctor(case: Case) -> Path:
         other = library(case.folder, "other", text, *QUICK, "-march=haswell", "-s")
         wheel = altered(case.wheel, {LIBRARY: other.read_bytes()})
-        if not told:
+        if not expected:
             return wheel
         said = fields_of(wheel)
         said["libraries"][0] |= {"size": other.stat().st_size, "sha256": sha256_of(other)}
@@ -409,12 +409,12 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
         "evil.so",
     ),
     "a library in the kernels' place": (
-        swapped(KERNEL + REGISTERED + "int evil;", told=False),
+        swapped(KERNEL + REGISTERED + "int evil;", expected=False),
         "bytes are not those",
     ),
-    "a library without kernels": (swapped(KERNEL, told=True), "does not register Tanh"),
+    "a library without kernels": (swapped(KERNEL, expected=True), "does not register Tanh"),
     "a text with the name of a kernel": (
-        swapped(KERNEL + 'const char evil[] = "Tanh";', told=True),
+        swapped(KERNEL + 'const char evil[] = "Tanh";', expected=True),
         "does not register Tanh",
     ),
     "no kernels": (members(**{LIBRARY: None}), "there is no"),

@@ -31,7 +31,7 @@ from tfbench.accuracy.results import (
 )
 from tfbench.accuracy.sets import CIFAR10, DIGITS, MNIST, SETS
 from tfbench.arms.arm import Arm
-from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.commands import AccuracyOptions
 from tfbench.costs.prices import Price
@@ -593,14 +593,14 @@ def test_epochs_of_a_process_are_a_course_of_training() -> None:
         "images": 1344,
         **plain(START_UP),
     }
-    told = Told(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer)
-    found = results.trained(CELL, told, 0.9)
+    launch = LaunchResult(key="k", outcome=Outcome.OK, seconds=9.0, answer=answer)
+    found = results.trained(CELL, launch, 0.9)
     assert (found.arm, found.seed, found.images) == ("tuned", 7, 1344)
     assert found.reached is not None
     assert found.start_up == START_UP
 
 
 def test_what_no_process_answered_is_a_mark() -> None:
-    late = Told(key="k", outcome=Outcome.LATE, reason="did not answer")
+    late = LaunchResult(key="k", outcome=Outcome.LATE, reason="did not answer")
     found = results.trained(CELL, late, 0.9)
     assert (found.outcome, found.epochs, found.reached) == (Outcome.LATE, (), None)

@@ -158,7 +158,7 @@ def test_logs_may_count_from_1_and_have_their_columns_in_any_order(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "expected"),
     [
         ("", "no epochs"),
         ("2,1.0\n", "line 2: epoch 2 "),
@@ -177,12 +177,14 @@ def test_logs_may_count_from_1_and_have_their_columns_in_any_order(tmp_path: Pat
         ('0,"1.0\n', "CSV"),
     ],
 )
-def test_a_log_with_a_gap_or_without_times_is_told(tmp_path: Path, rows: str, told: str) -> None:
+def test_a_log_with_a_gap_or_without_times_is_told(
+    tmp_path: Path, rows: str, expected: str
+) -> None:
     path = write(tmp_path, f"epoch,elapsed\n{rows}")
     with pytest.raises(SampleError) as caught:
         article.read_epochs(path)
     assert str(path) in caught.value.message
-    assert told in caught.value.message
+    assert expected in caught.value.message
     assert "\n" not in caught.value.message
 
 
@@ -214,18 +216,18 @@ def test_totals_with_a_row_twice_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "expected"),
     [
         ("mnist_mlp,gpu,", "mnist_mlp .* gpu"),
         ("mnist_cnn,pip,cpu16,", "mnist_cnn .* pip at 16"),
         ("mnist_cnn,compiled,cpu8,", "mnist_cnn .* compiled at 8"),
     ],
 )
-def test_a_missing_run_is_named(tmp_path: Path, gone: str, told: str) -> None:
+def test_a_missing_run_is_named(tmp_path: Path, gone: str, expected: str) -> None:
     kept = [line for line in shipped_lines() if not line.startswith(gone)]
     assert len(kept) == 54
     totals = article.read_totals(write(tmp_path, "".join(kept)))
-    with pytest.raises(SampleError, match=told):
+    with pytest.raises(SampleError, match=expected):
         article.table(totals, BOOK)
 
 

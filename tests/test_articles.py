@@ -119,10 +119,10 @@ def test_a_dry_run_names_every_experiment(
     sizes: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    told = handler.describe(ArticlesOptions(quick=sizes is QUICK, out="here"))
+    text = handler.describe(ArticlesOptions(quick=sizes is QUICK, out="here"))
     for name in ("throughput", "accuracy", "sizing", "strategies", "overhead"):
-        assert f"{name}\n" in told
-        assert f"here/{name}\n" in told
+        assert f"{name}\n" in text
+        assert f"here/{name}\n" in text
     assert not any(tmp_path.iterdir())
 
 

@@ -181,13 +181,15 @@ def test_an_old_bazel_has_no_disk_cache_beside_a_cluster(bazel: str, *, disk: bo
     assert "--remote_default_exec_properties=OSFamily=linux" in options
 
 
-@pytest.mark.parametrize(("bazel", "told"), [("4.2.3", True), ("6.5.0", True), ("7.4.1", False)])
+@pytest.mark.parametrize(
+    ("bazel", "expected"), [("4.2.3", True), ("6.5.0", True), ("7.4.1", False)]
+)
 def test_only_bazels_that_mix_them_are_told_to_keep_disk_and_remote_apart(
-    bazel: str, *, told: bool
+    bazel: str, *, expected: bool
 ) -> None:
     remote = Remote(cache="http://h")
     apart = "--incompatible_remote_results_ignore_disk"
-    assert (apart in caches.options(remote, bazel, DISK)) is told
+    assert (apart in caches.options(remote, bazel, DISK)) is expected
 
 
 def test_native_is_refused_where_others_read_the_results() -> None:

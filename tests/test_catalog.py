@@ -153,7 +153,7 @@ def test_only_the_machines_that_are_asked_for_must_be_clean(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         ({"Price": ""}, "line 3: 'm16'"),
         ({"Price": "-0.5"}, "line 3: -0.5 USD per hour of 'm16'"),
@@ -167,14 +167,14 @@ def test_only_the_machines_that_are_asked_for_must_be_clean(tmp_path: Path) -> N
     ],
 )
 def test_a_bad_row_is_told_with_file_and_line(
-    tmp_path: Path, wrong: dict[str, str], told: str
+    tmp_path: Path, wrong: dict[str, str], expected: str
 ) -> None:
     path = csv_file(tmp_path, M8, M8 | {"InstanceType": "m16"} | wrong)
-    assert message(path).startswith(f"{path}, {told}")
+    assert message(path).startswith(f"{path}, {expected}")
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         (("vCPUs", "Price"), "InstanceType, Region"),
         (("InstanceType", "Region"), "lacks Price"),
@@ -182,9 +182,9 @@ def test_a_bad_row_is_told_with_file_and_line(
     ],
 )
 def test_a_header_that_is_not_skypilots_is_told(
-    tmp_path: Path, columns: tuple[str, ...], told: str
+    tmp_path: Path, columns: tuple[str, ...], expected: str
 ) -> None:
-    assert told in message(csv_file(tmp_path, M8, columns=columns))
+    assert expected in message(csv_file(tmp_path, M8, columns=columns))
 
 
 @pytest.mark.parametrize("as_of", ["", "last week"])
@@ -196,7 +196,7 @@ def test_a_csv_has_a_date_or_is_refused(tmp_path: Path, as_of: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"", "lacks"),
         (b"\xff\xfe\x00", "decode"),
@@ -204,10 +204,10 @@ def test_a_csv_has_a_date_or_is_refused(tmp_path: Path, as_of: str) -> None:
         (b"InstanceType,Region,Price\n", "no prices"),
     ],
 )
-def test_a_file_that_is_no_csv_is_told(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_file_that_is_no_csv_is_told(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "prices.csv"
     path.write_bytes(content)
-    assert told in message(path)
+    assert expected in message(path)
 
 
 @pytest.mark.parametrize("name", ["missing.csv", "missing.toml"])
@@ -234,7 +234,7 @@ def test_a_day_may_stand_in_quotes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("usd_hour = 0.5", "", "price 1 (m8): no price"),
         ("usd_hour = 0.5", "usd_hour = -0.5", "price 1 (m8): -0.5 USD per hour"),
@@ -258,13 +258,13 @@ def test_a_day_may_stand_in_quotes(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_toml_is_told_with_file_and_price(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, expected: str
 ) -> None:
     assert old in TOML
     path = toml_file(tmp_path, TOML.replace(old, new))
     text = message(path)
     assert text.startswith(str(path))
-    assert told in text
+    assert expected in text
 
 
 def test_a_machine_that_is_there_twice_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.cells import limits, running
-from tfbench.cells.cell import Cell, Outcome, Told, gathered
+from tfbench.cells.cell import Cell, LaunchResult, Outcome, gathered
 from tfbench.engine.journal import JOURNAL
 from tfbuild.errors import RecordError, UsageError
 
@@ -63,12 +63,12 @@ def asked(log: Path) -> list[int]:
     return [int(line) for line in log.read_text("utf-8").split()] if log.exists() else []
 
 
-def measured(cells: list[Cell], out: Path, **options: float) -> dict[str, Told]:
+def measured(cells: list[Cell], out: Path, **options: float) -> dict[str, LaunchResult]:
     return running.measure(cells, ARMS, out, seed=1, **options)
 
 
-def outcomes(cells: list[Cell], told: Mapping[str, Told]) -> list[Outcome]:
-    return [told[each.key].outcome for each in cells]
+def outcomes(cells: list[Cell], results: Mapping[str, LaunchResult]) -> list[Outcome]:
+    return [results[each.key].outcome for each in cells]
 
 
 def test_launches_come_one_after_the_other_and_cells_in_an_order_of_chance() -> None:
@@ -105,12 +105,12 @@ def test_half_a_line_of_a_killed_run_is_asked_again(tmp_path: Path, worker: Make
 def test_a_marked_place_gets_no_further_launch(tmp_path: Path, worker: Make) -> None:
     log = worker("if request['value'] == 1: sys.exit('it broke')")
     cells = [cell(value, launch, log=str(log)) for value in range(2) for launch in range(3)]
-    seen = gathered(cells, measured(cells, tmp_path))
-    assert [each.outcome for each in seen] == [Outcome.OK, Outcome.FAILED]
-    assert seen[1].reason == "it broke"
+    found = gathered(cells, measured(cells, tmp_path))
+    assert [each.outcome for each in found] == [Outcome.OK, Outcome.FAILED]
+    assert found[1].reason == "it broke"
     assert sorted(asked(log)) == [0, 0, 0, 1]
-    assert len(seen[0].answers) == 3
-    assert seen[1].answers == ()
+    assert len(found[0].answers) == 3
+    assert found[1].answers == ()
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_the_end_of_a_process_is_a_mark(
     tmp_path: Path, worker: Make, then: str, outcome: Outcome, said: str
 ) -> None:
     one = cell(1, log=str(worker(then)))
-    told = measured([one], tmp_path, limit_s=2.0)[one.key]
-    assert told.outcome is outcome
-    assert said in told.reason
-    assert told.answer == {}
+    results = measured([one], tmp_path, limit_s=2.0)[one.key]
+    assert results.outcome is outcome
+    assert said in results.reason
+    assert results.answer == {}
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_an_answer_of_something_else_than_the_arm_is_a_mark(
 ) -> None:
     one = cell(1, log=str(worker(file=file)))
     arms = {"here": dataclasses.replace(ARMS["here"], tuned=tuned)}
-    told = running.measure([one], arms, tmp_path, seed=1)[one.key]
-    assert told.outcome is Outcome.FAILED
-    assert said in told.reason
-    assert str(tmp_path) not in told.reason
-    assert told.answer == {}
+    results = running.measure([one], arms, tmp_path, seed=1)[one.key]
+    assert results.outcome is Outcome.FAILED
+    assert said in results.reason
+    assert str(tmp_path) not in results.reason
+    assert results.answer == {}
 
 
 def test_what_failed_is_tried_again_and_what_was_refused_is_not(

@@ -208,7 +208,7 @@ def test_a_mask_hides_features_as_the_dispatcher_reads_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("mask", "told"),
+    ("mask", "expected"),
     [
         ("AVX2", r"names 'AVX2', .* Did you mean avx2"),
         ("fma,avx521f", r"names 'avx521f', .* Did you mean avx512f"),
@@ -217,6 +217,6 @@ def test_a_mask_hides_features_as_the_dispatcher_reads_it(tmp_path: Path) -> Non
         ("?", r"names '\?', .* Features are called as in build/tfbuild/cpus/features\.toml"),
     ],
 )
-def test_a_mask_with_a_name_that_is_none_is_a_usage_error(mask: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_a_mask_with_a_name_that_is_none_is_a_usage_error(mask: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         masked(cpu_of("skylake"), mask)

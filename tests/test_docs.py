@@ -94,8 +94,8 @@ def test_pages_of_commands_are_read_at_all() -> None:
 def test_the_pages_name_every_task() -> None:
     named = {words[0] for path in PAGES for words in calls(path) if words}
     assert named >= NAMES
-    told = {words[0] for words in calls(ROOT / "docs" / "commands.md")}
-    assert told >= NAMES, "docs/commands.md has all of them"
+    listed = {words[0] for words in calls(ROOT / "docs" / "commands.md")}
+    assert listed >= NAMES, "docs/commands.md has all of them"
 
 
 def anchors(path: Path) -> set[str]:

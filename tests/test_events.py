@@ -201,17 +201,17 @@ def until(met: Any) -> None:  # noqa: ANN401  (any condition)
 
 
 def test_progress_is_told_line_by_line_while_the_file_grows(tmp_path: Path) -> None:
-    path, told = tmp_path / "events.json", list[Progress]()
-    with events.following(path, told.append), path.open("w") as file:
+    path, updates = tmp_path / "events.json", list[Progress]()
+    with events.following(path, updates.append), path.open("w") as file:
         file.write(progress(1, 1200) + progress(1001, 1234)[:20])
         file.flush()
-        until(lambda: len(told) == 1)
+        until(lambda: len(updates) == 1)
         file.write(progress(1001, 1234)[20:] + "no event\n")
         file.flush()
-        until(lambda: len(told) == 2)
+        until(lambda: len(updates) == 2)
         file.write(progress(1234, 1234))
-    assert [(each.done, each.total) for each in told] == [(1, 1200), (1001, 1234), (1234, 1234)]
-    assert told[-1].detail == "Compiling x.cc; 1s local"
+    assert [(each.done, each.total) for each in updates] == [(1, 1200), (1001, 1234), (1234, 1234)]
+    assert updates[-1].detail == "Compiling x.cc; 1s local"
 
 
 def test_the_last_progress_of_an_event_counts_with_time_and_colour() -> None:
@@ -224,13 +224,13 @@ def test_the_last_progress_of_an_event_counts_with_time_and_colour() -> None:
 
 
 def test_what_an_earlier_build_left_is_not_told_and_the_mode_stays(tmp_path: Path) -> None:
-    path, told = tmp_path / "events.json", list[Progress]()
+    path, updates = tmp_path / "events.json", list[Progress]()
     path.write_text(progress(5, 5))
     path.chmod(0o600)
-    with events.following(path, told.append):
+    with events.following(path, updates.append):
         path.write_text(progress(1, 9))
-        until(lambda: told)
-    assert [each.total for each in told] == [9]
+        until(lambda: updates)
+    assert [each.total for each in updates] == [9]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -246,8 +246,8 @@ def test_a_file_that_cannot_be_followed_is_no_failure(tmp_path: Path, path: str)
 def test_a_display_that_fails_ends_the_following_and_not_the_build(tmp_path: Path) -> None:
     asked: list[Progress] = []
 
-    def fails(told: Progress) -> None:
-        asked.append(told)
+    def fails(updates: Progress) -> None:
+        asked.append(updates)
         raise ValueError
 
     path = tmp_path / "events.json"

@@ -148,7 +148,7 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(
 
 
 @pytest.mark.parametrize(
-    ("request_", "wanted", "told"),
+    ("request_", "wanted", "expected"),
     [
         (Request(), FlagsOptions(variants=" ; "), "--variants"),
         (Request(), FlagsOptions(variants="-march=znver4"), "-march=znver4 is no flag"),
@@ -164,9 +164,9 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(
-    request_: Request, wanted: FlagsOptions, told: str
+    request_: Request, wanted: FlagsOptions, expected: str
 ) -> None:
-    with pytest.raises(TensorwrightError, match=told):
+    with pytest.raises(TensorwrightError, match=expected):
         describe(request_, wanted)
 
 
@@ -190,8 +190,8 @@ SLOWER = FlagSet(flags=("-O1",), saved={"tanh": (-0.010, -0.011, -0.010, -0.011)
 
 
 def test_every_set_is_shown_with_what_it_saves() -> None:
-    told = described([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "", colour=False)
-    head, _, plain, slower, _, said = told.splitlines()
+    text = described([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "", colour=False)
+    head, _, plain, slower, _, said = text.splitlines()
     assert [each.strip() for each in re.split("[┃│]", plain)] == [
         *("the target's flags alone", "1.05%", "0.96% to 1.14%"),
     ]
@@ -202,8 +202,8 @@ def test_every_set_is_shown_with_what_it_saves() -> None:
 
 def test_a_unit_with_flags_is_named_with_what_to_do() -> None:
     chosen = {"tanh": FASTER, "mul": PLAIN}
-    told = described([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16", colour=False)
-    *_, tanh, rest, build, then = told.splitlines()
+    text = described([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16", colour=False)
+    *_, tanh, rest, build, then = text.splitlines()
     assert tanh.split() == ["tanh", "-O3"]
     assert rest.startswith("1 of 2 units")
     assert "invoke build --compiler clang-16 --selection out/x.json" in build

@@ -152,7 +152,7 @@ def test_names_of_packages_are_normalized_so_that_arms_share(here: Places) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "candidate", "error", "told"),
+    ("text", "candidate", "error", "message"),
     [
         ("stock,x=no-such.whl", "", WheelError, "no-such.whl"),
         ("stock,x=~nobody-has-this-name/x.whl", "", WheelError, "x.whl"),
@@ -163,9 +163,9 @@ def test_names_of_packages_are_normalized_so_that_arms_share(here: Places) -> No
     ],
 )
 def test_what_cannot_be_had_is_told_in_one_line(
-    text: str, candidate: str, error: type[Exception], told: str, here: Places
+    text: str, candidate: str, error: type[Exception], message: str, here: Places
 ) -> None:
-    with pytest.raises(error, match=re.escape(told)) as caught:
+    with pytest.raises(error, match=re.escape(message)) as caught:
         chosen(text, here, candidate)
     assert len(str(caught.value).splitlines()) == 1
 

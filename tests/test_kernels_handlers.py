@@ -77,7 +77,7 @@ def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "expected"),
     [
         (SelectOptions(workload="lstm_text", profile="profile.json"), "--workload and --profile"),
         (SelectOptions(phase="infer", profile="profile.json"), "--phase and --profile"),
@@ -85,9 +85,9 @@ def test_a_selection_for_a_model_says_that_it_profiles_it_first() -> None:
     ],
 )
 def test_a_profile_and_what_is_to_be_profiled_exclude_each_other(
-    asked: SelectOptions, told: str
+    asked: SelectOptions, expected: str
 ) -> None:
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=expected):
         handlers.describe_selecting(asked)
 
 
@@ -140,7 +140,7 @@ def test_a_dry_run_says_what_would_be_profiled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "expected"),
     [
         ("launches", "1", "--launches 1"),
         ("launches", "2", "Try --launches 3"),
@@ -158,6 +158,6 @@ def test_a_dry_run_says_what_would_be_profiled() -> None:
         ("profile", "/nowhere/profile.json", "/nowhere/profile.json"),
     ],
 )
-def test_options_of_a_selection_are_looked_at(option: str, value: str, told: str) -> None:
-    with pytest.raises(TensorwrightError, match=told):
+def test_options_of_a_selection_are_looked_at(option: str, value: str, expected: str) -> None:
+    with pytest.raises(TensorwrightError, match=expected):
         handlers.describe_selecting(SelectOptions(**{option: value}))

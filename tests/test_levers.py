@@ -82,7 +82,7 @@ def test_no_two_levers_set_the_same_variable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("ondnn", "on", r"'ondnn'\. Did you mean onednn\?"),
         ("xyz", "on", r"'xyz'\. .*onednn, contraction, isa"),
@@ -103,11 +103,11 @@ def test_no_two_levers_set_the_same_variable() -> None:
     ],
 )
 def test_what_is_not_a_lever_or_its_value_is_told_in_one_line(
-    name: str, value: str, told: str
+    name: str, value: str, expected: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         check_lever(name, value)
-    assert re.search(told, str(caught.value))
+    assert re.search(expected, str(caught.value))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError):
         pairs(name, value, nowhere)

@@ -113,7 +113,7 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("laddr", r"'laddr'\. Did you mean ladder\?"),
         ("stock", r"two arms .*1\."),
@@ -151,10 +151,10 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
         ("no-such.toml", r"no-such\.toml: cannot be read: No such file"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(text: str, told: str) -> None:
+def test_what_cannot_be_read_is_told_in_one_line(text: str, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_lineup(text)
-    assert re.search(told, one_line(caught))
+    assert re.search(expected, one_line(caught))
 
 
 @given(st.text())
@@ -263,7 +263,7 @@ def test_a_file_says_the_same_as_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", r"mine\.toml.* two arms .*0"),
         ("[[arm]]\nname='stock'", r"got 1"),
@@ -287,11 +287,11 @@ def test_a_file_says_the_same_as_the_command_line(tmp_path: Path) -> None:
         ("[[arm]]\nname='stock'\n[[arm]]\nname='stock'", r"called stock"),
     ],
 )
-def test_a_file_that_cannot_be_read_names_the_arm(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_cannot_be_read_names_the_arm(tmp_path: Path, text: str, expected: str) -> None:
     path = document(tmp_path, text)
     with pytest.raises(UsageError) as caught:
         read_toml(path)
-    assert re.search(told, one_line(caught))
+    assert re.search(expected, one_line(caught))
     assert str(path) in str(caught.value)
 
 

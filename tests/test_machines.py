@@ -66,7 +66,7 @@ def test_a_machine_with_a_gpu_is_not_taken_for_one_without() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "names", "told"),
+    ("counts", "names", "expected"),
     [
         ([2], {}, "4 machines with 2 vCPUs. Name one, as in 2=NAME, of m2 (cloud/north"),
         ([16], {}, "16=NAME, of m1"),
@@ -76,7 +76,7 @@ def test_a_machine_with_a_gpu_is_not_taken_for_one_without() -> None:
         ([1, 8], {2: "m2"}, "m2 is named for 2 vCPUs, and 1, 8 "),
     ],
 )
-def test_no_machine_is_guessed(counts: list[int], names: dict[int, str], told: str) -> None:
+def test_no_machine_is_guessed(counts: list[int], names: dict[int, str], expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_machines(book(), counts, names)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

@@ -79,7 +79,7 @@ def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "expected"),
     [
         ("wheel_sha256", "abc", "stock: wheel_sha256 is stock-sha256 and abc"),
         ("wheel_sha256", "", "stock: wheel_sha256 is stock-sha256 and unknown"),
@@ -90,9 +90,9 @@ def test_a_recorded_cpu_is_like_itself_only(name: str) -> None:
         ("numpy", "1.26.3", "stock: numpy is 1.26.4 and 1.26.3"),
     ],
 )
-def test_another_arm_is_named_with_both_values(field: str, value: object, told: str) -> None:
+def test_another_arm_is_named_with_both_values(field: str, value: object, expected: str) -> None:
     (found,) = arm_differences(arm("stock"), arm("stock", **{field: value}))
-    assert str(found) == told
+    assert str(found) == expected
 
 
 def test_an_arm_may_stand_elsewhere() -> None:

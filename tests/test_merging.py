@@ -132,7 +132,7 @@ def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> No
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"seed": 2}, "seed is 1 and 2"),
         ({"margin": 0.05}, "margin is 0.02 and 0.05"),
@@ -147,11 +147,11 @@ def test_machines_of_two_kinds_are_refused_and_every_difference_is_named() -> No
     ],
 )
 def test_what_was_asked_otherwise_is_refused_and_named(
-    fields: dict[str, object], told: str
+    fields: dict[str, object], expected: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         merge([("a", machine(2)), ("b", machine(4, **fields))])
-    assert told in caught.value.message
+    assert expected in caught.value.message
 
 
 def test_candidates_may_stand_in_another_order() -> None:

@@ -33,7 +33,7 @@ def test_a_record_is_made_of_its_own_values() -> None:
 
 def test_a_part_has_some_options_with_its_own_words_and_fixes_others() -> None:
     some = part(
-        Example, "wheel", "curve", given={"curve": "own", "inner": "i"}, told={"curve": "told"}
+        Example, "wheel", "curve", given={"curve": "own", "inner": "i"}, helps={"curve": "told"}
     )
     wheel, curve = options_of(some)
     assert (wheel.name, wheel.help) == ("wheel", "a path")

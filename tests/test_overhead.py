@@ -11,7 +11,7 @@ from tests.invented import host
 
 from tfbench.arms.installs import ArmChoice, WheelSource
 from tfbench.arms.lineup import make_spec
-from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import OverheadOptions
 from tfbench.inside.fitting import Form
 from tfbench.overhead import handler, results, terms, text
@@ -120,7 +120,7 @@ def launch(true: Terms, slower: float = 1.0) -> dict[str, Any]:
 
 
 def overhead(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ()) -> Overhead:
-    seen = Seen(
+    found = CellResult(
         place={"arm": "stock", "device": "CPU"},
         outcome=Outcome.OK,
         reason="",
@@ -133,7 +133,7 @@ def overhead(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ())
         vcpus=2,
         seed=1,
         wheels=(),
-        answers=(results.answered(seen, FORMS),) if launches else (),
+        answers=(results.answered(found, FORMS),) if launches else (),
         marks=marks,
     )
 
@@ -154,16 +154,16 @@ def test_launches_give_intervals() -> None:
 
 
 def test_advice_names_what_to_write() -> None:
-    told = " ".join(text.lines(overhead(launch(TRUE), launch(TRUE, 1.1))))
-    assert "steps_per_execution=" in told
-    assert "data.repeat(20)" in told
-    assert "is dispatch and not steps" in told
+    sentences = " ".join(text.lines(overhead(launch(TRUE), launch(TRUE, 1.1))))
+    assert "steps_per_execution=" in sentences
+    assert "data.repeat(20)" in sentences
+    assert "is dispatch and not steps" in sentences
 
 
 def test_where_nothing_is_won_the_script_is_left_alone() -> None:
     heavy = Terms(epoch_s=1e-9, call_s=1e-9, step_s=1.0)
-    told = " ".join(text.lines(overhead(launch(heavy), launch(heavy, 1.1))))
-    assert "leave the script as it is" in told
+    sentences = " ".join(text.lines(overhead(launch(heavy), launch(heavy, 1.1))))
+    assert "leave the script as it is" in sentences
 
 
 def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfbench.inside import programs
-from tfbench.inside.programs import ProgramError, told
+from tfbench.inside.programs import ProgramError, error_line
 from tfbench.inside.workloads import WORKLOADS, batch_of, course_of, is_own, own_name
 
 DRAW = np.random.default_rng(1)
@@ -18,7 +18,7 @@ def failed(path: Path, content: str) -> str:
     path.write_text(content)
     with pytest.raises(BaseException) as caught:  # noqa: PT011  (whatever the file raises)
         programs._module(path).build()
-    return told(caught.value, path)
+    return error_line(caught.value, path)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_a_file_raises_is_told_in_one_line(content: str, line: str, tmp_pat
 
 
 def test_what_is_ours_to_say_needs_no_name(tmp_path: Path) -> None:
-    assert told(ProgramError("it has no loss"), tmp_path / "model.py") == "it has no loss"
+    assert error_line(ProgramError("it has no loss"), tmp_path / "model.py") == "it has no loss"
 
 
 @pytest.mark.parametrize(

@@ -200,11 +200,11 @@ def test_configure_is_told_which_compiler(compiler: str, need: str, path: str | 
 def test_bazel_names_the_wheel_from_2_20_on(release: str) -> None:
     plan = planned("x86_64_v4+avx512_bf16", scope="full", release=release, package="tensorflow")
     assert plan.full_recipe is not None
-    told = dict(plan.full_recipe.repo_env)
+    env = dict(plan.full_recipe.repo_env)
     series = tuple(int(part) for part in release.split(".")[:2])
     suffix = f"+{plan.target.local}.full" if series >= (2, 20) else None
-    assert told.get("ML_WHEEL_VERSION_SUFFIX") == suffix
-    assert told.get("WHEEL_NAME") == ("tensorflow" if series >= (2, 17) else None)
+    assert env.get("ML_WHEEL_VERSION_SUFFIX") == suffix
+    assert env.get("WHEEL_NAME") == ("tensorflow" if series >= (2, 17) else None)
 
 
 @pytest.mark.parametrize("release", RELEASES)

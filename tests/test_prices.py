@@ -34,7 +34,7 @@ def test_an_item_without_a_price_is_refused(usd_hour: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"name": ""}, "name"),
         ({"as_of": ""}, "date"),
@@ -54,8 +54,8 @@ def test_an_item_without_a_price_is_refused(usd_hour: float) -> None:
         ({"mode": Mode.MONTHLY, "usd_month": -10.0, "items": ()}, "usd_month is -10"),
     ],
 )
-def test_a_price_that_is_none_is_refused(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_price_that_is_none_is_refused(fields: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         price(**fields)
 
 
@@ -87,18 +87,18 @@ def test_a_book_has_what_fits_a_region_and_a_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "region", "told", "hint"),
+    ("name", "region", "expected", "hint"),
     [
         ("m8", "", "2 prices for 'm8'", "m8 (cloud/north, on_demand), m8 (cloud/south, on_demand)"),
         ("m8", "west", "no prices for 'm8' west", "m8 (cloud/north, on_demand)"),
         ("m9", "", "no prices for 'm9'", "It has m8, m16"),
     ],
 )
-def test_a_book_says_what_it_has_instead(name: str, region: str, told: str, hint: str) -> None:
+def test_a_book_says_what_it_has_instead(name: str, region: str, expected: str, hint: str) -> None:
     book = bind("mine", [price(region="north"), price(region="south"), price("m16")])
     with pytest.raises(UsageError) as caught:
         book.price(name, region=region)
-    assert told in caught.value.message
+    assert expected in caught.value.message
     assert hint in caught.value.hint
 
 
@@ -147,14 +147,14 @@ def test_a_host_and_its_gpu_make_one_machine_that_is_billed_as_the_host() -> Non
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "expected"),
     [
         (price("gpu", mode=Mode.SPOT), "mode"),
         (price("gpu", as_of="2020-03-01"), "2020-02-29 and 2020-03-01"),
     ],
 )
-def test_parts_that_do_not_belong_together_are_refused(part: Price, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_parts_that_do_not_belong_together_are_refused(part: Price, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         combine("machine", price("host"), part)
 
 

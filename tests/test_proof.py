@@ -130,10 +130,10 @@ def test_the_same_bytes_are_a_proof(made: Mapping[str, Path], fresh: Path, tmp_p
     assert found.proof is Proof.SAME
     assert not (*found.reasons, *found.findings, *found.agreeing)
     judge(found)
-    told = describe(found)
-    assert told.startswith("rebuild: the same bytes, made again by clang 16.0.6 with Bazel 4.2.3\n")
-    assert "haswell: 3 compiles and links run now, 1 result from the disk cache" in told
-    assert "invoke admit" in told
+    text = describe(found)
+    assert text.startswith("rebuild: the same bytes, made again by clang 16.0.6 with Bazel 4.2.3\n")
+    assert "haswell: 3 compiles and links run now, 1 result from the disk cache" in text
+    assert "invoke admit" in text
 
 
 def test_a_flipped_byte_is_found_though_all_hashes_were_mended(
@@ -176,10 +176,10 @@ def test_of_another_compiler_what_can_be_compared_is(
     assert found.proof is Proof.NONE
     assert any("GCC" in each and "clang version 16" in each for each in found.reasons)
     assert found.findings == ()
-    told = "\n".join(found.agreeing)
-    assert "the dispatcher has the same table" in told
-    assert "haswell registers the same 12 kernels" in told
-    assert "tuned.json says nothing else" in told
+    text = "\n".join(found.agreeing)
+    assert "the dispatcher has the same table" in text
+    assert "haswell registers the same 12 kernels" in text
+    assert "tuned.json says nothing else" in text
     with pytest.raises(RebuildError, match="nothing is proven"):
         judge(found)
 

@@ -97,7 +97,7 @@ def test_a_name_may_stand_at_any_level_and_calibration_counts_for_nothing(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         ([], "version None"),
         ({"version": 5, "benchmarks": []}, "version 5"),
@@ -120,12 +120,12 @@ def test_a_name_may_stand_at_any_level_and_calibration_counts_for_nothing(tmp_pa
         ("[" * 100_000, "is not whole JSON"),
     ],
 )
-def test_what_pyperf_does_not_write_is_told(tmp_path: Path, data: object, told: str) -> None:
+def test_what_pyperf_does_not_write_is_told(tmp_path: Path, data: object, expected: str) -> None:
     path = written(tmp_path, data)
     with pytest.raises(SampleError) as caught:
         pyperf.read(path)
     assert str(path) in caught.value.message
-    assert told in caught.value.message
+    assert expected in caught.value.message
 
 
 def test_a_benchmark_that_is_there_twice_is_told(tmp_path: Path) -> None:

@@ -197,9 +197,9 @@ def fake_arm() -> Arm:
 
 
 def ran(
-    out: Path, *parts: TrialPart, size: int = 2, seed: int = 1, told: Progress = lambda *_: None
+    out: Path, *parts: TrialPart, size: int = 2, seed: int = 1, listen: Progress = lambda *_: None
 ) -> tuple[Trial, ...]:
-    return run_trials(fake_arm(), host(size), parts, seed=seed, out=out, on_progress=told)
+    return run_trials(fake_arm(), host(size), parts, seed=seed, out=out, on_progress=listen)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_only_trials_that_were_asked_for_are_counted(
     found = ran(
         tmp_path,
         TrialPart(name="same", trials=3),
-        told=lambda done, total, _: said.append((done, total)),
+        listen=lambda done, total, _: said.append((done, total)),
     )
     assert said == [(2, 3), (3, 3)]
     assert [each.number for each in found] == [0, 5, 6, 1, 2]

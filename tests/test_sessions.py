@@ -45,15 +45,15 @@ def test_a_sample_gets_our_own_time_beside_the_workers(tmp_path: Path) -> None:
     assert found == {"wall_s": 0.25, "canary_s": 0.001}
 
 
-@pytest.mark.parametrize(("name", "told"), [("wall_s", "sample"), ("canary_s", "canary")])
+@pytest.mark.parametrize(("name", "expected"), [("wall_s", "sample"), ("canary_s", "canary")])
 @pytest.mark.parametrize("seconds", [0.0, -0.25, float("nan"), float("inf")])
 def test_a_time_that_is_none_is_the_workers_fault(
-    name: str, told: str, seconds: float, tmp_path: Path
+    name: str, expected: str, seconds: float, tmp_path: Path
 ) -> None:
     answer = {"wall_s": 0.25, "canary_s": 0.001, name: seconds}
     with (
         answering(tmp_path, answer) as opened,
-        pytest.raises(WorkerError, match=f"tuned .*{told} ") as caught,
+        pytest.raises(WorkerError, match=f"tuned .*{expected} ") as caught,
     ):
         opened.sample("train", 1)
     assert caught.value.arm == "tuned"

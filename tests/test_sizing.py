@@ -11,7 +11,7 @@ from tests.invented import host
 
 from tfbench.arms.installs import ArmChoice, WheelSource
 from tfbench.arms.lineup import make_spec
-from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import SizingOptions
 from tfbench.costs.cost import point
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind
@@ -43,7 +43,7 @@ def answer(step_s: float, vcpus: int, **fields: Any) -> dict[str, Any]:  # noqa:
     return whole | fields
 
 
-def seen(
+def cell(
     step_s: float,
     *,
     vcpus: int = 1,
@@ -51,9 +51,9 @@ def seen(
     outcome: Outcome = Outcome.OK,
     source: str = "memory",
     **fields: Any,  # noqa: ANN401
-) -> Seen:
+) -> CellResult:
     ok = outcome is Outcome.OK
-    return Seen(
+    return CellResult(
         place={
             "workload": "alexnet",
             "phase": "train",
@@ -67,7 +67,7 @@ def seen(
     )
 
 
-def rows(*found: Seen) -> tuple[SizingRow, ...]:
+def rows(*found: CellResult) -> tuple[SizingRow, ...]:
     return results.rows(found)
 
 
@@ -125,7 +125,7 @@ def test_what_bounds_a_cell(
 
 def test_a_row_has_the_shares_of_its_launches() -> None:
     reads: dict[str, Any] = {"meters": {"read_s": 6.4, "read_bytes": 40_000_000}, "cpu_s": 4.0}
-    (one,) = rows(seen(1.0, vcpus=2, source="cold", cached_bytes=4096, **reads))
+    (one,) = rows(cell(1.0, vcpus=2, source="cold", cached_bytes=4096, **reads))
     assert one.speed is not None
     assert point(one.speed) == pytest.approx(10.0)
     assert (one.busy, one.reading, one.read_mb_s) == pytest.approx((0.25, 0.8, 5.0))
@@ -148,7 +148,7 @@ def test_growth_is_between_the_first_and_the_last_quarter() -> None:
 
 
 def test_the_knee_is_the_smallest_size_near_the_plateau() -> None:
-    found = rows(seen(1.0, vcpus=1), seen(0.51, vcpus=2), seen(0.5, vcpus=4))
+    found = rows(cell(1.0, vcpus=1), cell(0.51, vcpus=2), cell(0.5, vcpus=4))
     (knee,) = knees(found, 0.05, None)
     assert knee.vcpus == 2
     assert point(knee.speed) == pytest.approx(10 / 0.51)
@@ -159,17 +159,17 @@ def test_the_knee_is_the_smallest_size_near_the_plateau() -> None:
 
 def test_with_as_many_cpus_the_least_memory_is_enough() -> None:
     found = rows(
-        seen(0.5, vcpus=2),
-        seen(0.5, vcpus=2, memory=2000.0),
-        seen(0.5, vcpus=2, memory=1000.0),
-        seen(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
+        cell(0.5, vcpus=2),
+        cell(0.5, vcpus=2, memory=2000.0),
+        cell(0.5, vcpus=2, memory=1000.0),
+        cell(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
     )
     (knee,) = knees(found, 0.05, None)
     assert (knee.vcpus, knee.memory_mb) == (2, 1000.0)
 
 
 def test_where_nothing_ran_there_is_no_knee() -> None:
-    found = rows(seen(0.0, memory=500.0, outcome=Outcome.OUT_OF_MEMORY))
+    found = rows(cell(0.0, memory=500.0, outcome=Outcome.OUT_OF_MEMORY))
     assert knees(found, 0.05, None) == ()
 
 
@@ -219,7 +219,7 @@ def test_memory_has_a_margin_for_the_system() -> None:
 # --- for people -----------------------------------------------------------------------------------
 
 
-def sizing(*found: Seen, means: str = "", book: PriceBook | None = None) -> Sizing:
+def sizing(*found: CellResult, means: str = "", book: PriceBook | None = None) -> Sizing:
     every = rows(*found)
     return Sizing(
         made="2026-01-01T00:00:00+00:00",
@@ -236,9 +236,9 @@ def sizing(*found: Seen, means: str = "", book: PriceBook | None = None) -> Sizi
 
 def test_every_mark_and_every_knee_is_told() -> None:
     found = sizing(
-        seen(1.0, vcpus=1),
-        seen(0.5, vcpus=2),
-        seen(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
+        cell(1.0, vcpus=1),
+        cell(0.5, vcpus=2),
+        cell(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
         means="cgroup",
         book=BOOK,
     )
@@ -253,8 +253,8 @@ def test_every_mark_and_every_knee_is_told() -> None:
 
 
 def test_files_that_stayed_in_memory_are_told() -> None:
-    assert "file system" in " ".join(text.lines(sizing(seen(1.0, source="cold", cached_bytes=9e6))))
-    assert "file system" not in " ".join(text.lines(sizing(seen(1.0, source="cold"))))
+    assert "file system" in " ".join(text.lines(sizing(cell(1.0, source="cold", cached_bytes=9e6))))
+    assert "file system" not in " ".join(text.lines(sizing(cell(1.0, source="cold"))))
 
 
 # --- options --------------------------------------------------------------------------------------

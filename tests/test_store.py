@@ -229,10 +229,10 @@ def test_a_folder_has_one_publisher_at_a_time(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", hold, str(tmp_path)]
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT / 'wheels'}"}
     with Folder(root=tmp_path).exclusive():
-        told = run(argv, env=env, check=False)
-    assert told.returncode
-    assert f"process {os.getpid()} is using {tmp_path}" in told.output
-    assert BusyError.__name__ in told.output
+        done = run(argv, env=env, check=False)
+    assert done.returncode
+    assert f"process {os.getpid()} is using {tmp_path}" in done.output
+    assert BusyError.__name__ in done.output
     assert run(argv, env=env).output == "held\n"
 
 

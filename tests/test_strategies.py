@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.measured import HOST
 
 from tfbench.arms.arm import TOLERANCE
-from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.commands import StrategiesOptions
 from tfbench.inside import replicas
@@ -69,13 +69,13 @@ def matrix(**changed: Any) -> Matrix:  # noqa: ANN401
     return Matrix(**whole | changed)
 
 
-def seen(
+def cell(
     strategy: str,
     devices: int,
     step_s: tuple[float, ...] = (0.5, 0.5),
     outcome: Outcome = Outcome.OK,
     **changed: Any,  # noqa: ANN401
-) -> Seen:
+) -> CellResult:
     """Each launch with steps of that many seconds, two of them."""
     answer: dict[str, Any] = {
         "device": CPU,
@@ -90,7 +90,7 @@ def seen(
     }
     answers = [{**answer, "step_s": [each, each]} | changed for each in step_s]
     ok = outcome is Outcome.OK
-    return Seen(
+    return CellResult(
         place={"arm": "stock", "workload": NET, "strategy": strategy, "devices": devices},
         outcome=outcome,
         reason="" if ok else "because",
@@ -98,7 +98,7 @@ def seen(
     )
 
 
-def result(*found: Seen, **changed: Any) -> StrategiesResult:  # noqa: ANN401
+def result(*found: CellResult, **changed: Any) -> StrategiesResult:  # noqa: ANN401
     whole: dict[str, Any] = {
         "made": "2026-01-02T03:04:05+00:00",
         "host": HOST,
@@ -261,9 +261,9 @@ def test_one_device_exchanges_with_nobody_but_a_server() -> None:
 
 def test_rates_shares_and_efficiency() -> None:
     found = result(
-        seen(INDEPENDENT, 1, (0.25, 0.25, 0.25)),
-        seen(INDEPENDENT, 2, (0.4, 0.4, 0.4)),
-        seen(RING, 2, (0.5, 0.5, 0.5)),
+        cell(INDEPENDENT, 1, (0.25, 0.25, 0.25)),
+        cell(INDEPENDENT, 2, (0.4, 0.4, 0.4)),
+        cell(RING, 2, (0.5, 0.5, 0.5)),
     )
     alone, bound, ring = (row.figures for row in found.rows)
     assert alone
@@ -282,7 +282,7 @@ def test_rates_shares_and_efficiency() -> None:
 
 def test_efficiency_is_of_the_own_strategy_where_it_was_measured_alone() -> None:
     found = result(
-        seen(INDEPENDENT, 1, (0.25, 0.25)), seen(RING, 1, (0.3, 0.3)), seen(RING, 2, (0.5, 0.5))
+        cell(INDEPENDENT, 1, (0.25, 0.25)), cell(RING, 1, (0.3, 0.3)), cell(RING, 2, (0.5, 0.5))
     )
     ring = found.rows[-1].figures
     assert ring
@@ -295,8 +295,8 @@ def test_efficiency_is_of_the_own_strategy_where_it_was_measured_alone() -> None
 def test_a_machine_that_is_slow_for_a_while_does_not_widen_a_ratio() -> None:
     """Launches of one number are near each other in time."""
     found = result(
-        seen(INDEPENDENT, 2, (0.4, 0.8, 0.4)),
-        seen(RING, 2, (0.5, 1.0, 0.5)),
+        cell(INDEPENDENT, 2, (0.4, 0.8, 0.4)),
+        cell(RING, 2, (0.5, 1.0, 0.5)),
     )
     ring = found.rows[-1].figures
     assert ring
@@ -306,9 +306,9 @@ def test_a_machine_that_is_slow_for_a_while_does_not_widen_a_ratio() -> None:
 
 def test_a_marked_cell_has_a_reason_and_takes_no_part() -> None:
     found = result(
-        seen(INDEPENDENT, 2, outcome=Outcome.FAILED),
-        seen(RING, 2),
-        seen(NCCL, 2, (), Outcome.NOT_HERE),
+        cell(INDEPENDENT, 2, outcome=Outcome.FAILED),
+        cell(RING, 2),
+        cell(NCCL, 2, (), Outcome.NOT_HERE),
     )
     failed, ring, nccl = found.rows
     assert failed.figures is None
@@ -319,20 +319,20 @@ def test_a_marked_cell_has_a_reason_and_takes_no_part() -> None:
 
 def test_times_that_are_none_are_refused() -> None:
     with pytest.raises(SampleError):
-        rows([seen(RING, 2, (0.5, -0.5))])
+        rows([cell(RING, 2, (0.5, -0.5))])
 
 
 # ---- parity ----
 
 
-def parity(strategy: str, devices: int, *others: Seen, **changed: Any) -> tuple[Parity, Any]:  # noqa: ANN401
-    found = result(*others, seen(strategy, devices, **changed)).rows[-1].figures
+def parity(strategy: str, devices: int, *others: CellResult, **changed: Any) -> tuple[Parity, Any]:  # noqa: ANN401
+    found = result(*others, cell(strategy, devices, **changed)).rows[-1].figures
     assert found
     return found.parity, found.apart
 
 
 def test_first_steps_are_held_to_one_device_with_the_whole_batch() -> None:
-    reference = seen(REFERENCE, 2)
+    reference = cell(REFERENCE, 2)
     assert parity(RING, 2, reference) == (Parity.SAME, 0.0)
     near = parity(RING, 2, reference, moved=0.25 * (1 + TOLERANCE / 2))
     assert near[0] is Parity.SAME
@@ -343,13 +343,13 @@ def test_first_steps_are_held_to_one_device_with_the_whole_batch() -> None:
 
 
 def test_what_has_no_reference_says_why() -> None:
-    reference = seen(REFERENCE, 2)
+    reference = cell(REFERENCE, 2)
     assert parity(SERVER, 2, reference) == (Parity.ASYNCHRONOUS, None)
     assert parity(INDEPENDENT, 2, reference) == (Parity.APART, None)
     assert parity(RING, 2) == (Parity.UNKNOWN, None)
-    failed = seen(REFERENCE, 2, outcome=Outcome.FAILED)
+    failed = cell(REFERENCE, 2, outcome=Outcome.FAILED)
     assert parity(RING, 2, failed) == (Parity.UNKNOWN, None)
-    assert parity(SERVER, 1, seen(REFERENCE, 1)) == (Parity.SAME, 0.0)
+    assert parity(SERVER, 1, cell(REFERENCE, 1)) == (Parity.SAME, 0.0)
 
 
 def test_zero_against_zero_is_the_same() -> None:
@@ -409,9 +409,9 @@ def scaled(factor: float) -> tuple[float, ...]:
 def advice(times: Mapping[str, tuple[float, ...]], **changed: Any) -> tuple[Advice, ...]:  # noqa: ANN401
     """On two devices, with one device alone and a reference."""
     found = result(
-        seen(REFERENCE, 2),
-        seen(INDEPENDENT, 1, QUIET, **changed),
-        *(seen(name, 2, each, **changed) for name, each in times.items()),
+        cell(REFERENCE, 2),
+        cell(INDEPENDENT, 1, QUIET, **changed),
+        *(cell(name, 2, each, **changed) for name, each in times.items()),
     )
     return advised(found, published.read())
 
@@ -447,14 +447,14 @@ def test_an_asynchronous_strategy_is_named_but_not_best() -> None:
 
 
 def test_no_advice_rests_on_wrong_updates() -> None:
-    wrong = seen(CENTRAL, 2, scaled(0.5), moved=0.1)
-    right = seen(RING, 2, scaled(1.0))
-    found = result(seen(REFERENCE, 2), wrong, right)
+    wrong = cell(CENTRAL, 2, scaled(0.5), moved=0.1)
+    right = cell(RING, 2, scaled(1.0))
+    found = result(cell(REFERENCE, 2), wrong, right)
     (only,) = advised(found, published.read())
     assert only.best == RING
     assert only.intensity is None
     assert any("no advice" in line for line in text.warnings(found))
-    assert advised(result(seen(REFERENCE, 2), wrong), published.read()) == ()
+    assert advised(result(cell(REFERENCE, 2), wrong), published.read()) == ()
 
 
 # ---- how it reads ----
@@ -462,12 +462,12 @@ def test_no_advice_rests_on_wrong_updates() -> None:
 
 def whole() -> StrategiesResult:
     return result(
-        seen(REFERENCE, 2),
-        seen(INDEPENDENT, 1, QUIET),
-        seen(CENTRAL, 2, scaled(1.2)),
-        seen(RING, 2, scaled(1.0)),
-        seen(NCCL, 2, (), Outcome.NOT_HERE),
-        seen(INDEPENDENT, 2, scaled(0.9)),
+        cell(REFERENCE, 2),
+        cell(INDEPENDENT, 1, QUIET),
+        cell(CENTRAL, 2, scaled(1.2)),
+        cell(RING, 2, scaled(1.0)),
+        cell(NCCL, 2, (), Outcome.NOT_HERE),
+        cell(INDEPENDENT, 2, scaled(0.9)),
     )
 
 
@@ -480,7 +480,7 @@ def test_the_terminal_shows_figures_marks_and_the_answer() -> None:
 
 
 def test_on_gpus_nothing_is_said_of_logical_devices() -> None:
-    found = result(seen(RING, 2, QUIET, device="NVIDIA H100"), matrix=matrix(kind="gpu"))
+    found = result(cell(RING, 2, QUIET, device="NVIDIA H100"), matrix=matrix(kind="gpu"))
     assert "logical" not in text.table(found, colour=False)
 
 

@@ -9,7 +9,7 @@ from tests.planned import planned
 
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import survey, survey_page
-from tfbuild.kernelbuild.survey import BatchSeen, Survey, rows, shortened
+from tfbuild.kernelbuild.survey import BatchResult, Survey, rows, shortened
 from tfbuild.settings import Places
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, read_survey
 
@@ -39,7 +39,7 @@ FOUND = Survey(
         "late.cc": unit("late", "late.cc"),
         "stays.cc": unit("stays", "stays.cc"),
     },
-    seen={"add": BatchSeen(registrations=12, cases=90), "stays": BatchSeen(reason=TAKES)},
+    results={"add": BatchResult(registrations=12, cases=90), "stays": BatchResult(reason=TAKES)},
     finished=False,
 )
 
@@ -65,7 +65,7 @@ def test_every_source_has_a_row_that_says_what_became_of_it() -> None:
 
 
 def test_before_the_first_pass_has_ended_only_the_ops_are_known() -> None:
-    early = dataclasses.replace(FOUND, broken={}, units={}, seen={})
+    early = dataclasses.replace(FOUND, broken={}, units={}, results={})
     assert {row.outcome for row in rows(early)} == {SourceOutcome.UNKNOWN}
     assert [row.ops for row in rows(early)] == [FOUND.table[name] for name in sorted(FOUND.table)]
 
@@ -123,8 +123,8 @@ def test_reasons_lose_the_paths_of_the_machine_and_further_lines() -> None:
 def test_what_was_seen_is_kept_and_a_torn_file_is_told(tmp_path: Path) -> None:
     notes = tmp_path / "survey.json"
     assert survey._kept(notes) == {}
-    survey._keep(notes, FOUND.seen)
-    assert survey._kept(notes) == FOUND.seen
+    survey._keep(notes, FOUND.results)
+    assert survey._kept(notes) == FOUND.results
     for torn in (notes.read_text()[:-9], '{"schema": 1, "seen": {"a": {"cases": "x"}}}', "[]"):
         notes.write_text(torn)
         with pytest.raises(RecordError):

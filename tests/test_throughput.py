@@ -11,7 +11,7 @@ from tests.invented import host, spread
 
 from tfbench.arms.installs import ArmChoice, WheelSource
 from tfbench.arms.lineup import make_spec
-from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.cell import CellResult, Outcome
 from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
 from tfbench.costs.cost import point
@@ -36,7 +36,7 @@ STOCK = ArmChoice(
 )
 
 
-def seen(batch: int, *launches: float, augmented: bool = False, **fields: Any) -> Seen:  # noqa: ANN401
+def result_of(batch: int, *launches: float, augmented: bool = False, **fields: Any) -> CellResult:  # noqa: ANN401
     """`launches` are seconds per step."""
     place = {"arm": "stock", "workload": "resnet50", "batch": batch, "augmented": augmented}
     answers = tuple(
@@ -44,10 +44,10 @@ def seen(batch: int, *launches: float, augmented: bool = False, **fields: Any) -
         for seconds in launches
     )
     whole: dict[str, Any] = {"outcome": Outcome.OK, "reason": "", "answers": answers}
-    return Seen(place=place, **whole | fields)
+    return CellResult(place=place, **whole | fields)
 
 
-def throughput(*found: Seen, price: str = "") -> Throughput:
+def throughput(*found: CellResult, price: str = "") -> Throughput:
     book = catalog.shipped("2017-07-gce")
     return Throughput(
         made="2026-01-01T00:00:00+00:00",
@@ -63,12 +63,12 @@ def throughput(*found: Seen, price: str = "") -> Throughput:
 
 
 def row(batch: int, value: float, share: float = 0.01) -> ThroughputRow:
-    (found,) = results.rows([seen(batch, 1.0, 1.0)])
+    (found,) = results.rows([result_of(batch, 1.0, 1.0)])
     fields = {name: getattr(found, name) for name in ThroughputRow.__dataclass_fields__}
     return ThroughputRow(**fields | {"speed": spread(value, share)})
 
 
-FULL = Seen(
+FULL = CellResult(
     place={"arm": "stock", "workload": "resnet50", "batch": 4096, "augmented": False},
     outcome=Outcome.OUT_OF_MEMORY,
     reason="std::bad_alloc",
@@ -77,7 +77,7 @@ FULL = Seen(
 
 
 def test_speed_is_examples_over_seconds() -> None:
-    (one,) = results.rows([seen(8, 0.5, 0.5)])
+    (one,) = results.rows([result_of(8, 0.5, 0.5)])
     assert one.speed is not None
     assert point(one.speed) == pytest.approx(16.0)
     assert one.printed is not None
@@ -88,7 +88,7 @@ def test_speed_is_examples_over_seconds() -> None:
 def test_out_of_memory_is_a_row_and_not_a_crash() -> None:
     (one,) = results.rows([FULL])
     assert (one.speed, one.printed, one.outcome) == (None, None, Outcome.OUT_OF_MEMORY)
-    found = throughput(seen(8, 0.5, 0.5), FULL)
+    found = throughput(result_of(8, 0.5, 0.5), FULL)
     shown = text.table(found, colour=False)
     assert "resnet50, batch 4096, stock: out of memory" in shown
 
@@ -106,21 +106,21 @@ def test_intervals_that_overlap_are_not_told_apart() -> None:
 
 
 def test_what_overlaps_is_said_to_be_unsure() -> None:
-    noisy = throughput(seen(8, 0.5, 0.9), seen(16, 0.9, 1.0))
+    noisy = throughput(result_of(8, 0.5, 0.9), result_of(16, 0.9, 1.0))
     assert "measure longer" in " ".join(text.lines(noisy))
-    calm = throughput(seen(8, 0.5, 0.5001), seen(16, 2.0, 2.0001))
+    calm = throughput(result_of(8, 0.5, 0.5001), result_of(16, 2.0, 2.0001))
     assert "measure longer" not in " ".join(text.lines(calm))
 
 
 def test_augmentation_is_compared_with_the_same_batch_without() -> None:
-    found = throughput(seen(8, 0.5, 0.5001), seen(8, 1.0, 1.0001, augmented=True))
+    found = throughput(result_of(8, 0.5, 0.5001), result_of(8, 1.0, 1.0001, augmented=True))
     assert "50.0% of the speed" in " ".join(text.lines(found))
-    vague = throughput(seen(8, 0.5, 1.0), seen(8, 0.7, 1.1, augmented=True))
+    vague = throughput(result_of(8, 0.5, 1.0), result_of(8, 0.7, 1.1, augmented=True))
     assert "less than" in " ".join(text.lines(vague))
 
 
 def test_speed_per_dollar_is_over_the_books_price() -> None:
-    found = throughput(seen(8, 0.5, 0.5), price="cpu8")
+    found = throughput(result_of(8, 0.5, 0.5), price="cpu8")
     assert found.price is not None
     amount = per_dollar(found.rows[0], found.price)
     assert amount is not None
@@ -130,7 +130,7 @@ def test_speed_per_dollar_is_over_the_books_price() -> None:
 
 
 def test_the_page_has_the_tables_rows() -> None:
-    found = throughput(seen(8, 0.5, 0.6), FULL)
+    found = throughput(result_of(8, 0.5, 0.6), FULL)
     (table,) = [each for each in text.section(found).blocks if isinstance(each, Table)]
     assert table.rows == tuple(text.rows(found))
     drawn = list(text.figures(found))
@@ -183,8 +183,8 @@ def test_a_dry_run_says_what_would_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path))
-    told = handler.describe(ThroughputOptions(batches="4,8", launches="2"))
-    assert "processes    4, 100 steps" in told
+    text = handler.describe(ThroughputOptions(batches="4,8", launches="2"))
+    assert "processes    4, 100 steps" in text
     assert not any(tmp_path.iterdir())
 
 
@@ -194,7 +194,7 @@ def test_a_workload_of_ones_own_has_its_own_batch(tmp_path: Path) -> None:
     (cell,) = read(workload=str(own), launches="1").cells(["stock"], read_host())
     assert cell.request["workload"] == "own:model.py"
     assert dict(cell.env) == {PROGRAM: str(own)}
-    found = seen(0, 0.5, 0.5)
+    found = result_of(0, 0.5, 0.5)
     answers = tuple({**each, "batch": 7} for each in found.answers)
     (one,) = results.rows([dataclasses.replace(found, answers=answers)])
     assert one.batch == 7

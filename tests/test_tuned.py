@@ -126,8 +126,8 @@ def test_the_first_library_that_a_cpu_can_run_is_the_one_it_gets() -> None:
 def test_a_cpu_that_runs_no_library_is_told_what_the_nearest_one_needs(tmp_path: Path) -> None:
     assert lacking(FLEET, cpu_of("haswell")) == ()
     assert lacking(FLEET, OLD) == ("avx2",)
-    told = "skylake_avx512, haswell.* avx2"
-    with pytest.raises(HostError, match=told):
+    expected = "skylake_avx512, haswell.* avx2"
+    with pytest.raises(HostError, match=expected):
         need_runnable(tmp_path / "a.whl", FLEET, OLD)
 
 

@@ -83,7 +83,7 @@ def render(request: Request, options: RenderOptions) -> str:
 
 @command(
     GROUP,
-    part(Request, *WHEEL, "scope", "kernels", "lto", given={"python": "3.11"}, told=ONE_PYTHON),
+    part(Request, *WHEEL, "scope", "kernels", "lto", given={"python": "3.11"}, helps=ONE_PYTHON),
     ContainersOptions,
 )
 def containers(request: Request, options: ContainersOptions) -> str:
@@ -113,10 +113,10 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
 
 @command(
     GROUP,
-    part(Request, *WHEEL, given={"scope": "full"}, told=ONE_PYTHON),
-    part(BuildOptions, "source", "tree", told={"source": SOURCE}),
+    part(Request, *WHEEL, given={"scope": "full"}, helps=ONE_PYTHON),
+    part(BuildOptions, "source", "tree", helps={"source": SOURCE}),
     VendorOptions,
-    part(Output, "dry_run", "json", told={"dry_run": "list the archives that the tree declares"}),
+    part(Output, "dry_run", "json", helps={"dry_run": "list the archives that the tree declares"}),
 )
 def vendor(request: Request, sources: BuildOptions, options: VendorOptions, output: Output) -> str:
     """Fetch all that a full build needs into one folder, for a build without a network."""
@@ -129,7 +129,7 @@ def vendor(request: Request, sources: BuildOptions, options: VendorOptions, outp
 
 @command(
     GROUP,
-    part(Request, *WHEEL, given={"kernels": "all"}, told=ONE_PYTHON),
+    part(Request, *WHEEL, given={"kernels": "all"}, helps=ONE_PYTHON),
     part(BuildOptions, "jobs", "source", "stock_wheel"),
     SurveyOptions,
 )
@@ -147,7 +147,7 @@ def survey(request: Request, ground: BuildOptions, options: SurveyOptions) -> st
         Output,
         "dry_run",
         "json",
-        told={
+        helps={
             "dry_run": "for --rebuild: say what would be made and how long it takes, and do nothing"
         },
     ),

@@ -79,7 +79,7 @@ def select(options: SelectOptions, output: Output) -> str:
 
 @command(
     GROUP,
-    part(Request, *WHEEL, "kernels", told={**ONE_PYTHON, "compiler": COMPILERS}),
+    part(Request, *WHEEL, "kernels", helps={**ONE_PYTHON, "compiler": COMPILERS}),
     FlagsOptions,
     Output,
 )

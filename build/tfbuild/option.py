@@ -33,22 +33,22 @@ class Option:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionSubset:
     """Those options of a record that a command has. `given` are other defaults, and values that the
-    command fixes; `told` is the help of options that mean less than elsewhere."""
+    command fixes; `helps` is the help of options that mean less than elsewhere."""
 
     record: type
     names: tuple[str, ...]
     given: Mapping[str, str | bool]
-    told: Mapping[str, str]
+    helps: Mapping[str, str]
 
 
-def option(default: _T, told: str, *, name: str = "", old: Sequence[str] = ()) -> _T:
+def option(default: _T, text: str, *, name: str = "", old: Sequence[str] = ()) -> _T:
     """A field that is an option; `name` where it is not typed as the field is called."""
-    return field(default=default, metadata={_KEY: (told, name, tuple(old))})
+    return field(default=default, metadata={_KEY: (text, name, tuple(old))})
 
 
-def required(told: str) -> str:
+def required(text: str) -> str:
     """A field that is given by its place on the line."""
-    made: str = field(metadata={_KEY: (told, "", ())})
+    made: str = field(metadata={_KEY: (text, "", ())})
     return made
 
 
@@ -56,13 +56,13 @@ def part(
     record: type,
     *names: str,
     given: Mapping[str, str | bool] | None = None,
-    told: Mapping[str, str] | None = None,
+    helps: Mapping[str, str] | None = None,
 ) -> OptionSubset:
     """Raises ValueError for what is no option of the record."""
     known = {each.field for each in options_of(record)}
-    if unknown := {*names, *(told or {})} - known:
+    if unknown := {*names, *(helps or {})} - known:
         raise ValueError(f"{record.__name__} has no option {', '.join(sorted(unknown))}")
-    return OptionSubset(record=record, names=names, given=given or {}, told=told or {})
+    return OptionSubset(record=record, names=names, given=given or {}, helps=helps or {})
 
 
 def options_of(source: type | OptionSubset) -> tuple[Option, ...]:
@@ -72,7 +72,7 @@ def options_of(source: type | OptionSubset) -> tuple[Option, ...]:
             dataclasses.replace(
                 each,
                 default=source.given.get(each.field, each.default),
-                help=source.told.get(each.field, each.help),
+                help=source.helps.get(each.field, each.help),
             )
             for each in options_of(source.record)
             if each.field in source.names
@@ -81,13 +81,13 @@ def options_of(source: type | OptionSubset) -> tuple[Option, ...]:
         Option(
             field=each.name,
             name=name or each.name.replace("_", "-"),
-            help=told,
+            help=text,
             old=old,
             default=None if each.default is dataclasses.MISSING else each.default,
         )
         for each in dataclasses.fields(source)
         if _KEY in each.metadata
-        for told, name, old in [each.metadata[_KEY]]
+        for text, name, old in [each.metadata[_KEY]]
     )
 
 

@@ -74,8 +74,8 @@ def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> 
         assert all(each.train_s > 0 and each.test_s > 0 for each in run.epochs)
         accuracies = [each.accuracy for each in run.epochs]
         assert all(each < 0.7 for each in accuracies[:-1])
-        told = [each * 450 for each in accuracies]
-        assert told == pytest.approx([round(each) for each in told])
+        expected = [each * 450 for each in accuracies]
+        assert expected == pytest.approx([round(each) for each in expected])
     assert read(Accuracy, load(folder / "accuracy.json", schema=found.schema)) == found
     assert "<svg" in (folder / "report.html").read_text("utf-8")
     assert "2 of 2 seeds reached 70%" in (folder / "report.md").read_text("utf-8")

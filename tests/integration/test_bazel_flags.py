@@ -115,33 +115,33 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """The options of a release for Bazel `told`, given to Bazel `run`."""
+    """The options of a release for Bazel `claimed`, given to Bazel `run`."""
 
     release: str
-    told: str
+    claimed: str
     run: str
 
     @property
     def key(self) -> tuple[str, str]:
-        return self.release, self.told
+        return self.release, self.claimed
 
     def __str__(self) -> str:
-        away = "" if self.told == self.run else f" (not here), on {self.run}"
-        return f"{self.release} for {self.told}{away}"
+        away = "" if self.claimed == self.run else f" (not here), on {self.run}"
+        return f"{self.release} for {self.claimed}{away}"
 
 
 def cases() -> Iterator[Case]:
     for release in load_releases():
         here = [version for version in (OLD, NEW) if release.accepts_bazel(version)]
-        yield from (Case(release=release.version, told=each, run=each) for each in here)
+        yield from (Case(release=release.version, claimed=each, run=each) for each in here)
         if Version(OLD).major < Version(release.bazel).major < Version(NEW).major:
             for each in (OLD, NEW):
-                yield Case(release=release.version, told=release.bazel, run=each)
+                yield Case(release=release.version, claimed=release.bazel, run=each)
 
 
 CASES = tuple(cases())
-SERVED = tuple(case for case in CASES if case.told == case.run)
-BETWEEN = tuple(case for case in CASES if case.told != case.run)
+SERVED = tuple(case for case in CASES if case.claimed == case.run)
+BETWEEN = tuple(case for case in CASES if case.claimed != case.run)
 
 
 def gone(version: str) -> frozenset[str]:
@@ -310,13 +310,13 @@ def written(bench: Bench, remotes: Mapping[str, Remote]) -> Iterator[Written]:
             for name, remote in remotes.items()
         }
         found: dict[tuple[str, str], dict[str, Words]] = {}
-        for release, told in {case.key: None for case in CASES}:
-            tree, bazel = bench.tree(release), bench.bazel(told)
+        for release, claimed in {case.key: None for case in CASES}:
+            tree, bazel = bench.tree(release), bench.bazel(claimed)
             sites = [
                 bench.site(plan, tree, bazel, name)
                 for name, plan in variants(find_release(release), program)
             ]
-            found[release, told] = {
+            found[release, claimed] = {
                 name: union(
                     bench.written(site, call)
                     for site in sites
@@ -470,7 +470,7 @@ def test_a_bazel_outside_the_range_refuses_what_the_table_says(
 def test_an_option_that_is_gone_is_not_given(case: Case, written: Written, bench: Bench) -> None:
     names = union(written[case.key].values()).names
     wanted = bench.tree(case.release).shares_host_flags
-    assert names & set(BY_VERSION) == (set(BY_VERSION) - gone(case.told) if wanted else set())
+    assert names & set(BY_VERSION) == (set(BY_VERSION) - gone(case.claimed) if wanted else set())
 
 
 @on_both
@@ -496,7 +496,7 @@ def test_the_startup_options_are_taken_as_they_are(
     real: Real, bench: Bench, remotes: Mapping[str, Remote], cache: str
 ) -> None:
     case = next(case for case in SERVED if case.run == real.version)
-    found = bench.bazel(case.told, debian=real.version == OLD)
+    found = bench.bazel(case.claimed, debian=real.version == OLD)
     remote = remotes[cache]
     request = Request(arch="skylake", release=case.release, scope="full", compiler="clang@16.0.6")
     site = bench.site(plan_for(request)[0], bench.tree(case.release), found, "as-it-is")

@@ -13,7 +13,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.cells import running
-from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.costs import kit_runs
 from tfbench.inside import fitting, steps
 from tfbench.inside.inputs import RAW
@@ -63,7 +63,7 @@ def cell(workload: str, phase: str, *, memory_mb: float | None = None, **request
     )
 
 
-def told(arm: Arm, out: Path, one: Cell) -> Told:
+def launched(arm: Arm, out: Path, one: Cell) -> LaunchResult:
     return running.measure([one], {"stock": arm}, out, seed=1)[one.key]
 
 
@@ -92,7 +92,7 @@ def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
 def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) -> None:
     own = folder / workload.replace(":", "-")
     source = sources.parse("50MB/s").request(str(own), str(own) + ".sink", generate=32)
-    found = told(arm, folder, cell(workload, phase, source=source))
+    found = launched(arm, folder, cell(workload, phase, source=source))
     assert found.outcome is Outcome.OK, found.reason
     answer = found.answer
     assert len(answer["step_s"]) == len(answer["waited_s"]) == len(answer["rss_mb"]) == 4
@@ -110,33 +110,33 @@ def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, fold
     generated = folder / "generated"
     first = sources.parse("cached").request(str(generated), str(folder / "sink"), generate=8)
     net = "mnist_cnn:batch=4"
-    assert told(arm, folder, cell(net, PREPROCESS, source=first)).outcome is Outcome.OK
+    assert launched(arm, folder, cell(net, PREPROCESS, source=first)).outcome is Outcome.OK
     for path in sorted((generated / RAW).rglob("*.jpg")):
         copy = own / path.parent.name / path.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
     asked = sources.parse("cached").request(str(own), str(folder / "sink"), generate=0)
     for phase in steps.PHASES:
-        assert told(arm, folder, cell(net, phase, source=asked)).outcome is Outcome.OK
+        assert launched(arm, folder, cell(net, phase, source=asked)).outcome is Outcome.OK
     for path in own.rglob("*.jpg"):
         path.write_bytes(path.read_bytes()[:40])
     for phase in (TRAIN, PREPROCESS):
-        broken = told(arm, folder, cell(net, phase, source=asked, steps=5))
+        broken = launched(arm, folder, cell(net, phase, source=asked, steps=5))
         assert broken.outcome is Outcome.REFUSED, broken.reason
         assert broken.reason.startswith("0/000000.jpg and 7 more"), broken.reason
-    too_few = told(arm, folder, cell("mnist_cnn:batch=64", TRAIN, source=asked))
+    too_few = launched(arm, folder, cell("mnist_cnn:batch=64", TRAIN, source=asked))
     assert too_few.outcome is Outcome.REFUSED
     assert "larger" in too_few.reason
 
 
 def test_too_little_memory_is_a_mark(arm: Arm, folder: Path) -> None:
-    found = told(arm, folder, cell("vgg16:image=64:batch=4", TRAIN, memory_mb=500.0))
+    found = launched(arm, folder, cell("vgg16:image=64:batch=4", TRAIN, memory_mb=500.0))
     assert found.outcome is Outcome.OUT_OF_MEMORY, found.reason
 
 
 @pytest.mark.slow
 def test_augmented_images_train(arm: Arm, folder: Path) -> None:
-    found = told(arm, folder, cell("alexnet:image=64:batch=2", TRAIN, augmented=True))
+    found = launched(arm, folder, cell("alexnet:image=64:batch=2", TRAIN, augmented=True))
     assert found.outcome is Outcome.OK, found.reason
     assert found.answer["batch"] == 2
 
@@ -158,7 +158,7 @@ def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> Non
         },
         vcpus=(0,),
     )
-    found = told(arm, folder, one)
+    found = launched(arm, folder, one)
     assert found.outcome is Outcome.OK, found.reason
     assert found.answer["steps"] == [form.epochs * -(-105 * form.repeat // 20) for form in forms]
     assert all(len(seconds) == 2 for seconds in found.answer["seconds"])
@@ -188,7 +188,7 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
         request=request,
         vcpus=(0,),
     )
-    found = told(arm, folder, one)
+    found = launched(arm, folder, one)
     assert found.outcome is Outcome.NOT_HERE
     assert "GPU:7" in found.reason
 
@@ -240,7 +240,7 @@ def test_a_workload_of_ones_own(
     own = tmp_path / "model.py"
     own.write_text(OWN.format(units=units), "utf-8")
     one = dataclasses.replace(cell("own:model.py", TRAIN), env=((PROGRAM, str(own)),))
-    found = told(arm, tmp_path, one)
+    found = launched(arm, tmp_path, one)
     assert found.outcome is outcome
     assert said in found.reason
     if outcome is Outcome.OK:

@@ -321,18 +321,18 @@ def test_a_killed_build_goes_on_where_it_was(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_progress_is_told_while_the_build_runs(bench: Bench) -> None:
-    told: list[Progress] = []
+    updates: list[Progress] = []
     lead: list[int] = []
-    with events.following(bench.events, told.append):
+    with events.following(bench.events, updates.append):
         done = bench.build(
             "--jobs=1",
             "--action_env=AGAIN=1",
             change=slow,
             target="//tensorflow/core:all",
-            on_progress=lambda *_: lead.append(len(told)),
+            on_progress=lambda *_: lead.append(len(updates)),
         )
     assert done.returncode == 0, done.output
-    assert told[-1].total > SLOW
-    counts = [progress.done for progress in told]
+    assert updates[-1].total > SLOW
+    counts = [progress.done for progress in updates]
     assert counts == sorted(counts)
     assert lead[-1] > 0  # (not all at the end: Bazel was still printing when the first was told)

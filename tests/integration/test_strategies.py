@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import ExperimentRun
 from tfbench.cells.running import measure
 from tfbench.engine.journal import JOURNAL
@@ -96,7 +96,7 @@ def out(arm: Arm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(arm: Arm, out: Path) -> Mapping[tuple[str, int], Told]:
+def measured(arm: Arm, out: Path) -> Mapping[tuple[str, int], LaunchResult]:
     """One launch of every strategy on two devices, by strategy and number of devices."""
     asked = cells(matrix(*STRATEGIES), [arm.name], read_host().usable)
     found = measure(asked, {arm.name: arm}, out, seed=1, limit_s=WAIT_S)
@@ -117,8 +117,8 @@ def scripted(python: Path, program: str) -> object:
 
 
 @pytest.mark.slow
-def test_every_strategy_of_cpus_trains(told: Mapping[tuple[str, int], Told]) -> None:
-    for (strategy, devices), each in told.items():
+def test_every_strategy_of_cpus_trains(measured: Mapping[tuple[str, int], LaunchResult]) -> None:
+    for (strategy, devices), each in measured.items():
         if strategy == NCCL:
             continue
         assert each.outcome is Outcome.OK, f"{strategy}: {each.reason}"
@@ -136,8 +136,10 @@ def test_every_strategy_of_cpus_trains(told: Mapping[tuple[str, int], Told]) -> 
 
 
 @pytest.mark.slow
-def test_variables_are_where_the_strategy_has_them(told: Mapping[tuple[str, int], Told]) -> None:
-    found = {name: told[name, 2].answer["variables_on"] for name in STRATEGIES if name != NCCL}
+def test_variables_are_where_the_strategy_has_them(
+    measured: Mapping[tuple[str, int], LaunchResult],
+) -> None:
+    found = {name: measured[name, 2].answer["variables_on"] for name in STRATEGIES if name != NCCL}
     both = ["CPU:0", "CPU:1"]
     assert found == {
         CENTRAL: ["CPU:0"],
@@ -150,21 +152,23 @@ def test_variables_are_where_the_strategy_has_them(told: Mapping[tuple[str, int]
 
 
 @pytest.mark.slow
-def test_what_is_in_step_trains_as_one_device_does(told: Mapping[tuple[str, int], Told]) -> None:
-    due = told[REFERENCE, 2].answer
+def test_what_is_in_step_trains_as_one_device_does(
+    measured: Mapping[tuple[str, int], LaunchResult],
+) -> None:
+    due = measured[REFERENCE, 2].answer
     for strategy in SYNCHRONOUS:
-        found = told[strategy, 2].answer
+        found = measured[strategy, 2].answer
         values, reference = ([*each["losses"], each["moved"]] for each in (found, due))
         assert judged(values, reference)[0] is Parity.SAME, strategy
     # That is no matter of course: devices that exchange nothing go another way.
-    apart = told[INDEPENDENT, 2].answer
+    apart = measured[INDEPENDENT, 2].answer
     assert judged([apart["moved"]], [due["moved"]])[0] is Parity.DIFFERENT
 
 
 @pytest.mark.slow
-def test_nccl_is_marked_with_a_way_out(told: Mapping[tuple[str, int], Told]) -> None:
-    assert told[NCCL, 2].outcome is Outcome.NOT_HERE
-    assert "ring" in told[NCCL, 2].reason
+def test_nccl_is_marked_with_a_way_out(measured: Mapping[tuple[str, int], LaunchResult]) -> None:
+    assert measured[NCCL, 2].outcome is Outcome.NOT_HERE
+    assert "ring" in measured[NCCL, 2].reason
 
 
 @pytest.mark.slow
@@ -193,11 +197,11 @@ def test_losses_are_those_of_keras(stock_python: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_what_is_known(
-    arm: Arm, out: Path, told: Mapping[tuple[str, int], Told]
+    arm: Arm, out: Path, measured: Mapping[tuple[str, int], LaunchResult]
 ) -> None:
-    """The first launches are those of `told`; only second ones start."""
+    """The first launches are those of `measured`; only second ones start."""
     before = len((out / JOURNAL).read_text().splitlines())
-    assert before == len(told)
+    assert before == len(measured)
     run = ExperimentRun(kind=handler.KIND, arms={arm.name: arm}, host=read_host(), out=out)
     found = handler.STRATEGIES.found(matrix(RING, NCCL, launches=2), run)
     assert len((out / JOURNAL).read_text().splitlines()) == before + 2

@@ -169,7 +169,7 @@ def test_a_run_goes_on_where_it_was_killed(every: tuple[Spot, ...], bench: Bench
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("def build():\n    return 3\n", "returns int, not a tf.keras model"),
         ("def build():\n    return (\n", "line 2: SyntaxError"),
@@ -177,11 +177,11 @@ def test_a_run_goes_on_where_it_was_killed(every: tuple[Spot, ...], bench: Bench
     ],
 )
 def test_a_file_that_cannot_be_trained_is_the_users_error(
-    text: str, told: str, stock_python: Path, tmp_path: Path
+    text: str, expected: str, stock_python: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "wrong.py"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=told) as caught:
+    with pytest.raises(UsageError, match=expected) as caught:
         profiled(arm("stock", stock_python), subject(str(file)), (0,), steps=1, logs=tmp_path)
     assert caught.value.message.startswith(f"{file}: ")
     assert "\n" not in caught.value.message

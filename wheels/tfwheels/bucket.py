@@ -128,7 +128,9 @@ class Bucket:
         (target,) = _objects(key, Digest(sha256, size))
         with (
             console.counting("MB", size >> 20) as count,
-            _Told(content, lambda done: count.advance(done >> 20, detail=content.name)) as body,
+            _ReadProgress(
+                content, lambda done: count.advance(done >> 20, detail=content.name)
+            ) as body,
         ):
             return self._send(target, body, IfNoneMatch="*")
 
@@ -195,7 +197,7 @@ class Bucket:
             raise PublishError(f"{self.where}{key}: {said}") from error
 
 
-class _Told(io.FileIO):
+class _ReadProgress(io.FileIO):
     """A file that tells how far it was read."""
 
     def __init__(self, path: Path, tell: Callable[[int], None]) -> None:

@@ -119,8 +119,8 @@ def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Ta
     every family that a wheel is made for alone; of all where no wheel tells."""
     made = [{each for each in ARCHITECTURES if made_for(entry, each)} for entry in entries]
     alone = (each for each in made if len(each) == 1)
-    told = {family} if family else set[str]().union(*alone)
-    return tuple(each for each in all_targets() if each.family in (told or set(ARCHITECTURES)))
+    families = {family} if family else set[str]().union(*alone)
+    return tuple(each for each in all_targets() if each.family in (families or set(ARCHITECTURES)))
 
 
 def explain(choice: PageChoice, target: Target) -> dict[str, str]:

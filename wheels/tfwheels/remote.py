@@ -171,7 +171,7 @@ def open_index(url: str, pages: str, credentials: Credentials) -> Iterator[Index
         repository.session.auth = HTTPBasicAuth(name, password)
     for scheme in ("http://", "https://"):
         repository.session.mount(scheme, _Patient())
-    with _told(urlsplit(url).netloc), contextlib.closing(repository):
+    with _as_publish_error(urlsplit(url).netloc), contextlib.closing(repository):
         index = Index(pages=pages, credentials=credentials, repository=repository)
         found = pages or _find_pages(index, url)
         yield replace(index, pages=f"{found.rstrip('/')}/")
@@ -242,7 +242,7 @@ def _find_pages(index: Index, url: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(host: str) -> Iterator[None]:
+def _as_publish_error(host: str) -> Iterator[None]:
     """What the network does as an error of ours. The library's own text is long and says less."""
     try:
         yield

@@ -19,7 +19,7 @@ def curves(result: Accuracy) -> Iterator[Drawing]:
     """Accuracy over training seconds, a line per seed; no figure where nothing was trained."""
     arms = [arm.arm for arm in result.arms]
     named: set[str] = set()
-    lines, told = [], []
+    lines, ends = [], []
     for run in result.runs:
         if not run.epochs:
             continue
@@ -27,9 +27,9 @@ def curves(result: Accuracy) -> Iterator[Drawing]:
         named.add(run.arm)
         end = "reached" if run.reached else "not reached"
         lines.append(_line(run.points, label, arms.index(run.arm), 1, reached=bool(run.reached)))
-        told.append(f"{run.arm}, seed {run.seed}, {_ends(run.points)}, {end}")
+        ends.append(f"{run.arm}, seed {run.seed}, {_ends(run.points)}, {end}")
     if lines:
-        yield _drawn(lines, result.asked.target, "seconds of training", "; ".join(told))
+        yield _drawn(lines, result.asked.target, "seconds of training", "; ".join(ends))
 
 
 def curve(result: ImportedCurve) -> Iterator[Drawing]:
@@ -57,7 +57,7 @@ def _ends(points: Sequence[CurvePoint]) -> str:
     return f"from {share(first.accuracy)} to {share(highest.accuracy)}"
 
 
-def _drawn(lines: Sequence[Learning], target: float, axis: str, told: str) -> Drawing:
+def _drawn(lines: Sequence[Learning], target: float, axis: str, ends: str) -> Drawing:
     return drawing(
         functools.partial(learning, lines, 100 * target, axis),
         key=f"{KEY}-curves",
@@ -66,5 +66,5 @@ def _drawn(lines: Sequence[Learning], target: float, axis: str, told: str) -> Dr
             "One line per training; a filled mark at its end where the target, the line across, "
             "was reached."
         ),
-        description=f"Accuracy over {axis}, target {share(target)}: {told}.",
+        description=f"Accuracy over {axis}, target {share(target)}: {ends}.",
     )

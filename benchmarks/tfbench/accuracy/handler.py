@@ -155,14 +155,14 @@ def train(
     run = experiment.start(KIND, asked, arms, wanted_out, places)
     cells = _cells(question, asked, run.names, sets.write(examples, run.out))
     images = examples.training + examples.testing
-    told = running.measure(
+    launches = running.measure(
         cells,
         arms,
         run.out,
         seed=asked.seeds[0],
         limit_s=_START_S + asked.epochs * images / _SLOWEST,
     )
-    runs = tuple(results.trained(cell, told[cell.key], asked.target) for cell in cells)
+    runs = tuple(results.trained(cell, launches[cell.key], asked.target) for cell in cells)
     result = Accuracy(
         schema=results.SCHEMA,
         made=experiment.now(),

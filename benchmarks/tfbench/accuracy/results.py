@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tfbench.accuracy.curve import CurvePoint, Reached, best, reached
 from tfbench.accuracy.curve_file import Curve
 from tfbench.accuracy.median import Median, median
-from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import offer, point
 from tfbench.costs.prices import Price
@@ -150,16 +150,16 @@ def points_of(epochs: Sequence[Epoch]) -> tuple[CurvePoint, ...]:
     )
 
 
-def trained(cell: Cell, told: Told, target: float) -> Trained:
+def trained(cell: Cell, launch: LaunchResult, target: float) -> Trained:
     """What a process said."""
-    answer = told.answer
+    answer = launch.answer
     epochs = tuple(read(Epoch, each) for each in answer.get("epochs", ()))
     names = StartUp.__dataclass_fields__
     return Trained(
         arm=cell.arm,
         seed=cell.request["seed"],
-        outcome=told.outcome,
-        reason=told.reason,
+        outcome=launch.outcome,
+        reason=launch.reason,
         images=answer.get("images", 0),
         start_up=StartUp(**{name: answer[name] for name in names}) if answer else None,
         epochs=epochs,

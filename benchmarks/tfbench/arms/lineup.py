@@ -122,7 +122,7 @@ def parse_lineup(text: str) -> tuple[ArmSpec, ...]:
 
 def parse_arm(text: str) -> ArmSpec:
     """One arm as it is written on the command line. Raises UsageError."""
-    with _told(f"arm {text.strip()!r}"):
+    with _located(f"arm {text.strip()!r}"):
         named = _NAMED.fullmatch(text)
         head, *fields = _split(named["rest"] if named else text, ":")
         wheel = _unquoted(head)
@@ -204,7 +204,7 @@ def path_of(text: str) -> Path:
 
 def read_toml(path: Path) -> tuple[ArmSpec, ...]:
     """The [[arm]] tables of a file. Raises UsageError that names the file and the arm."""
-    with _told(str(path)):
+    with _located(str(path)):
         try:
             table = parse_toml(read_text(path))
         except OSError as error:
@@ -222,7 +222,7 @@ def parse_tables(table: Mapping[str, Any], folder: Path) -> tuple[ArmSpec, ...]:
         raise UsageError("arms are written as [[arm]] tables")
     specs = []
     for number, row in enumerate(rows, start=1):
-        with _told(f"arm {number} ({row.get('name', 'without a name')!r})"):
+        with _located(f"arm {number} ({row.get('name', 'without a name')!r})"):
             specs.append(_row(row, folder))
     return _lineup(specs)
 
@@ -266,7 +266,7 @@ def _need_set_once(names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
+def _located(where: str) -> Iterator[None]:
     """What is wrong, with where it stands before it."""
     try:
         yield

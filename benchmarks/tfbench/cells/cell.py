@@ -50,7 +50,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class LaunchResult:
     """What came of one launch of a cell. `answer` is the module's, empty unless OK."""
 
     key: str
@@ -61,7 +61,7 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class CellResult:
     """All launches of the cells at one place. `outcome` is OK when all were, else the first other
     one's, with its reason."""
 
@@ -71,18 +71,18 @@ class Seen:
     answers: tuple[Mapping[str, Any], ...]
 
 
-def gathered(cells: Iterable[Cell], told: Mapping[str, Told]) -> tuple[Seen, ...]:
+def gathered(cells: Iterable[Cell], results: Mapping[str, LaunchResult]) -> tuple[CellResult, ...]:
     """By place, in the order of the cells; those that were not measured are left out."""
-    places: dict[tuple[tuple[str, Any], ...], list[Told]] = {}
+    places: dict[tuple[tuple[str, Any], ...], list[LaunchResult]] = {}
     for cell in cells:
-        if cell.key in told:
-            places.setdefault(cell.place, []).append(told[cell.key])
-    return tuple(_seen(dict(place), launches) for place, launches in places.items())
+        if cell.key in results:
+            places.setdefault(cell.place, []).append(results[cell.key])
+    return tuple(_cell_result(dict(place), launches) for place, launches in places.items())
 
 
-def _seen(place: Mapping[str, Any], launches: Sequence[Told]) -> Seen:
+def _cell_result(place: Mapping[str, Any], launches: Sequence[LaunchResult]) -> CellResult:
     marked = next((each for each in launches if each.outcome is not Outcome.OK), None)
-    return Seen(
+    return CellResult(
         place=place,
         outcome=Outcome.OK if marked is None else marked.outcome,
         reason="" if marked is None else marked.reason,

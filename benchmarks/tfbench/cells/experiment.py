@@ -13,7 +13,7 @@ from tfbench.arms import installs, lineup
 from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
 from tfbench.cells import running
-from tfbench.cells.cell import Cell, Seen, gathered
+from tfbench.cells.cell import Cell, CellResult, gathered
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
 from tfbench.reports import page, report
@@ -111,7 +111,7 @@ class CellExperiment(Generic[_W, _Q, _R]):
     read: Callable[[_W], _Q]
     """Raises UsageError."""
     cells: Callable[[_Q, ExperimentRun], Sequence[Cell]]
-    result: Callable[[_Q, ExperimentRun, Sequence[Seen]], _R]
+    result: Callable[[_Q, ExperimentRun, Sequence[CellResult]], _R]
     text: Text[_R]
 
     def answer(self, wanted: _W, *, as_json: bool) -> tuple[_R, str]:
@@ -143,8 +143,8 @@ class CellExperiment(Generic[_W, _Q, _R]):
         RecordError."""
         cells = self.cells(question, run)
         with console.step(f"{self.kind}, {console.count(len(cells), 'process', 'processes')}"):
-            told = running.measure(cells, run.arms, run.out, seed=question.seed)
-        return self.result(question, run, gathered(cells, told))
+            results = running.measure(cells, run.arms, run.out, seed=question.seed)
+        return self.result(question, run, gathered(cells, results))
 
 
 def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:

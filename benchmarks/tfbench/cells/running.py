@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tfbench.arms.arm import Arm
-from tfbench.cells.cell import Cell, Outcome, Told
+from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.limits import limited
 from tfbench.engine import engine
 from tfbench.engine.engine import Spent
@@ -22,7 +22,7 @@ from tfbench.engine.workers import Session, session, worker_environment
 from tfbuild import console
 from tfbuild.errors import WorkerError
 
-KINDS: Kinds[Told] = MappingProxyType({"cell": Told})
+KINDS: Kinds[LaunchResult] = MappingProxyType({"cell": LaunchResult})
 Progress = Callable[[int, int, str], None]
 LIMIT_S = 600.0
 _NO_MEMORY = re.compile(
@@ -50,12 +50,12 @@ class Cells:
     limit_s: float
     listen: Progress
 
-    def counts(self, told: Told) -> bool:
+    def counts(self, result: LaunchResult) -> bool:
         """What failed or took too long may end well the next time."""
-        return told.outcome not in _AGAIN
+        return result.outcome not in _AGAIN
 
-    def following(self, entries: Sequence[Told], spent: Spent) -> Cell | None:
-        known = {told.key: told.outcome for told in entries}
+    def following(self, entries: Sequence[LaunchResult], spent: Spent) -> Cell | None:
+        known = {result.key: result.outcome for result in entries}
         marked = {
             cell.place for cell in self.cells if known.get(cell.key, Outcome.OK) is not Outcome.OK
         }
@@ -69,11 +69,11 @@ class Cells:
         self.listen(spent.launches, spent.launches + len(waiting), waiting[0].name)
         return waiting[0]
 
-    def launch(self, cell: Cell, keep: Keep[Told]) -> None:
-        told = run(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
-        keep(told)
-        if told.outcome is not Outcome.OK:
-            console.note(f"{cell.name}: {told.outcome.value}: {told.reason}")
+    def launch(self, cell: Cell, keep: Keep[LaunchResult]) -> None:
+        result = run(cell, self.arms[cell.arm], self.out, limit_s=self.limit_s)
+        keep(result)
+        if result.outcome is not Outcome.OK:
+            console.note(f"{cell.name}: {result.outcome.value}: {result.reason}")
 
 
 def measure(
@@ -83,7 +83,7 @@ def measure(
     *,
     seed: int,
     limit_s: float = LIMIT_S,
-) -> dict[str, Told]:
+) -> dict[str, LaunchResult]:
     """By key, what came of every cell; those that `out` knows already are not run again.
 
     Raises DiskError, RecordError.
@@ -95,7 +95,7 @@ def measure(
         every = Cells(
             cells=cells, arms=arms, out=out, seed=seed, limit_s=limit_s, listen=count.advance
         )
-        return {told.key: told for told in engine.run(every, known, keep)}
+        return {result.key: result for result in engine.run(every, known, keep)}
 
 
 def ordered(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
@@ -106,7 +106,7 @@ def ordered(cells: Sequence[Cell], seed: int) -> Iterator[Cell]:
         yield from chance.sample(own, len(own))
 
 
-def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> Told:
+def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> LaunchResult:
     """One launch of a cell. Whatever its process does becomes an outcome. Raises DiskError."""
     logs = out / "logs"
     log = logs / f"{cell.key[:12]}.log"
@@ -126,7 +126,7 @@ def run(cell: Cell, arm: Arm, out: Path, *, limit_s: float) -> Told:
         except WorkerError as error:
             outcome, reason = _marked(error, log, limited=bool(limits))
             answer = {}
-    return Told(
+    return LaunchResult(
         key=cell.key,
         outcome=outcome,
         reason=shortened(reason),

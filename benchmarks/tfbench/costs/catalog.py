@@ -94,12 +94,12 @@ def read_csv(
     accelerator that is priced apart from its host.
     """
     prices: dict[object, Price] = {}
-    with _told(f"{path}"), path.open(encoding="utf-8-sig", newline="") as file:
+    with _located(f"{path}"), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         _check_header(reader.fieldnames or ())
         for row in reader:
             if not names or _csv_name(row) in names:
-                with _told(f"{path}, line {reader.line_num}"):
+                with _located(f"{path}, line {reader.line_num}"):
                     for price in _csv_prices(row, as_of=as_of, provider=provider, source=path.name):
                         if prices.setdefault(price.identity, price) != price:
                             raise ValueError(f"{price} is there twice, at different prices")
@@ -108,7 +108,7 @@ def read_csv(
 
 def read_toml(path: Path) -> PriceBook:
     """`[[price]]` tables; what stands above them holds for each of them. Raises UsageError."""
-    with _told(f"{path}"):
+    with _located(f"{path}"):
         fields = parse_toml(read_text(path))
         rows = fields.pop("price", [])
         name = str(fields.pop("name", path.stem))
@@ -117,7 +117,7 @@ def read_toml(path: Path) -> PriceBook:
             raise ValueError("prices are written as [[price]] tables")
     prices: dict[object, Price] = {}
     for number, row in enumerate(rows, start=1):
-        with _told(f"{path}, price {number} ({row.get('name', 'without a name')})"):
+        with _located(f"{path}, price {number} ({row.get('name', 'without a name')})"):
             _check_keys(row, _ROW_KEYS)
             price = _toml_price(fields | row)
             if price.identity in prices:
@@ -127,7 +127,7 @@ def read_toml(path: Path) -> PriceBook:
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
+def _located(where: str) -> Iterator[None]:
     """What is wrong with the content, as one line that begins with where it stands."""
     try:
         yield

@@ -152,8 +152,8 @@ def make_learner(
 
     def test(batch: Any) -> Any:  # noqa: ANN401
         images, classes, counts = batch
-        told = tf.argmax(model(images, training=False), axis=-1) == tf.argmax(classes, axis=-1)
-        return tf.reduce_sum(tf.cast(told, counts.dtype) * counts)
+        correct = tf.argmax(model(images, training=False), axis=-1) == tf.argmax(classes, axis=-1)
+        return tf.reduce_sum(tf.cast(correct, counts.dtype) * counts)
 
     whole = batches_of(testing, batch)
     rows = dataset(tf, orders.reshape(epochs * steps, batch))
@@ -200,8 +200,8 @@ def learn(learner: Learner, target: float, epochs: int) -> Iterator[Answer]:
             loss = learner.train()
         loss = float(loss)
         trained = time.perf_counter()
-        told = sum(float(learner.test()) for _ in range(learner.test_steps))
-        accuracy = told / learner.tested
+        correct = sum(float(learner.test()) for _ in range(learner.test_steps))
+        accuracy = correct / learner.tested
         yield {
             "epoch": number,
             "train_s": trained - began,

@@ -120,12 +120,12 @@ def cached_bytes(handle: int) -> int:
         return 0
     pages = -(-size // mmap.PAGESIZE)
     libc = ctypes.CDLL(None, use_errno=True)
-    told = (ctypes.c_ubyte * pages)()
+    resident = (ctypes.c_ubyte * pages)()
     with mmap.mmap(handle, size, flags=mmap.MAP_PRIVATE) as mapped:
         start = (ctypes.c_char * size).from_buffer(mapped)
-        failed = libc.mincore(ctypes.byref(start), ctypes.c_size_t(size), told)
+        failed = libc.mincore(ctypes.byref(start), ctypes.c_size_t(size), resident)
         del start  # (or the map could not be closed)
-    return 0 if failed else min(size, sum(each & 1 for each in told) * mmap.PAGESIZE)
+    return 0 if failed else min(size, sum(each & 1 for each in resident) * mmap.PAGESIZE)
 
 
 # --- what is read ---------------------------------------------------------------------------------

@@ -64,13 +64,13 @@ def _measure(options: argparse.Namespace) -> None:
     for number, request in enumerate(requests, start=1):
         if _place(request) in known:
             continue
-        told = launch({**request, "seconds": options.seconds, "seed": options.seed})
-        line = {**request, "schema": SCHEMA, "arm": options.arm, "host": host(), **told}
+        answer = launch({**request, "seconds": options.seconds, "seed": options.seed})
+        line = {**request, "schema": SCHEMA, "arm": options.arm, "host": host(), **answer}
         with options.out.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(line) + "\n")
         done += 1
         left = (time.monotonic() - began) / done * (len(requests) - number)
-        _say(f"{number} of {len(requests)}  {_told(line)}  about {left:.0f} s left")
+        _say(f"{number} of {len(requests)}  {_line(line)}  about {left:.0f} s left")
 
 
 def planned(workloads: str, phases: str, launches: int) -> Iterator[dict[str, Any]]:
@@ -160,7 +160,7 @@ def _place(line: Mapping[str, Any]) -> tuple[object, ...]:
     return line["workload"], line["phase"], line["launch"]
 
 
-def _told(line: Mapping[str, Any]) -> str:
+def _line(line: Mapping[str, Any]) -> str:
     what = f"{line['workload']} {line['phase']}"
     if line["outcome"] != steps.OK:
         return f"{what}: {line['outcome']}: {line['reason']}"

@@ -283,12 +283,12 @@ def main(request: Path, answer: Path) -> None:
         found = examined(asked)
     except (Exception, SystemExit) as error:
         # NumPy is imported after the affinity is set.
-        from tfbench.inside.programs import told  # noqa: PLC0415
+        from tfbench.inside.programs import error_line  # noqa: PLC0415
         from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
 
         if PROGRAM not in os.environ:
             raise
-        found = {"problem": told(error, Path(os.environ[PROGRAM]))}
+        found = {"problem": error_line(error, Path(os.environ[PROGRAM]))}
     answer.write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -65,7 +65,7 @@ def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True)
     """One that is not `trained` need not be compiled, and has no targets unless data() gives them.
 
     Raises ProgramError for what is no model that can be used so; what the user's own code raises
-    goes through, see `told`.
+    goes through, see `error_line`.
     """
     model, given = _python(tf, path) if path.suffix == ".py" else (_saved(tf, path), None)
     if trained:
@@ -76,7 +76,7 @@ def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True)
     return Program(model=model, examples=examples, arrays=arrays)
 
 
-def told(error: BaseException, path: Path) -> str:
+def error_line(error: BaseException, path: Path) -> str:
     """What the user's file raised, in one line: where in that file, and the last line of it."""
     words = str(error).strip().splitlines()
     if isinstance(error, ProgramError):

@@ -76,7 +76,7 @@ def refused(error: BaseException) -> Answer:
     """An error as a marked cell, where it says something of the cell, or comes from a user's own
     file. Raises it otherwise."""
     from tfbench.inside.inputs import InputError  # noqa: PLC0415
-    from tfbench.inside.programs import told  # noqa: PLC0415
+    from tfbench.inside.programs import error_line  # noqa: PLC0415
     from tfbench.inside.workloads import PROGRAM, UnknownWorkloadError  # noqa: PLC0415
 
     if isinstance(error, InputError | UnknownWorkloadError):
@@ -86,7 +86,7 @@ def refused(error: BaseException) -> Answer:
     if any(word in text for word in _NO_MEMORY):
         return {"outcome": OUT_OF_MEMORY, "reason": first}
     if PROGRAM in os.environ:
-        return {"outcome": REFUSED, "reason": told(error, Path(os.environ[PROGRAM]))}
+        return {"outcome": REFUSED, "reason": error_line(error, Path(os.environ[PROGRAM]))}
     raise error
 
 

@@ -45,8 +45,8 @@ def images(shape: tuple[int, ...], ink: float) -> Draw:
             return inked * generator.integers(1, 256, inked.shape, dtype=np.uint8)
 
         patterns, labels = paint(10), generator.integers(0, 10, count)
-        told = generator.random((count, *shape), dtype=np.float32) < 0.25  # noqa: PLR2004
-        pixels = np.where(told, patterns[labels], paint(count))
+        signal = generator.random((count, *shape), dtype=np.float32) < 0.25  # noqa: PLR2004
+        pixels = np.where(signal, patterns[labels], paint(count))
         return pixels.astype(np.float32) / np.float32(255), np.eye(10, dtype=np.float32)[labels]
 
     return draw
@@ -82,8 +82,8 @@ def sentences(words: int, steps: int) -> Draw:
         odds = np.cumsum(1.0 / np.arange(1.0, words + 1))
         ranks = np.searchsorted(odds, generator.random(count * steps + 1) * odds[-1])
         stream = np.minimum(ranks, words - 1)
-        told = generator.random(len(stream) - 1) < 0.25  # noqa: PLR2004
-        stream[1:][told] = (stream[:-1][told] * 7919 + 1) % words
+        signal = generator.random(len(stream) - 1) < 0.25  # noqa: PLR2004
+        stream[1:][signal] = (stream[:-1][signal] * 7919 + 1) % words
         return stream[:-1].reshape(count, steps), stream[1:].reshape(count, steps)
 
     return draw
@@ -150,19 +150,19 @@ def pairs(pieces: int, length: int) -> Draw:
     return draw
 
 
-def signals(shape: tuple[int, int], classes: int, told: float) -> Draw:
+def signals(shape: tuple[int, int], classes: int, signal: float) -> Draw:
     """Series of some channels, standardised, with the number of their class: a smooth curve of the
-    class makes up the share `told` of their variance, the rest is chance."""
+    class makes up the share `signal` of their variance, the rest is chance."""
     steps, channels = shape
 
     def draw(generator: np.random.Generator, count: int) -> Examples:
         rates = generator.integers(1, 9, (classes, 1, channels))
         starts = generator.random((classes, 1, channels))
         turns = rates * np.arange(steps)[:, None] / steps + starts
-        curves = (math.sqrt(2 * told) * np.sin(2 * math.pi * turns)).astype(np.float32)
+        curves = (math.sqrt(2 * signal) * np.sin(2 * math.pi * turns)).astype(np.float32)
         labels = generator.integers(0, classes, count)
         values = generator.standard_normal((count, *shape), dtype=np.float32)
-        values *= np.float32(math.sqrt(1 - told))
+        values *= np.float32(math.sqrt(1 - signal))
         return values + curves[labels], labels
 
     return draw

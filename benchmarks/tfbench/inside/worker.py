@@ -413,9 +413,9 @@ def tried(request: Mapping[str, Any]) -> Answer:
     except (Exception, SystemExit) as error:
         if PROGRAM not in os.environ:
             raise
-        from tfbench.inside.programs import told  # noqa: PLC0415
+        from tfbench.inside.programs import error_line  # noqa: PLC0415
 
-        return {"problem": told(error, Path(os.environ[PROGRAM]))}
+        return {"problem": error_line(error, Path(os.environ[PROGRAM]))}
     port = importlib.import_module("tensorflow.python.util._pywrap_util_port")
     return facts | {"problem": "", "onednn": bool(port.IsMklEnabled())}
 

@@ -182,7 +182,7 @@ def _learned(asked: _Asked, compiler: str, out: Path, places: Places) -> str:
     """The flag of what the training program's run tells. Its profile lies in `out` as well, beside
     the selection that names it."""
     assert asked.training is not None  # noqa: S101  (or there is no such set)
-    found = learning.told(out)
+    found = learning.earlier_profile(out)
     if found is None:
         _, used = plan_for(replace(asked.request, compiler=compiler))
         wheel = _candidate(asked, compiler, (flags.COUNTING,), places)

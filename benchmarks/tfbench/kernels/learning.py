@@ -11,7 +11,7 @@ from tfbuild.settings import Places
 from tfbuild.tools import pgo
 
 
-def told(out: Path) -> Path | None:
+def earlier_profile(out: Path) -> Path | None:
     """The profile of an earlier run into the same folder: another run would tell something else,
     and what was timed with this one would be lost."""
     return next(iter(sorted(out.glob(f"*{pgo.SUFFIX}"))), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfbench import options
 from tfbench.cells import experiment
-from tfbench.cells.cell import Cell, Outcome, Seen
+from tfbench.cells.cell import Cell, CellResult, Outcome
 from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import OverheadOptions
 from tfbench.inside import fitting
@@ -66,8 +66,8 @@ class OverheadQuestion:
     def _env(self) -> tuple[tuple[str, str], ...]:
         own = ((PROGRAM, self.program),) if is_own(self.workload) else ()
         # An empty list hides every GPU, which other experiments want.
-        seen = (("CUDA_VISIBLE_DEVICES", "0"),) if "GPU" in self.device.upper() else ()
-        return (*own, *seen)
+        visible = (("CUDA_VISIBLE_DEVICES", "0"),) if "GPU" in self.device.upper() else ()
+        return (*own, *visible)
 
 
 def describe(wanted: OverheadOptions) -> str:
@@ -103,15 +103,17 @@ def read(wanted: OverheadOptions) -> OverheadQuestion:
     )
 
 
-def _mark(seen: Seen) -> tuple[str, str]:
-    return str(seen.place["arm"]), f"{seen.outcome.value}: {seen.reason}"
+def _mark(measured: CellResult) -> tuple[str, str]:
+    return str(measured.place["arm"]), f"{measured.outcome.value}: {measured.reason}"
 
 
 def _cells(question: OverheadQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
     return question.cells(run.names, run.host)
 
 
-def _result(question: OverheadQuestion, run: ExperimentRun, seen: Sequence[Seen]) -> Overhead:
+def _result(
+    question: OverheadQuestion, run: ExperimentRun, measured: Sequence[CellResult]
+) -> Overhead:
     """Raises WorkerError when no fit could be timed."""
     found = Overhead(
         made=experiment.now(),
@@ -121,9 +123,11 @@ def _result(question: OverheadQuestion, run: ExperimentRun, seen: Sequence[Seen]
         seed=question.seed,
         wheels=run.wheels,
         answers=tuple(
-            results.answered(each, question.forms) for each in seen if each.outcome is Outcome.OK
+            results.answered(each, question.forms)
+            for each in measured
+            if each.outcome is Outcome.OK
         ),
-        marks=tuple(_mark(each) for each in seen if each.outcome is not Outcome.OK),
+        marks=tuple(_mark(each) for each in measured if each.outcome is not Outcome.OK),
     )
     if not found.answers:
         raise WorkerError(f"no fit could be timed: {found.marks[0][1]}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfbench.cells.cell import Seen
+from tfbench.cells.cell import CellResult
 from tfbench.cells.experiment import Wheel
 from tfbench.inside.fitting import Form
 from tfbench.measuring.statistics import estimate, mean
@@ -67,11 +67,11 @@ class Overhead:
     marks: tuple[tuple[str, str], ...]
 
 
-def answered(seen: Seen, forms: Sequence[Form]) -> ArmTerms:
+def answered(found: CellResult, forms: Sequence[Form]) -> ArmTerms:
     """One arm's answer from its launches. Raises SampleError for fewer than two."""
-    launches = [_launch(each, forms) for each in seen.answers]
+    launches = [_launch(each, forms) for each in found.answers]
     solved = [terms.solve(launch) for launch in launches]
-    first = seen.answers[0]
+    first = found.answers[0]
     epoch_s = mean([each.epoch_s for each in solved])
     call_s = mean([each.call_s for each in solved])
     step_s = mean([each.step_s for each in solved])
@@ -79,8 +79,8 @@ def answered(seen: Seen, forms: Sequence[Form]) -> ArmTerms:
     own, steps = forms[0], first["steps"][0]
     script = terms.counts(own, steps)
     return ArmTerms(
-        arm=str(seen.place["arm"]),
-        device=str(seen.place["device"]),
+        arm=str(found.place["arm"]),
+        device=str(found.place["device"]),
         rows=first["rows"],
         batch=first["batch"],
         launches=len(launches),

@@ -72,12 +72,12 @@ def form(timed: TimedForm) -> str:
 
 def lines(overhead: Overhead) -> Iterator[str]:
     for answer in overhead.answers:
-        yield from told(answer)
+        yield from sentences(answer)
     for arm, reason in overhead.marks:
         yield f"{arm}: {reason}"
 
 
-def told(answer: ArmTerms) -> Iterator[str]:
+def sentences(answer: ArmTerms) -> Iterator[str]:
     """The terms, the share, and what to change."""
     yield (
         f"{answer.arm} on {answer.device}: an epoch costs {_ms(answer.epoch_s)}, a call "

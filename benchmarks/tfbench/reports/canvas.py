@@ -193,9 +193,9 @@ def _adapted(text: str, key: str, title: str, description: str) -> str:
     root.set("aria-labelledby", f"{key}-title {key}-desc")
     root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
     for place, (name, words) in enumerate((("title", title), ("desc", description))):
-        told = ET.Element(f"{{{_SVG}}}{name}", {"id": f"{key}-{name}"})
-        told.text = words
-        root.insert(place, told)
+        element = ET.Element(f"{{{_SVG}}}{name}", {"id": f"{key}-{name}"})
+        element.text = words
+        root.insert(place, element)
     return ET.tostring(root, encoding="unicode")
 
 

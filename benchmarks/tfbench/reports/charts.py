@@ -98,7 +98,7 @@ class Learning:
     reached: bool
 
 
-def told(groups: Iterable[ChartGroup]) -> str:
+def described(groups: Iterable[ChartGroup]) -> str:
     """Rows in words."""
     return " ".join(
         f"{group.label}: {'; '.join(f'{row.label} {row.note}' for row in group.points)}."

@@ -95,11 +95,11 @@ def tabled(
     caption: str,
     names: Iterable[str],
     rows: Iterable[tuple[str, ...]],
-    *told: str,
+    *text: str,
 ) -> Section:
     """A section of a table below what is told of it; an empty one without rows."""
     table = Table(caption=caption, columns=columns(*names), rows=tuple(rows))
-    return Section(key=key, heading=heading, blocks=(*told, table) if table.rows else ())
+    return Section(key=key, heading=heading, blocks=(*text, table) if table.rows else ())
 
 
 def paragraphs(text: str) -> tuple[Block, ...]:

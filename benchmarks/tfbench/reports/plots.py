@@ -69,7 +69,7 @@ def _forests(
                 key=f"{name}-{vcpus}",
                 title=f"{title} on {console.vcpus(vcpus)}",
                 caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",
-                description=_told(groups),
+                description=_described(groups),
             )
 
 
@@ -116,12 +116,14 @@ def _speedup_point(arm: str, series: int, speedup: Speedup | None) -> ChartPoint
     )
 
 
-def _told(groups: Sequence[ChartGroup]) -> str:
+def _described(groups: Sequence[ChartGroup]) -> str:
     """Rows of speedups in words."""
-    return " ".join(f"{each.label}: {'; '.join(map(_row_told, each.points))}." for each in groups)
+    return " ".join(
+        f"{each.label}: {'; '.join(map(_described_row, each.points))}." for each in groups
+    )
 
 
-def _row_told(row: ChartPoint) -> str:
+def _described_row(row: ChartPoint) -> str:
     return f"{row.label} {row.note if row.amount is None else wording.factor_span(row.amount)}"
 
 
@@ -188,7 +190,7 @@ def _scaling(
     ]
     if not lines:
         return
-    told = "; ".join(
+    values = "; ".join(
         f"{line.label} {wording.factor_span(amount)} on {console.vcpus(vcpus)}"
         for line in lines
         for vcpus, amount in line.amounts
@@ -199,7 +201,7 @@ def _scaling(
         title="Geometric mean of all workloads",
         caption=f"{what}."
         + (" The shaded boxes are the baseline against itself." if bands else ""),
-        description=f"{what}: {told}.",
+        description=f"{what}: {values}.",
     )
 
 
@@ -280,7 +282,7 @@ def _relatives(
     title: str,
     axis: str,
 ) -> Drawing:
-    told = "; ".join(
+    values = "; ".join(
         f"{group.label} {row.label} {wording.relative(row.amount)}".lstrip()
         for group in groups
         for row in group.points
@@ -291,7 +293,7 @@ def _relatives(
         key=key,
         title=title,
         caption="",
-        description=f"{axis}. {told}.",
+        description=f"{axis}. {values}.",
     )
 
 
@@ -310,7 +312,7 @@ def looks(comparison: Comparison) -> Iterator[Drawing]:
             for cell in cells
             if cell.looks
         ]
-        told = "; ".join(
+        values = "; ".join(
             f"{track.label} {track.values[-1]:.2f}% after {track.minutes[-1]:.1f} minutes"
             for track in tracks
         )
@@ -320,7 +322,7 @@ def looks(comparison: Comparison) -> Iterator[Drawing]:
                 key=f"looks-{vcpus}",
                 title=f"Half-width against time on {console.vcpus(vcpus)}",
                 caption="Of each cell's widest interval; the line is what was asked for.",
-                description=f"Half-width of the widest interval: {told}.",
+                description=f"Half-width of the widest interval: {values}.",
             )
 
 

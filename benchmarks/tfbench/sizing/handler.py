@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.cells import experiment, limits
-from tfbench.cells.cell import Cell, Seen
+from tfbench.cells.cell import Cell, CellResult
 from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import SizingOptions
 from tfbench.costs import catalog
@@ -202,9 +202,12 @@ def _cells(question: SizingQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
 
 
 def _result(
-    book: PriceBook | None, question: SizingQuestion, run: ExperimentRun, seen: Sequence[Seen]
+    book: PriceBook | None,
+    question: SizingQuestion,
+    run: ExperimentRun,
+    measured: Sequence[CellResult],
 ) -> Sizing:
-    rows = results.rows(seen)
+    rows = results.rows(measured)
     return Sizing(
         made=experiment.now(),
         host=run.host,

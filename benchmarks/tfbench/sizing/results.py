@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from tfbench.cells import speeds
-from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import Amount, point
 from tfbench.costs.prices import Mode, Price, PriceBook
@@ -95,13 +95,13 @@ class Sizing:
     book: str
 
 
-def rows(seen: Iterable[Seen]) -> tuple[SizingRow, ...]:
-    return tuple(map(_row, seen))
+def rows(found: Iterable[CellResult]) -> tuple[SizingRow, ...]:
+    return tuple(map(_row, found))
 
 
-def _row(seen: Seen) -> SizingRow:
-    place, answers = seen.place, seen.answers
-    ok = seen.outcome is Outcome.OK
+def _row(found: CellResult) -> SizingRow:
+    place, answers = found.place, found.answers
+    ok = found.outcome is Outcome.OK
     busy = statistics.median(_busy(each) for each in answers) if ok else None
     reading = statistics.median(_share(each, "read_s") for each in answers) if ok else None
     return SizingRow(
@@ -110,8 +110,8 @@ def _row(seen: Seen) -> SizingRow:
         input=str(place["input"]),
         vcpus=int(place["vcpus"]),
         memory_mb=float(place["memory"]) or None,
-        outcome=seen.outcome,
-        reason=seen.reason,
+        outcome=found.outcome,
+        reason=found.reason,
         launches=len(answers),
         speed=speeds.speed(answers) if ok else None,
         peak_mb=max(each["peak_mb"] for each in answers) if ok else None,
@@ -119,7 +119,7 @@ def _row(seen: Seen) -> SizingRow:
         busy=busy,
         reading=reading,
         read_mb_s=statistics.median(_read_mb_s(each) for each in answers) if ok else None,
-        bound=bound(seen.outcome, busy, reading),
+        bound=bound(found.outcome, busy, reading),
         cached=max((float(each["cached_bytes"]) for each in answers), default=0.0),
     )
 

@@ -9,7 +9,7 @@ from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import point
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, told
+from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, described
 from tfbench.reports.document import Document, Section
 from tfbench.reports.sheet import Sheet
 from tfbench.sizing.results import Knee, Sizing, SizingRow
@@ -82,7 +82,7 @@ def _percent(value: float | None) -> str:
 
 def lines(sizing: Sizing) -> Iterator[str]:
     for knee in sizing.knees:
-        yield _told(knee, sizing)
+        yield _sentence(knee, sizing)
     for row in sizing.rows:
         if row.outcome is not Outcome.OK:
             where = f"{row.workload}, {row.phase}, {row.input}, {console.vcpus(row.vcpus)}"
@@ -94,7 +94,7 @@ def lines(sizing: Sizing) -> Iterator[str]:
         yield "The kernel kept some of what cold wanted forgotten: is it a file system in memory?"
 
 
-def _told(knee: Knee, sizing: Sizing) -> str:
+def _sentence(knee: Knee, sizing: Sizing) -> str:
     limit = "" if knee.memory_mb is None else f" and {knee.memory_mb:.0f} MB"
     verb = "is" if knee.vcpus == 1 and not limit else "are"
     text = (
@@ -136,7 +136,7 @@ def figures(sizing: Sizing) -> Iterator[Drawing]:
             key=f"{KEY}-{place}",
             title=f"{workload}: {phase}",
             caption="By input; lines are 95% intervals over launches.",
-            description=told(groups),
+            description=described(groups),
         )
 
 

@@ -9,7 +9,7 @@ from tfbench import options
 from tfbench.arms import installs
 from tfbench.arms.arm import TOLERANCE
 from tfbench.cells import experiment
-from tfbench.cells.cell import Cell, Seen
+from tfbench.cells.cell import Cell, CellResult
 from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import StrategiesOptions
 from tfbench.inside.replicas import KINDS
@@ -44,8 +44,8 @@ the nets' tracing."""
 
 def _cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
     """Each has all usable CPUs."""
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return cells(matrix, arms, host.usable, seen)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return cells(matrix, arms, host.usable, visible)
 
 
 def describe(wanted: StrategiesOptions) -> str:
@@ -94,7 +94,7 @@ def _devices(words: str) -> tuple[int, ...]:
     return found
 
 
-def _result(matrix: Matrix, run: ExperimentRun, seen: Sequence[Seen]) -> StrategiesResult:
+def _result(matrix: Matrix, run: ExperimentRun, measured: Sequence[CellResult]) -> StrategiesResult:
     return StrategiesResult(
         made=experiment.now(),
         host=run.host,
@@ -102,7 +102,7 @@ def _result(matrix: Matrix, run: ExperimentRun, seen: Sequence[Seen]) -> Strateg
         arms=run.wheels,
         matrix=matrix,
         tolerance=TOLERANCE,
-        rows=rows(seen),
+        rows=rows(measured),
     )
 
 

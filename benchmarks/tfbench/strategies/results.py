@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from tfbench.arms.arm import TOLERANCE
-from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import Printed, printed
 from tfbench.inside.groups import CPU, INDEPENDENT, REFERENCE
@@ -101,10 +101,10 @@ class StrategiesResult:
         return {place: tuple(rows) for place, rows in found.items()}
 
 
-def rows(seens: Iterable[Seen]) -> tuple[StrategyRow, ...]:
+def rows(results: Iterable[CellResult]) -> tuple[StrategyRow, ...]:
     """A row per place, references aside. Raises SampleError for times that are none."""
-    every = {_key(seen.place): seen for seen in seens}
-    return tuple(_row(key, seen, every) for key, seen in every.items() if key[2] != REFERENCE)
+    every = {_key(found.place): found for found in results}
+    return tuple(_row(key, found, every) for key, found in every.items() if key[2] != REFERENCE)
 
 
 _Key = tuple[str, str, str, int]
@@ -114,28 +114,28 @@ def _key(place: Mapping[str, Any]) -> _Key:
     return place["arm"], place["workload"], place["strategy"], place["devices"]
 
 
-def _row(key: _Key, seen: Seen, every: Mapping[_Key, Seen]) -> StrategyRow:
+def _row(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> StrategyRow:
     arm, workload, strategy, devices = key
     return StrategyRow(
         arm=arm,
         workload=workload,
         strategy=strategy,
         devices=devices,
-        outcome=seen.outcome,
-        reason=seen.reason,
-        figures=_figures(key, seen, every) if seen.outcome is Outcome.OK else None,
+        outcome=found.outcome,
+        reason=found.reason,
+        figures=_figures(key, found, every) if found.outcome is Outcome.OK else None,
     )
 
 
-def _figures(key: _Key, seen: Seen, every: Mapping[_Key, Seen]) -> Figures:
+def _figures(key: _Key, found: CellResult, every: Mapping[_Key, CellResult]) -> Figures:
     arm, workload, strategy, devices = key
-    first = seen.answers[0]
-    rates = launch_rates(seen, devices)
+    first = found.answers[0]
+    rates = launch_rates(found, devices)
     bound = _rates(every, (arm, workload, INDEPENDENT, devices))
     own = _rates(every, (arm, workload, strategy, ALONE))
     alone = own or _rates(every, (arm, workload, INDEPENDENT, ALONE))
-    parity, apart = _parity(key, seen, every)
-    steps = [each for answer in seen.answers for each in answer["step_s"]]
+    parity, apart = _parity(key, found, every)
+    steps = [each for answer in found.answers for each in answer["step_s"]]
     return Figures(
         device=first["device"],
         batch=first["batch"],
@@ -153,21 +153,21 @@ def _figures(key: _Key, seen: Seen, every: Mapping[_Key, Seen]) -> Figures:
         traffic=traffic(strategy, devices, first["trainable_bytes"], apart=first["device"] != CPU),
         parity=parity,
         apart=apart,
-        peak_mb=max(answer["peak_mb"] for answer in seen.answers),
+        peak_mb=max(answer["peak_mb"] for answer in found.answers),
     )
 
 
-def _rates(every: Mapping[_Key, Seen], key: _Key) -> tuple[float, ...]:
+def _rates(every: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
     """Empty where the cell was not asked for, or not measured."""
-    seen = every.get(key)
-    return launch_rates(seen, key[3]) if seen and seen.outcome is Outcome.OK else ()
+    found = every.get(key)
+    return launch_rates(found, key[3]) if found and found.outcome is Outcome.OK else ()
 
 
-def launch_rates(seen: Seen, devices: int) -> tuple[float, ...]:
+def launch_rates(found: CellResult, devices: int) -> tuple[float, ...]:
     """Examples per second of each launch. Raises SampleError for times that are none."""
     return tuple(
         devices * answer["batch"] * len(answer["step_s"]) / total(answer["step_s"])
-        for answer in seen.answers
+        for answer in found.answers
     )
 
 
@@ -178,18 +178,20 @@ def ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
     return estimate([[math.log(rate / other)] for rate, other in pairs])
 
 
-def _parity(key: _Key, seen: Seen, every: Mapping[_Key, Seen]) -> tuple[Parity, float | None]:
+def _parity(
+    key: _Key, found: CellResult, every: Mapping[_Key, CellResult]
+) -> tuple[Parity, float | None]:
     arm, workload, strategy, devices = key
     if not is_comparable(strategy, devices):
         return (Parity.APART if strategy == INDEPENDENT else Parity.ASYNCHRONOUS), None
     reference = every.get((arm, workload, REFERENCE, devices))
     if reference is None or reference.outcome is not Outcome.OK:
         return Parity.UNKNOWN, None
-    return judged(_first_steps(seen), _first_steps(reference))
+    return judged(_first_steps(found), _first_steps(reference))
 
 
-def _first_steps(seen: Seen) -> list[float | None]:
-    answer = seen.answers[0]
+def _first_steps(found: CellResult) -> list[float | None]:
+    answer = found.answers[0]
     return [*answer["losses"], answer["moved"]]
 
 

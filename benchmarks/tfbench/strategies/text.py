@@ -10,7 +10,7 @@ from tfbench.inside.groups import INDEPENDENT
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import ChartGroup, ChartPoint, bars, forest, told
+from tfbench.reports.charts import ChartGroup, ChartPoint, bars, described, forest
 from tfbench.reports.document import (
     Answer,
     Block,
@@ -340,7 +340,7 @@ def figures(result: StrategiesResult) -> Iterator[Drawing]:
                 key=f"{KEY}-{place}",
                 title=f"{arm}: {workload}" if len(result.arms) > 1 else workload,
                 caption=f"1 is no exchange at all. Lines are {LEVEL:.0%} intervals.",
-                description=told(groups),
+                description=described(groups),
             )
     groups = tuple(_efficiencies(published.read()))
     yield drawing(
@@ -351,7 +351,7 @@ def figures(result: StrategiesResult) -> Iterator[Drawing]:
             "Of TensorFlow's documentation, means of 5 runs. Plain bars: parameter server on "
             "the CPU; hatched ones: replicated, with NCCL."
         ),
-        description=told(groups),
+        description=described(groups),
     )
 
 

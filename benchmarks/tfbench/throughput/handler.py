@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfbench import options
 from tfbench.cells import experiment
-from tfbench.cells.cell import Cell, Outcome, Seen
+from tfbench.cells.cell import Cell, CellResult, Outcome
 from tfbench.cells.experiment import CellExperiment, ExperimentRun
 from tfbench.commands import ThroughputOptions
 from tfbench.costs import catalog
@@ -170,8 +170,10 @@ def _cells(question: ThroughputQuestion, run: ExperimentRun) -> tuple[Cell, ...]
     return question.cells(run.names, run.host)
 
 
-def _result(question: ThroughputQuestion, run: ExperimentRun, seen: Sequence[Seen]) -> Throughput:
-    answers = [answer for each in seen if each.outcome is Outcome.OK for answer in each.answers]
+def _result(
+    question: ThroughputQuestion, run: ExperimentRun, measured: Sequence[CellResult]
+) -> Throughput:
+    answers = [answer for each in measured if each.outcome is Outcome.OK for answer in each.answers]
     return Throughput(
         made=experiment.now(),
         host=run.host,
@@ -180,7 +182,7 @@ def _result(question: ThroughputQuestion, run: ExperimentRun, seen: Sequence[See
         seed=question.seed,
         steps=question.steps,
         wheels=run.wheels,
-        rows=results.rows(seen),
+        rows=results.rows(measured),
         price=question.price,
     )
 

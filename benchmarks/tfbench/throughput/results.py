@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfbench.cells import speeds
-from tfbench.cells.cell import Outcome, Seen
+from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import Printed
 from tfbench.costs.cost import Amount, carry, point
@@ -53,25 +53,25 @@ class Throughput:
     price: Price | None
 
 
-def rows(seen: Iterable[Seen]) -> tuple[ThroughputRow, ...]:
-    return tuple(map(_row, seen))
+def rows(found: Iterable[CellResult]) -> tuple[ThroughputRow, ...]:
+    return tuple(map(_row, found))
 
 
-def _row(seen: Seen) -> ThroughputRow:
-    place = seen.place
-    ok = seen.outcome is Outcome.OK
-    first = seen.answers[0] if ok else None
+def _row(found: CellResult) -> ThroughputRow:
+    place = found.place
+    ok = found.outcome is Outcome.OK
+    first = found.answers[0] if ok else None
     return ThroughputRow(
         arm=str(place["arm"]),
         workload=str(place["workload"]),
         batch=int(place["batch"]) or (first["batch"] if first else 0),
         augmented=bool(place["augmented"]),
-        outcome=seen.outcome,
-        reason=seen.reason,
-        launches=len(seen.answers),
-        speed=speeds.speed(seen.answers) if ok else None,
+        outcome=found.outcome,
+        reason=found.reason,
+        launches=len(found.answers),
+        speed=speeds.speed(found.answers) if ok else None,
         printed=speeds.printed(first["step_s"], first["batch"]) if first else None,
-        peak_mb=max(each["peak_mb"] for each in seen.answers) if ok else None,
+        peak_mb=max(each["peak_mb"] for each in found.answers) if ok else None,
     )
 
 

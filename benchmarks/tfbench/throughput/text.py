@@ -73,8 +73,8 @@ def _figures(row: ThroughputRow) -> tuple[str, str, str]:
     if row.outcome is not Outcome.OK or row.speed is None or row.printed is None:
         return row.outcome.value, "", ""
     each = row.printed
-    told = f"{each.mean:.1f} +/- {each.uncertainty:.1f} (jitter = {each.jitter:.1f})"
-    return *wording.rates(row.speed), told
+    text = f"{each.mean:.1f} +/- {each.uncertainty:.1f} (jitter = {each.jitter:.1f})"
+    return *wording.rates(row.speed), text
 
 
 def _priced(throughput: Throughput, row: ThroughputRow) -> tuple[str, ...]:
@@ -104,12 +104,12 @@ def lines(throughput: Throughput) -> Iterator[str]:
 def _enough(best: ThroughputRow, found: Sequence[ThroughputRow]) -> str:
     others = [row.speed for row in found if row is not best and row.speed is not None]
     assert best.speed is not None  # noqa: S101  (only what was timed is large enough)
-    told = (
+    text = (
         f"a batch of {best.batch} is large enough with {wording.rate(point(best.speed))} "
         "examples/s, none is faster by more than 5 %"
     )
     apart = all(tell_apart(best.speed, other) for other in others)
-    return f"{told}." if apart else f"{told}; but intervals overlap: measure longer to be sure."
+    return f"{text}." if apart else f"{text}; but intervals overlap: measure longer to be sure."
 
 
 def _augmentation(throughput: Throughput) -> Iterator[str]:
@@ -119,10 +119,10 @@ def _augmentation(throughput: Throughput) -> Iterator[str]:
         beside = plain.get((row.arm, row.workload, row.batch))
         if row.augmented and row.speed and beside and beside.speed:
             share = 1 - point(row.speed) / point(beside.speed)
-            told = f"takes {share:.1%} of the speed"
+            text = f"takes {share:.1%} of the speed"
             if not tell_apart(row.speed, beside.speed):
-                told = "costs less than can be told here"
-            yield f"{row.workload}, batch {row.batch}, {row.arm}: augmentation {told}."
+                text = "costs less than can be told here"
+            yield f"{row.workload}, batch {row.batch}, {row.arm}: augmentation {text}."
 
 
 def document(throughput: Throughput) -> Document:

@@ -33,10 +33,10 @@ class LayoutDifference:
 
     @property
     def words(self) -> str:
-        return f"{self.what} is {_told(self.kernels)} for kernels, {_told(self.wheel)} in the wheel"
+        return f"{self.what} is {_text(self.kernels)} for kernels, {_text(self.wheel)} in the wheel"
 
 
-def _told(number: int | None) -> str:
+def _text(number: int | None) -> str:
     return "not told" if number is None else str(number)
 
 

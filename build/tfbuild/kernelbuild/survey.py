@@ -41,7 +41,7 @@ _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:]+/)+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchSeen:
+class BatchResult:
     """What a batch has shown of a unit; `reason` is empty if it is well."""
 
     reason: str = ""
@@ -51,13 +51,13 @@ class BatchSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """`units` by the source that grows to them; `seen` by unit, in so far as time was enough."""
+    """`units` by the source that grows to them; `results` by unit, in so far as time was enough."""
 
     plan: Plan
     table: Mapping[str, tuple[str, ...]]
     broken: Mapping[str, str]
     units: Mapping[str, KernelUnit]
-    seen: Mapping[str, BatchSeen]
+    results: Mapping[str, BatchResult]
     finished: bool
 
 
@@ -90,14 +90,16 @@ def survey(
     first = prepared(alone)
     broken = _compiled(first, alone, end)
     if broken is None:
-        return Survey(plan=plan, table=table, broken={}, units={}, seen={}, finished=False)
+        return Survey(plan=plan, table=table, broken={}, units={}, results={}, finished=False)
     with console.step("which sources belong together"):
         symbols = _symbols(first, [source for source in table if source not in broken])
         units = closure.units(symbols, table)
     distinct = tuple(sorted(set(units.values()), key=lambda unit: unit.name))
-    seen = _admitted(prepared(distinct), distinct, ground, end)
-    finished = len(seen) == len(distinct)
-    return Survey(plan=plan, table=table, broken=broken, units=units, seen=seen, finished=finished)
+    results = _admitted(prepared(distinct), distinct, ground, end)
+    finished = len(results) == len(distinct)
+    return Survey(
+        plan=plan, table=table, broken=broken, units=units, results=results, finished=finished
+    )
 
 
 def _defines(plan: Plan) -> tuple[str, ...]:
@@ -125,7 +127,7 @@ def _compiled(
             # What only cannot be linked alone is a helper that needs others.
             if not _object(workspace, unit).is_file():
                 reason = reasons.get(unit.name, "Bazel did not say why")
-                failed[unit.name] = BatchSeen(reason=shortened(reason))
+                failed[unit.name] = BatchResult(reason=shortened(reason))
         # What memory was short for may compile the next time.
         _keep(notes, {name: each for name, each in failed.items() if "Killed" not in each.reason})
     late = any(
@@ -146,23 +148,23 @@ def _symbols(workspace: Workspace, sources: Sequence[str]) -> dict[str, Symbols]
 
 def _admitted(
     workspace: Workspace, units: Sequence[KernelUnit], ground: Ground, end: float
-) -> dict[str, BatchSeen]:
+) -> dict[str, BatchResult]:
     """What was seen of each unit that the time was enough for."""
     notes = workspace.folder.parent / f"survey-{admission.judge_sha256()[:8]}.json"
-    seen = _kept(notes)
-    waiting = [unit for unit in units if unit.name not in seen]
+    results = _kept(notes)
+    waiting = [unit for unit in units if unit.name not in results]
     for batch in _batches(waiting, end, "units to admit"):
         compiled = workspaces.compile_units(workspace, batch, keep_going=True)
         for verdict in _verdicts(workspace, compiled.libraries, ground):
-            seen[verdict.unit] = BatchSeen(
+            results[verdict.unit] = BatchResult(
                 reason=shortened(verdict.reason),
                 registrations=len(verdict.registrations),
                 cases=verdict.cases,
             )
         for unit, reason in compiled.failed.items():
-            seen[unit] = BatchSeen(reason=f"it does not link: {shortened(reason)}")
-        _keep(notes, seen)
-    return seen
+            results[unit] = BatchResult(reason=f"it does not link: {shortened(reason)}")
+        _keep(notes, results)
+    return results
 
 
 def _verdicts(
@@ -190,17 +192,17 @@ def _batches(
         done += _BATCH
 
 
-def _keep(notes: Path, seen: Mapping[str, BatchSeen]) -> None:
-    save(notes, {"schema": SCHEMA, "seen": dict(seen)})
+def _keep(notes: Path, results: Mapping[str, BatchResult]) -> None:
+    save(notes, {"schema": SCHEMA, "seen": dict(results)})
 
 
-def _kept(notes: Path) -> dict[str, BatchSeen]:
+def _kept(notes: Path) -> dict[str, BatchResult]:
     """What earlier runs have seen; nothing where there was none."""
     if not notes.is_file():
         return {}
     try:
         fields = load(notes, schema=SCHEMA)["seen"]
-        return {name: read(BatchSeen, row) for name, row in fields.items()}
+        return {name: read(BatchResult, row) for name, row in fields.items()}
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RecordError(f"{notes} holds no survey ({error})", hint="Remove it") from error
 
@@ -228,15 +230,15 @@ def _row(found: Survey, source: str) -> Surveyed:
         unit=unit.name,
         sources=tuple(each.removeprefix(f"{FOLDER}/") for each in unit.sources),
     )
-    seen = found.seen.get(unit.name)
-    if seen is None:
+    result = found.results.get(unit.name)
+    if result is None:
         return placed
     return dataclasses.replace(
         placed,
-        outcome=SourceOutcome.REFUSED if seen.reason else SourceOutcome.ADMITTED,
-        registrations=seen.registrations,
-        cases=seen.cases,
-        reason=seen.reason,
+        outcome=SourceOutcome.REFUSED if result.reason else SourceOutcome.ADMITTED,
+        registrations=result.registrations,
+        cases=result.cases,
+        reason=result.reason,
     )
 
 

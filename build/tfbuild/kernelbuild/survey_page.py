@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tfbuild.kernelbuild.survey import BatchSeen, Survey, rows
+from tfbuild.kernelbuild.survey import BatchResult, Survey, rows
 from tfbuild.records import write_atomic
 from tfbuild.settings import Places
 from tfbuild.upstream import kernels
@@ -52,7 +52,7 @@ def page(found: Survey) -> str:
         "",
         "A unit is one source or several that must be compiled together.",
         "",
-        *_table(("units", "number"), _counted(_state(seen) for seen in found.seen.values())),
+        *_table(("units", "number"), _counted(_state(result) for result in found.results.values())),
         "",
         "## Sources that do not compile",
         "",
@@ -60,7 +60,7 @@ def page(found: Survey) -> str:
         "",
         "## Units that stay stock",
         "",
-        *_table(("unit", "reason"), _reasons(found.seen)),
+        *_table(("unit", "reason"), _reasons(found.results)),
         "",
         "## Admitted units",
         "",
@@ -69,12 +69,12 @@ def page(found: Survey) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _state(seen: BatchSeen) -> str:
-    return kind(seen.reason) if seen.reason else "admitted"
+def _state(result: BatchResult) -> str:
+    return kind(result.reason) if result.reason else "admitted"
 
 
-def _reasons(seen: Mapping[str, BatchSeen]) -> list[tuple[str, str]]:
-    return sorted((unit, each.reason) for unit, each in seen.items() if each.reason)
+def _reasons(results: Mapping[str, BatchResult]) -> list[tuple[str, str]]:
+    return sorted((unit, each.reason) for unit, each in results.items() if each.reason)
 
 
 def _admissions(every: Iterable[Surveyed]) -> list[tuple[object, ...]]:

@@ -30,7 +30,7 @@ def install(packages: Iterable[str], *, wait_s: float = WAIT_S) -> None:
 
 def _patient(words: tuple[str, ...], deadline: float) -> None:
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-    told = False
+    announced = False
     while True:
         try:
             run(["apt-get", *words], env=env, timeout_s=_LIMIT_S)
@@ -43,9 +43,9 @@ def _patient(words: tuple[str, ...], deadline: float) -> None:
                     f"apt-get failed: {held[0]}",
                     hint="Wait until that process has finished, then run the same command again",
                 ) from error
-            if not told:
+            if not announced:
                 console.note(f"waiting: {held[0].removeprefix('E: ')}")
-                told = True
+                announced = True
             time.sleep(_PAUSE_S)
         else:
             return

@@ -82,15 +82,18 @@ def compile_wheel(site: Site, call: Call, first: Attempt) -> CompiledWheel:
 def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, BuildOutcome | None]:
     if attempt.distrusting:
         shutil.rmtree(call.disk, ignore_errors=True)
-    told = headers.closed(site.folder / f"{call.name}.events.json")
+    events_file = headers.closed(site.folder / f"{call.name}.events.json")
     budget = replace(call.budget, jobs=attempt.jobs)
     startup, bounds = memory.resource_options(site.bazel.version, budget)
-    with console.counting("actions", 0) as count, _gone_if_stopped(told, secret=bool(call.secrets)):
+    with (
+        console.counting("actions", 0) as count,
+        _gone_if_stopped(events_file, secret=bool(call.secrets)),
+    ):
 
         def tell(progress: Progress) -> None:
             count.advance(progress.done, progress.total, progress.detail, progress.tempo)
 
-        with events.following(told, tell):
+        with events.following(events_file, tell):
             done = bazel.build(
                 site.bazel,
                 (site.recipe.target,),
@@ -102,13 +105,13 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
                     *(caches.DISTRUSTING if attempt.distrusting else ()),
                     *bounds,
                     *(f"--define={define}" for define in attempt.defines),
-                    *events.options(told),
+                    *events.options(events_file),
                 ),
                 places=site.places,
                 log=site.folder / f"{call.name}.log",
             )
-    outcome = events.read_outcome(told)
-    headers.redact(call.secrets, told)
+    outcome = events.read_outcome(events_file)
+    headers.redact(call.secrets, events_file)
     said = caches.complaint(done.output) if call.shared else ""
     if said:
         console.warn(f"the shared cache did not serve everything: {said}")
@@ -116,14 +119,14 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
 
 
 @contextlib.contextmanager
-def _gone_if_stopped(told: Path, *, secret: bool) -> Iterator[None]:
+def _gone_if_stopped(events_file: Path, *, secret: bool) -> Iterator[None]:
     """Bazel's server writes on for a while after its client was stopped. A file with secrets that
     nobody will redact goes at once, and what is still written goes with it."""
     try:
         yield
     except BaseException:
         if secret:
-            told.unlink(missing_ok=True)
+            events_file.unlink(missing_ok=True)
         raise
 
 

@@ -79,10 +79,10 @@ def registrations(tree: Path, defines: tuple[str, ...] = ()) -> Mapping[str, tup
     files += [tree / name for name in _FRAMEWORK]
     texts = {str(path.relative_to(tree)): _text(path) for path in files}
     pairs = (define.partition("=") for define in defines)
-    told = {name: value or "1" for name, _, value in pairs}
+    values = {name: value or "1" for name, _, value in pairs}
     sources = sorted(path.removeprefix(f"{FOLDER}/") for path in texts if path.endswith(".cc"))
     return {
-        source: tuple(sorted(ops_of(f"{FOLDER}/{source}", texts, told)))
+        source: tuple(sorted(ops_of(f"{FOLDER}/{source}", texts, values)))
         for source in sources
         if is_source(source)
     }

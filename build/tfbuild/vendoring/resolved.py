@@ -37,9 +37,14 @@ def resolved(text: str) -> tuple[Fetched, ...]:
 def _of_entry(entry: Mapping[str, Any]) -> Iterator[Fetched]:
     original = entry["original_attributes"]
     for made in entry.get("repositories", ()):
-        told = made["attributes"]
-        urls = told.get("urls") or told.get("url") or original.get("urls") or original.get("url")
-        sha256 = told.get("sha256") or original.get("sha256")
+        attributes = made["attributes"]
+        urls = (
+            attributes.get("urls")
+            or attributes.get("url")
+            or original.get("urls")
+            or original.get("url")
+        )
+        sha256 = attributes.get("sha256") or original.get("sha256")
         if urls and sha256:
             listed = (urls,) if isinstance(urls, str) else tuple(urls)
             pinned = bool(original.get("sha256") or original.get("integrity"))

@@ -203,7 +203,7 @@ def _fetched(
         shutil.rmtree(left, ignore_errors=True)
     base = Path(tempfile.mkdtemp(prefix="base.", dir=work))
     log = work / "bazel.log"
-    told = base / "resolved.bzl"
+    report = base / "resolved.bzl"
     try:
         done = bazel.build(
             found,
@@ -213,7 +213,7 @@ def _fetched(
                 *options,
                 f"--repository_cache={folder / 'repository_cache'}",
                 f"--distdir={folder / 'distdir'}",
-                f"--experimental_repository_resolved_file={told}",
+                f"--experimental_repository_resolved_file={report}",
             ),
             startup=(*startup, f"--output_base={base / 'output'}"),
             places=places,
@@ -223,7 +223,7 @@ def _fetched(
             errors = [line for line in done.output.splitlines() if line.startswith("ERROR: ")]
             said = (errors or done.output.splitlines() or ["no reason given"])[-1]
             raise VendorError(f"Bazel could not fetch everything: {said} (see {log})", hint=AGAIN)
-        return resolved(told.read_text(encoding="utf-8"))
+        return resolved(report.read_text(encoding="utf-8"))
     finally:
         shutil.rmtree(base, ignore_errors=True)
 

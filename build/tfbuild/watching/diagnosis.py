@@ -144,7 +144,7 @@ _EXITS = {
     "REMOTE_CACHE_EVICTED": Cause.REMOTE,
 }
 
-_TOLD = {
+_TEXTS = {
     Cause.DISK: ("the disk ran full", "Free disk in the cache folder, or set TENSORWRIGHT_CACHE"),
     Cause.MEMORY: ("out of memory", "Give fewer jobs: --jobs N"),
     Cause.HOST_TOOL: (
@@ -234,24 +234,24 @@ _QUOTES = str.maketrans("\u2018\u2019", "''")  # gcc in a UTF-8 locale
 def diagnose(outcome: BuildOutcome | None, log: str) -> Diagnosis:
     """Why the build failed: what its first failed action said, else what the log says."""
     failures = () if outcome is None else outcome.failures
-    told = list(_told(log))
+    log_lines = list(_error_lines(log))
     for failure in failures:
-        found = _signalled(failure, told) or _recognised(_lines(failure), failure.label)
+        found = _signalled(failure, log_lines) or _recognised(_lines(failure), failure.label)
         if found is not None:
             return found
     label = failures[0].label if failures else ""
-    found = _recognised(told, label)
+    found = _recognised(log_lines, label)
     if found is not None:
         return found
     evidence = next((line for failure in failures for line in _lines(failure)), "")
     finished = outcome is not None and outcome.finished
-    if not (finished or told or failures):
+    if not (finished or log_lines or failures):
         return _diagnosis(Cause.INTERRUPTED, label="", line="")
     cause = _EXITS.get(outcome.exit_name, Cause.UNKNOWN) if outcome else Cause.UNKNOWN
-    return _diagnosis(cause, label=label, line=evidence or next(iter(told), ""))
+    return _diagnosis(cause, label=label, line=evidence or next(iter(log_lines), ""))
 
 
-def _told(log: str) -> Iterator[str]:
+def _error_lines(log: str) -> Iterator[str]:
     """The log's lines from its first error on, without what is no error: a mirror that answered
     404 before another one served is a warning in every build."""
     begun = False
@@ -266,12 +266,12 @@ def _lines(failure: BuildFailure) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _signalled(failure: BuildFailure, told: list[str]) -> Diagnosis | None:
+def _signalled(failure: BuildFailure, log_lines: list[str]) -> Diagnosis | None:
     """A signal decides where it is how the program ended; words are only its evidence."""
     cause = {_SIGKILL: Cause.MEMORY, _SIGILL: Cause.HOST_TOOL}.get(failure.signal)
     if cause is None:
         return None
-    lines = (line for line in (*_lines(failure), *told) if _RULES[cause].search(line))
+    lines = (line for line in (*_lines(failure), *log_lines) if _RULES[cause].search(line))
     line = next(lines, f"{failure.kind} was ended by signal {failure.signal}")
     return _diagnosis(cause, label=failure.label, line=line)
 
@@ -293,7 +293,7 @@ def _label(line: str) -> str:
 
 
 def _diagnosis(cause: Cause, *, label: str, line: str, what: str = "") -> Diagnosis:
-    remedy = _TOLD[cause][1].format(what=what)
+    remedy = _TEXTS[cause][1].format(what=what)
     if cause is Cause.FLAG and _defines(what):
         remedy = f"Give --define {','.join(_defines(what))}"
     return Diagnosis(
@@ -326,7 +326,7 @@ def remedied(attempt: Attempt, diagnosis: Diagnosis) -> Attempt | None:
 
 def explain(diagnosis: Diagnosis) -> tuple[str, str]:
     """One line of what failed, where and why, and the hint of what to do."""
-    told = _TOLD[diagnosis.cause][0]
+    log_lines = _TEXTS[diagnosis.cause][0]
     where = f" at {diagnosis.label}" if diagnosis.label else ""
     why = f": {diagnosis.evidence}" if diagnosis.evidence else ""
-    return f"{told}{where}{why}", diagnosis.remedy
+    return f"{log_lines}{where}{why}", diagnosis.remedy
