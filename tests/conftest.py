@@ -24,7 +24,7 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.planning import plan
 from tfbuild.planning.request import fleet_for, plan_for
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
@@ -32,7 +32,7 @@ from tfbuild.upstream.download import sha256_of
 
 # What a test is not about is the release that the machine's own sources are of.
 os.environ.setdefault("TENSORWRIGHT_RELEASE", checks.TESTED_RELEASE)
-OWN = checks.own_places()
+OWN = checks.own_paths()
 
 # A busy machine is no failure. The first tier looks for new failures with few examples, the second
 # with many; an explicit number of a test is the most that it bears (tests.examples).
@@ -99,21 +99,21 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def places(run_folder: Path) -> Places:
+def paths(run_folder: Path) -> Paths:
     """The tests' own cache, which outlives a run, and a pool of this run."""
     return dataclasses.replace(OWN, pool=run_folder / "pool")
 
 
 @pytest.fixture(scope="session")
-def stock_arm(places: Places, run_folder: Path) -> Environment:
+def stock_arm(paths: Paths, run_folder: Path) -> Environment:
     """An environment with the stock wheel of the release that the kernels scope knows."""
     decided, _ = plan_for(Request(kernels="mini"))
     pin = plan.need_stock(decided)
     requirement = f"{decided.package}=={decided.release}"
     with FileLock(run_folder / "stock.lock"):
-        wheel = environment.fetch_wheel(requirement, pin, places)
+        wheel = environment.fetch_wheel(requirement, pin, paths)
         needs = needs_of(decided)
-        return environment.create(wheel, python=decided.python, requirements=needs, places=places)
+        return environment.create(wheel, python=decided.python, requirements=needs, paths=paths)
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +122,7 @@ def stock_python(stock_arm: Environment) -> Path:
 
 
 @pytest.fixture(scope="session")
-def python_of(places: Places, request: pytest.FixtureRequest) -> Callable[[str], Path]:
+def python_of(paths: Paths, request: pytest.FixtureRequest) -> Callable[[str], Path]:
     """The interpreter of an environment with the stock wheel of a release."""
 
     def python(release: str) -> Path:
@@ -130,7 +130,7 @@ def python_of(places: Places, request: pytest.FixtureRequest) -> Callable[[str],
             stock: Path = request.getfixturevalue("stock_python")
             return stock
         requirement = f"tensorflow-cpu=={release}"
-        return environment.create_required(requirement, python=HERE, places=places).python
+        return environment.create_required(requirement, python=HERE, paths=paths).python
 
     return python
 
@@ -144,7 +144,7 @@ def one_builder(run_folder: Path) -> FileLock:
 
 @pytest.fixture(scope="session")
 def wheel_for(
-    places: Places, one_builder: FileLock, stock_arm: Environment
+    paths: Paths, one_builder: FileLock, stock_arm: Environment
 ) -> Callable[[str], Tried]:
     """Build the two quick kernels for a target, or several with commas between; each once in a
     run. The stock environment is there: what is asked of that alone need not wait for a build."""
@@ -156,8 +156,8 @@ def wheel_for(
         needs = needs_of(fleet.first)
         python = fleet.first.python
         with one_builder:
-            built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
-            arm = environment.create(built.wheel, python=python, requirements=needs, places=places)
+            built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=paths)
+            arm = environment.create(built.wheel, python=python, requirements=needs, paths=paths)
         return Tried(fleet=fleet, built=built, arm=arm)
 
     return build
@@ -169,12 +169,12 @@ def native(wheel_for: Callable[[str], Tried]) -> Tried:
 
 
 @pytest.fixture(scope="session")
-def staged(native: Tried, places: Places) -> Path:
+def staged(native: Tried, paths: Paths) -> Path:
     """TensorFlow's staged sources, which the native wheel has needed."""
     recipe = native.plan.kernel_recipe
     assert recipe is not None
-    archive = source.fetch_source(native.plan.sources, places, None)
-    return source.stage(archive, sha256_of(archive), recipe.staging, places)
+    archive = source.fetch_source(native.plan.sources, paths, None)
+    return source.stage(archive, sha256_of(archive), recipe.staging, paths)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, read_selection
 from tfbuild.records import save
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
 
 _COUNTER = re.compile(r"^[0-9a-f]+ [bd] \S*tensorwright_counter_[0-9]+", re.MULTILINE)
@@ -38,14 +38,14 @@ def needed(symbols: Mapping[str, Symbols], registering: frozenset[str]) -> tuple
     return tuple(sorted(frozenset[str]().union(*found)))
 
 
-def sources_of(path: Path, source: Path | None, places: Places) -> tuple[str, ...]:
+def sources_of(path: Path, source: Path | None, paths: Paths) -> tuple[str, ...]:
     """The needed ones of a recorded selection, whose own list says that there are all."""
     given = "" if source is None else str(source)
     chosen = read_selection(path)
     request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
     plan, compiler = plan_for(request)
-    inputs = inputs_for(plan, places, source, None)
-    room = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), inputs, places)
+    inputs = inputs_for(plan, paths, source, None)
+    room = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), inputs, paths)
     workspaces.compile_units(room, plan.kernels, keep_going=False)
     objects = {each: workspaces.object_of(room, each) for each in plan.sources_compiled}
     symbols = {each: closure.read_symbols(at) for each, at in objects.items()}
@@ -61,11 +61,11 @@ def whole(selection: Selection) -> Selection:
 
 
 def main(path: Path, source: Path | None) -> None:
-    places = settings.places()
+    paths = settings.paths()
     before = whole(read_selection(path))
-    every = places.work / path.name
+    every = paths.work / path.name
     save(every, before)
-    found = sources_of(every, source, places)
+    found = sources_of(every, source, paths)
     save(path, dataclasses.replace(before, sources=found))
     print(f"{len(found)} of {len(before.sources)} sources; not needed:")
     print(*(each for each in before.sources if each not in found), sep="\n")

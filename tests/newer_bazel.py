@@ -14,7 +14,7 @@ import pytest
 
 from tfbuild.errors import CommandError, DownloadError, TimeLimitError
 from tfbuild.run import run
-from tfbuild.settings import Places, exclusive, need_disk
+from tfbuild.settings import Paths, exclusive, need_disk
 from tfbuild.upstream import source
 
 BAZEL = "/usr/bin/bazel"
@@ -41,10 +41,10 @@ exit "$status"
 _ALONE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c")
 
 
-def sid(places: Places) -> Path:
+def sid(paths: Paths) -> Path:
     """The folder with Debian sid and its Bazel. Skips without root's rights or debootstrap; fails
     when Debian's mirror does not give it."""
-    folder = places.cache / "roots" / _FOLDER
+    folder = paths.cache / "roots" / _FOLDER
     if os.geteuid() != 0:
         pytest.skip("only root can make and enter the folder of another system")
     if folder.is_dir():

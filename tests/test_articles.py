@@ -16,7 +16,7 @@ from tfbench.commands import ArticlesOptions
 from tfbench.reports import page, report
 from tfbench.reports.document import Points, Table
 from tfbuild.errors import UsageError, WheelError, WorkerError
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 
 ARTICLES = read_articles()
 TEMPLATES = ROOT / "templates"
@@ -77,8 +77,8 @@ def test_what_failed_is_a_warning_and_stands_in_its_section() -> None:
 
 
 def test_the_first_article_is_computed_again_from_its_logs(tmp_path: Path) -> None:
-    places = Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
-    part = cloud_cpus(Scale(sizes=QUICK, places=places))
+    paths = Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
+    part = cloud_cpus(Scale(sizes=QUICK, paths=paths))
     (table,) = [each for each in part.blocks if isinstance(each, Table)]
     means = {row[0]: row[2] for row in table.rows if row[1] == "compiled"}
     assert {vcpus: mean[:4] for vcpus, mean in means.items()} == {

@@ -33,7 +33,7 @@ from tfbuild.errors import AuditError, ChecksumError, WheelError
 from tfbuild.packing import notices
 from tfbuild.planning import dispatcher
 from tfbuild.records import pretty
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 
 pytestmark = pytest.mark.toolchain
@@ -71,8 +71,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def honest(stock: Path, made: Mapping[str, Path], *targets: str, **more: Path) -
 
 
 def test_an_honest_wheel_is_what_it_says(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, "skylake_avx512", "haswell"), places=places, stock=stock)
+    found = audit(honest(stock, made, "skylake_avx512", "haswell"), paths=paths, stock=stock)
     judge(found)
     assert found.problems == ()
     assert found.platform == "manylinux_2_17_x86_64"
@@ -110,9 +110,9 @@ def test_an_honest_wheel_is_what_it_says(
 
 
 def test_a_person_sees_the_difference_and_the_verdict(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, "haswell"), places=places, stock=stock)
+    found = audit(honest(stock, made, "haswell"), paths=paths, stock=stock)
     text = describe(found)
     lines = text.splitlines()
     assert lines[-1] == "It is what it says."
@@ -127,20 +127,18 @@ def test_a_person_sees_the_difference_and_the_verdict(
 
 
 def test_the_answer_for_a_machine_is_whole(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, "haswell"), places=places, stock=stock)
+    found = audit(honest(stock, made, "haswell"), paths=paths, stock=stock)
     fields = json.loads(pretty(found))
     assert fields["schema"] == SCHEMA
     assert fields["libraries"][0]["role"] in {role.value for role in Role}
-    assert str(places.cache) not in pretty(found)
+    assert str(paths.cache) not in pretty(found)
 
 
-def test_a_hidden_instruction_is_named(
-    stock: Path, made: Mapping[str, Path], places: Places
-) -> None:
+def test_a_hidden_instruction_is_named(stock: Path, made: Mapping[str, Path], paths: Paths) -> None:
     wheel = tuned_wheel(stock, {"haswell": made["smuggling haswell"]})
-    found = audit(wheel, places=places, stock=stock)
+    found = audit(wheel, paths=paths, stock=stock)
     (problem,) = found.problems
     assert problem.startswith("haswell: 1 of avx512_vnni")
     assert "vpdpbusd zmm0" in problem
@@ -153,61 +151,61 @@ def test_a_hidden_instruction_is_named(
 
 
 def test_flags_that_did_nothing_are_seen(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = tuned_wheel(stock, {"haswell": made[STOCK_FLAGS]})
-    (problem,) = audit(wheel, places=places, stock=stock).problems
+    (problem,) = audit(wheel, paths=paths, stock=stock).problems
     assert problem.startswith("haswell: its flags")
 
 
 def test_the_control_wheel_has_what_stock_has_and_no_more(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
-    found = audit(honest(stock, made, STOCK_FLAGS), places=places, stock=stock)
+    found = audit(honest(stock, made, STOCK_FLAGS), paths=paths, stock=stock)
     assert found.problems == ()
     (kernels,) = (each for each in found.libraries if each.role is Role.KERNELS)
     assert kernels.census.keys() <= STOCK_BASELINE | {"x86_64"}
     tuned = tuned_wheel(stock, {STOCK_FLAGS: made["haswell"]})
-    problems = audit(tuned, places=places, stock=stock).problems
+    problems = audit(tuned, paths=paths, stock=stock).problems
     assert {"fma", "abm"} <= {problem.split()[3].rstrip(",") for problem in problems}
 
 
 def test_a_dispatcher_that_not_every_cpu_can_run_is_seen(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = tuned_wheel(stock, {"haswell": made["haswell"]}, made["wide dispatcher"])
-    problems = audit(wheel, places=places, stock=stock).problems
+    problems = audit(wheel, paths=paths, stock=stock).problems
     assert any(f"{dispatcher.LIBRARY}: " in each and " of avx, " in each for each in problems)
 
 
 def test_a_newer_glibc_than_the_tag_says_is_seen(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = honest(stock, made, "haswell", **{"tensorflow/new.so": made["new glibc"]})
-    problems = audit(wheel, places=places, stock=stock).problems
+    problems = audit(wheel, paths=paths, stock=stock).problems
     assert any(re.match(r"tensorflow/new\.so: .* GLIBC 2\.3", each) for each in problems)
     assert any(each.startswith("tensorflow/new.so is not in stock") for each in problems)
     with pytest.raises(AuditError, match=r"\(and [0-9]+ more\)"):
-        judge(audit(wheel, places=places, stock=stock))
+        judge(audit(wheel, paths=paths, stock=stock))
 
 
 def test_a_library_of_another_machine_is_seen(
-    made: Mapping[str, Path], places: Places, tmp_path: Path
+    made: Mapping[str, Path], paths: Paths, tmp_path: Path
 ) -> None:
     arm = library(tmp_path, "arm", KERNEL, *QUICK, compiler="aarch64-linux-gnu-gcc")
     stock = stock_wheel(tmp_path / "stock", {CORE: arm})
-    problems = audit(stock, places=places).problems
+    problems = audit(stock, paths=paths).problems
     (problem,) = problems
     assert all(name in problem for name in (CORE, "aarch64", "manylinux_2_17_x86_64"))
 
 
 def test_a_stock_library_that_was_changed_is_counted_again(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     changed = stock_wheel(stock.parent / "changed", {CORE: made["other core"]})
     wheel = honest(changed, made, "haswell")
     wheel = saying(wheel, stock, stock_sha256=sha256_of(stock))
-    found = audit(wheel, places=places, stock=stock)
+    found = audit(wheel, paths=paths, stock=stock)
     assert found.problems == (f"{CORE} is not as stock",)
     (core,) = (each for each in found.libraries if each.file == CORE)
     before, after = (look_at(made[name]).census for name in ("core", "other core"))
@@ -222,34 +220,34 @@ def test_a_stock_library_that_was_changed_is_counted_again(
 
 
 def test_what_the_notice_does_not_say_is_seen(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel, name = honest(stock, made, "haswell"), f"{INFO}/{notices.FILE}"
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read(name).decode()
     less = text.replace(f"  {DISPATCHER}\n", "").replace("  *.dist-info/METADATA\n", "  gone.py\n")
-    found = audit(altered(wheel, {name: less.encode()}), places=places, stock=stock)
+    found = audit(altered(wheel, {name: less.encode()}), paths=paths, stock=stock)
     assert found.problems == (f"{name} is not what this version of Tensorwright makes",)
 
 
 def test_a_wheel_under_another_name_or_tag_is_seen(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = honest(stock, made, "haswell")
     renamed = wheel.with_name(wheel.name.replace("+tried", "+zen4"))
     shutil.copy(wheel, renamed)
-    problems = audit(renamed, places=places, stock=stock).problems
+    problems = audit(renamed, paths=paths, stock=stock).problems
     assert f"its file name is another than {STEM}, which it is inside" in problems
     assert f"{INFO}/METADATA is of tensorflow-cpu 2.14.1+tried" in problems
     retagged = wheel.with_name(wheel.name.replace("cp311-cp311", "cp310-cp310"))
     shutil.copy(wheel, retagged)
-    problems = audit(retagged, places=places, stock=stock).problems
+    problems = audit(retagged, paths=paths, stock=stock).problems
     assert f"its file name has other tags than {stock.name}" in problems
     assert f"{INFO}/WHEEL has other tags than the file name" in problems
 
 
 def test_a_stock_library_that_is_called_a_kernel_library_is_seen(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     """tuned.json cannot excuse what is not in the folder of kernel libraries."""
     wheel, name = honest(stock, made, "haswell"), f"{INFO}/tuned.json"
@@ -258,7 +256,7 @@ def test_a_stock_library_that_is_called_a_kernel_library_is_seen(
     swapped = made["haswell"].read_bytes()
     said["libraries"][0]["file"] = CORE
     members = {name: json.dumps(said).encode(), CORE: swapped}
-    found = audit(altered(wheel, members), places=places, stock=stock)
+    found = audit(altered(wheel, members), paths=paths, stock=stock)
     assert f"{CORE} is not as stock" in found.problems
     assert any(f"{CORE} does not lie in tensorflow/core" in each for each in found.problems)
     (core,) = (each for each in found.libraries if each.file == CORE)
@@ -266,28 +264,28 @@ def test_a_stock_library_that_is_called_a_kernel_library_is_seen(
 
 
 def test_a_dispatcher_in_another_place_is_none(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     elsewhere = f"tensorflow/python/{dispatcher.LIBRARY}"
     wheel = honest(stock, made, "haswell", **{elsewhere: made["wide dispatcher"]})
-    found = audit(wheel, places=places, stock=stock)
+    found = audit(wheel, paths=paths, stock=stock)
     assert any(each.startswith(f"{elsewhere} is not in stock") for each in found.problems)
 
 
 def test_a_pinned_stock_wheel_cannot_be_denied(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     """A wheel that names other bytes would else be compared with nothing."""
-    (problem,) = audit(honest(stock, made, "haswell"), places=places).problems
+    (problem,) = audit(honest(stock, made, "haswell"), paths=paths).problems
     assert problem.startswith("tuned.json names another stock wheel")
 
 
 def test_without_a_stock_wheel_it_is_said_to_be_missing(
-    stock: Path, made: Mapping[str, Path], places: Places, monkeypatch: pytest.MonkeyPatch
+    stock: Path, made: Mapping[str, Path], paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin_stock(monkeypatch, stock)
     wheel = altered(honest(stock, made, "haswell"), {"evil.pth": b"import evil"})
-    found = audit(wheel, places=places)
+    found = audit(wheel, paths=paths)
     assert found.stock == ""
     assert found.problems == ()
     assert {each.role for each in found.libraries} == {Role.OTHER, Role.DISPATCHER, Role.KERNELS}
@@ -297,21 +295,21 @@ def test_without_a_stock_wheel_it_is_said_to_be_missing(
 
 
 def test_a_stock_wheel_that_nobody_published_is_a_problem(
-    made: Mapping[str, Path], places: Places, tmp_path: Path
+    made: Mapping[str, Path], paths: Paths, tmp_path: Path
 ) -> None:
     unknown = stock_wheel(tmp_path / "stock", {CORE: made["core"]}, TAGS.replace("cp311", "cp312"))
     wheel = honest(unknown, made, "haswell")
-    (problem,) = audit(wheel, places=places).problems
+    (problem,) = audit(wheel, paths=paths).problems
     assert problem.startswith("no stock wheel of tensorflow-cpu 2.14.1 for cp312-cp312-")
-    assert audit(wheel, places=places, stock=unknown).problems == ()
+    assert audit(wheel, paths=paths, stock=unknown).problems == ()
 
 
 def test_a_stranger_in_the_kernels_place_is_not_called_kernels(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     library = "tensorflow/core/kernels/tensorwright/haswell.so"
     wheel = altered(honest(stock, made, "haswell"), {library: made["core"].read_bytes()})
-    found = audit(wheel, places=places, stock=stock)
+    found = audit(wheel, paths=paths, stock=stock)
     (stranger,) = (each for each in found.libraries if each.file == library)
     assert stranger.role is Role.FALSE
     rows = [line.split("  ")[0] for line in describe(found).splitlines()]
@@ -320,84 +318,84 @@ def test_a_stranger_in_the_kernels_place_is_not_called_kernels(
 
 
 def test_another_stock_wheel_is_refused(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     other = stock_wheel(stock.parent / "other", {CORE: made["other core"]})
     with pytest.raises(ChecksumError):
-        audit(honest(stock, made, "haswell"), places=places, stock=other)
+        audit(honest(stock, made, "haswell"), paths=paths, stock=other)
 
 
-def test_a_wheel_without_tuned_kernels_is_looked_at_too(stock: Path, places: Places) -> None:
-    found = audit(stock, places=places)
+def test_a_wheel_without_tuned_kernels_is_looked_at_too(stock: Path, paths: Paths) -> None:
+    found = audit(stock, paths=paths)
     judge(found)
     assert "not a tuned wheel" in describe(found)
     assert [each.role for each in found.libraries] == [Role.OTHER]
-    (same,) = audit(stock, places=places, stock=stock).libraries
+    (same,) = audit(stock, paths=paths, stock=stock).libraries
     assert (same.role, same.difference) == (Role.STOCK, {})
 
 
 def test_bytes_that_are_not_records_are_refused(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = honest(stock, made, "haswell")
     with zipfile.ZipFile(wheel) as archive:
         members = {each: archive.read(each) for each in archive.namelist()}
     written(wheel, members | {DISPATCHER: made["wide dispatcher"].read_bytes()})
     with pytest.raises(AuditError, match="RECORD"):
-        audit(wheel, places=places, stock=stock)
+        audit(wheel, paths=paths, stock=stock)
 
 
 def test_a_platform_that_nobody_knows_is_refused(
-    made: Mapping[str, Path], places: Places, tmp_path: Path
+    made: Mapping[str, Path], paths: Paths, tmp_path: Path
 ) -> None:
     tags = "cp311-cp311-manylinux_2_99_x86_64"
     wheel = stock_wheel(tmp_path / "stock", {CORE: made["core"]}, tags)
     with pytest.raises(AuditError, match="manylinux_2_99_x86_64"):
-        audit(wheel, places=places)
+        audit(wheel, paths=paths)
 
 
 def test_a_library_that_is_not_whole_is_refused(
-    made: Mapping[str, Path], places: Places, tmp_path: Path
+    made: Mapping[str, Path], paths: Paths, tmp_path: Path
 ) -> None:
     half = tmp_path / "half.so"
     half.write_bytes(made["core"].read_bytes()[:900])
     wheel = stock_wheel(tmp_path / "stock", {CORE: half})
     with pytest.raises(WheelError, match=r"libtensorflow_cc\.so\.2"):
-        audit(wheel, places=places)
-    assert not list((places.cache / "census").iterdir())
+        audit(wheel, paths=paths)
+    assert not list((paths.cache / "census").iterdir())
 
 
 def test_the_same_bytes_are_counted_once(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     """What the cache says is taken, so nothing was counted; what it cannot say is counted anew."""
-    first = audit(stock, places=places)
-    (kept,) = (places.cache / "census").iterdir()
+    first = audit(stock, paths=paths)
+    (kept,) = (paths.cache / "census").iterdir()
     assert kept.name == f"{sha256_of(made['core'])}.json"
     whole = kept.read_text()
     kept.write_text(whole.replace('"x86_64": ', '"x86_64": 1000'))
-    assert audit(stock, places=places).libraries[0].census["x86_64"] > 10_000
+    assert audit(stock, paths=paths).libraries[0].census["x86_64"] > 10_000
     for torn in ("", "{", "[]", whole[:90], whole.replace("iced-x86", "iced-x87")):
         kept.write_text(torn)
-        assert audit(stock, places=places) == first
+        assert audit(stock, paths=paths) == first
         assert kept.read_text() == whole
 
 
 def test_other_bytes_under_the_pinned_stock_wheels_name_are_not_taken(
-    stock: Path, places: Places
+    stock: Path, paths: Paths
 ) -> None:
-    places.downloads.mkdir(parents=True)
-    shutil.copy(stock, places.downloads)
-    assert audit(stock, places=places).stock == ""
+    paths.downloads.mkdir(parents=True)
+    shutil.copy(stock, paths.downloads)
+    assert audit(stock, paths=paths).stock == ""
 
 
 def test_the_audit_says_how_each_library_was_admitted(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = honest(stock, made, "skylake_avx512", "haswell")
     said = fields_of(wheel)
     said["libraries"][0]["admission"]["cwise_op_tanh"]["ran_as"] = "haswell"
-    found = audit(saying(wheel, stock, **said), places=places, stock=stock)
+    found = audit(saying(wheel, stock, **said), paths=paths, stock=stock)
     judge(found)
     lines = describe(found).splitlines()
     assert "kernels   skylake_avx512: admitted as haswell; recorded admission: none" in lines
@@ -406,12 +404,12 @@ def test_the_audit_says_how_each_library_was_admitted(
 
 
 def test_a_unit_of_which_nothing_says_how_it_was_admitted_is_a_problem(
-    stock: Path, made: Mapping[str, Path], places: Places
+    stock: Path, made: Mapping[str, Path], paths: Paths
 ) -> None:
     wheel = honest(stock, made, "haswell")
     said = fields_of(wheel)
     said["libraries"][0]["admission"] = {}
-    found = audit(saying(wheel, stock, **said), places=places, stock=stock)
+    found = audit(saying(wheel, stock, **said), paths=paths, stock=stock)
     assert found.problems == (
         "haswell: tuned.json does not say of each of its kernel units how it was admitted",
     )

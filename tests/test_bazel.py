@@ -17,19 +17,19 @@ from tfbuild.checks import TESTED_RELEASE
 from tfbuild.errors import DownloadError, ToolError
 from tfbuild.planning import render
 from tfbuild.run import Completed
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import releases
 
-PLACES = Places(root=settings.ROOT, cache=Path("/cache"), pool=Path("/pool"))
+PATHS = Paths(root=settings.ROOT, cache=Path("/cache"), pool=Path("/pool"))
 DOWNLOADED = Bazel(bazelisk=Path("/b/bazelisk"), use="6.1.0", version="6.1.0", debian=False)
 DEBIAN = Bazel(bazelisk=Path("/b/bazelisk"), use="/usr/bin/bazel-4", version="4.2.3", debian=True)
 
 
 @pytest.mark.parametrize("found", [DOWNLOADED, DEBIAN])
 def test_nothing_of_the_machines_own_settings_is_read_and_no_server_stays(found: Bazel) -> None:
-    options = bazel.startup_options(found, PLACES)
+    options = bazel.startup_options(found, PATHS)
     assert {"--nohome_rc", "--nosystem_rc", "--batch"} <= set(options)
     assert "--output_user_root=/cache/bazel" in options
     assert any(option.startswith("--install_base") for option in options) is found.debian
@@ -61,7 +61,7 @@ def test_the_shell_does_not_choose_the_compiler(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_bazelisk_is_taken_from_path_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = dataclasses.replace(PLACES, cache=tmp_path / "cache")
+    empty = dataclasses.replace(PATHS, cache=tmp_path / "cache")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert bazel.find_bazelisk(empty) is None
     (tmp_path / "bazelisk").symlink_to(shutil.which("true", path="/usr/bin:/bin") or "")
@@ -83,7 +83,7 @@ def test_a_registry_that_does_not_answer_is_not_waited_for(
         monkeypatch.setattr(bazel, "ANSWER_S", 2.0)
         began = time.monotonic()
         with pytest.raises(DownloadError, match="bazelisk could not be fetched") as caught:
-            bazel.install_bazelisk(dataclasses.replace(PLACES, cache=tmp_path / "cache"))
+            bazel.install_bazelisk(dataclasses.replace(PATHS, cache=tmp_path / "cache"))
         assert time.monotonic() - began < 20
     assert ("ECONNREFUSED" in str(caught.value)) is not silent
     assert "\n" not in str(caught.value)
@@ -91,9 +91,9 @@ def test_a_registry_that_does_not_answer_is_not_waited_for(
 
 
 @pytest.fixture(scope="module")
-def here() -> Places:
+def here() -> Paths:
     """The user's own tool folder: installing bazelisk is what `invoke doctor` does."""
-    found = settings.places()
+    found = settings.paths()
     if bazel.find_bazelisk(found) is None:
         bazel.install_bazelisk(found)
     return found
@@ -109,7 +109,7 @@ def here() -> Places:
     ],
 )
 def test_a_bazel_that_was_asked_for_and_is_none_is_a_tool_error(
-    here: Places, monkeypatch: pytest.MonkeyPatch, asked: str, said: str
+    here: Paths, monkeypatch: pytest.MonkeyPatch, asked: str, said: str
 ) -> None:
     monkeypatch.setenv("USE_BAZEL_VERSION", asked)
     with pytest.raises(ToolError, match=said) as caught:
@@ -131,24 +131,24 @@ class Project:
 
     bazel: Bazel
     folder: Path
-    places: Places
+    paths: Paths
     options: tuple[str, ...]
 
     def build(self, *targets: str, **options: object) -> Completed:
-        log = self.places.cache / "build.log"
+        log = self.paths.cache / "build.log"
         return bazel.build(
             self.bazel,
             targets,
             workspace=self.folder,
             options=self.options,
-            places=self.places,
+            paths=self.paths,
             log=log,
             **options,  # type: ignore[arg-type]
         )
 
 
 @pytest.fixture(scope="module")
-def project(here: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def project(here: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     folder = tmp_path_factory.mktemp("workspace")
     own = dataclasses.replace(here, cache=tmp_path_factory.mktemp("cache"))
     release = releases.find_release(TESTED_RELEASE)
@@ -166,7 +166,7 @@ def project(here: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     render.write(render.repositories(planned(), here.templates)["rules_cc"], rules)
     found = bazel.find_bazel(here, release.bazel)
     options = bazel.repository_options(found, {"rules_cc": rules})
-    yield Project(bazel=found, folder=folder, places=own, options=options)
+    yield Project(bazel=found, folder=folder, paths=own, options=options)
     shutil.rmtree(own.cache, ignore_errors=True)  # (Bazel makes its folders read-only)
 
 
@@ -178,7 +178,7 @@ def test_a_program_is_built_and_its_progress_is_told(project: Project) -> None:
     out = project.folder / "bazel-bin"
     answer = subprocess.run([out / "answer"], check=True, capture_output=True, text=True)
     assert answer.stdout == "42\n"
-    assert out.resolve().is_relative_to(project.places.cache.resolve())
+    assert out.resolve().is_relative_to(project.paths.cache.resolve())
     assert all(0 <= finished <= total for finished, total, _ in seen)
     assert seen
 
@@ -190,8 +190,8 @@ def test_a_compile_that_fails_is_an_answer_with_the_compilers_words(project: Pro
     assert "'missing_name'" in done.output
     assert "broken.cc:1" in done.output
     assert "ERROR: " in done.output
-    assert (project.places.cache / "build.log").read_text() == done.output
-    assert not (project.places.cache / "build.log.sh").exists()
+    assert (project.paths.cache / "build.log").read_text() == done.output
+    assert not (project.paths.cache / "build.log.sh").exists()
     out = project.folder / "bazel-bin"
     assert list(out.rglob("libother.a"))  # the rest is built with keep_going
 
@@ -201,7 +201,7 @@ def test_a_compile_that_fails_is_an_answer_with_the_compilers_words(project: Pro
 def test_no_server_outlives_a_build(project: Project) -> None:
     """A Bazel server would hold memory, and keep the caller's output open."""
     project.build("//:other")
-    root = str(project.places.cache)
+    root = str(project.paths.cache)
     deadline = time.monotonic() + 10
     while left := [command for command in commands() if root in command]:
         assert time.monotonic() < deadline, left

@@ -38,6 +38,6 @@ def test_the_downloads_of_the_tests_are_those_of_the_cache_in_use(
     link = checks.own_cache(tmp_path) / "downloads"
     for name in ("one", "other"):
         monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / name))
-        assert checks.own_places().cache == checks.own_cache(tmp_path)
+        assert checks.own_paths().cache == checks.own_cache(tmp_path)
         assert link.resolve() == tmp_path / name / "downloads"
-    assert checks.own_places().cache == checks.own_cache(tmp_path)
+    assert checks.own_paths().cache == checks.own_cache(tmp_path)

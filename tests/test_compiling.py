@@ -11,7 +11,7 @@ from tfbuild import settings
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import BuildError
 from tfbuild.machine import memory
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.bazel import Bazel
 from tfbuild.treebuild.compiling import Call, compile_wheel
 from tfbuild.treebuild.site import Site
@@ -64,5 +64,5 @@ def site(folder: Path, bazelisk: Path) -> Site:
         python=Path(sys.executable),
         source_sha256="0" * 64,
         folder=folder / "site",
-        places=Places(root=settings.ROOT, cache=folder / "cache", pool=folder / "pool"),
+        paths=Paths(root=settings.ROOT, cache=folder / "cache", pool=folder / "pool"),
     )

@@ -10,7 +10,7 @@ from tests.trees import make_tree
 from tfbuild.checks import TESTED_RELEASE
 from tfbuild.errors import TreeError, VendorError
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import source
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import find_release
@@ -35,7 +35,7 @@ def only(folder: Path) -> DeclaredArchive:
 
 
 @pytest.fixture(scope="module")
-def real(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Declarations:
+def real(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Declarations:
     """The declarations of TensorFlow's own tree, unpacked as far as they reach."""
     folder = tmp_path_factory.mktemp("tree")
     debian = find_release(TESTED_RELEASE).debian
@@ -45,7 +45,7 @@ def real(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Declaratio
         origin=f"{debian.suite}/{debian.package}",
         file=Pin(name=debian.file, sha256=debian.sha256, size=debian.size),
     )
-    archive = source.fetch_source((known,), places, None)
+    archive = source.fetch_source((known,), paths, None)
     wanted = ("--wildcards", "--strip-components=1", "*/WORKSPACE", "*.bzl")
     run(["tar", "--extract", "--file", archive, "--directory", folder, *wanted])
     return declared(folder)

@@ -15,7 +15,7 @@ from tests.published import stand_in
 from tfbuild import settings
 from tfbuild.errors import BusyError, ChecksumError, DownloadError, RecordError, WheelError
 from tfbuild.run import run
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.requirement import Exact
 from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import sha256_of
@@ -26,8 +26,8 @@ NOWHERE = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 @pytest.fixture(name="index")
@@ -53,103 +53,103 @@ def lock_of(folder: Path) -> str:
 
 @pytest.mark.toolchain
 def test_locked_wheels_are_fetched_with_the_users_own_pip_settings(
-    index: Path, places: Places
+    index: Path, paths: Paths
 ) -> None:
-    found = locked_wheels(lock_of(index), PYTHON, places)
+    found = locked_wheels(lock_of(index), PYTHON, paths)
     assert [path.name for path in found] == sorted(path.name for path in index.glob("*.whl"))
-    assert all(path.is_relative_to(places.downloads) for path in found)
+    assert all(path.is_relative_to(paths.downloads) for path in found)
     assert [sha256_of(path) for path in found] == [sha256_of(index / path.name) for path in found]
 
 
 @pytest.mark.toolchain
-def test_what_is_there_is_not_fetched_again(index: Path, places: Places) -> None:
+def test_what_is_there_is_not_fetched_again(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
-    found = locked_wheels(lock, PYTHON, places)
+    found = locked_wheels(lock, PYTHON, paths)
     shutil.rmtree(index)
-    assert locked_wheels(lock, PYTHON, places) == found
+    assert locked_wheels(lock, PYTHON, paths) == found
 
 
 @pytest.mark.toolchain
 def test_only_what_went_bad_or_is_lost_is_fetched_again(
-    index: Path, places: Places, capsys: pytest.CaptureFixture[str]
+    index: Path, paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = lock_of(index)
-    one, two = locked_wheels(lock, PYTHON, places)
+    one, two = locked_wheels(lock, PYTHON, paths)
     one.write_bytes(one.read_bytes()[:100])  # a download that was killed
     (index / two.name).unlink()
-    assert locked_wheels(lock, PYTHON, places) == (one, two)
+    assert locked_wheels(lock, PYTHON, paths) == (one, two)
     assert one.read_bytes() == (index / one.name).read_bytes()
     assert "is not what the lock says" in capsys.readouterr().err
 
 
 @pytest.mark.toolchain
-def test_another_lock_has_another_folder(index: Path, places: Places) -> None:
-    first = locked_wheels(lock_of(index), PYTHON, places)
+def test_another_lock_has_another_folder(index: Path, paths: Paths) -> None:
+    first = locked_wheels(lock_of(index), PYTHON, paths)
     (index / first[1].name).unlink()
-    second = locked_wheels(lock_of(index), PYTHON, places)
+    second = locked_wheels(lock_of(index), PYTHON, paths)
     assert first[0].parent != second[0].parent
     assert len(second) == 1
 
 
 @pytest.mark.toolchain
-def test_wheels_for_a_python_that_is_not_here_are_fetched_too(index: Path, places: Places) -> None:
+def test_wheels_for_a_python_that_is_not_here_are_fetched_too(index: Path, paths: Paths) -> None:
     stand_in(index, "3.0", name="three", python="cp39", machine=platform.machine())
     lock = "".join(line for line in lock_of(index).partition("two==")[0])
-    assert locked_wheels(lock, "3.9", places)[-1].name.startswith("three-3.0-cp39")
+    assert locked_wheels(lock, "3.9", paths)[-1].name.startswith("three-3.0-cp39")
 
 
 @pytest.mark.toolchain
-def test_other_bytes_than_the_locked_ones_are_refused(index: Path, places: Places) -> None:
+def test_other_bytes_than_the_locked_ones_are_refused(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
     stand_in(index, "2.5", name="two", machine=platform.machine(), content=b"other")
     with pytest.raises(ChecksumError, match=r"two==2\.5") as caught:
-        locked_wheels(lock, PYTHON, places)
+        locked_wheels(lock, PYTHON, paths)
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.toolchain
-def test_an_index_without_a_wheel_is_a_download_error(index: Path, places: Places) -> None:
+def test_an_index_without_a_wheel_is_a_download_error(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
     next(index.glob("two*")).unlink()
     with pytest.raises(
         DownloadError, match=r"No matching distribution found for two==2\.5"
     ) as caught:
-        locked_wheels(lock, PYTHON, places)
+        locked_wheels(lock, PYTHON, paths)
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.toolchain
-def test_two_downloads_at_once_do_not_meet(index: Path, places: Places) -> None:
+def test_two_downloads_at_once_do_not_meet(index: Path, paths: Paths) -> None:
     lock = lock_of(index)
-    folder = places.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
+    folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     with settings.exclusive(folder, "a test"), pytest.raises(BusyError):
-        locked_wheels(lock, PYTHON, places)
+        locked_wheels(lock, PYTHON, paths)
 
 
 def test_a_given_folder_needs_no_network(
-    index: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    index: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    found = locked_wheels(lock_of(index), PYTHON, places, given=index)
+    found = locked_wheels(lock_of(index), PYTHON, paths, given=index)
     assert [path.parent for path in found] == [index, index]
-    assert not places.cache.exists()
+    assert not paths.cache.exists()
 
 
 def test_a_given_folder_must_have_all_of_them_with_the_locked_bytes(
-    index: Path, places: Places
+    index: Path, paths: Paths
 ) -> None:
     lock = lock_of(index)
     path = next(index.glob("two*"))
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(DownloadError, match=r"two==2\.5"):
-        locked_wheels(lock, PYTHON, places, given=index)
+        locked_wheels(lock, PYTHON, paths, given=index)
     assert path.exists()  # the folder is the user's
 
 
-def test_a_given_folder_names_the_first_few_that_it_has_not(tmp_path: Path, places: Places) -> None:
+def test_a_given_folder_names_the_first_few_that_it_has_not(tmp_path: Path, paths: Paths) -> None:
     lock = "".join(f"p{i}==1 --hash=sha256:{i:064x}\n" for i in range(8))
     with pytest.raises(DownloadError, match="p0==1, p1==1, p2==1, p3==1, p4==1 and 3"):
-        locked_wheels(lock, PYTHON, places, given=tmp_path)
+        locked_wheels(lock, PYTHON, paths, given=tmp_path)
 
 
 def test_the_shipped_locks_are_read_whole() -> None:
@@ -204,10 +204,10 @@ def test_a_line_that_pins_no_file_is_refused(line: str) -> None:
         read_lock(f"six==1 --hash=sha256:{'1' * 64}\n{line}\n")
 
 
-def test_a_release_without_a_lock_is_an_error(places: Places) -> None:
+def test_a_release_without_a_lock_is_an_error(paths: Paths) -> None:
     release = releases.find_release("2.13")
     with pytest.raises(WheelError, match="locked"):
-        stock_and_dependencies(release, "tensorflow-cpu", PYTHON, places)
+        stock_and_dependencies(release, "tensorflow-cpu", PYTHON, paths)
 
 
 @pytest.mark.toolchain
@@ -217,7 +217,7 @@ def test_pip_installs_tensorflow_from_what_is_fetched_and_nothing_else(
 ) -> None:
     """The real lock and the real stock wheel, from the user's cache or pip's own index."""
     release = releases.find_release("2.14.1")
-    stock, *others = stock_and_dependencies(release, "tensorflow-cpu", PYTHON, settings.places())
+    stock, *others = stock_and_dependencies(release, "tensorflow-cpu", PYTHON, settings.paths())
     assert stock.name.startswith("tensorflow_cpu-2.14.1-cp311-")
     assert len(others) == len(
         read_lock(

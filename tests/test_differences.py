@@ -10,7 +10,7 @@ from tests.planned import planned
 from tests.trees import PIP_PACKAGE, change, reduced_tree
 
 from tfbuild.planning.plan import FullRecipe, source_pins
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.upstream import source
@@ -215,10 +215,10 @@ def test_answers_without_effect_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.toolchain
-def test_the_real_tree_of_2_14_1_does_not_differ(places: Places) -> None:
+def test_the_real_tree_of_2_14_1_does_not_differ(paths: Paths) -> None:
     """It stays in the user's cache, as after a build."""
-    archive = source.fetch_source(source_pins(find_release("2.14.1")), places, None)
-    tree = source.unpack(archive, sha256_of(archive), places)
+    archive = source.fetch_source(source_pins(find_release("2.14.1")), paths, None)
+    tree = source.unpack(archive, sha256_of(archive), paths)
     assert found(tree, "2.14.1") == ()
     assert [(each.what, each.weight) for each in found(tree, "2.17.1")] == [
         ("release", Weight.FATAL),

@@ -26,7 +26,7 @@ from tfbuild.planning.dispatcher import (
 from tfbuild.planning.fleet import fleet_of
 from tfbuild.planning.render import dispatch_target
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.emulation import find_emulator
 
 pytestmark = pytest.mark.toolchain
@@ -91,8 +91,8 @@ class Core:
 
 
 @pytest.fixture(scope="module")
-def core(site: Path, places: Places) -> Callable[[str], Core]:
-    program = find_emulator("aarch64", places).program
+def core(site: Path, paths: Paths) -> Callable[[str], Core]:
+    program = find_emulator("aarch64", paths).program
     return lambda model: Core(program=program, model=model, site=site)
 
 

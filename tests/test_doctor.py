@@ -8,15 +8,15 @@ import pytest
 
 from tfbuild import settings
 from tfbuild.errors import ToolError
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.doctor import Need, commands, needs, prepare
 
 SUDO = "" if os.geteuid() == 0 else "sudo "
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 def programs(folder: Path, *names: str) -> str:
@@ -39,9 +39,9 @@ def test_the_commands_are_what_a_person_would_type() -> None:
     assert commands([]) == ()
 
 
-def test_tests_need_more_than_builds(places: Places) -> None:
-    own = {each.name for each in needs(places)}
-    tests = {each.name for each in needs(places, tests=True)}
+def test_tests_need_more_than_builds(paths: Paths) -> None:
+    own = {each.name for each in needs(paths)}
+    tests = {each.name for each in needs(paths, tests=True)}
     assert own < tests
     assert tests - own == {
         *("QEMU user mode", "mmdebstrap", "aarch64 cross compiler", "debootstrap", "nginx"),
@@ -51,48 +51,48 @@ def test_tests_need_more_than_builds(places: Places) -> None:
 
 
 def test_an_empty_machine_lacks_everything(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
-    found = needs(places, tests=True)
+    found = needs(paths, tests=True)
     assert [each.present for each in found] == [""] * len(found)
     assert all(each.packages and each.purpose for each in found)
 
 
 def test_a_need_of_several_programs_is_met_by_all_of_them(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin", "g++", "nm", "c++filt"))
-    (libraries,) = [each for each in needs(places) if "ld.gold" in each.purpose]
+    (libraries,) = [each for each in needs(paths) if "ld.gold" in each.purpose]
     assert libraries.present == ""
     (tmp_path / "bin" / "ld.gold").symlink_to("/bin/true")
-    (libraries,) = [each for each in needs(places) if "ld.gold" in each.purpose]
+    (libraries,) = [each for each in needs(paths) if "ld.gold" in each.purpose]
     assert libraries.present.count(str(tmp_path / "bin")) == 4
 
 
 def test_nothing_is_installed_unasked(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
     with pytest.raises(ToolError) as caught:
-        prepare(places, "6.1.0")
+        prepare(paths, "6.1.0")
     lines = caught.value.message.splitlines()
     assert lines[0].startswith("this machine lacks: clang, ")
     assert lines[1] == f"  {SUDO}apt-get update"
     assert lines[2].startswith(f"  {SUDO}apt-get install -y --no-install-recommends clang-16 ")
-    assert not places.cache.exists()
+    assert not paths.cache.exists()
 
 
 def test_a_machine_without_apt_is_told_what_to_install(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
     with pytest.raises(ToolError, match="lacks"):
-        prepare(places, "6.1.0", install=True)
+        prepare(paths, "6.1.0", install=True)
 
 
 def test_no_package_is_installed_where_none_may_be(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As root, where an apt-get that is called would tell."""
     folder = programs(tmp_path / "bin")
@@ -103,18 +103,18 @@ def test_no_package_is_installed_where_none_may_be(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv(settings.INSTALL, "0")
     with pytest.raises(ToolError, match="this machine lacks") as caught:
-        prepare(places, "6.1.0", install=True)
+        prepare(paths, "6.1.0", install=True)
     assert "apt-get install -y" in caught.value.message
     assert not (tmp_path / "called").exists()
 
 
 @pytest.mark.toolchain
 def test_bazelisk_is_not_fetched_unasked(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("clang-16", "g++", "ld.gold", "nm", "c++filt", "npm")
     monkeypatch.setenv(settings.INSTALL, "0")
     monkeypatch.setenv("PATH", programs(tmp_path / "bin", *names))
     with pytest.raises(ToolError, match="npm install --global @bazel/bazelisk"):
-        prepare(places, "6.1.0")
-    assert not places.tools.exists()
+        prepare(paths, "6.1.0")
+    assert not paths.tools.exists()

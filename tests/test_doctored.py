@@ -13,7 +13,7 @@ from tests.doctored import DOCTORED, Case
 from tfbuild import settings
 from tfbuild.auditing.audit import audit
 from tfbuild.errors import AdmissionError, AuditError, PublishError, TensorwrightError, WheelError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfwheels.commands import PublishOptions
 from tfwheels.handlers import publish_wheels
 
@@ -39,8 +39,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def case(made: Made, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     wheel, stock = made
     pin_stock(monkeypatch, stock)
-    places = Places(root=tmp_path, cache=cache, pool=tmp_path / "pool")
-    monkeypatch.setattr(settings, "places", lambda: places)
+    paths = Paths(root=tmp_path, cache=cache, pool=tmp_path / "pool")
+    monkeypatch.setattr(settings, "paths", lambda: paths)
     folder = tmp_path / "doctored"
     folder.mkdir()
     return Case(wheel=Path(shutil.copy(wheel, folder)), stock=stock, folder=folder)
@@ -60,7 +60,7 @@ def published(wheel: Path, case: Case) -> None:
 
 def problems(wheel: Path, case: Case) -> str:
     try:
-        found = audit(wheel, places=settings.places(), stock=case.stock)
+        found = audit(wheel, paths=settings.paths(), stock=case.stock)
     except TensorwrightError as error:
         return str(error)
     return "\n".join(found.problems)

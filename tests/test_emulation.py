@@ -11,14 +11,14 @@ from tfbuild.cpus.features import computing
 from tfbuild.cpus.targets import missing, parse_target
 from tfbuild.errors import ToolError
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import emulated, emulation
 from tfbuild.tools.emulation import Emulator, find_emulator
 
 
 @pytest.fixture(scope="module")
-def emulator(places: Places) -> Emulator:
-    return find_emulator("aarch64", places)
+def emulator(paths: Paths) -> Emulator:
+    return find_emulator("aarch64", paths)
 
 
 @pytest.mark.toolchain
@@ -31,22 +31,22 @@ def test_the_emulated_cpu_runs_every_core_that_wheels_are_built_for(emulator: Em
 
 @pytest.mark.toolchain
 def test_an_environment_of_another_architecture_runs_under_the_emulator(
-    emulator: Emulator, tmp_path: Path, places: Places
+    emulator: Emulator, tmp_path: Path, paths: Paths
 ) -> None:
     own = wheel(tmp_path, "tiny", tag="py3-none-manylinux_2_17_aarch64")
     needs = locked(wheel(tmp_path, "dependency"))
     lines = needs.replace(
         "dependency==1.0", (tmp_path / "dependency-1.0-py3-none-any.whl").as_uri()
     )
-    made = emulated.create(own, emulator, requirements=lines, places=places)
+    made = emulated.create(own, emulator, requirements=lines, paths=paths)
     assert made.launcher == emulator.launcher
     words = "import dependency, tiny, sys, platform; print(platform.machine(), sys.prefix)"
     assert run([*made.command, "-c", words]).output.split() == ["aarch64", str(made.folder)]
-    assert emulated.create(own, emulator, requirements=lines, places=places) == made
+    assert emulated.create(own, emulator, requirements=lines, paths=paths) == made
 
 
 def test_what_is_missing_is_named_with_the_command_that_brings_it(
-    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A QEMU that does not say how old it is counts as too old."""
     (tmp_path / "qemu-aarch64").symlink_to("/bin/true")
@@ -54,22 +54,22 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(
     monkeypatch.setenv(emulation.SYSROOT, str(tmp_path))
     assert not emulation.is_at_hand("aarch64")
     with pytest.raises(ToolError, match="mmdebstrap brings") as caught:
-        find_emulator("aarch64", places)
+        find_emulator("aarch64", paths)
     assert "apt-get install mmdebstrap" in caught.value.hint
 
 
-def test_x86_64_is_not_emulated(places: Places) -> None:
+def test_x86_64_is_not_emulated(paths: Paths) -> None:
     assert not emulation.is_at_hand("x86_64")
     with pytest.raises(ToolError, match="x86_64 cannot be admitted") as caught:
-        find_emulator("x86_64", places)
+        find_emulator("x86_64", paths)
     assert "machine of its kind" in caught.value.hint
 
 
 @pytest.mark.toolchain
 def test_a_system_without_python_is_refused_by_its_name(
-    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(emulation.SYSROOT, str(tmp_path))
     with pytest.raises(ToolError, match=r"has no python3\.11") as caught:
-        find_emulator("aarch64", places)
+        find_emulator("aarch64", paths)
     assert emulation.SYSROOT in caught.value.hint

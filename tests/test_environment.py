@@ -19,7 +19,7 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.run import run
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import (
     Environment,
@@ -79,63 +79,63 @@ def folder_that_pip_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 @pytest.mark.toolchain
-def test_a_wheel_is_fetched_with_the_users_own_pip_settings(index: Path, places: Places) -> None:
+def test_a_wheel_is_fetched_with_the_users_own_pip_settings(index: Path, paths: Paths) -> None:
     tag = f"{TAG}-{TAG}-manylinux_2_17_x86_64.manylinux2014_x86_64"
     there = wheel(index, "tiny", tag=tag)
     pin = pin_of(there)
-    found = fetch_wheel("tiny==1.0", pin, places)
-    assert found == places.downloads / there.name
+    found = fetch_wheel("tiny==1.0", pin, paths)
+    assert found == paths.downloads / there.name
     assert found.read_bytes() == there.read_bytes()
-    assert [path.name for path in places.downloads.glob("[!.]*")] == [there.name]
+    assert [path.name for path in paths.downloads.glob("[!.]*")] == [there.name]
     there.unlink()
-    assert fetch_wheel("tiny==1.0", pin, places) == found  # from the cache
+    assert fetch_wheel("tiny==1.0", pin, paths) == found  # from the cache
 
 
 @pytest.mark.toolchain
-def test_a_wheel_for_another_python_is_fetched_too(index: Path, places: Places) -> None:
+def test_a_wheel_for_another_python_is_fetched_too(index: Path, paths: Paths) -> None:
     there = wheel(index, "tiny", tag="cp39-cp39-manylinux2014_aarch64")
-    assert fetch_wheel("tiny==1.0", pin_of(there), places).is_file()
+    assert fetch_wheel("tiny==1.0", pin_of(there), paths).is_file()
 
 
 @pytest.mark.toolchain
-def test_a_cached_wheel_that_went_bad_is_fetched_again(index: Path, places: Places) -> None:
+def test_a_cached_wheel_that_went_bad_is_fetched_again(index: Path, paths: Paths) -> None:
     there = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
-    found = fetch_wheel("tiny==1.0", pin_of(there), places)
+    found = fetch_wheel("tiny==1.0", pin_of(there), paths)
     found.write_bytes(found.read_bytes()[:100])
-    assert fetch_wheel("tiny==1.0", pin_of(there), places).read_bytes() == there.read_bytes()
+    assert fetch_wheel("tiny==1.0", pin_of(there), paths).read_bytes() == there.read_bytes()
 
 
 @pytest.mark.toolchain
-def test_other_bytes_under_the_same_name_are_refused(index: Path, places: Places) -> None:
+def test_other_bytes_under_the_same_name_are_refused(index: Path, paths: Paths) -> None:
     there = wheel(index, "tiny", tag=f"{TAG}-{TAG}-manylinux2014_x86_64")
     pin = Pin(name=there.name, sha256="0" * 64)
     with pytest.raises(DownloadError, match=r"tiny==1\.0"):
-        fetch_wheel("tiny==1.0", pin, places)
-    assert list(places.downloads.glob("[!.]*")) == []
+        fetch_wheel("tiny==1.0", pin, paths)
+    assert list(paths.downloads.glob("[!.]*")) == []
 
 
 @pytest.mark.toolchain
-def test_an_index_without_the_wheel_is_a_download_error(index: Path, places: Places) -> None:
+def test_an_index_without_the_wheel_is_a_download_error(index: Path, paths: Paths) -> None:
     pin = Pin(name=f"tiny-1.0-{TAG}-{TAG}-manylinux2014_x86_64.whl", sha256="0" * 64)
     with pytest.raises(DownloadError, match="No matching distribution") as caught:
-        fetch_wheel("tiny==1.0", pin, places)
+        fetch_wheel("tiny==1.0", pin, paths)
     assert len(str(caught.value).splitlines()) == 1
     assert "--stock-wheel PATH" in caught.value.hint
-    assert list(places.downloads.glob("[!.]*")) == []
+    assert list(paths.downloads.glob("[!.]*")) == []
 
 
-def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, places: Places) -> None:
+def test_a_given_wheel_must_be_the_pinned_one(tmp_path: Path, paths: Paths) -> None:
     given = wheel(tmp_path, "tiny")
-    assert fetch_wheel("tiny==1.0", pin_of(given), places, given) == given
+    assert fetch_wheel("tiny==1.0", pin_of(given), paths, given) == given
     with pytest.raises(ChecksumError, match=r"tiny-1\.0"):
-        fetch_wheel("tiny==1.0", Pin(name=given.name, sha256="0" * 64), places, given)
+        fetch_wheel("tiny==1.0", Pin(name=given.name, sha256="0" * 64), paths, given)
     with pytest.raises(DownloadError, match=r"absent\.whl"):
-        fetch_wheel("tiny==1.0", pin_of(given), places, tmp_path / "absent.whl")
+        fetch_wheel("tiny==1.0", pin_of(given), paths, tmp_path / "absent.whl")
     assert given.exists()
 
 
@@ -145,8 +145,8 @@ def locked(*paths: Path) -> str:
     )
 
 
-def made(path: Path, lock: str, places: Places) -> Environment:
-    return create(path, python=HERE, requirements=lock, places=places)
+def made(path: Path, lock: str, paths: Paths) -> Environment:
+    return create(path, python=HERE, requirements=lock, paths=paths)
 
 
 def says(arm: Environment, code: str) -> str:
@@ -156,89 +156,89 @@ def says(arm: Environment, code: str) -> str:
 
 @pytest.mark.toolchain
 def test_an_environment_holds_the_wheel_and_its_locked_dependencies(
-    index: Path, places: Places, tmp_path: Path
+    index: Path, paths: Paths, tmp_path: Path
 ) -> None:
     dependency = wheel(index, "dependency")
     own = wheel(tmp_path / "own", "tiny", needs="dependency")
-    arm = made(own, locked(dependency), places)
-    assert arm.folder.parent == places.arms
+    arm = made(own, locked(dependency), paths)
+    assert arm.folder.parent == paths.arms
     assert (arm.wheel, arm.wheel_sha256) == (own, sha256_of(own))
     assert says(arm, "import tiny, dependency; print(tiny.answer + dependency.answer)") == "84"
     assert says(arm, "import sys; print(sys.prefix)") == str(arm.folder)
-    assert made(own, locked(dependency) + "# another lock\n", places) != arm
+    assert made(own, locked(dependency) + "# another lock\n", paths) != arm
 
 
 @pytest.mark.slow
 @pytest.mark.toolchain
 def test_an_environment_is_made_once_and_a_half_made_one_anew(
-    index: Path, places: Places, tmp_path: Path
+    index: Path, paths: Paths, tmp_path: Path
 ) -> None:
     own = wheel(tmp_path / "own", "tiny")
-    arm = made(own, "", places)
+    arm = made(own, "", paths)
     left = arm.folder / "left"
     left.touch()
-    assert made(own, "", places) == arm
+    assert made(own, "", paths) == arm
     assert left.exists()
     (arm.folder / environment.MARK).unlink()  # what a killed run leaves
-    assert made(own, "", places) == arm
+    assert made(own, "", paths) == arm
     assert not left.exists()
     assert says(arm, "import tiny; print(tiny.answer)") == "42"
-    discard("0" * 64, places)
+    discard("0" * 64, paths)
     assert arm.python.exists()
-    discard(arm.wheel_sha256, places)
+    discard(arm.wheel_sha256, paths)
     assert not arm.folder.exists()
 
 
 @pytest.mark.toolchain
 def test_environments_share_their_dependencies_and_not_their_fate(
-    index: Path, places: Places, tmp_path: Path
+    index: Path, paths: Paths, tmp_path: Path
 ) -> None:
     dependency = wheel(index, "dependency")
     lock = locked(dependency)
-    one = made(wheel(tmp_path / "own", "tiny"), lock, places)
+    one = made(wheel(tmp_path / "own", "tiny"), lock, paths)
     dependency.unlink()  # what was installed once is not looked for again
-    other = made(wheel(tmp_path / "own", "tinier"), lock, places)
+    other = made(wheel(tmp_path / "own", "tinier"), lock, paths)
     ask = "import dependency; print(dependency.__file__)"
     first, second = Path(says(one, ask)), Path(says(other, ask))
     assert first != second
     assert first.samefile(second)
-    discard(one.wheel_sha256, places)
+    discard(one.wheel_sha256, paths)
     assert not first.exists()
     assert says(other, "import tinier, dependency; print(dependency.answer)") == "42"
 
 
 @pytest.mark.toolchain
-def test_a_missing_dependency_is_said(index: Path, places: Places, tmp_path: Path) -> None:
+def test_a_missing_dependency_is_said(index: Path, paths: Paths, tmp_path: Path) -> None:
     own = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
     with pytest.raises(WheelError, match=r"pip check: tiny 1\.0 requires dependency"):
-        made(own, "", places)
+        made(own, "", paths)
     with pytest.raises(WheelError, match="pip check"):  # not taken for finished the next time
-        made(own, "", places)
+        made(own, "", paths)
 
 
 @pytest.mark.toolchain
-def test_a_broken_wheel_is_said(index: Path, places: Places, tmp_path: Path) -> None:
+def test_a_broken_wheel_is_said(index: Path, paths: Paths, tmp_path: Path) -> None:
     own = wheel(tmp_path / "own", "tiny")
     own.write_bytes(own.read_bytes()[:200])
     with pytest.raises(WheelError, match=r"tiny-1\.0-py3-none-any\.whl \(.+\)"):
-        made(own, "", places)
+        made(own, "", paths)
 
 
 @pytest.mark.toolchain
 def test_a_dependency_with_other_bytes_is_refused(
-    index: Path, places: Places, tmp_path: Path
+    index: Path, paths: Paths, tmp_path: Path
 ) -> None:
     dependency = wheel(index, "dependency")
     lock = locked(dependency)
     dependency.write_bytes(dependency.read_bytes() + b"\0")
     with pytest.raises(CommandError, match="DO NOT MATCH THE HASHES"):
-        made(wheel(tmp_path / "own", "tiny"), lock, places)
+        made(wheel(tmp_path / "own", "tiny"), lock, paths)
 
 
 @pytest.mark.slow
 @pytest.mark.toolchain
 def test_a_python_that_is_too_old_for_pip_gets_the_pip_that_came_with_it(
-    tmp_path: Path, places: Places
+    tmp_path: Path, paths: Paths
 ) -> None:
     """pip 26 serves Python 3.10 and later, and releases up to 2.20 have wheels for 3.9."""
     old = "3.9"
@@ -246,7 +246,7 @@ def test_a_python_that_is_too_old_for_pip_gets_the_pip_that_came_with_it(
         pytest.skip(f"no Python {old} is here")
     lock = locked(wheel(tmp_path, "dependency"))
     made = create(
-        wheel(tmp_path, "tiny"), python=old, requirements=lock, places=places, links=tmp_path
+        wheel(tmp_path, "tiny"), python=old, requirements=lock, paths=paths, links=tmp_path
     )
     words: list[str | Path] = [
         made.python,
@@ -256,20 +256,18 @@ def test_a_python_that_is_too_old_for_pip_gets_the_pip_that_came_with_it(
     assert run(words).output.strip() == "(3, 9)"
 
 
-def required(places: Places, requirement: str = "tiny==1.0", python: str = HERE) -> Environment:
-    return create_required(requirement, python=python, places=places)
+def required(paths: Paths, requirement: str = "tiny==1.0", python: str = HERE) -> Environment:
+    return create_required(requirement, python=python, paths=paths)
 
 
 VERSIONS = "from importlib.metadata import version; print(version('tiny'), version('dependency'))"
 
 
 @pytest.mark.toolchain
-def test_a_requirement_becomes_an_environment_with_what_it_needs(
-    index: Path, places: Places
-) -> None:
+def test_a_requirement_becomes_an_environment_with_what_it_needs(index: Path, paths: Paths) -> None:
     wheel(index, "dependency")
     own = wheel(index, "tiny", needs="dependency")
-    arm = required(places, " Tiny == 1.0")
+    arm = required(paths, " Tiny == 1.0")
     assert arm.wheel_sha256 == sha256_of(own) == sha256_of(arm.wheel)
     assert arm.wheel.name == own.name
     assert says(arm, VERSIONS) == "1.0 1.0"
@@ -278,14 +276,14 @@ def test_a_requirement_becomes_an_environment_with_what_it_needs(
 
 @pytest.mark.slow
 @pytest.mark.toolchain
-def test_what_was_found_first_is_kept(index: Path, places: Places) -> None:
+def test_what_was_found_first_is_kept(index: Path, paths: Paths) -> None:
     wheel(index, "dependency")
     wheel(index, "tiny", needs="dependency")
-    arm = required(places)
+    arm = required(paths)
     wheel(index, "dependency", version="2.0")
-    shutil.rmtree(places.arms)
-    shutil.rmtree(places.downloads)
-    again = required(places)
+    shutil.rmtree(paths.arms)
+    shutil.rmtree(paths.downloads)
+    again = required(paths)
     assert again == arm
     assert says(again, VERSIONS) == "1.0 1.0"
 
@@ -300,62 +298,62 @@ def test_what_was_found_first_is_kept(index: Path, places: Places) -> None:
     ],
 )
 def test_bytes_that_changed_since_are_refused(
-    index: Path, places: Places, name: str, error: type[Exception], said: str
+    index: Path, paths: Paths, name: str, error: type[Exception], said: str
 ) -> None:
     wheel(index, "dependency")
     wheel(index, "tiny", needs="dependency")
-    required(places)
-    shutil.rmtree(places.arms)
-    shutil.rmtree(places.downloads)
+    required(paths)
+    shutil.rmtree(paths.arms)
+    shutil.rmtree(paths.downloads)
     changed = index / f"{name}-1.0-py3-none-any.whl"
     changed.write_bytes(changed.read_bytes() + b"\0")
     with pytest.raises(error, match=said):
-        required(places)
+        required(paths)
 
 
 @pytest.mark.slow
 @pytest.mark.toolchain
 def test_a_required_wheel_in_the_cache_that_went_bad_is_fetched_again(
-    index: Path, places: Places
+    index: Path, paths: Paths
 ) -> None:
     wheel(index, "tiny")
-    arm = required(places)
+    arm = required(paths)
     whole = arm.wheel.read_bytes()
     arm.wheel.write_bytes(whole[:100])
-    assert required(places) == arm
+    assert required(paths) == arm
     assert arm.wheel.read_bytes() == whole
 
 
 @pytest.mark.toolchain
-def test_a_requirement_that_no_index_has_is_a_download_error(index: Path, places: Places) -> None:
+def test_a_requirement_that_no_index_has_is_a_download_error(index: Path, paths: Paths) -> None:
     with pytest.raises(DownloadError, match=r"tiny==1\.0 .*No matching") as caught:
-        required(places)
+        required(paths)
     assert len(str(caught.value).splitlines()) == 1
     wheel(index, "tiny", needs="dependency")
     with pytest.raises(DownloadError, match="dependency"):
-        required(places)
-    assert not (places.cache / "locks").exists()
+        required(paths)
+    assert not (paths.cache / "locks").exists()
 
 
-def test_a_range_is_no_requirement_for_an_environment(places: Places) -> None:
+def test_a_range_is_no_requirement_for_an_environment(paths: Paths) -> None:
     with pytest.raises(UsageError, match="tiny>=1"):
-        required(places, "tiny>=1")
+        required(paths, "tiny>=1")
     with pytest.raises(PythonError, match=r"Python 3\.98"):
-        required(places, python="3.98")
+        required(paths, python="3.98")
 
 
 @pytest.mark.toolchain
-def test_a_release_of_the_table_must_be_the_published_file(index: Path, places: Places) -> None:
+def test_a_release_of_the_table_must_be_the_published_file(index: Path, paths: Paths) -> None:
     wheel(index, "tensorflow_cpu", version="2.13.1", tag="cp311-cp311-manylinux2014_x86_64")
     with pytest.raises(ChecksumError, match=r"tensorflow-cpu==2\.13\.1 .*87be6e61"):
-        required(places, "tensorflow-cpu==2.13.1", python="3.11")
-    assert not (places.cache / "locks").exists()
-    assert not places.downloads.exists()
+        required(paths, "tensorflow-cpu==2.13.1", python="3.11")
+    assert not (paths.cache / "locks").exists()
+    assert not paths.downloads.exists()
 
 
 @pytest.mark.toolchain
-def test_a_shipped_lock_is_taken_before_anything_is_resolved(index: Path, places: Places) -> None:
+def test_a_shipped_lock_is_taken_before_anything_is_resolved(index: Path, paths: Paths) -> None:
     wheel(index, "tensorflow_cpu", version="2.14.1", tag="cp311-cp311-manylinux2014_x86_64")
     with pytest.raises(DownloadError, match=r"could not fetch tensorflow-cpu==2\.14\.1"):
-        required(places, "tensorflow-cpu==2.14.1", python="3.11")
-    assert not (places.cache / "locks").exists()
+        required(paths, "tensorflow-cpu==2.14.1", python="3.11")
+    assert not (paths.cache / "locks").exists()

@@ -24,7 +24,7 @@ from tfbuild.packing.tuned import chosen, lacking, read_tuned
 from tfbuild.packing.wheel import read_identity, read_member, stem_of, verify_record
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.shipped._tensorwright_cpu import RISK
 from tfbuild.treebuild.finish import finish, try_out
 
@@ -40,8 +40,8 @@ extern "C" __attribute__((noinline)) void {name}() {{
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,12 @@ def haswell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return raw_wheel(tmp_path_factory.mktemp("haswell"), *HASWELL)
 
 
-def finished(raw: Path, places: Places, plan: Plan = PLAN, licence: bytes = LICENCE) -> Path:
-    return finish(raw, plan, places=places, bazel="6.1.0", source_sha256=SOURCE, licence=licence)
+def finished(raw: Path, paths: Paths, plan: Plan = PLAN, licence: bytes = LICENCE) -> Path:
+    return finish(raw, plan, paths=paths, bazel="6.1.0", source_sha256=SOURCE, licence=licence)
 
 
-def test_a_full_build_says_what_it_is(haswell: Path, places: Places) -> None:
-    wheel = finished(haswell, places)
+def test_a_full_build_says_what_it_is(haswell: Path, paths: Paths) -> None:
+    wheel = finished(haswell, paths)
     identity = read_identity(wheel)
     assert identity.version == "2.14.1+haswell.full"
     assert stem_of(wheel) == "tensorflow_cpu-2.14.1+haswell.full"
@@ -79,8 +79,8 @@ def test_a_full_build_says_what_it_is(haswell: Path, places: Places) -> None:
     }
 
 
-def test_a_checkout_is_not_said_to_be_the_release(haswell: Path, places: Places) -> None:
-    wheel = finish(haswell, PLAN, places=places, bazel="6.1.0", source_sha256="", licence=LICENCE)
+def test_a_checkout_is_not_said_to_be_the_release(haswell: Path, paths: Paths) -> None:
+    wheel = finish(haswell, PLAN, paths=paths, bazel="6.1.0", source_sha256="", licence=LICENCE)
     info = f"{stem_of(wheel)}.dist-info"
     document = json.loads(read_member(wheel, f"{info}/{sbom.FILE}"))
     (sources,) = (each for each in document["components"] if each["bom-ref"] == "sources")
@@ -88,35 +88,35 @@ def test_a_checkout_is_not_said_to_be_the_release(haswell: Path, places: Places)
     assert re.search(rb"of the user's own\nwhich", read_member(wheel, f"{info}/{notices.FILE}"))
 
 
-def test_the_same_build_gives_the_same_bytes(haswell: Path, places: Places) -> None:
-    first = finished(haswell, places).read_bytes()
-    assert finished(haswell, places).read_bytes() == first
+def test_the_same_build_gives_the_same_bytes(haswell: Path, paths: Paths) -> None:
+    first = finished(haswell, paths).read_bytes()
+    assert finished(haswell, paths).read_bytes() == first
 
 
-def test_a_version_that_bazel_was_told_is_not_told_twice(tmp_path: Path, places: Places) -> None:
+def test_a_version_that_bazel_was_told_is_not_told_twice(tmp_path: Path, paths: Paths) -> None:
     raw = raw_wheel(tmp_path / "raw", *HASWELL, env={"ML_WHEEL_VERSION_SUFFIX": "+haswell.full"})
     assert "+haswell.full-" in raw.name
-    assert read_identity(finished(raw, places)).version == "2.14.1+haswell.full"
+    assert read_identity(finished(raw, paths)).version == "2.14.1+haswell.full"
 
 
 def test_a_library_that_asks_for_what_no_policy_has_keeps_the_plain_tag(
-    tmp_path: Path, places: Places
+    tmp_path: Path, paths: Paths
 ) -> None:
     raw = raw_wheel(tmp_path / "raw", *HASWELL, "-Wl,--no-as-needed", "-ltinfo")
-    assert read_identity(finished(raw, places)).tags == ("cp311-cp311-linux_x86_64",)
+    assert read_identity(finished(raw, paths)).tags == ("cp311-cp311-linux_x86_64",)
 
 
-def test_without_a_licence_it_is_not_finished(haswell: Path, places: Places) -> None:
+def test_without_a_licence_it_is_not_finished(haswell: Path, paths: Paths) -> None:
     with pytest.raises(WheelError, match="LICENSE"):
-        finished(haswell, places, licence=b"")
-    assert not [*places.cache.rglob("*full*.whl")]
+        finished(haswell, paths, licence=b"")
+    assert not [*paths.cache.rglob("*full*.whl")]
 
 
 # ---- the audit ----
 
 
-def test_an_honest_full_build_passes(haswell: Path, places: Places) -> None:
-    found = audit(finished(haswell, places), places=places)
+def test_an_honest_full_build_passes(haswell: Path, paths: Paths) -> None:
+    found = audit(finished(haswell, paths), paths=paths)
     assert found.problems == ()
     assert found.remarks == ()
     assert {library.role for library in found.libraries} == {Role.TREE}
@@ -124,39 +124,35 @@ def test_an_honest_full_build_passes(haswell: Path, places: Places) -> None:
 
 
 def test_flags_that_did_nothing_are_seen_though_others_ask_the_cpu(
-    tmp_path: Path, places: Places
+    tmp_path: Path, paths: Paths
 ) -> None:
     code = DISPATCHED.format(name="xnn_f32_gemm_ukernel_4x16__avx512vnni")
     fma = code.replace("vpdpbusd %%zmm2, %%zmm1, %%zmm0", "vfmadd231ps %%ymm2, %%ymm1, %%ymm0")
     raw = raw_wheel(tmp_path / "raw", "-mavx", extra=fma)
-    (problem,) = audit(finished(raw, places), places=places).problems
+    (problem,) = audit(finished(raw, paths), paths=paths).problems
     assert problem.startswith("its flags")
 
 
-def test_code_that_is_chosen_at_run_time_may_be_for_any_cpu(tmp_path: Path, places: Places) -> None:
+def test_code_that_is_chosen_at_run_time_may_be_for_any_cpu(tmp_path: Path, paths: Paths) -> None:
     extra = DISPATCHED.format(name="xnn_qs8_gemm_ukernel_4x16__avx512vnni")
-    found = audit(
-        finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), places), places=places
-    )
+    found = audit(finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), paths), paths=paths)
     assert found.problems == ()
     assert found.libraries[0].census["avx512_vnni"] == 1
 
 
-def test_other_code_beyond_the_target_is_named(tmp_path: Path, places: Places) -> None:
+def test_other_code_beyond_the_target_is_named(tmp_path: Path, paths: Paths) -> None:
     extra = DISPATCHED.format(name="smuggled")
-    found = audit(
-        finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), places), places=places
-    )
+    found = audit(finished(raw_wheel(tmp_path / "raw", *HASWELL, extra=extra), paths), paths=paths)
     (problem,) = found.problems
     assert problem.startswith("tensorflow/libtensorflow_cc.so.2: 1 of avx512_vnni, ")
     assert problem.endswith(" smuggled")
 
 
-def test_without_names_nothing_is_judged_and_that_is_said(tmp_path: Path, places: Places) -> None:
+def test_without_names_nothing_is_judged_and_that_is_said(tmp_path: Path, paths: Paths) -> None:
     extra = "static " + DISPATCHED.format(name="hidden").strip().removeprefix('extern "C" ')
     extra += '\nextern "C" void seen() { hidden(); }\n'
     raw = raw_wheel(tmp_path / "raw", *HASWELL, "-s", extra=extra)
-    found = audit(finished(raw, places), places=places)
+    found = audit(finished(raw, paths), paths=paths)
     assert found.problems == ()
     said = (
         "tensorflow/libtensorflow_cc.so.2: 1 of avx512_vnni in functions without a name: not judged"
@@ -187,18 +183,16 @@ def altering(wheel: Path, name: str, old: bytes, new: bytes) -> Path:
     ],
 )
 def test_what_was_changed_afterwards_is_seen(
-    member: str, old: bytes, new: bytes, said: str, haswell: Path, places: Places
+    member: str, old: bytes, new: bytes, said: str, haswell: Path, paths: Paths
 ) -> None:
-    wheel = altering(finished(haswell, places), member, old, new)
-    assert any(said in each for each in audit(wheel, places=places).problems)
+    wheel = altering(finished(haswell, paths), member, old, new)
+    assert any(said in each for each in audit(wheel, paths=paths).problems)
 
 
-def test_a_file_of_ours_that_the_notice_does_not_name_is_seen(
-    haswell: Path, places: Places
-) -> None:
+def test_a_file_of_ours_that_the_notice_does_not_name_is_seen(haswell: Path, paths: Paths) -> None:
     name = guard.DATA.encode()
-    wheel = altering(finished(haswell, places), f"INFO/{notices.FILE}", b"  " + name + b"\n", b"")
-    assert any(notices.FILE in each for each in audit(wheel, places=places).problems)
+    wheel = altering(finished(haswell, paths), f"INFO/{notices.FILE}", b"  " + name + b"\n", b"")
+    assert any(notices.FILE in each for each in audit(wheel, paths=paths).problems)
 
 
 # ---- at import ----
@@ -225,12 +219,12 @@ def fits_here() -> bool:
 
 
 @pytest.mark.skipif(not fits_here(), reason="this CPU is older than haswell")
-def test_a_cpu_that_has_all_imports_it(haswell: Path, places: Places, tmp_path: Path) -> None:
-    assert imported(finished(haswell, places), tmp_path / "site") == (0, "64.0")
+def test_a_cpu_that_has_all_imports_it(haswell: Path, paths: Paths, tmp_path: Path) -> None:
+    assert imported(finished(haswell, paths), tmp_path / "site") == (0, "64.0")
 
 
-def test_a_masked_feature_refuses_the_import(haswell: Path, places: Places, tmp_path: Path) -> None:
-    wheel = finished(haswell, places)
+def test_a_masked_feature_refuses_the_import(haswell: Path, paths: Paths, tmp_path: Path) -> None:
+    wheel = finished(haswell, paths)
     status, last = imported(wheel, tmp_path / "site", TENSORWRIGHT_MASK="fma,avx2")
     assert status == 1
     assert re.match("ImportError: .*haswell, .* avx2, fma", last)
@@ -245,10 +239,10 @@ def test_a_masked_feature_refuses_the_import(haswell: Path, places: Places, tmp_
 
 
 def test_an_emulated_cpu_is_asked_and_not_its_host(
-    haswell: Path, places: Places, tmp_path: Path
+    haswell: Path, paths: Paths, tmp_path: Path
 ) -> None:
     """qemu-x86_64 shows the host's /proc/cpuinfo."""
-    wheel = finished(haswell, places)
+    wheel = finished(haswell, paths)
     status, last = imported(wheel, tmp_path / "old", "qemu-x86_64", "-cpu", "SandyBridge")
     assert status == 1
     assert "abm, avx2, bmi1, bmi2, f16c, fma, movbe" in last
@@ -258,11 +252,11 @@ def test_an_emulated_cpu_is_asked_and_not_its_host(
     assert (status, last) == (0, "64.0")
 
 
-def test_it_is_tried_in_an_environment_of_its_own(haswell: Path, places: Places) -> None:
-    wheel = finished(haswell, places)
+def test_it_is_tried_in_an_environment_of_its_own(haswell: Path, paths: Paths) -> None:
+    wheel = finished(haswell, paths)
     facts, cpu = read_tuned(wheel), read_cpu()
     assert facts is not None
-    found = try_out(wheel, PLAN, requirements="", cpu=cpu, places=places)
+    found = try_out(wheel, PLAN, requirements="", cpu=cpu, paths=paths)
     if lacking(facts, cpu):
         assert found == {"refused": [*lacking(facts, cpu)]}
         assert chosen(facts, cpu) is None
@@ -270,15 +264,15 @@ def test_it_is_tried_in_an_environment_of_its_own(haswell: Path, places: Places)
         assert (found["version"], found["sum"], found["losses"]) == ("2.14.1", 262144.0, [])
 
 
-def test_a_wheel_that_cannot_be_imported_is_no_wheel(haswell: Path, places: Places) -> None:
-    wheel = finished(haswell, places)
+def test_a_wheel_that_cannot_be_imported_is_no_wheel(haswell: Path, paths: Paths) -> None:
+    wheel = finished(haswell, paths)
     broken = altering(wheel, guard.INIT, b"import ctypes", b"import nothing_of_that_name")
     with pytest.raises(HostError):
-        try_out(broken, PLAN, requirements="", cpu=read_cpu(), places=places)
+        try_out(broken, PLAN, requirements="", cpu=read_cpu(), paths=paths)
 
 
-def test_a_plan_without_a_published_wheel_names_none(haswell: Path, places: Places) -> None:
-    facts = read_tuned(finished(haswell, places, dataclasses.replace(PLAN, stock=None)))
+def test_a_plan_without_a_published_wheel_names_none(haswell: Path, paths: Paths) -> None:
+    facts = read_tuned(finished(haswell, paths, dataclasses.replace(PLAN, stock=None)))
     assert facts is not None
     assert facts.stock_sha256 == ""
 

@@ -17,7 +17,7 @@ from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
 from tfbuild.commands import NEWEST, Request
 from tfbuild.cpus.flags import extra_flags
 from tfbuild.errors import KernelError, TensorwrightError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import FOLDER
 from tfbuild.upstream.releases import with_kernels
 
@@ -131,9 +131,7 @@ def test_a_search_says_what_it_would_build() -> None:
     assert "4 launches" in second
 
 
-def test_each_wheel_is_built_from_the_sources_that_were_given(
-    tmp_path: Path, places: Places
-) -> None:
+def test_each_wheel_is_built_from_the_sources_that_were_given(tmp_path: Path, paths: Paths) -> None:
     """And all of one release, which is settled once where it is the newest."""
     source = tmp_path / FOLDER / "cwise_op_tanh.cc"
     source.parent.mkdir(parents=True)
@@ -144,7 +142,7 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(
     assert asked.request.release == with_kernels()[-1].version
     source.unlink()
     with pytest.raises(KernelError, match=f"--source {tmp_path} holds none"):
-        _candidate(asked, compiler, (), places)
+        _candidate(asked, compiler, (), paths)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
 from tfbuild import records
 from tfbuild.errors import HostError, RecordError, UsageError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 KIND = RunKind(name="sizing", prefix="sizing", result="sizing.json")
 
@@ -118,8 +118,8 @@ def test_a_torn_result_is_an_error_with_its_file(tmp_path: Path) -> None:
 # --- found ----------------------------------------------------------------------------------------
 
 
-def places(root: Path) -> Places:
-    return Places(root=root, cache=root / "cache", pool=root / "wheels")
+def paths(root: Path) -> Paths:
+    return Paths(root=root, cache=root / "cache", pool=root / "wheels")
 
 
 def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> 
 def test_a_folder_that_was_named_is_taken_and_else_the_stopped_runs_or_a_new_one(
     tmp_path: Path,
 ) -> None:
-    here = places(tmp_path)
+    here = paths(tmp_path)
     new = folder.find(KIND, Asked(), "", here)
     assert new.parent == here.reports
     assert new.name.startswith("sizing-")
@@ -153,7 +153,7 @@ def test_a_folder_that_was_named_is_taken_and_else_the_stopped_runs_or_a_new_one
 
 
 def test_the_newest_result_is_that_of_any_run(tmp_path: Path) -> None:
-    here = places(tmp_path)
+    here = paths(tmp_path)
     assert folder.newest(KIND, here) is None
     for number, name in enumerate(("b", "a")):
         out = finished(begun(here.reports / name), complete=False)

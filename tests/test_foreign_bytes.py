@@ -73,7 +73,7 @@ from tfbuild.measured import comparison
 from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.planning import selection
 from tfbuild.records import load, plain, pretty
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.registrations import ops_of
@@ -234,9 +234,9 @@ def use_index(path: Path) -> None:
 
 
 def go_on(path: Path) -> None:
-    places = Places(root=path.parent, cache=path.parent, pool=path.parent)
+    paths = Paths(root=path.parent, cache=path.parent, pool=path.parent)
     folders.unfinished(KIND, ASKED, [path.parent])
-    folders.newest(KIND, places)
+    folders.newest(KIND, paths)
     folders.begin(KIND, ASKED, path.parent)
 
 
@@ -276,8 +276,8 @@ def look_into_library(path: Path) -> None:
 
 
 def unpack_sources(path: Path) -> None:
-    places = Places(root=path.parent, cache=path.parent / "cache", pool=path.parent)
-    source.unpack(path, sha256_of(path), places)
+    paths = Paths(root=path.parent, cache=path.parent / "cache", pool=path.parent)
+    source.unpack(path, sha256_of(path), paths)
 
 
 def plain_source(path: Path) -> str:
@@ -285,8 +285,8 @@ def plain_source(path: Path) -> str:
 
 
 def stage_sources(path: Path) -> None:
-    places = Places(root=path.parent, cache=path.parent / "cache", pool=path.parent)
-    source.stage(path, sha256_of(path), STAGING, places)
+    paths = Paths(root=path.parent, cache=path.parent / "cache", pool=path.parent)
+    source.stage(path, sha256_of(path), STAGING, paths)
 
 
 ON_WHEELS: tuple[Read, ...] = (
@@ -613,8 +613,8 @@ def test_an_audit_finds_out_of_any_member_that_it_is_broken(tmp_path: Path) -> N
 
 
 def look_through(path: Path, *, stock: Path) -> None:
-    places = Places(root=path.parent, cache=path.parent / "cache", pool=path.parent)
-    describe(audit(path, places=places, stock=stock))
+    paths = Paths(root=path.parent, cache=path.parent / "cache", pool=path.parent)
+    describe(audit(path, paths=paths, stock=stock))
 
 
 # --- bombs ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild.errors import ChecksumError, DownloadError, KernelError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import Pin, sha256_of
 from tfbuild.upstream.given import KIND, need_release, pins, stage
 from tfbuild.upstream.source import SourcePin, Staging
@@ -34,8 +34,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool", mirror="")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool", mirror="")
 
 
 def only(tree: Path) -> SourcePin:
@@ -105,11 +105,11 @@ def test_what_is_not_there_or_holds_no_sources_is_refused(tree: Path) -> None:
     assert "tensorflow/" in caught.value.hint
 
 
-def test_a_folder_is_staged_whole_and_without_what_is_not_read(tree: Path, places: Places) -> None:
-    staged = stage(tree, only(tree), STAGING, places)
+def test_a_folder_is_staged_whole_and_without_what_is_not_read(tree: Path, paths: Paths) -> None:
+    staged = stage(tree, only(tree), STAGING, paths)
     files = {str(path.relative_to(staged)): path for path in staged.rglob("*") if path.is_file()}
     assert {name: path.read_text(encoding="utf-8") for name, path in files.items()} == TAKEN
-    assert stage(tree, only(tree), STAGING, places) == staged
+    assert stage(tree, only(tree), STAGING, paths) == staged
 
 
 def test_a_link_that_leads_out_is_not_followed(tree: Path, tmp_path: Path) -> None:
@@ -119,12 +119,12 @@ def test_a_link_that_leads_out_is_not_followed(tree: Path, tmp_path: Path) -> No
     assert only(tree) == pin
 
 
-def test_a_folder_that_changed_since_the_plan_is_refused(tree: Path, places: Places) -> None:
+def test_a_folder_that_changed_since_the_plan_is_refused(tree: Path, paths: Paths) -> None:
     pin = only(tree)
     (tree / KERNEL).write_text("int changed;\n", encoding="utf-8")
     with pytest.raises(ChecksumError, match="changed"):
-        stage(tree, pin, STAGING, places)
-    assert not list(places.sources.glob(f"*{pin.file.sha256[:16]}*"))
+        stage(tree, pin, STAGING, paths)
+    assert not list(paths.sources.glob(f"*{pin.file.sha256[:16]}*"))
 
 
 OLD = "#define TF_MAJOR_VERSION 2\n#define TF_MINOR_VERSION {}\n#define TF_PATCH_VERSION 0\n"

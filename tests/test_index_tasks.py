@@ -239,7 +239,7 @@ def test_ctrl_c_while_dependencies_are_fetched_leaves_no_index(invoke: Tasks) ->
     """The stock wheel is there already, and its libraries are counted."""
     invoke.cache.mkdir()
     (invoke.cache / "downloads").mkdir()
-    real = settings.places()
+    real = settings.paths()
     (stock,) = real.downloads.glob("tensorflow_cpu-2.14.1-cp311-*.whl")
     (real.cache / "census").mkdir(exist_ok=True)
     (invoke.cache / "census").symlink_to(real.cache / "census")

@@ -33,7 +33,7 @@ from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import HostError, PythonError, UsageError, WheelError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.defaults import BF16, Default, levers
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.kernels import select
@@ -49,10 +49,10 @@ CONTROL = test_tuned.with_library(target=STOCK_FLAGS, required_features=())
 
 
 @pytest.fixture(name="here")
-def places_of_this_test(tmp_path: Path) -> Places:
+def paths_of_this_test(tmp_path: Path) -> Paths:
     pool = tmp_path / "pool"
     pool.mkdir()
-    return dataclasses.replace(settings.places(), cache=tmp_path / "cache", pool=pool)
+    return dataclasses.replace(settings.paths(), cache=tmp_path / "cache", pool=pool)
 
 
 def pooled(pool: Path, local: str, said: Tuned | None, age_s: int = 0) -> Path:
@@ -62,15 +62,15 @@ def pooled(pool: Path, local: str, said: Tuned | None, age_s: int = 0) -> Path:
     return renamed
 
 
-def chosen(text: str, places: Places, candidate: str = "") -> tuple[ArmChoice, ...]:
-    return choose(read_lineup(text), candidate, places)
+def chosen(text: str, paths: Paths, candidate: str = "") -> tuple[ArmChoice, ...]:
+    return choose(read_lineup(text), candidate, paths)
 
 
 def sources(choices: Sequence[ArmChoice]) -> list[str | Path]:
     return [choice.source.path or choice.source.requirement for choice in choices]
 
 
-def test_the_newest_wheel_that_runs_here_is_the_candidate(here: Places) -> None:
+def test_the_newest_wheel_that_runs_here_is_the_candidate(here: Paths) -> None:
     pooled(here.pool, "foreign", FOREIGN)
     pooled(here.pool, "stock.flags", CONTROL, age_s=5)
     pooled(here.pool, "other", None, age_s=7)
@@ -80,7 +80,7 @@ def test_the_newest_wheel_that_runs_here_is_the_candidate(here: Places) -> None:
     assert sources(chosen("", here)) == ["tensorflow-cpu==2.14.1", newest]
 
 
-def test_a_quick_tries_wheel_is_the_candidate_only_where_no_other_fits(here: Places) -> None:
+def test_a_quick_tries_wheel_is_the_candidate_only_where_no_other_fits(here: Paths) -> None:
     pooled(here.pool, "foreign", FOREIGN)
     mini = pooled(here.pool, "mini", QUICK)
     pooled(here.pool, "older", QUICK, age_s=30)
@@ -94,26 +94,26 @@ def test_a_quick_tries_wheel_is_the_candidate_only_where_no_other_fits(here: Pla
     assert "(kernels: hot)" in describe(chosen("", here, str(pooled(here.pool, "hot", HOT))))
 
 
-def test_an_empty_pool_says_how_to_fill_it(here: Places) -> None:
+def test_an_empty_pool_says_how_to_fill_it(here: Paths) -> None:
     with pytest.raises(WheelError, match="invoke build"):
         chosen("stock,tuned", here)
 
 
-def test_a_pool_of_wheels_that_do_not_fit_is_no_answer(here: Places) -> None:
+def test_a_pool_of_wheels_that_do_not_fit_is_no_answer(here: Paths) -> None:
     pooled(here.pool, "foreign", FOREIGN)
     pooled(here.pool, "stock.flags", CONTROL)
     with pytest.raises(HostError, match="2 wheels"):
         chosen("stock,tuned", here)
 
 
-def test_a_given_candidate_is_what_tuned_means(here: Places, tmp_path: Path) -> None:
+def test_a_given_candidate_is_what_tuned_means(here: Paths, tmp_path: Path) -> None:
     pooled(here.pool, "newest", RUNS)
     given = pooled(tmp_path, "given", RUNS)
     assert sources(chosen("", here, str(given))) == ["tensorflow-cpu==2.14.1", given]
     assert sources(chosen("stock,tuned:onednn=off", here, str(given)))[1] == given
 
 
-def test_stock_is_the_candidates_own_package_version_and_python(here: Places) -> None:
+def test_stock_is_the_candidates_own_package_version_and_python(here: Paths) -> None:
     path = here.pool / f"tensorflow-2.13.1+haswell-cp39-cp39-{'manylinux_2_17_x86_64'}.whl"
     test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
     stock, tuned, other = chosen("stock,tuned,tensorflow-cpu==2.14.1", here)
@@ -122,7 +122,7 @@ def test_stock_is_the_candidates_own_package_version_and_python(here: Places) ->
     assert other.source == WheelSource(requirement="tensorflow-cpu==2.14.1", python="3.9")
 
 
-def test_without_a_candidate_stock_is_the_default_release(here: Places) -> None:
+def test_without_a_candidate_stock_is_the_default_release(here: Paths) -> None:
     first, second = chosen("stock,stock:onednn=off", here)
     assert first.source == second.source
     request = Request()
@@ -131,14 +131,14 @@ def test_without_a_candidate_stock_is_the_default_release(here: Places) -> None:
 
 
 def test_a_wheel_by_its_path_says_what_stock_is_where_no_candidate_does(
-    here: Places, tmp_path: Path
+    here: Paths, tmp_path: Path
 ) -> None:
     path = tmp_path / "tensorflow-2.12.0-cp310-cp310-manylinux_2_17_x86_64.whl"
     test_tuned.wheel(tmp_path, None).rename(path)
     assert sources(chosen(f"stock,mine={path}", here)) == ["tensorflow==2.12.0", path]
 
 
-def test_the_control_is_the_candidates(here: Places) -> None:
+def test_the_control_is_the_candidates(here: Paths) -> None:
     tuned = pooled(here.pool, "newest", RUNS)
     with pytest.raises(WheelError, match="invoke build --arch stock"):
         chosen("control", here)
@@ -146,7 +146,7 @@ def test_the_control_is_the_candidates(here: Places) -> None:
     assert sources(chosen("control", here)) == ["tensorflow-cpu==2.14.1", control, tuned]
 
 
-def test_names_of_packages_are_normalized_so_that_arms_share(here: Places) -> None:
+def test_names_of_packages_are_normalized_so_that_arms_share(here: Paths) -> None:
     choices = chosen("stock,again=tensorflow_cpu==2.14.1,more=TensorFlow.CPU==2.14.1", here)
     assert len({choice.source for choice in choices}) == 1
 
@@ -163,7 +163,7 @@ def test_names_of_packages_are_normalized_so_that_arms_share(here: Places) -> No
     ],
 )
 def test_what_cannot_be_had_is_told_in_one_line(
-    text: str, candidate: str, error: type[Exception], message: str, here: Places
+    text: str, candidate: str, error: type[Exception], message: str, here: Paths
 ) -> None:
     with pytest.raises(error, match=re.escape(message)) as caught:
         chosen(text, here, candidate)
@@ -171,7 +171,7 @@ def test_what_cannot_be_had_is_told_in_one_line(
 
 
 def test_a_wheel_that_this_cpu_cannot_run_is_refused_by_name_and_feature(
-    here: Places, tmp_path: Path
+    here: Paths, tmp_path: Path
 ) -> None:
     path = pooled(tmp_path, "tomorrow", FOREIGN)
     for text, candidate in (("", str(path)), (f"stock,x={path}", "")):
@@ -185,13 +185,13 @@ def libc() -> str:
     return next(found[0] for found in re.finditer(r"/\S+/libc[.-]\S+", maps))
 
 
-def test_a_library_that_can_be_preloaded_is(here: Places) -> None:
+def test_a_library_that_can_be_preloaded_is(here: Paths) -> None:
     _, arm = chosen(f"stock,x=stock:malloc={libc()}:intra=1", here)
     assert arm.env[0] == ("LD_PRELOAD", libc())
     assert dict(arm.env)["OMP_NUM_THREADS"] == "1"
 
 
-def test_a_dry_run_names_wheels_and_environment(here: Places) -> None:
+def test_a_dry_run_names_wheels_and_environment(here: Paths) -> None:
     tuned = pooled(here.pool, "newest", RUNS)
     said = describe(chosen("stock,off=tuned:onednn=off:env.TF_X='a b'", here))
     stock, off = said.splitlines()
@@ -224,7 +224,7 @@ def says(python: Path, code: str) -> str:
 
 @pytest.mark.toolchain
 def test_each_wheel_is_installed_once_and_its_arms_share_it(
-    index: Path, here: Places, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    index: Path, here: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A wheel that was made here needs what the published one of its name needs."""
     test_environment.wheel(index, "dependency")
@@ -271,23 +271,23 @@ def test_an_arm_knows_what_its_kernels_were_chosen_by() -> None:
 
 
 @pytest.mark.toolchain
-def test_the_stock_wheel_is_the_pinned_one_with_the_shipped_lock(places: Places) -> None:
+def test_the_stock_wheel_is_the_pinned_one_with_the_shipped_lock(paths: Paths) -> None:
     """In the user's own cache, where the other tests have it too."""
-    stock, off = install(chosen("stock,stock:onednn=off", places), places)
+    stock, off = install(chosen("stock,stock:onednn=off", paths), paths)
     pinned = [wheel.sha256 for release in releases.load_releases() for wheel in release.wheels]
     assert stock.wheel_sha256 in pinned
     assert stock.python == off.python
     assert off.label == f"{stock.label} onednn=off"
 
 
-def test_a_python_that_is_not_here_is_an_error(here: Places) -> None:
+def test_a_python_that_is_not_here_is_an_error(here: Paths) -> None:
     path = here.pool / "tensorflow-2.14.1-cp398-cp398-manylinux_2_17_x86_64.whl"
     test_tuned.wheel(here.pool, RUNS.to_bytes()).rename(path)
     with pytest.raises(PythonError, match=r"Python 3\.98"):
         install(chosen(f"a={path},b={path}", here), here)
 
 
-def test_this_python_is_what_stock_is_installed_for(here: Places) -> None:
+def test_this_python_is_what_stock_is_installed_for(here: Paths) -> None:
     if HERE not in releases.find_release(Request().release).pythons:
         pytest.skip(f"the default release has no wheel for {sys.version}")
     assert chosen("stock,stock:intra=1", here)[0].source.python == HERE

@@ -108,9 +108,9 @@ def test_a_real_bazel_accepts_its_own_options_and_not_those_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("USE_BAZEL_VERSION", str(bazel.DEBIAN_BAZEL))
-    places = settings.places()
-    found = bazel.find_bazel(places, "4.2.1")
-    ours = dataclasses.replace(places, cache=tmp_path)
+    paths = settings.paths()
+    found = bazel.find_bazel(paths, "4.2.1")
+    ours = dataclasses.replace(paths, cache=tmp_path)
     (tmp_path / "WORKSPACE").touch()
 
     def canonical(version: str) -> Completed:

@@ -10,7 +10,7 @@ from tfbuild.planning import newest as newests
 from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import source_pins
 from tfbuild.planning.request import settled
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.releases import Release, find_release, load_releases, with_kernels
 
 NOWHERE = "https://nowhere.invalid/"
@@ -18,8 +18,8 @@ NOWHERE = "https://nowhere.invalid/"
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 @pytest.fixture
@@ -37,62 +37,62 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_the_newest_of_all_is_taken_where_its_home_answers(places: Places, home: Path) -> None:
+def test_the_newest_of_all_is_taken_where_its_home_answers(paths: Paths, home: Path) -> None:
     home.mkdir()
     (home / f"{with_kernels()[-1].version}.tar.gz").touch()
-    assert newest(places)[0].version == load_releases()[-1].version
-    assert newest(places)[1] == ""
+    assert newest(paths)[0].version == load_releases()[-1].version
+    assert newest(paths)[1] == ""
 
 
-def test_what_was_fetched_before_is_taken_and_the_reason_said(places: Places, home: Path) -> None:
-    places.downloads.mkdir(parents=True)
-    (places.downloads / source_pins(find_release("2.17"))[0].file.name).touch()
-    release, why = newest(places)
+def test_what_was_fetched_before_is_taken_and_the_reason_said(paths: Paths, home: Path) -> None:
+    paths.downloads.mkdir(parents=True)
+    (paths.downloads / source_pins(find_release("2.17"))[0].file.name).touch()
+    release, why = newest(paths)
     assert release.version == "2.17.1"
     assert why.startswith(f"the sources of {with_kernels()[-1].version} cannot be had here (")
     assert why.endswith("; of 2.17.1, they are here")
 
 
-def test_what_the_mirror_has_is_taken(places: Places, home: Path, tmp_path: Path) -> None:
+def test_what_the_mirror_has_is_taken(paths: Paths, home: Path, tmp_path: Path) -> None:
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror" / source_pins(find_release("2.20"))[0].file.name).touch()
-    mirrored = dataclasses.replace(places, mirror=str(tmp_path / "mirror"))
+    mirrored = dataclasses.replace(paths, mirror=str(tmp_path / "mirror"))
     assert newest(mirrored)[0].version == "2.20.0"
 
 
-def test_debian_has_the_sources_of_one(places: Places, home: Path, tmp_path: Path) -> None:
+def test_debian_has_the_sources_of_one(paths: Paths, home: Path, tmp_path: Path) -> None:
     (tmp_path / "apt-get").write_text("#!/bin/sh\n", encoding="utf-8")
     (tmp_path / "apt-get").chmod(0o755)
-    release, why = newest(places)
+    release, why = newest(paths)
     assert release.version == "2.14.1"
     assert why.endswith("; of 2.14.1, Debian has them")
 
 
 def test_without_any_sources_the_newest_is_tried_and_says_what_is_wrong(
-    places: Places, home: Path
+    paths: Paths, home: Path
 ) -> None:
-    release, why = newest(places)
+    release, why = newest(paths)
     assert (release.version, why) == (with_kernels()[-1].version, "")
 
 
-def test_a_host_that_nobody_knows_is_named(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_nobody_knows_is_named(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(release: Release) -> Release:
         return dataclasses.replace(
             release, archive=dataclasses.replace(release.archive, url=f"{NOWHERE}x.tar.gz")
         )
 
     monkeypatch.setattr(newests, "with_kernels", lambda: tuple(map(moved, with_kernels())))
-    places.downloads.mkdir(parents=True)
-    (places.downloads / source_pins(find_release("2.14"))[0].file.name).touch()
-    assert "(nowhere.invalid: " in newest(places)[1]
+    paths.downloads.mkdir(parents=True)
+    (paths.downloads / source_pins(find_release("2.14"))[0].file.name).touch()
+    assert "(nowhere.invalid: " in newest(paths)[1]
 
 
-def test_a_release_that_is_named_stays(places: Places) -> None:
+def test_a_release_that_is_named_stays(paths: Paths) -> None:
     request = Request(release="2.16")
-    assert settled(request, places) is request
+    assert settled(request, paths) is request
 
 
-def test_the_users_own_default_is_taken(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_default_is_taken(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORWRIGHT_RELEASE", "2.17")
     assert Request().release == "2.17"
     monkeypatch.delenv("TENSORWRIGHT_RELEASE")
@@ -100,13 +100,13 @@ def test_the_users_own_default_is_taken(places: Places, monkeypatch: pytest.Monk
 
 
 def test_newest_becomes_a_version_and_says_which(
-    places: Places, home: Path, capsys: pytest.CaptureFixture[str]
+    paths: Paths, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places.downloads.mkdir(parents=True)
-    (places.downloads / source_pins(find_release("2.17"))[0].file.name).touch()
-    assert settled(Request(release=NEWEST), places).release == "2.17.1"
+    paths.downloads.mkdir(parents=True)
+    (paths.downloads / source_pins(find_release("2.17"))[0].file.name).touch()
+    assert settled(Request(release=NEWEST), paths).release == "2.17.1"
     said = capsys.readouterr().err
     assert "release 2.17.1: the sources of" in said
-    full = settled(Request(release=NEWEST, scope="full"), places)
+    full = settled(Request(release=NEWEST, scope="full"), paths)
     assert full.release == load_releases()[-1].version
     assert "the newest" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 from tfbuild.cpus import compilers
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import BuildError, ChecksumError, HostError, ToolError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
 CLANG = compilers.find_compiler("clang-16")
@@ -36,8 +36,8 @@ def test_the_profiles_of_another_llvm_are_of_no_use(
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "wheels")
 
 
 def learned(folder: Path, text: str = "counts") -> Path:
@@ -47,20 +47,18 @@ def learned(folder: Path, text: str = "counts") -> Path:
     return path
 
 
-def test_a_profile_is_kept_under_the_hash_that_its_flag_names(
-    tmp_path: Path, places: Places
-) -> None:
-    word = pgo.keep(learned(tmp_path / "out"), places)
+def test_a_profile_is_kept_under_the_hash_that_its_flag_names(tmp_path: Path, paths: Paths) -> None:
+    word = pgo.keep(learned(tmp_path / "out"), paths)
     name = word.removeprefix("-fprofile-use=")
-    assert pgo.kept(name, places).read_text() == "counts"
-    assert pgo.keep(learned(tmp_path / "out", "others"), places) != word
+    assert pgo.kept(name, paths).read_text() == "counts"
+    assert pgo.keep(learned(tmp_path / "out", "others"), paths) != word
 
 
-def test_a_profile_travels_beside_its_selection(tmp_path: Path, places: Places) -> None:
-    name = pgo.keep(learned(tmp_path / "out"), places).removeprefix("-fprofile-use=")
+def test_a_profile_travels_beside_its_selection(tmp_path: Path, paths: Paths) -> None:
+    name = pgo.keep(learned(tmp_path / "out"), paths).removeprefix("-fprofile-use=")
     beside = tmp_path / "selection"
-    pgo.leave([name], beside, places)
-    there = Places(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
+    pgo.leave([name], beside, paths)
+    there = Paths(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
     with pytest.raises(BuildError, match=f"{name}.profdata") as caught:
         pgo.bring([name], [tmp_path], there)
     assert "beside the selection" in caught.value.hint
@@ -70,12 +68,12 @@ def test_a_profile_travels_beside_its_selection(tmp_path: Path, places: Places) 
     pgo.bring([name], [beside], there)  # the cache has it by now
 
 
-def test_a_profile_that_was_changed_on_its_way_is_refused(tmp_path: Path, places: Places) -> None:
-    name = pgo.keep(learned(tmp_path / "out"), places).removeprefix("-fprofile-use=")
+def test_a_profile_that_was_changed_on_its_way_is_refused(tmp_path: Path, paths: Paths) -> None:
+    name = pgo.keep(learned(tmp_path / "out"), paths).removeprefix("-fprofile-use=")
     beside = tmp_path / "selection"
     beside.mkdir()
     (beside / f"{name}.profdata").write_text("something else")
-    there = Places(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
+    there = Paths(root=tmp_path, cache=tmp_path / "other", pool=tmp_path / "wheels")
     with pytest.raises(ChecksumError):
         pgo.bring([name], [beside], there)
     assert not pgo.kept(name, there).exists()

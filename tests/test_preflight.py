@@ -14,7 +14,7 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine import memory, preflight
 from tfbuild.machine.checklist import CheckVerdict, Finding, describe
 from tfbuild.machine.network import HostAnswer
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.releases import find_release
 
 DECLARED = Compiler(family="clang", version="16.0.6", path=Path("clang"), architecture="x86_64")
@@ -22,8 +22,8 @@ MIRROR, GITHUB = "https://storage.googleapis.com/mirror.tensorflow.org/", "https
 BAZEL = "https://releases.bazel.build/"
 
 
-def places(tmp_path: Path, mirror: str = "") -> Places:
-    return Places(
+def paths(tmp_path: Path, mirror: str = "") -> Paths:
+    return Paths(
         root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool", mirror=mirror
     )
 
@@ -32,7 +32,7 @@ def looked(tmp_path: Path, *, offline: bool, env: dict[str, str]) -> dict[str, F
     found = preflight.look(
         planned(scope="full"),
         find_release("2.14.1"),
-        places=places(tmp_path),
+        paths=paths(tmp_path),
         compiler=DECLARED,
         budget=memory.choose(64_000, 4),
         offline=offline,
@@ -68,7 +68,7 @@ def test_a_proxy_that_is_gone_is_found_before_the_build(tmp_path: Path) -> None:
 
 
 def test_temporary_files_count_where_they_go(tmp_path: Path) -> None:
-    output, temporary, pool = preflight.needs(places(tmp_path), {"TMPDIR": str(tmp_path / "t")})
+    output, temporary, pool = preflight.needs(paths(tmp_path), {"TMPDIR": str(tmp_path / "t")})
     assert temporary.disk.folder == tmp_path / "t"
     assert (output.megabytes, temporary.megabytes, pool.megabytes) == (16_000, 2_000, 500)
     assert (output.runs, temporary.runs, pool.runs) == (True, True, False)
@@ -96,7 +96,7 @@ def test_memory_is_held_against_the_model() -> None:
 def test_the_hosts_are_those_that_the_build_will_ask(
     tmp_path: Path, mirror: str, env: dict[str, str], expected: tuple[str, ...]
 ) -> None:
-    assert preflight.origins(places(tmp_path, mirror), env) == expected
+    assert preflight.origins(paths(tmp_path, mirror), env) == expected
 
 
 def answers(**reached: bool) -> list[HostAnswer]:
@@ -161,7 +161,7 @@ def test_the_compiler_of_this_machine_is_judged(tmp_path: Path) -> None:
     found = preflight.look(
         planned(scope="full"),
         find_release("2.14.1"),
-        places=places(tmp_path),
+        paths=paths(tmp_path),
         compiler=here,
         budget=memory.choose(64_000, 4, family=here.family),
         offline=True,

@@ -34,7 +34,7 @@ from tfbuild.packing import admitted
 from tfbuild.packing.admitted import AdmissionTrial, Record, UnitOutcome
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import canonical
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 from tfwheels.choosing import choose
 from tfwheels.commands import PublishOptions
@@ -72,21 +72,21 @@ def stock(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """A checkout of its own, with an empty pool."""
     root = tmp_path / "checkout"
-    found = Places(root=root, cache=tmp_path / "cache", pool=root / "wheels")
+    found = Paths(root=root, cache=tmp_path / "cache", pool=root / "wheels")
     found.pool.mkdir(parents=True)
-    monkeypatch.setattr(settings, "places", lambda: found)
+    monkeypatch.setattr(settings, "paths", lambda: found)
     return found
 
 
 @pytest.fixture
-def sound(places: Places, made: Path, stock: Path) -> Path:
+def sound(paths: Paths, made: Path, stock: Path) -> Path:
     """The pool's one wheel that is what it says; the cache has its stock wheel."""
-    bring_stock(stock, places.downloads)
+    bring_stock(stock, paths.downloads)
     (wheel,) = made.rglob(SOUND)
-    return Path(shutil.copy(wheel, places.pool))
+    return Path(shutil.copy(wheel, paths.pool))
 
 
 @pytest.fixture
@@ -117,9 +117,9 @@ def of_schema_1(folder: Path) -> Path:
 
 @pytest.mark.toolchain
 def test_the_first_line_says_what_happened_and_a_table_says_who_gets_what(
-    sound: Path, publish: Publish, places: Places, index: Path
+    sound: Path, publish: Publish, paths: Paths, index: Path
 ) -> None:
-    compared(places.reports / "one", sound)
+    compared(paths.reports / "one", sound)
     lines = publish().splitlines()
     assert lines[0].startswith(f"{index}: 1 wheel added, 0 there already, ")
     assert lines[2].split() == ["wheel", "verdict", "targets"]
@@ -133,11 +133,11 @@ def test_the_first_line_says_what_happened_and_a_table_says_who_gets_what(
 
 @pytest.mark.toolchain
 def test_the_same_again_adds_nothing_and_still_says_the_verdict(
-    sound: Path, publish: Publish, places: Places, index: Path
+    sound: Path, publish: Publish, paths: Paths, index: Path
 ) -> None:
-    compared(places.reports / "one", sound)
+    compared(paths.reports / "one", sound)
     first = publish()
-    shutil.rmtree(places.reports)
+    shutil.rmtree(paths.reports)
     again = publish(gate=False)
     assert "without passing the gate" not in again, "it has passed"
     assert again.startswith(f"{index}: 0 wheels added, 1 there already, 0 pages changed\n")
@@ -156,14 +156,14 @@ def test_a_dry_run_says_the_same_and_writes_nothing(publish: Publish, index: Pat
 
 @pytest.mark.toolchain
 def test_of_the_pool_comes_what_may_and_of_the_rest_the_reason(
-    sound: Path, publish: Publish, places: Places, capsys: pytest.CaptureFixture[str]
+    sound: Path, publish: Publish, paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compared(places.reports / "one", sound)
-    false = stand_in(places.pool, "2.14.1+zen4", targets=("zen4",))
-    older = of_schema_1(places.pool)
-    stand_in(places.pool, "2.14.1+control", targets=(STOCK_FLAGS,))
-    stand_in(places.pool, "2.14.1")
-    torn = places.pool / "torn-1.0-py3-none-any.whl"
+    compared(paths.reports / "one", sound)
+    false = stand_in(paths.pool, "2.14.1+zen4", targets=("zen4",))
+    older = of_schema_1(paths.pool)
+    stand_in(paths.pool, "2.14.1+control", targets=(STOCK_FLAGS,))
+    stand_in(paths.pool, "2.14.1")
+    torn = paths.pool / "torn-1.0-py3-none-any.whl"
     torn.write_bytes(sound.read_bytes()[:1000])
     found = json.loads(publish(as_json=True))
     assert found["added"] == [SOUND]
@@ -198,13 +198,13 @@ def test_a_wheel_that_was_named_stops_the_whole(
 
 @pytest.mark.toolchain
 def test_a_pool_with_nothing_to_publish_is_an_error(
-    sound: Path, publish: Publish, places: Places, capsys: pytest.CaptureFixture[str]
+    sound: Path, publish: Publish, paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    of_schema_1(places.pool)
+    of_schema_1(paths.pool)
     with pytest.raises(WheelError, match="schema 1"):
         publish()
     assert f"{sound.name} has no verdict" in capsys.readouterr().err
-    for path in places.pool.iterdir():
+    for path in paths.pool.iterdir():
         path.unlink()
     with pytest.raises(WheelError, match="no tuned wheel"):
         publish()
@@ -249,12 +249,12 @@ def test_what_cannot_be_compared_with_its_stock_wheel_goes_nowhere(
     sound: Path,
     stock: Path,
     publish: Publish,
-    places: Places,
+    paths: Paths,
     index: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     altered(sound, {"evil.pth": b"import evil\n"})
-    (places.downloads / stock.name).unlink()
+    (paths.downloads / stock.name).unlink()
     without_network(monkeypatch)
     options = UPLOAD if place == "upload" else {}
     for named in ("", str(sound)):
@@ -269,15 +269,15 @@ def test_the_stock_wheel_is_fetched_with_the_users_own_settings_of_pip(
     sound: Path,
     stock: Path,
     publish: Publish,
-    places: Places,
+    paths: Paths,
     index: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (places.downloads / stock.name).unlink()
+    (paths.downloads / stock.name).unlink()
     without_network(monkeypatch, FIND_LINKS=str(stock.parent))
     assert publish(gate=False).startswith(f"{index}: 1 wheel added")
-    assert sha256_of(places.downloads / stock.name) == sha256_of(stock)
-    (places.downloads / stock.name).unlink()
+    assert sha256_of(paths.downloads / stock.name) == sha256_of(stock)
+    (paths.downloads / stock.name).unlink()
     altered(sound, {"evil.pth": b"import evil\n"})
     with pytest.raises(AuditError, match=r"evil\.pth is not in stock"):
         publish(gate=False, to=str(index.with_name("second")))
@@ -291,12 +291,12 @@ def test_the_stock_wheel_may_be_given_and_is_checked(
     sound: Path,
     stock: Path,
     publish: Publish,
-    places: Places,
+    paths: Paths,
     index: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (places.downloads / stock.name).unlink()
+    (paths.downloads / stock.name).unlink()
     without_network(monkeypatch)
     own = stock if given == "file" else stock.parent
     assert publish(gate=False, stock_wheel=str(own)).startswith(f"{index}: 1 wheel added")
@@ -417,16 +417,16 @@ def test_a_wrong_option_is_refused_before_any_wheel_is_looked_at(
     error: type[TensorwrightError],
     message: str,
     publish: Publish,
-    places: Places,
+    paths: Paths,
     index: Path,
 ) -> None:
-    of_schema_1(places.pool)
+    of_schema_1(paths.pool)
     with pytest.raises(error, match=message):
         publish(**options)
     assert not index.exists()
 
 
-@pytest.mark.usefixtures("places")
+@pytest.mark.usefixtures("paths")
 def test_a_torn_comparison_is_refused(publish: Publish, tmp_path: Path) -> None:
     torn = tmp_path / "torn.json"
     torn.write_text('{"schema": 2, "arms"')
@@ -635,13 +635,13 @@ def test_kernels_that_never_ran_on_their_target_are_refused_whatever_the_options
 
 @pytest.mark.toolchain
 def test_with_a_record_of_its_bytes_it_goes_on_to_the_gate(
-    sound: Path, stock: Path, publish: Publish, places: Places
+    sound: Path, stock: Path, publish: Publish, paths: Paths
 ) -> None:
     wheel = as_stand_in(sound, stock)
     recorded(wheel)
     with pytest.raises(GateError, match="has no verdict"):
         publish()
-    compared(places.reports / "one", wheel)
+    compared(paths.reports / "one", wheel)
     found = json.loads(publish(as_json=True))
     (standing,) = found["admissions"][wheel.name]
     assert (standing["ran_as"], standing["proven"]) == (["x86_64_v2"], True)

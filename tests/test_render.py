@@ -19,7 +19,7 @@ from tfbuild.planning.dispatcher import DispatchFeature, HwcapFeature
 from tfbuild.planning.plan import NATIVE, Plan
 from tfbuild.planning.render import admitted, check, dispatch_target, render, write
 from tfbuild.run import run
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.upstream.releases import load_releases
 
@@ -159,9 +159,9 @@ def test_configure_gets_every_answer_with_the_machines_own_paths(
     env = {"PATH": "/usr/bin:/bin", "PYTHON_BIN": "/my tools/python", "CLANG": "/my tools/clang"}
     done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True)
     seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
-    places = {"{python_bin}": "/my tools/python", "{clang}": "/my tools/clang"}
+    paths = {"{python_bin}": "/my tools/python", "{clang}": "/my tools/clang"}
     for name, value in plan.full_recipe.configure_env:
-        assert seen[name] == places.get(value, value)
+        assert seen[name] == paths.get(value, value)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -183,7 +183,7 @@ def test_link_time_optimization_stands_in_both_steps() -> None:
 
 @pytest.fixture(scope="module")
 def real_bazel() -> bazel.Bazel:
-    return bazel.find_bazel(settings.places(), planned().bazel)
+    return bazel.find_bazel(settings.paths(), planned().bazel)
 
 
 @pytest.mark.toolchain
@@ -197,8 +197,8 @@ def test_bazel_knows_every_option_that_is_rendered(
     options = [line.partition(" ")[2] for line in lines]
     assert len(options) > 5
     (tmp_path / "WORKSPACE").touch()
-    places = Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
-    words = [real_bazel.bazelisk, *bazel.startup_options(real_bazel, places)]
+    paths = Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+    words = [real_bazel.bazelisk, *bazel.startup_options(real_bazel, paths)]
     words += ["canonicalize-flags", "--for_command=build", "--", *options]
     env = bazel.environment(real_bazel.use)
     done = run([str(word) for word in words], cwd=tmp_path, env=env, timeout_s=300)

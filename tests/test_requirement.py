@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import requirement
 from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import (
@@ -172,25 +172,25 @@ def test_old_tensorflows_get_the_numpy_that_they_do_not_ask_for(
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 PLUGGY = Exact(name="pluggy", version="1.7.0")
 """A pure wheel without needs; this project's own requirements pin it."""
 
 
-def pluggy_lock(places: Places, pinned: str | None = None) -> PackageLock:
+def pluggy_lock(paths: Paths, pinned: str | None = None) -> PackageLock:
     interpreter = find_python(HERE)
-    return lock_for(PLUGGY, python=HERE, interpreter=interpreter, pinned=pinned, places=places)
+    return lock_for(PLUGGY, python=HERE, interpreter=interpreter, pinned=pinned, paths=paths)
 
 
 @pytest.mark.toolchain
 def test_what_the_index_has_is_written_down_once(
-    places: Places, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    paths: Paths, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = pluggy_lock(places)
-    (path,) = (places.cache / "locks").iterdir()
+    lock = pluggy_lock(paths)
+    (path,) = (paths.cache / "locks").iterdir()
     assert path.name.startswith(f"pluggy-1.7.0-{python_tag(HERE)}-")
     assert lock.needs == ()
     assert f"--hash=sha256:{lock.own.sha256}" in (ROOT / "requirements.txt").read_text("utf-8")
@@ -199,16 +199,16 @@ def test_what_the_index_has_is_written_down_once(
     assert str(path) in said
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    assert pluggy_lock(places) == lock
+    assert pluggy_lock(paths) == lock
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.toolchain
-def test_another_file_than_the_pinned_one_is_never_written_down(places: Places) -> None:
+def test_another_file_than_the_pinned_one_is_never_written_down(paths: Paths) -> None:
     with pytest.raises(ChecksumError, match=r"pluggy==1\.7\.0 .*[0-9a-f]{64}"):
-        pluggy_lock(places, pinned="0" * 64)
-    assert not (places.cache / "locks").exists()
-    lock = pluggy_lock(places)
-    assert pluggy_lock(places, pinned=lock.own.sha256) == lock
+        pluggy_lock(paths, pinned="0" * 64)
+    assert not (paths.cache / "locks").exists()
+    lock = pluggy_lock(paths)
+    assert pluggy_lock(paths, pinned=lock.own.sha256) == lock
     with pytest.raises(ChecksumError, match="0000"):
-        pluggy_lock(places, pinned="0" * 64)
+        pluggy_lock(paths, pinned="0" * 64)

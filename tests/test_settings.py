@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild.errors import BusyError, DiskError
-from tfbuild.settings import ROOT, exclusive, need_disk, places
+from tfbuild.settings import ROOT, exclusive, need_disk, paths
 
 BUILD = ROOT / "build"
 HOLD = (
@@ -34,11 +34,11 @@ HOLD = (
     ],
 )
 def test_where_the_cache_lies(env: dict[str, str], cache: str) -> None:
-    assert places(env).cache == Path(cache)
+    assert paths(env).cache == Path(cache)
 
 
 def test_every_folder_lies_in_the_checkout_or_in_the_cache() -> None:
-    found = places({"TENSORWRIGHT_CACHE": "/mine", "TENSORWRIGHT_MIRROR": "https://x.example/"})
+    found = paths({"TENSORWRIGHT_CACHE": "/mine", "TENSORWRIGHT_MIRROR": "https://x.example/"})
     assert found.mirror == "https://x.example/"
     assert found.root == ROOT
     assert {found.templates, found.reports, found.pool} == {
@@ -52,7 +52,7 @@ def test_every_folder_lies_in_the_checkout_or_in_the_cache() -> None:
 
 
 def test_reports_have_folders_that_sort_by_time() -> None:
-    found = places({"HOME": "/home/me"})
+    found = paths({"HOME": "/home/me"})
     assert found.new_report().parent == found.reports
     assert re.fullmatch(r"\d{8}-\d{6}", found.new_report().name)
     assert re.fullmatch(r"merged-\d{8}-\d{6}", found.new_report("merged").name)

@@ -15,7 +15,7 @@ import pytest
 from tests.later import later
 
 from tfbuild.errors import WheelError
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.environment import Environment, create
 from tfbuild.tools.sharing import packages
 
@@ -48,14 +48,14 @@ def wheel(folder: Path, version: str, files: Mapping[str, str], tag: str = "py3-
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 @pytest.fixture
-def old(tmp_path: Path, places: Places) -> Environment:
+def old(tmp_path: Path, paths: Paths) -> Environment:
     path = wheel(tmp_path / "wheels", "1.0", OLD)
-    found = create(path, python=HERE, requirements="", places=places)
+    found = create(path, python=HERE, requirements="", paths=paths)
     says(found, "import pkg.same, pkg.changed, pkg.gone")  # Python compiles them
     return found
 
@@ -79,14 +79,14 @@ def inside(arm: Environment) -> dict[str, str]:
     }
 
 
-def made(path: Path, places: Places, like: Environment | None) -> Environment:
-    return create(path, python=HERE, requirements="", places=places, like=like)
+def made(path: Path, paths: Paths, like: Environment | None) -> Environment:
+    return create(path, python=HERE, requirements="", paths=paths, like=like)
 
 
-def test_it_is_what_pip_makes(tmp_path: Path, places: Places, old: Environment) -> None:
+def test_it_is_what_pip_makes(tmp_path: Path, paths: Paths, old: Environment) -> None:
     path = wheel(tmp_path / "wheels", "1.0+tuned", NEW)
-    shared = made(path, places, old)
-    elsewhere = Places(root=ROOT, cache=tmp_path / "other", pool=tmp_path / "pool")
+    shared = made(path, paths, old)
+    elsewhere = Paths(root=ROOT, cache=tmp_path / "other", pool=tmp_path / "pool")
     by_pip = made(path, elsewhere, None)
     assert inside(shared) == inside(by_pip)
     assert says(shared, ASK) == says(by_pip, ASK) == "1 2 3"
@@ -96,10 +96,8 @@ def test_it_is_what_pip_makes(tmp_path: Path, places: Places, old: Environment) 
     assert says(shared, version) == says(by_pip, version) == "1.0+tuned 1"
 
 
-def test_what_both_have_is_on_the_disk_once(
-    tmp_path: Path, places: Places, old: Environment
-) -> None:
-    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), places, old)
+def test_what_both_have_is_on_the_disk_once(tmp_path: Path, paths: Paths, old: Environment) -> None:
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, old)
     here, there = (packages(each.folder, HERE) / "pkg" for each in (shared, old))
     same, changed = "__pycache__/same.*.pyc", "__pycache__/changed.*.pyc"
     assert (here / "same.py").samefile(there / "same.py")
@@ -111,11 +109,11 @@ def test_what_both_have_is_on_the_disk_once(
 
 
 def test_what_somebody_changed_in_the_other_one_is_unpacked(
-    tmp_path: Path, places: Places, old: Environment
+    tmp_path: Path, paths: Paths, old: Environment
 ) -> None:
     same = packages(old.folder, HERE) / "pkg/same.py"
     same.write_text("x = 1000\n")
-    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), places, old)
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, old)
     assert says(shared, ASK) == "1 2 3"
     assert same.read_text() == "x = 1000\n"
 
@@ -124,32 +122,32 @@ def test_what_somebody_changed_in_the_other_one_is_unpacked(
     "name", ["pkg-1.0+tuned.data/scripts/x", *later("pkg-1.0+tuned.data/data/y")]
 )
 def test_a_wheel_with_files_for_other_places_is_left_to_pip(
-    name: str, tmp_path: Path, places: Places, old: Environment
+    name: str, tmp_path: Path, paths: Paths, old: Environment
 ) -> None:
-    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW | {name: "z"}), places, old)
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW | {name: "z"}), paths, old)
     assert says(shared, ASK) == "1 2 3"
     assert not (packages(shared.folder, HERE) / Path(name).parts[0]).exists()
 
 
 @pytest.mark.slow
 def test_one_with_other_dependencies_is_not_like_it(
-    tmp_path: Path, places: Places, old: Environment
+    tmp_path: Path, paths: Paths, old: Environment
 ) -> None:
     other = Environment(
         folder=old.folder.rename(old.folder.with_name("other")),
         wheel=old.wheel,
         wheel_sha256=old.wheel_sha256,
     )
-    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), places, other)
+    shared = made(wheel(tmp_path / "wheels", "1.0+tuned", NEW), paths, other)
     here, there = (packages(each.folder, HERE) / "pkg/same.py" for each in (shared, other))
     assert not here.samefile(there)
 
 
 def test_pip_is_asked_whether_it_takes_the_wheel(
-    tmp_path: Path, places: Places, old: Environment
+    tmp_path: Path, paths: Paths, old: Environment
 ) -> None:
     path = wheel(tmp_path / "wheels", "1.0+tuned", NEW, tag="cp39-cp39-win_amd64")
     with pytest.raises(WheelError, match=r"pkg-1\.0"):
-        made(path, places, old)
+        made(path, paths, old)
     with pytest.raises(WheelError, match=r"pkg-1\.0"):  # nothing half-made is taken
-        made(path, places, old)
+        made(path, paths, old)

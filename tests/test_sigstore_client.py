@@ -73,7 +73,7 @@ def test_another_identity_or_issuer_has_signed_nothing(
         signed_statement(attestation, identity)
 
 
-PLACES: tuple[tuple[str | int, ...], ...] = (
+PATHS: tuple[tuple[str | int, ...], ...] = (
     ("envelope", "statement"),
     ("envelope", "signature"),
     ("verification_material", "certificate"),
@@ -90,7 +90,7 @@ PLACES: tuple[tuple[str | int, ...], ...] = (
 """Of bytes in base64."""
 
 
-@given(path=st.sampled_from(PLACES), place=st.integers(0, 10_000), bit=st.integers(0, 7))
+@given(path=st.sampled_from(PATHS), place=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_no_bit_of_it_can_change(path: tuple[str | int, ...], place: int, bit: int) -> None:
     found: Any = read(f"{SDIST}.slsa.attestation")
     *steps, last = path

@@ -20,7 +20,7 @@ from tests.later import later
 from tests.webserver import Site, serving
 
 from tfbuild.errors import ChecksumError, DiskError, DownloadError
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.upstream.download import Pin, sha256_of
 from tfbuild.upstream.source import (
     SourcePin,
@@ -55,8 +55,8 @@ NOT_WANTED = {
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
 
 
 def pins(
@@ -67,8 +67,8 @@ def pins(
     return (SourcePin(kind=kind, origin=origin, file=file),)
 
 
-def mirrored(places: Places, mirror: str) -> Places:
-    return Places(root=places.root, cache=places.cache, pool=places.pool, mirror=mirror)
+def mirrored(paths: Paths, mirror: str) -> Paths:
+    return Paths(root=paths.root, cache=paths.cache, pool=paths.pool, mirror=mirror)
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -101,52 +101,52 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_home_serves_and_the_cache_after_it(places: Places) -> None:
+def test_the_home_serves_and_the_cache_after_it(paths: Paths) -> None:
     with serving(Site({"/v2.tar.gz": DATA})) as site:
         chosen = pins(f"{site.url}/v2.tar.gz")
-        found = fetch_source(chosen, places, None)
-    assert found == places.downloads / "v2.tar.gz"
-    assert fetch_source(chosen, places, None).read_bytes() == DATA  # the server is gone
+        found = fetch_source(chosen, paths, None)
+    assert found == paths.downloads / "v2.tar.gz"
+    assert fetch_source(chosen, paths, None).read_bytes() == DATA  # the server is gone
 
 
-def test_a_mirror_is_asked_before_the_home(places: Places, tmp_path: Path) -> None:
+def test_a_mirror_is_asked_before_the_home(paths: Paths, tmp_path: Path) -> None:
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror" / "v2.tar.gz").write_bytes(DATA)
-    found = fetch_source(pins(), mirrored(places, str(tmp_path / "mirror")), None)
+    found = fetch_source(pins(), mirrored(paths, str(tmp_path / "mirror")), None)
     assert found.read_bytes() == DATA
     with serving(Site({"/at/v2.tar.gz": DATA})) as site:
         found.unlink()
-        assert fetch_source(pins(), mirrored(places, f"{site.url}/at/"), None) == found
+        assert fetch_source(pins(), mirrored(paths, f"{site.url}/at/"), None) == found
 
 
-def test_the_home_serves_what_a_mirror_lacks(places: Places, tmp_path: Path) -> None:
+def test_the_home_serves_what_a_mirror_lacks(paths: Paths, tmp_path: Path) -> None:
     with serving(Site({"/v2.tar.gz": DATA})) as site:
         chosen = pins(f"{site.url}/v2.tar.gz")
-        assert fetch_source(chosen, mirrored(places, str(tmp_path)), None).read_bytes() == DATA
+        assert fetch_source(chosen, mirrored(paths, str(tmp_path)), None).read_bytes() == DATA
 
 
-def test_wrong_bytes_of_a_mirror_do_not_keep_the_home_away(places: Places, tmp_path: Path) -> None:
+def test_wrong_bytes_of_a_mirror_do_not_keep_the_home_away(paths: Paths, tmp_path: Path) -> None:
     (tmp_path / "v2.tar.gz").write_bytes(b"something else")
     with serving(Site({"/v2.tar.gz": DATA})) as site:
         chosen = pins(f"{site.url}/v2.tar.gz")
-        assert fetch_source(chosen, mirrored(places, str(tmp_path)), None).read_bytes() == DATA
+        assert fetch_source(chosen, mirrored(paths, str(tmp_path)), None).read_bytes() == DATA
 
 
-def test_a_cached_archive_that_went_bad_is_fetched_again(places: Places) -> None:
-    places.downloads.mkdir(parents=True)
-    (places.downloads / "v2.tar.gz").write_bytes(DATA[:-1])
+def test_a_cached_archive_that_went_bad_is_fetched_again(paths: Paths) -> None:
+    paths.downloads.mkdir(parents=True)
+    (paths.downloads / "v2.tar.gz").write_bytes(DATA[:-1])
     with serving(Site({"/v2.tar.gz": DATA})) as site:
-        found = fetch_source(pins(f"{site.url}/v2.tar.gz"), places, None)
+        found = fetch_source(pins(f"{site.url}/v2.tar.gz"), paths, None)
     assert found.read_bytes() == DATA
 
 
 def test_the_error_lists_everything_that_was_tried(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # a machine without apt
     chosen = pins() + pins("sid/tensorflow", kind="debian")
     with pytest.raises(DownloadError) as caught:
-        fetch_source(chosen, mirrored(places, str(tmp_path)), None)
+        fetch_source(chosen, mirrored(paths, str(tmp_path)), None)
     lines = caught.value.message.splitlines()
     assert [line.partition(":")[0] for line in lines[1:]] == [
         "  - mirror v2.tar.gz",
@@ -160,38 +160,38 @@ def test_the_error_lists_everything_that_was_tried(
     assert "--source PATH" in caught.value.hint
 
 
-def test_what_broke_off_is_listed_and_the_next_run_goes_on(places: Places) -> None:
+def test_what_broke_off_is_listed_and_the_next_run_goes_on(paths: Paths) -> None:
     with serving(Site({"/v2.tar.gz": DATA}, break_after=5)) as site:
         chosen = pins(f"{site.url}/v2.tar.gz")
         with pytest.raises(DownloadError, match=f"5 of {len(DATA)} bytes"):
-            fetch_source(chosen, places, None)
-        assert fetch_source(chosen, places, None).read_bytes() == DATA
+            fetch_source(chosen, paths, None)
+        assert fetch_source(chosen, paths, None).read_bytes() == DATA
         assert site.asked[-1] == ("/v2.tar.gz", "bytes=5-")
 
 
-def test_a_given_file_must_have_one_of_the_pinned_hashes(places: Places, tmp_path: Path) -> None:
+def test_a_given_file_must_have_one_of_the_pinned_hashes(paths: Paths, tmp_path: Path) -> None:
     given = tmp_path / "under another name"
     with pytest.raises(DownloadError, match=given.name):
-        fetch_source(pins(), places, given)
+        fetch_source(pins(), paths, given)
     given.write_bytes(DATA + b"?")
     with pytest.raises(ChecksumError) as caught:
-        fetch_source(pins(), places, given)
+        fetch_source(pins(), paths, given)
     assert sha256_of(given) in caught.value.message
     assert f"v2.tar.gz ({pins()[0].file.sha256})" in caught.value.message
     assert given.exists()
     given.write_bytes(DATA)
-    assert fetch_source(pins(), places, given) == given
+    assert fetch_source(pins(), paths, given) == given
 
 
 @pytest.mark.parametrize("packer", sorted(PACKERS))
-def test_only_what_a_build_reads_is_staged(places: Places, tmp_path: Path, packer: str) -> None:
+def test_only_what_a_build_reads_is_staged(paths: Paths, tmp_path: Path, packer: str) -> None:
     path = archive(tmp_path / "x.tar", WANTED | NOT_WANTED, packer)
-    folder = stage(path, "ab" * 32, STAGING, places)
-    assert folder == places.sources / "abababababababab-staged" / "tree"
+    folder = stage(path, "ab" * 32, STAGING, paths)
+    assert folder == paths.sources / "abababababababab-staged" / "tree"
     assert tree(folder) == WANTED
     assert all(each.stat().st_mode & 0o111 == 0 for each in folder.rglob("*") if each.is_file())
     path.unlink()
-    assert stage(path, "ab" * 32, STAGING, places) == folder  # done once
+    assert stage(path, "ab" * 32, STAGING, paths) == folder  # done once
 
 
 @pytest.mark.parametrize(
@@ -222,30 +222,28 @@ def link(kind: bytes, target: str) -> tarfile.TarInfo:
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_links_and_pipes_are_left_in_the_archive(
-    places: Places, tmp_path: Path, kind: bytes
-) -> None:
+def test_links_and_pipes_are_left_in_the_archive(paths: Paths, tmp_path: Path, kind: bytes) -> None:
     path = archive(tmp_path / "x.tar", WANTED, "plain")
     with tarfile.open(path, "a") as tar:
         tar.addfile(link(kind, "/etc/passwd"))
-    assert tree(stage(path, "ab" * 32, STAGING, places)) == WANTED
+    assert tree(stage(path, "ab" * 32, STAGING, paths)) == WANTED
 
 
-def test_no_member_is_written_outside(places: Places, tmp_path: Path) -> None:
+def test_no_member_is_written_outside(paths: Paths, tmp_path: Path) -> None:
     name = "tensorflow/core/../../../../../../escaped.h"
     path = archive(tmp_path / "x.tar", WANTED | {name: b"evil"})
     with pytest.raises(ChecksumError, match=r"outside the destination"):
-        stage(path, "ab" * 32, STAGING, places)
+        stage(path, "ab" * 32, STAGING, paths)
     assert not list(tmp_path.rglob("escaped.h"))
-    assert list(places.sources.iterdir()) == []
+    assert list(paths.sources.iterdir()) == []
 
 
 @pytest.mark.parametrize("top", ["", "/", "/etc"])
-def test_absolute_members_are_no_sources(places: Places, tmp_path: Path, top: str) -> None:
+def test_absolute_members_are_no_sources(paths: Paths, tmp_path: Path, top: str) -> None:
     path = archive(tmp_path / "x.tar", {"/tensorflow/core/x.h": b"evil"}, top=top)
     with pytest.raises(ChecksumError, match="tensorflow/core/, third_party/eigen3/"):
-        stage(path, "ab" * 32, STAGING, places)
-    assert list(places.sources.iterdir()) == []
+        stage(path, "ab" * 32, STAGING, paths)
+    assert list(paths.sources.iterdir()) == []
 
 
 # (text that a compressor works on, so that a change breaks its stream)
@@ -264,7 +262,7 @@ TEXTS = {
     ],
 )
 def test_a_torn_archive_is_refused_and_leaves_nothing(
-    places: Places, tmp_path: Path, packer: str, damage: str
+    paths: Paths, tmp_path: Path, packer: str, damage: str
 ) -> None:
     path = archive(tmp_path / "x.tar", TEXTS, packer)
     whole = path.read_bytes()
@@ -277,8 +275,8 @@ def test_a_torn_archive_is_refused_and_leaves_nothing(
     }
     path.write_bytes(damaged[damage])
     with pytest.raises(ChecksumError, match=r"x\.tar"):
-        stage(path, "ab" * 32, STAGING, places)
-    assert list(places.sources.iterdir()) == []
+        stage(path, "ab" * 32, STAGING, paths)
+    assert list(paths.sources.iterdir()) == []
 
 
 def test_a_folder_appears_only_when_it_is_whole(tmp_path: Path) -> None:
@@ -317,27 +315,27 @@ MANY = {f"tensorflow/core/{i}.h": b"%d" % i for i in range(6000)}
 @pytest.mark.parametrize("number", [signal.SIGKILL, *later(signal.SIGINT)])
 @pytest.mark.parametrize("work", ["stage(path, 'ab' * 32, t.STAGING,", "unpack(path, 'ab' * 32,"])
 def test_work_that_was_ended_midway_is_done_anew(
-    places: Places, tmp_path: Path, work: str, number: int
+    paths: Paths, tmp_path: Path, work: str, number: int
 ) -> None:
     path = archive(tmp_path / "x.tar", MANY, "plain")
     code = (
         "import sys; from pathlib import Path; from tests import test_source as t\n"
         "path, cache = map(Path, sys.argv[1:])\n"
-        "places = t.Places(root=t.ROOT, cache=cache, pool=cache)\n"
-        f"print(t.{work} places))"
+        "paths = t.Paths(root=t.ROOT, cache=cache, pool=cache)\n"
+        f"print(t.{work} paths))"
     )
-    command = [sys.executable, "-c", code, str(path), str(places.cache)]
+    command = [sys.executable, "-c", code, str(path), str(paths.cache)]
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT}"}
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as working:
         deadline = time.monotonic() + 30
-        while not any(places.sources.rglob("*.h")):
+        while not any(paths.sources.rglob("*.h")):
             assert time.monotonic() < deadline
         working.send_signal(number)
         assert working.wait(30) != 0
-    assert not list(places.sources.glob("ab*"))
+    assert not list(paths.sources.glob("ab*"))
     folder = Path(subprocess.check_output(command, env=env, text=True).strip())
     assert tree(folder) == MANY
-    assert list(places.sources.iterdir()) in ([folder], [folder.parent])
+    assert list(paths.sources.iterdir()) in ([folder], [folder.parent])
 
 
 # The whole tree.
@@ -359,16 +357,16 @@ def packed(path: Path, *members: tarfile.TarInfo) -> Path:
 
 
 @pytest.mark.parametrize("packer", sorted(PACKERS))
-def test_a_whole_tree_is_unpacked_once(places: Places, tmp_path: Path, packer: str) -> None:
+def test_a_whole_tree_is_unpacked_once(paths: Paths, tmp_path: Path, packer: str) -> None:
     path = archive(tmp_path / "x.tar", WANTED | NOT_WANTED, packer)
-    folder = unpack(path, "ab" * 32, places)
+    folder = unpack(path, "ab" * 32, paths)
     assert tree(folder) == WANTED | NOT_WANTED
     path.unlink()
-    assert unpack(path, "ab" * 32, places) == folder
-    assert list(places.sources.iterdir()) in ([folder], [folder.parent])
+    assert unpack(path, "ab" * 32, paths) == folder
+    assert list(paths.sources.iterdir()) in ([folder], [folder.parent])
 
 
-def test_programs_stay_programs_and_links_stay_links(places: Places, tmp_path: Path) -> None:
+def test_programs_stay_programs_and_links_stay_links(paths: Paths, tmp_path: Path) -> None:
     path = packed(
         tmp_path / "x.tar",
         member("top", tarfile.DIRTYPE, mode=0o755),
@@ -378,7 +376,7 @@ def test_programs_stay_programs_and_links_stay_links(places: Places, tmp_path: P
         member("top/shadow", tarfile.SYMTYPE, link="tools/run.sh"),
         member("top/same", tarfile.LNKTYPE, link="top/tools/run.sh", mode=0o755),
     )
-    folder = unpack(path, "ab" * 32, places)
+    folder = unpack(path, "ab" * 32, paths)
     assert (folder / "tools/run.sh").stat().st_mode & 0o111
     assert not (folder / "tools/text").stat().st_mode & 0o133
     assert (folder / "shadow").readlink() == Path("tools/run.sh")
@@ -399,17 +397,17 @@ def test_programs_stay_programs_and_links_stay_links(places: Places, tmp_path: P
     ids=lambda info: f"{info.name} {info.linkname or info.type}",
 )
 def test_what_leads_out_of_a_tree_is_refused(
-    places: Places, tmp_path: Path, evil: tarfile.TarInfo
+    paths: Paths, tmp_path: Path, evil: tarfile.TarInfo
 ) -> None:
     path = packed(tmp_path / "x.tar", member("top/fine"), evil)
     with pytest.raises(ChecksumError, match=r"x\.tar"):
-        unpack(path, "ab" * 32, places)
-    assert list(places.sources.iterdir()) == []
+        unpack(path, "ab" * 32, paths)
+    assert list(paths.sources.iterdir()) == []
     assert not list(tmp_path.rglob("escaped"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "no archive", "empty", "one file"])
-def test_a_torn_tree_leaves_nothing(places: Places, tmp_path: Path, damage: str) -> None:
+def test_a_torn_tree_leaves_nothing(paths: Paths, tmp_path: Path, damage: str) -> None:
     path = archive(tmp_path / "x.tar", TEXTS, "gz")
     whole = path.read_bytes()
     if damage == "one file":
@@ -418,15 +416,15 @@ def test_a_torn_tree_leaves_nothing(places: Places, tmp_path: Path, damage: str)
         damaged = {"cut": whole[: len(whole) // 2], "no archive": b"<html>", "empty": b""}
         path.write_bytes(damaged[damage])
     with pytest.raises(ChecksumError, match=r"x\.tar"):
-        unpack(path, "ab" * 32, places)
-    assert list(places.sources.iterdir()) == []
+        unpack(path, "ab" * 32, paths)
+    assert list(paths.sources.iterdir()) == []
 
 
 def test_a_tree_that_does_not_fit_is_refused_before_it_is_begun(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tfbuild.upstream.source._TREE_BYTES", 10**18)
     path = archive(tmp_path / "x.tar", WANTED)
     with pytest.raises(DiskError, match="source tree"):
-        unpack(path, "ab" * 32, places)
-    assert not places.sources.exists()
+        unpack(path, "ab" * 32, paths)
+    assert not paths.sources.exists()

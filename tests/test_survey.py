@@ -10,7 +10,7 @@ from tests.planned import planned
 from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import survey, survey_page
 from tfbuild.kernelbuild.survey import BatchResult, Survey, rows, shortened
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, read_survey
 
 
@@ -71,10 +71,10 @@ def test_before_the_first_pass_has_ended_only_the_ops_are_known() -> None:
 
 
 def test_the_table_and_the_page_are_written(tmp_path: Path) -> None:
-    places = Places(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
-    (early,) = survey_page.write(FOUND, places)
+    paths = Paths(root=tmp_path, cache=tmp_path / "cache", pool=tmp_path / "pool")
+    (early,) = survey_page.write(FOUND, paths)
     assert "**Not finished**" in early.read_text("utf-8")
-    paper, table = sorted(survey_page.write(dataclasses.replace(FOUND, finished=True), places))
+    paper, table = sorted(survey_page.write(dataclasses.replace(FOUND, finished=True), paths))
     assert read_survey(table.read_text("utf-8")) == rows(FOUND)
     text = paper.read_text("utf-8")
     for line in (

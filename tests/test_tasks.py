@@ -493,7 +493,7 @@ def test_a_second_build_is_told_to_wait(invoke: Tasks) -> None:
 def tooled(invoke: Tasks) -> Tasks:
     """With the tools that are already here, so that nothing is fetched for them."""
     invoke.cache.mkdir()
-    (invoke.cache / "tools").symlink_to(settings.places().tools)
+    (invoke.cache / "tools").symlink_to(settings.paths().tools)
     return invoke
 
 

@@ -10,7 +10,7 @@ from tfbuild import lacks, terminal_tables
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import all_targets, missing, parse_target
 from tfbuild.errors import UsageError
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.upstream.releases import load_releases
 
 
@@ -71,19 +71,19 @@ def test_lines_are_whole_and_have_no_trailing_space() -> None:
 def test_what_is_missing_is_listed_with_the_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = Places(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
+    paths = Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
-    text, complete = lacks.needs(places, tests=False, as_json=False)
+    text, complete = lacks.needs(paths, tests=False, as_json=False)
     assert not complete
     assert "missing" in text
     assert "apt-get install -y" in text.splitlines()[-1]
-    text, complete = lacks.needs(places, tests=False, as_json=True)
+    text, complete = lacks.needs(paths, tests=False, as_json=True)
     answer = json.loads(text)
     assert not complete
     assert {need["present"] for need in answer["needs"]} == {""}
-    assert answer["commands"][-1] == text_command(places)
+    assert answer["commands"][-1] == text_command(paths)
 
 
-def text_command(places: Places) -> str:
-    text, _ = lacks.needs(places, tests=False, as_json=False)
+def text_command(paths: Paths) -> str:
+    text, _ = lacks.needs(paths, tests=False, as_json=False)
     return text.splitlines()[-1].strip()

@@ -11,7 +11,7 @@ from tests.trees import PIP_PACKAGE, change, facts_of, make_tree, reduced_tree
 
 from tfbuild.errors import TreeError
 from tfbuild.planning.plan import source_pins
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.treebuild.tree import (
     bazel_version,
     configs,
@@ -291,10 +291,10 @@ def test_configures_questions_are_told_from_what_it_only_names() -> None:
 
 
 @pytest.fixture(scope="module")
-def real_tree(places: Places) -> Path:
+def real_tree(paths: Paths) -> Path:
     """It stays in the user's cache, as after a build."""
-    archive = source.fetch_source(source_pins(find_release("2.14.1")), places, None)
-    return source.unpack(archive, sha256_of(archive), places)
+    archive = source.fetch_source(source_pins(find_release("2.14.1")), paths, None)
+    return source.unpack(archive, sha256_of(archive), paths)
 
 
 @pytest.mark.toolchain

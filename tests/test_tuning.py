@@ -23,7 +23,7 @@ from tfbuild import records
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.comparison import ArmFailure
 from tfbuild.measured.interval import Verdict
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 TRIAL = FirstSteps(batch=128, parameters=102_585, step_s=0.002, onednn=True)
 HINT = f"{SCRIPT[0]}=8"
@@ -236,8 +236,8 @@ def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def here(folder: Path) -> Places:
-    return Places(root=folder, cache=folder / "cache", pool=folder / "wheels")
+def here(folder: Path) -> Paths:
+    return Paths(root=folder, cache=folder / "cache", pool=folder / "wheels")
 
 
 def test_the_budget_is_shared_out_whole() -> None:

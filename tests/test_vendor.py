@@ -19,7 +19,7 @@ from tfbuild import settings
 from tfbuild.errors import BusyError, DiskError, VendorError
 from tfbuild.records import save
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.environment import create_bare
@@ -162,15 +162,15 @@ def test_a_folder_that_is_being_filled_has_no_lock_but_remembers_its_hashes(tmp_
     assert vendor._earlier(tmp_path / "new") == {}
 
 
-def fill(folder: Path, tree: Path, found: Bazel, places: Places) -> None:
-    vendor.vendor(folder, tree, ("//:x",), release="2.14.1", found=found, options=(), places=places)
+def fill(folder: Path, tree: Path, found: Bazel, paths: Paths) -> None:
+    vendor.vendor(folder, tree, ("//:x",), release="2.14.1", found=found, options=(), paths=paths)
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
-    places = Places(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
+    paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
     found = Bazel(bazelisk=Path("/bin/true"), use="/bin/true", version="1", debian=True)
     with settings.exclusive(tmp_path / "out", "vendoring"), pytest.raises(BusyError):
-        fill(tmp_path / "out", tmp_path, found, places)
+        fill(tmp_path / "out", tmp_path, found, paths)
 
 
 # Answers as bazelisk and Bazel do: no Bazel can be downloaded where these tests run.
@@ -178,8 +178,8 @@ STAND_IN = b"#!/bin/sh\necho bazel 6.0.9\n"
 
 
 def real_bazelisk() -> Path:
-    places = settings.places()
-    return bazel.find_bazelisk(places) or bazel.install_bazelisk(places)
+    paths = settings.paths()
+    return bazel.find_bazelisk(paths) or bazel.install_bazelisk(paths)
 
 
 @pytest.mark.toolchain
@@ -199,8 +199,8 @@ def test_bazelisk_puts_the_bazel_that_it_downloads_into_the_folder(
     more = {name: (tmp_path / "vendor" / name).read_bytes() for name in names(tmp_path / "vendor")}
     lock = make_folder(tmp_path / "vendor", bazel="6.0.9", more=more)
     assert vendored.check(tmp_path / "vendor") == lock
-    places = Places(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
-    own = vendored.bazel_of(tmp_path / "vendor", lock, places)
+    paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
+    own = vendored.bazel_of(tmp_path / "vendor", lock, paths)
     assert own.bazelisk.is_relative_to(tmp_path)
     assert Path(own.use).read_bytes() == STAND_IN
     cut = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--map-root-user",))]
@@ -272,10 +272,10 @@ def test_an_environment_is_made_from_the_folder_alone(
         online.setenv("PIP_NO_INDEX", "1")
         vendor.dependencies(requirements, Path(sys.executable), out / DEPENDENCIES)
     assert vendored.requirements(out) == requirements
-    places = Places(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
+    paths = Paths(root=settings.ROOT, cache=tmp_path / "cache", pool=tmp_path)
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     made = create_bare(
-        python=python, requirements=requirements, places=places, links=out / DEPENDENCIES
+        python=python, requirements=requirements, paths=paths, links=out / DEPENDENCIES
     )
     run([made, "-c", "import tiny"])
     with pytest.raises(VendorError, match=r"requirements\.txt.*invoke vendor"):

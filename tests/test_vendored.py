@@ -11,12 +11,12 @@ from tests.vendors import FILES, make_folder
 
 from tfbuild import settings
 from tfbuild.errors import ToolError, VendorError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.vendoring import vendored
 from tfbuild.vendoring.vendored import BEFORE, LOCK
 
-PLACES = Places(root=settings.ROOT, cache=Path("/nonexistent"), pool=Path("/nonexistent"))
+PATHS = Paths(root=settings.ROOT, cache=Path("/nonexistent"), pool=Path("/nonexistent"))
 
 
 def test_a_whole_folder_gives_its_lock(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_pip_is_told_of_the_wheels_where_there_are_any(tmp_path: Path) -> None:
 )
 def test_the_folders_bazel_is_run_by_its_path(tmp_path: Path, name: str) -> None:
     more = {name: b"#!/bin/sh\n", "bazel/bazelisk": b"\x7fELF"}
-    found = vendored.bazel_of(tmp_path, make_folder(tmp_path, bazel="6.1.0", more=more), PLACES)
+    found = vendored.bazel_of(tmp_path, make_folder(tmp_path, bazel="6.1.0", more=more), PATHS)
     assert (found.use, found.version) == (str(tmp_path / name), "6.1.0")
     assert (found.bazelisk, found.debian) == (tmp_path / "bazel/bazelisk", False)
 
@@ -141,7 +141,7 @@ def test_two_bazels_are_one_too_many(tmp_path: Path) -> None:
     more = {"bazel/bazel-6.1.0": b"", "bazel/bazel-6.5.0": b"", "bazel/bazelisk": b"\x7fELF"}
     lock = make_folder(tmp_path, more=more)
     with pytest.raises(VendorError, match="2 Bazels"):
-        vendored.bazel_of(tmp_path, lock, PLACES)
+        vendored.bazel_of(tmp_path, lock, PATHS)
 
 
 def test_a_bazel_without_a_bazelisk_says_what_is_missing(
@@ -150,7 +150,7 @@ def test_a_bazel_without_a_bazelisk_says_what_is_missing(
     lock = make_folder(tmp_path, more={"bazel/bazel-6.1.0": b""})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError, match="no bazelisk"):
-        vendored.bazel_of(tmp_path, lock, PLACES)
+        vendored.bazel_of(tmp_path, lock, PATHS)
 
 
 @pytest.mark.toolchain
@@ -158,9 +158,9 @@ def test_the_systems_bazel_must_be_the_version_that_made_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("USE_BAZEL_VERSION", str(bazel.DEBIAN_BAZEL))
-    places = dataclasses.replace(settings.places(), pool=tmp_path)
-    lock = make_folder(tmp_path, bazel=bazel.find_bazel(places, "").version)
-    assert vendored.bazel_of(tmp_path, lock, places).use == str(bazel.DEBIAN_BAZEL)
+    paths = dataclasses.replace(settings.paths(), pool=tmp_path)
+    lock = make_folder(tmp_path, bazel=bazel.find_bazel(paths, "").version)
+    assert vendored.bazel_of(tmp_path, lock, paths).use == str(bazel.DEBIAN_BAZEL)
     other = dataclasses.replace(lock, bazel="3.7.2")
     with pytest.raises(VendorError, match=f"3.7.2, .*{lock.bazel}"):
-        vendored.bazel_of(tmp_path, other, places)
+        vendored.bazel_of(tmp_path, other, paths)

@@ -10,7 +10,7 @@ from typing import Any
 from packaging.version import Version
 
 from tfbuild.planning import render
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 
@@ -48,10 +48,10 @@ def make_tree(
     return folder
 
 
-def repository_options(found: Bazel, places: Places) -> tuple[str, ...]:
+def repository_options(found: Bazel, paths: Paths) -> tuple[str, ...]:
     """Where Debian's Bazel finds what belongs to any Bazel; nothing for another."""
-    rules_cc = places.tools / "rules_cc"
-    render.write(render.rules_cc(places.templates), rules_cc)
+    rules_cc = paths.tools / "rules_cc"
+    render.write(render.rules_cc(paths.templates), rules_cc)
     return bazel.repository_options(found, {"rules_cc": rules_cc})
 
 

@@ -40,7 +40,7 @@ from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import read_host
 from tfbuild.records import pretty, save, write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
 
@@ -67,31 +67,31 @@ def compare_wheels(
     wanted: CompareOptions, *, as_json: bool = False, effort: Effort | None = None
 ) -> tuple[Comparison, str]:
     """Measure, write samples, comparison and reports; the comparison and what to print of it."""
-    places = settings.places()
-    asked = ask(wanted, places, effort)
-    with settings.exclusive(places.cache, "a comparison"):
+    paths = settings.paths()
+    asked = ask(wanted, paths, effort)
+    with settings.exclusive(paths.cache, "a comparison"):
         setting = make_setting(
-            _arms(asked, places),
+            _arms(asked, paths),
             asked.workloads,
             asked.vcpus,
             effort=asked.effort,
             threshold=asked.threshold,
             seed=asked.seed,
         )
-        out = folder.find(KIND, setting, wanted.out, places)
+        out = folder.find(KIND, setting, wanted.out, paths)
         console.note(f"samples and results: {out}")
         with (
             console.step(f"compare {', '.join(map(label_of, asked.workloads))}"),
             console.counting("launches", 1) as count,
         ):
             comparison = compare(setting, out, count.advance)
-    return comparison, write_reports(comparison, out, places, as_json=as_json)
+    return comparison, write_reports(comparison, out, paths, as_json=as_json)
 
 
-def _arms(asked: CompareQuestion, places: Places) -> tuple[Arm, ...]:
+def _arms(asked: CompareQuestion, paths: Paths) -> tuple[Arm, ...]:
     """Installed; with a workload of the user's own, which is tried first in the baseline, every
     arm's processes are told of it. Raises UsageError for a file that cannot be trained."""
-    arms = installs.install(asked.choices, places)
+    arms = installs.install(asked.choices, paths)
     if asked.program is None:
         return arms
     own = ((PROGRAM, str(asked.program)), (PROGRAM_SHA256, digest(asked.program)))
@@ -107,19 +107,19 @@ def _arms(asked: CompareQuestion, places: Places) -> tuple[Arm, ...]:
 
 def describe_comparison(wanted: CompareOptions) -> str:
     """What would be compared. Nothing is installed."""
-    places = settings.places()
-    asked = ask(wanted, places, None)
+    paths = settings.paths()
+    asked = ask(wanted, paths, None)
     budget = console.duration(asked.effort.budget_s) if asked.effort.budget_s else "no limit"
     return (
         f"{installs.describe(asked.choices)}"
         f"workloads  {', '.join(map(label_of, asked.workloads))}\n"
         f"vCPUs      {', '.join(map(str, asked.vcpus))}\n"
         f"per cell   until ±{asked.effort.precision:.1%} or {budget}\n"
-        f"out        {wanted.out or places.new_report()}\n"
+        f"out        {wanted.out or paths.new_report()}\n"
     )
 
 
-def ask(wanted: CompareOptions, places: Places, effort: Effort | None) -> CompareQuestion:
+def ask(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> CompareQuestion:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     names, program = _workloads(wanted)
     usable = read_vcpus().usable
@@ -129,7 +129,7 @@ def ask(wanted: CompareOptions, places: Places, effort: Effort | None) -> Compar
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(every)))
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
     return CompareQuestion(
-        choices=installs.choose(specs, wanted.candidate, places),
+        choices=installs.choose(specs, wanted.candidate, paths),
         workloads=names,
         program=program,
         vcpus=vcpus,
@@ -170,14 +170,14 @@ def _effort(wanted: CompareOptions) -> Effort:
 
 def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
     """The check and what to print of it."""
-    places = settings.places()
-    there = Path(wanted.out) if wanted.out else places.new_report(selfcheck.KIND.prefix)
+    paths = settings.paths()
+    there = Path(wanted.out) if wanted.out else paths.new_report(selfcheck.KIND.prefix)
     parts = selfcheck.QUICK if wanted.quick else selfcheck.FULL
     number = options.integer(wanted.seed, "--seed", least=0)
     host = read_host()
-    with settings.exclusive(places.cache, "a self-check"):
+    with settings.exclusive(paths.cache, "a self-check"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
-        (arm,) = installs.install(installs.choose(specs, "", places), places)
+        (arm,) = installs.install(installs.choose(specs, "", paths), paths)
         console.note(f"trials: {there}")
         with console.step("self-check"), console.counting("trials", 1) as count:
             trials = selfcheck.run_trials(
@@ -201,10 +201,10 @@ def judge_harness(check: SelfCheck) -> None:
 
 def quickstart() -> None:
     """Set up, detect, build the hot kernels, compare two workloads, report."""
-    places = settings.places()
+    paths = settings.paths()
     request = Request()
     with console.step("set-up"):
-        doctor.prepare(places, releases.kernels_bazel(), install=True)
+        doctor.prepare(paths, releases.kernels_bazel(), install=True)
     console.say(own_cpu.detected(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
     console.say(builds.describe_built([built], as_json=False).rstrip())

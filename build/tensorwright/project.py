@@ -31,7 +31,7 @@ def doctor(options: DoctorOptions, output: Output) -> None:
         say(text)
         installed.judge(found, read_cpu())
         return
-    text, complete = lacks.needs(settings.places(), tests=options.tests, as_json=output.json)
+    text, complete = lacks.needs(settings.paths(), tests=options.tests, as_json=output.json)
     say(text)
     if not complete:
         raise Exit(code=15)

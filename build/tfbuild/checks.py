@@ -10,7 +10,7 @@ from pathlib import Path
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import FailedTests
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
 
@@ -36,7 +36,7 @@ def test(*, every: bool) -> None:
     settings.need_checkout("test")
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
         version = releases.kernels_bazel()
-        doctor.prepare(own_places(), version, tests=True, install=True)
+        doctor.prepare(own_paths(), version, tests=True, install=True)
         workers = min(read_vcpus().usable, _MOST_WORKERS)
         spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")
         tier = () if every else ("-m", f"not {SLOW}")
@@ -49,11 +49,11 @@ def own_cache(root: Path) -> Path:
     return root / ".tensorwright" / "tests"
 
 
-def own_places() -> Places:
+def own_paths() -> Paths:
     """The folders of the tests, with the user's downloads among them: those have a lock. Sets the
     environment, so that all that the tests start has them as well."""
     cache = own_cache(settings.ROOT)
-    user = settings.places()
+    user = settings.paths()
     if user.cache != cache.resolve():
         cache.mkdir(parents=True, exist_ok=True)
         user.downloads.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def own_places() -> Places:
             link.unlink(missing_ok=True)  # (of another user's cache, or of one that is gone)
             link.symlink_to(user.downloads)
         os.environ["TENSORWRIGHT_CACHE"] = str(cache)
-    return settings.places()
+    return settings.paths()
 
 
 def _check(name: str, *words: str) -> None:

@@ -21,7 +21,7 @@ from tfbuild.planning.request import fleet_for
 from tfbuild.records import pretty
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.treebuild import build as builder
 from tfbuild.treebuild import site
@@ -36,19 +36,19 @@ _CORE_SECONDS = 40 * 3600
 def build(request: Request, options: BuildOptions) -> Built:
     """Make the wheel of a request from TensorFlow's whole tree. What was asked for is looked at
     first, so that a wrong request leaves no trace, and then the machine."""
-    places = settings.places()
+    paths = settings.paths()
     plan, compiler, order = _asked(request, options)
     compiler.need_here()
-    finished = builder.finished(plan, order, places)
+    finished = builder.finished(plan, order, paths)
     if finished is not None:
         return finished
-    with settings.exclusive(places.cache, "a build"):
+    with settings.exclusive(paths.cache, "a build"):
         if not order.vendored:
-            doctor.prepare(places, plan.bazel, clang=False)
+            doctor.prepare(paths, plan.bazel, clang=False)
         console.say(f"plan {plan.key[:16]}: {plan.package} {plan.version}")
         if options.preflight:
-            _preflight(plan, compiler, order, places)
-        return builder.build(plan, compiler=compiler, order=order, places=places)
+            _preflight(plan, compiler, order, paths)
+        return builder.build(plan, compiler=compiler, order=order, paths=paths)
 
 
 def check(request: Request, options: BuildOptions) -> None:
@@ -66,13 +66,13 @@ def _asked(request: Request, options: BuildOptions) -> tuple[Plan, Compiler, Ord
 
 def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) -> str:
     """Make or complete a vendor folder for a request. Returns what is in it."""
-    places = settings.places()
+    paths = settings.paths()
     plan, compiler, order = _asked(request, options)
     compiler.need_here()
-    folder = path_of(out) or places.reports / f"vendor-{plan.release}"
-    with settings.exclusive(places.cache, "vendoring"):
-        doctor.prepare(places, plan.bazel, clang=False)
-        lock = builder.fill(plan, folder, compiler=compiler, order=order, places=places)
+    folder = path_of(out) or paths.reports / f"vendor-{plan.release}"
+    with settings.exclusive(paths.cache, "vendoring"):
+        doctor.prepare(paths, plan.bazel, clang=False)
+        lock = builder.fill(plan, folder, compiler=compiler, order=order, paths=paths)
     if as_json:
         return pretty({"folder": folder, "lock": lock})
     chosen = f"--release {plan.release}" + (f" --tree {order.tree}" if order.tree else "")
@@ -86,9 +86,9 @@ def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) 
 
 def declared(request: Request, options: BuildOptions, *, as_json: bool) -> str:
     """The archives that a tree declares, without a network where the tree is here."""
-    places = settings.places()
+    paths = settings.paths()
     plan = fleet_for(request)[0].first
-    tree = _folder("tree", options.tree) or site.tree_of(plan, path_of(options.source), places)[0]
+    tree = _folder("tree", options.tree) or site.tree_of(plan, path_of(options.source), paths)[0]
     found = declarations.declared(tree)
     if as_json:
         return pretty(found)
@@ -137,12 +137,12 @@ def _order(plan: Plan, request: Request, options: BuildOptions, remote: Remote) 
     )
 
 
-def _preflight(plan: Plan, compiler: Compiler, order: Order, places: Places) -> None:
+def _preflight(plan: Plan, compiler: Compiler, order: Order, paths: Paths) -> None:
     with console.step("preflight"):
         findings = preflight.look(
             plan,
             releases.find_release(plan.release),
-            places=places,
+            paths=paths,
             compiler=compiler,
             budget=order.budget,
             offline=order.vendored is not None,

@@ -41,7 +41,7 @@ from tfbuild.planning.plan import Estimate, Plan, Scope
 from tfbuild.planning.request import fleet_for, fleets_for, plan_for, settled
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.records import plain, pretty
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import doctor, emulation, environment, pgo
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import sha256_of
@@ -62,7 +62,7 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
 
     Of several Pythons it is the first one's: the others differ in the stock wheel only.
     """
-    request = settled(request, settings.places())
+    request = settled(request, settings.paths())
     (fleet, *others), compiler = fleets_for(request)
     plan = fleet.first
     chosen = jobs_for(plan, wanted_jobs)
@@ -73,7 +73,7 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
         answer = {"key": fleet.key, "version": fleet.version, "plans": fleet.plans, "others": keys}
         return pretty(answer | {"admission": ran_as, "jobs": chosen, "estimate": guess})
     pythons = [each.first.python for each in others]
-    return plan_text.fleet_text(fleet, chosen, guess, settings.places().templates, ran_as, pythons)
+    return plan_text.fleet_text(fleet, chosen, guess, settings.paths().templates, ran_as, pythons)
 
 
 def _admissions(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
@@ -124,14 +124,14 @@ def jobs_for(plan: Plan, wanted: str) -> Jobs:
 def render_plan(request: Request, out: str, *, check: bool) -> str:
     """Write the files of a plan, or with `check` compare; those of a fleet in a folder for each
     target. Returns a line for each plan."""
-    places = settings.places()
-    fleet, _ = fleet_for(settled(request, places))
+    paths = settings.paths()
+    fleet, _ = fleet_for(settled(request, paths))
     lines = []
     for plan in fleet.plans:
-        folder = places.reports / "rendered" / plan.key[:16]
+        folder = paths.reports / "rendered" / plan.key[:16]
         if out:
             folder = Path(out) if len(fleet.plans) == 1 else Path(out) / plan.target.local
-        files = render.render(plan, places.templates)
+        files = render.render(plan, paths.templates)
         if check:
             render.check(files, folder)
             lines.append(f"{folder} is what plan {plan.key[:16]} renders ({len(files)} files)")
@@ -145,15 +145,15 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     """Write the container files of a plan. Says where they are, and whether an engine is here."""
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
         raise UsageError(f"--vcpus {vcpus} is no number of vCPUs")
-    places = settings.places()
-    fleet, _ = fleet_for(settled(request, places))
+    paths = settings.paths()
+    fleet, _ = fleet_for(settled(request, paths))
     files = containers.containers(
         fleet,
         kernels=request.kernels,
         vcpus=int(vcpus) if vcpus else None,
-        templates=places.templates,
+        templates=paths.templates,
     )
-    folder = Path(out) if out else places.reports / "containers" / fleet.version
+    folder = Path(out) if out else paths.reports / "containers" / fleet.version
     render.write(files, folder)
     engine = next(filter(shutil.which, ("docker", "podman", "buildah")), None)
     how = (
@@ -181,15 +181,15 @@ def build_wheel(
                 raise UsageError(f"--{option.replace('_', '-')} is for --scope kernels")
     else:
         _need_nothing_of_the_tree(options)
-    places = settings.places()
+    paths = settings.paths()
     if pool is not None:
-        places = dataclasses.replace(places, pool=pool)
-    request = settled(dataclasses.replace(request, source=options.source), places)
+        paths = dataclasses.replace(paths, pool=pool)
+    request = settled(dataclasses.replace(request, source=options.source), paths)
     if options.install:
         release = releases.find_release(request.release)
         full = request.scope == Scope.FULL
         bazel = releases.pinned_bazel(release) if full else releases.kernels_bazel()
-        doctor.prepare(places, bazel, install=True)
+        doctor.prepare(paths, bazel, install=True)
     if request.scope == Scope.FULL:
         fleets_for(request)
         return (full_build.build(request, options),)
@@ -199,29 +199,29 @@ def build_wheel(
     for fleet in fleets:
         plans.need_stock(fleet.first)
     compiler.need_here()
-    with settings.exclusive(places.cache, "a build"):
-        doctor.prepare(places, plan.bazel, clang=False)  # the plan has its compiler
+    with settings.exclusive(paths.cache, "a build"):
+        doctor.prepare(paths, plan.bazel, clang=False)  # the plan has its compiler
         for fleet in fleets:
             python = fleet.first.python
             console.say(
                 f"plan {fleet.key[:16]}: {plan.package} {fleet.version} for Python {python}"
             )
-        _bring_profiles(request, fleets[0], places)
+        _bring_profiles(request, fleets[0], paths)
         return builder.build_all(
             fleets,
             compiler=compiler,
             jobs=chosen,
-            places=places,
+            paths=paths,
             given_source=full_build.path_of(options.source),
             given_stock=full_build.path_of(options.stock_wheel),
             keep_going=options.keep_going,
         )
 
 
-def _bring_profiles(request: Request, fleet: Fleet, places: Places) -> None:
+def _bring_profiles(request: Request, fleet: Fleet, paths: Paths) -> None:
     """Raises BuildError, ChecksumError."""
     folders = [Path(path.strip()).parent for path in request.selection.split(",") if path.strip()]
-    pgo.bring({name for plan in fleet.plans for name in render.profiles(plan)}, folders, places)
+    pgo.bring({name for plan in fleet.plans for name in render.profiles(plan)}, folders, paths)
 
 
 def _need_nothing_of_the_tree(options: BuildOptions) -> None:
@@ -232,22 +232,22 @@ def _need_nothing_of_the_tree(options: BuildOptions) -> None:
 
 def audit_wheel(options: AuditOptions, *, as_json: bool) -> tuple[Audit, str]:
     """What a wheel contains, as a record and as text. Raises WheelError, DownloadError."""
-    path, places = _wheel_at(options.wheel), settings.places()
+    path, paths = _wheel_at(options.wheel), settings.paths()
     given = full_build.path_of(options.stock)
     if options.fetch and given is None:
-        _bring_stock(path, places)
-    found = audit.audit(path, places=places, stock=given)
+        _bring_stock(path, paths)
+    found = audit.audit(path, paths=paths, stock=given)
     return found, pretty(found) if as_json else audit.describe(found)
 
 
-def _bring_stock(wheel: Path, places: Places) -> None:
+def _bring_stock(wheel: Path, paths: Paths) -> None:
     """The stock wheel that a wheel of kernels was made from, into the cache."""
     facts = tuned.read_tuned(wheel)
     known = audit.stock_of(wheel, facts) if facts else None
     if known is None:
         return
     try:
-        environment.fetch_stock(known, places)
+        environment.fetch_stock(known, paths)
     except DownloadError as error:
         raise DownloadError(
             f"{wheel.name} cannot be compared with its stock wheel: {error.message}",
@@ -269,18 +269,18 @@ def need_no_rebuild(options: AuditOptions, *, dry_run: bool) -> None:
 def rebuild_wheel(options: AuditOptions) -> Rebuilt:
     """A wheel of kernels made again and compared; where that cannot be, why. Raises WheelError, and
     whatever a stage of a build raises."""
-    path, places = _wheel_at(options.wheel), settings.places()
+    path, paths = _wheel_at(options.wheel), settings.paths()
     given_source = full_build.path_of(options.source)
     try:
         origin = rebuilding.origin_for(path, given_source)
         first = origin.fleet.first
-        with settings.exclusive(places.cache, "making a wheel again"):
-            doctor.prepare(places, first.bazel, clang=False)  # (the origin has its compiler)
+        with settings.exclusive(paths.cache, "making a wheel again"):
+            doctor.prepare(paths, first.bazel, clang=False)  # (the origin has its compiler)
             return rebuilding.rebuild(
                 path,
                 origin,
                 jobs_for(first, options.jobs),
-                places=places,
+                paths=paths,
                 given_source=given_source,
                 given_stock=full_build.path_of(options.stock),
             )
@@ -340,9 +340,9 @@ def admit_wheel(
     found = finished.finished(path, here)
     if dry_run:
         return {}, _would_admit(found, here, as_json=as_json)
-    places = settings.places()
-    with settings.exclusive(places.cache, "an admission"):
-        record = finished.admit(found, here, places)
+    paths = settings.paths()
+    with settings.exclusive(paths.cache, "an admission"):
+        record = finished.admit(found, here, paths)
     kept = admitted.record_of(path)
     if as_json:
         return record.targets, pretty({"record": kept} | plain(record))
@@ -375,9 +375,9 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
 
     Raises UsageError for a `budget` that is no duration, HostError on a CPU that cannot run them.
     """
-    places = settings.places()
+    paths = settings.paths()
     budget_s = durations.seconds(budget, "--budget")
-    request = settled(dataclasses.replace(request, source=options.source), places)
+    request = settled(dataclasses.replace(request, source=options.source), paths)
     plan, compiler = plan_for(request)
     lacks = absent(plan, cpu.read_cpu())
     if lacks:
@@ -389,18 +389,18 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     chosen = jobs_for(plan, options.jobs)
     plans.need_stock(plan)
     compiler.need_here()
-    with settings.exclusive(places.cache, "a survey"):
-        doctor.prepare(places, plan.bazel, clang=False)
+    with settings.exclusive(paths.cache, "a survey"):
+        doctor.prepare(paths, plan.bazel, clang=False)
         found = survey.survey(
             plan,
             compiler,
             chosen,
-            places=places,
+            paths=paths,
             budget_s=budget_s,
             given_source=full_build.path_of(options.source),
             given_stock=full_build.path_of(options.stock_wheel),
         )
-    written = "\n".join(map(str, survey_page.write(found, places)))
+    written = "\n".join(map(str, survey_page.write(found, paths)))
     return written if found.finished else f"{written}\nnot finished: run the same again"
 
 

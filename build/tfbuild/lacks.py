@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbuild.records import pretty
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.terminal_tables import grid
 from tfbuild.tools import doctor, installed
 from tfbuild.tools.installed import Installed
 
 
-def needs(places: Places, *, tests: bool, as_json: bool) -> tuple[str, bool]:
+def needs(paths: Paths, *, tests: bool, as_json: bool) -> tuple[str, bool]:
     """The text, and whether nothing is missing."""
-    found = doctor.needs(places, tests=tests)
+    found = doctor.needs(paths, tests=tests)
     missing_needs = [need for need in found if not need.present]
     lines = doctor.commands(missing_needs)
     if as_json:

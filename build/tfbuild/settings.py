@@ -36,7 +36,7 @@ INSTALL = "TENSORWRIGHT_INSTALL"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
+class Paths:
     """Folders of one checkout and of one user's cache. `pool` holds the finished wheels, each with
     its manifest beside it."""
 
@@ -101,12 +101,12 @@ def may_install() -> bool:
     return os.environ.get(INSTALL) != "0"
 
 
-def places(env: Mapping[str, str] | None = None) -> Places:
+def paths(env: Mapping[str, str] | None = None) -> Paths:
     env = os.environ if env is None else env
     home = Path(env.get("HOME") or "/")
     base = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
     cache = Path(env.get("TENSORWRIGHT_CACHE") or base / "tensorwright")
-    return Places(
+    return Paths(
         root=ROOT,
         cache=cache.expanduser().resolve(),
         pool=Path(env.get("TENSORWRIGHT_WHEELS") or ROOT / "wheels").expanduser().resolve(),
@@ -120,7 +120,7 @@ def import_root(package: Path) -> Path:
     a folder with a link to it."""
     if IN_CHECKOUT:
         return package.parent
-    folder = places().cache / "imports" / hashlib.sha256(str(package).encode()).hexdigest()[:16]
+    folder = paths().cache / "imports" / hashlib.sha256(str(package).encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (folder / package.name).symlink_to(package)

@@ -23,7 +23,7 @@ from tfbuild.packing import admitted, tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.request import fleet_for
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.emulation import find_emulator
 from tfbuild.upstream.download import sha256_of
 
@@ -40,7 +40,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet_and_wheel(
-    tree: Path, places: Places, tmp_path_factory: pytest.TempPathFactory
+    tree: Path, paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Fleet, Built]:
     request = Request(
         arch=",".join(TARGETS),
@@ -54,7 +54,7 @@ def fleet_and_wheel(
         fleet,
         compiler=compiler,
         jobs=handlers.jobs_for(fleet.first, ""),
-        places=dataclasses.replace(places, pool=tmp_path_factory.mktemp("pool")),
+        paths=dataclasses.replace(paths, pool=tmp_path_factory.mktemp("pool")),
         given_source=tree,
     )
     return fleet, built
@@ -62,12 +62,12 @@ def fleet_and_wheel(
 
 @pytest.fixture(scope="module")
 def seen_on(
-    fleet_and_wheel: tuple[Fleet, Built], places: Places, tmp_path_factory: pytest.TempPathFactory
+    fleet_and_wheel: tuple[Fleet, Built], paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], dict[str, Any]]:
     """What the wheel does on a model of QEMU's."""
     fleet, built = fleet_and_wheel
-    emulator = find_emulator("aarch64", places)
-    arm = installed(fleet.first, built.wheel, emulator, places)
+    emulator = find_emulator("aarch64", paths)
+    arm = installed(fleet.first, built.wheel, emulator, paths)
 
     def seen(model: str) -> dict[str, Any]:
         launcher = (str(emulator.program), "-L", str(emulator.sysroot), "-cpu", model)
@@ -94,19 +94,19 @@ def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
     assert "invoke admit" in caught.value.hint
 
 
-def test_another_cross_compiler_than_clang_is_refused(places: Places) -> None:
+def test_another_cross_compiler_than_clang_is_refused(paths: Paths) -> None:
     fleet, compiler = fleet_for(
         Request(arch="neoverse_v1", kernels="mini", compiler="aarch64-linux-gnu-g++")
     )
     with pytest.raises(ToolError, match="does not link kernels for aarch64") as caught:
-        builder.build(fleet, compiler=compiler, jobs=Jobs(count=1, limited_by=""), places=places)
+        builder.build(fleet, compiler=compiler, jobs=Jobs(count=1, limited_by=""), paths=paths)
     assert "--compiler clang-16" in caught.value.hint
 
 
 def test_the_wheel_asks_for_no_later_system_than_stock(
-    fleet_and_wheel: tuple[Fleet, Built], places: Places
+    fleet_and_wheel: tuple[Fleet, Built], paths: Paths
 ) -> None:
-    found = audit.audit(fleet_and_wheel[1].wheel, places=places, stock=None)
+    found = audit.audit(fleet_and_wheel[1].wheel, paths=paths, stock=None)
     assert not found.problems
 
 

@@ -22,7 +22,7 @@ from tfbench.cells.running import KINDS
 from tfbench.commands import AccuracyOptions
 from tfbench.engine.journal import JOURNAL, entries
 from tfbuild.records import load, read
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 
@@ -37,19 +37,19 @@ from tfbench.accuracy import handler, sets
 from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
 from tfbuild import settings
-places = settings.places()
+paths = settings.paths()
 question = handler.read(AccuracyOptions(**{options}))
-examples = sets.load(question.data, question.file, places, Path("/"))
+examples = sets.load(question.data, question.file, paths, Path("/"))
 arm = Arm(name="stock", python=Path({python}), label="stock")
-handler.train(question, {{arm.name: arm}}, examples, {out}, places)
+handler.train(question, {{arm.name: arm}}, examples, {out}, paths)
 """
 
 
-def asked(python: Path, out: Path, places: Places, **options: str) -> Accuracy:
+def asked(python: Path, out: Path, paths: Paths, **options: str) -> Accuracy:
     question = handler.read(AccuracyOptions(**options))
-    examples = sets.load(question.data, question.file, places, Path("/"))
+    examples = sets.load(question.data, question.file, paths, Path("/"))
     arm = Arm(name="stock", python=python, label="stock")
-    return handler.train(question, {arm.name: arm}, examples, str(out), places)
+    return handler.train(question, {arm.name: arm}, examples, str(out), paths)
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learnt(stock_python: Path, places: Places, folder: Path) -> Accuracy:
-    return asked(stock_python, folder, places, target=EASY, **QUICKLY)
+def learnt(stock_python: Path, paths: Paths, folder: Path) -> Accuracy:
+    return asked(stock_python, folder, paths, target=EASY, **QUICKLY)
 
 
 def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> None:
@@ -83,9 +83,9 @@ def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> 
 
 @pytest.mark.slow
 def test_a_target_that_one_epoch_does_not_reach_is_marked(
-    stock_python: Path, places: Places, tmp_path: Path
+    stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
-    found = asked(stock_python, tmp_path, places, target="99.9%", seeds="1", epochs="1", vcpus="1")
+    found = asked(stock_python, tmp_path, paths, target="99.9%", seeds="1", epochs="1", vcpus="1")
     (run,) = found.runs
     assert run.outcome is Outcome.OK
     assert run.reached is None
@@ -96,7 +96,7 @@ def test_a_target_that_one_epoch_does_not_reach_is_marked(
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_takes_no_finished_seed_again(
-    stock_python: Path, places: Places, tmp_path: Path
+    stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
     options = {"target": EASY, **QUICKLY}
     program = textwrap.dedent(STOPPED).format(
@@ -115,7 +115,7 @@ def test_a_run_that_was_killed_takes_no_finished_seed_again(
         stopped.wait()
     (first,) = entries(journal, KINDS)
     assert not (tmp_path / "accuracy.json").exists()
-    found = asked(stock_python, tmp_path, places, **options)
+    found = asked(stock_python, tmp_path, paths, **options)
     before, after = entries(journal, KINDS)
     assert before == first
     assert after.key != first.key
@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_takes_no_finished_seed_again(
 
 @pytest.mark.slow
 def test_a_file_of_mnists_form_trains_mnists_model(
-    stock_python: Path, places: Places, tmp_path: Path
+    stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
     """The digits, enlarged: real images, though not MNIST's."""
     digits = sets.digits().arrays
@@ -135,7 +135,7 @@ def test_a_file_of_mnists_form_trains_mnists_model(
     path = tmp_path / "mnist.npz"
     np.savez(path, x_train=enlarged[0], y_train=digits[1], x_test=enlarged[1], y_test=digits[3])
     options = {"data": "mnist", "data_file": str(path), "target": "60%", "seeds": "1"}
-    found = asked(stock_python, tmp_path / "out", places, epochs="3", **options)
+    found = asked(stock_python, tmp_path / "out", paths, epochs="3", **options)
     assert found.asked.workload == "mnist_cnn"
     assert found.runs[0].images == 1280
     assert found.runs[0].reached
@@ -143,9 +143,9 @@ def test_a_file_of_mnists_form_trains_mnists_model(
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_training(
-    learnt: Accuracy, stock_python: Path, places: Places, tmp_path: Path
+    learnt: Accuracy, stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
-    again = asked(stock_python, tmp_path, places, target=EASY, seeds="1", vcpus="1")
+    again = asked(stock_python, tmp_path, paths, target=EASY, seeds="1", vcpus="1")
     one, other = (
         [(each.accuracy, each.loss) for each in found.runs[0].epochs] for found in (learnt, again)
     )

@@ -16,7 +16,7 @@ from tfbuild.kernelbuild import admission, structures
 from tfbuild.kernelbuild.ground import unpack_stock
 from tfbuild.planning.plan import NATIVE
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
@@ -55,7 +55,7 @@ def library(
     folder: Path,
     native: Tried,
     staged: Path,
-    places: Places,
+    paths: Paths,
     *flags: str,
 ) -> Path:
     """Compile and link a source of ours exactly as kernel sources are."""
@@ -63,7 +63,7 @@ def library(
     stock = native.plan.stock
     assert recipe is not None
     assert stock is not None
-    headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
+    headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, paths)
     source, out = folder / f"{name}.cc", folder / f"{name}.so"
     source.write_text(text)
     include = folder / "include"
@@ -109,7 +109,7 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
     choice: str,
     native: Tried,
     staged: Path,
-    places: Places,
+    paths: Paths,
     stock_arm: Environment,
     tmp_path: Path,
 ) -> None:
@@ -118,13 +118,13 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
     assert recipe is not None
 
     def compiled(name: str) -> Path:
-        return library(name, CASES[name][0], tmp_path, native, staged, places)
+        return library(name, CASES[name][0], tmp_path, native, staged, paths)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         libraries = dict(zip(names, pool.map(compiled, names), strict=True))
     stock = native.plan.stock
     assert stock is not None
-    headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, places)
+    headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, paths)
     verdicts = admission.admit(
         libraries,
         staged=staged,
@@ -145,7 +145,7 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
 
 @pytest.mark.slow
 def test_a_header_whose_members_are_in_another_order_is_seen(
-    native: Tried, staged: Path, places: Places, tmp_path: Path
+    native: Tried, staged: Path, paths: Paths, tmp_path: Path
 ) -> None:
     """As sources near a release have had it, and kernels that were compiled with it crashed."""
     name = "tensorflow/core/framework/node_properties.h"
@@ -159,7 +159,7 @@ def test_a_header_whose_members_are_in_another_order_is_seen(
 
     def table(name: str, *flags: str) -> dict[str, int]:
         define = f"-DTENSORWRIGHT_STRUCTURES={name}"
-        path = library(name, source, tmp_path, native, staged, places, define, *flags)
+        path = library(name, source, tmp_path, native, staged, paths, define, *flags)
         return elf.numbers_of(path, name)
 
     wheel = table(structures.WHEEL)

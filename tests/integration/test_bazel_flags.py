@@ -36,7 +36,7 @@ from tfbuild.planning.request import plan_for
 from tfbuild.remote import caches, headers, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 from tfbuild.tools.bazel import DEBIAN_BAZEL, Bazel
 from tfbuild.treebuild import build
@@ -173,7 +173,7 @@ class Bench:
     folder: Path
     compiler: Compiler
     recorder: Path
-    places: Places
+    paths: Paths
 
     def tree(self, release: str) -> SourceTree:
         folder = reduced_tree(self.folder / "trees" / release, release)
@@ -184,9 +184,7 @@ class Bench:
         assert plan.full_recipe is not None
         recipe = adapted(plan.full_recipe, tree, found.version)
         folder = self.folder / "sites" / plan.release / found.version / name
-        render.write(
-            render.render(replace(plan, full_recipe=recipe), self.places.templates), folder
-        )
+        render.write(render.render(replace(plan, full_recipe=recipe), self.paths.templates), folder)
         return Site(
             plan=plan,
             recipe=recipe,
@@ -194,11 +192,11 @@ class Bench:
             tree=tree,
             differences=(),
             bazel=found,
-            repositories=provided(found, recipe, self.places),
+            repositories=provided(found, recipe, self.paths),
             python=Path(sys.executable),
             source_sha256="0" * 64,
             folder=folder,
-            places=self.places,
+            paths=self.paths,
         )
 
     def bazel(self, version: str, *, debian: bool = False) -> Bazel:
@@ -232,7 +230,7 @@ def calls(site: Site, remote: Remote, secrets: tuple[str, ...]) -> tuple[Call, .
         key="",
     )
     order = Order(
-        budget=memory.choose(8_000, 2), vendored=site.places.cache / "vendor", remote=remote
+        budget=memory.choose(8_000, 2), vendored=site.paths.cache / "vendor", remote=remote
     )
     call = build._call(site, order, lock, secrets)
     if not site.plan.full_recipe or not site.plan.full_recipe.training:
@@ -266,8 +264,8 @@ def bench() -> Iterator[Bench]:
         recorder = folder / "recorder"
         recorder.write_text(RECORDER)
         recorder.chmod(0o755)
-        own = Places(root=settings.ROOT, cache=folder / "cache", pool=folder / "pool")
-        yield Bench(folder=folder, compiler=find_compiler(), recorder=recorder, places=own)
+        own = Paths(root=settings.ROOT, cache=folder / "cache", pool=folder / "pool")
+        yield Bench(folder=folder, compiler=find_compiler(), recorder=recorder, paths=own)
 
 
 @pytest.fixture(scope="module")
@@ -422,8 +420,8 @@ def older(bench: Bench) -> Iterator[Real]:
 
 
 @pytest.fixture(scope="module")
-def newer(bench: Bench, places: Places) -> Iterator[Real]:
-    there = newer_bazel.inside(newer_bazel.sid(places), bench.folder)
+def newer(bench: Bench, paths: Paths) -> Iterator[Real]:
+    there = newer_bazel.inside(newer_bazel.sid(paths), bench.folder)
     with running(NEW, newer_bazel.BAZEL, bench.folder, *there, "python3") as real:
         found = real.own_version()
         if not find_release("2.21.0").accepts_bazel(found):

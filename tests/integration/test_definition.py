@@ -12,7 +12,7 @@ from tfbuild.cpus import compilers
 from tfbuild.kernelbuild.ground import unpack_stock
 from tfbuild.planning.plan import NATIVE, need_stock
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
@@ -53,13 +53,13 @@ TABLE = """constexpr Row kCompiled[] = {
 
 @pytest.mark.parametrize("name", ["clang-16", *later("g++")])
 def test_a_definition_is_compared_as_it_is_compiled(
-    name: str, native: Tried, stock_arm: Environment, places: Places, tmp_path: Path
+    name: str, native: Tried, stock_arm: Environment, paths: Paths, tmp_path: Path
 ) -> None:
     plan = native.plan
     recipe = plan.kernel_recipe
     assert recipe is not None
     # (The native wheel's build has unpacked them: two processes that do are in each other's way.)
-    headers = unpack_stock(stock_arm.wheel, need_stock(plan).sha256, recipe, places)
+    headers = unpack_stock(stock_arm.wheel, need_stock(plan).sha256, recipe, paths)
     own = tmp_path / "tensorwright"
     own.mkdir()
     (own / "definition.h").symlink_to(NATIVE / "definition.h")

@@ -16,7 +16,7 @@ from tests.webserver import Site, serving
 
 from tfbuild import settings
 from tfbuild.run import Completed
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.watching import diagnosis, events
@@ -41,7 +41,7 @@ class Bench:
     """One Bazel with one output folder; the tree is made anew for every build."""
 
     bazel: Bazel
-    tools: Places
+    tools: Paths
     folder: Path
 
     @property
@@ -74,7 +74,7 @@ class Bench:
             (target,),
             workspace=tree,
             options=words,
-            places=dataclasses.replace(self.tools, cache=cache or self.folder / "cache"),
+            paths=dataclasses.replace(self.tools, cache=cache or self.folder / "cache"),
             log=self.folder / "build.log",
             on_progress=on_progress,
         )
@@ -93,7 +93,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    here = settings.places()
+    here = settings.paths()
     if bazel.find_bazelisk(here) is None:
         bazel.install_bazelisk(here)
     folder = tmp_path_factory.mktemp("failing")

@@ -28,7 +28,7 @@ from tfbuild.packing import admitted, tuned
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import Admitted
 from tfbuild.planning.request import fleet_for
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
 
@@ -39,24 +39,24 @@ HIDDEN = ",".join(name for name in table("x86_64") if name.startswith("avx512"))
 
 
 @pytest.fixture(scope="module")
-def elsewhere(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Places:
+def elsewhere(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Paths:
     """A pool of its own: the same plan's wheel in another is the same wheel."""
-    return dataclasses.replace(places, pool=tmp_path_factory.mktemp("foreign"))
+    return dataclasses.replace(paths, pool=tmp_path_factory.mktemp("foreign"))
 
 
 @pytest.fixture(scope="module")
-def foreign(elsewhere: Places) -> Built:
+def foreign(elsewhere: Paths) -> Built:
     """A wheel of the two quick kernels for a fleet with AVX-512 in it, made as on a CPU without.
     What stands in for that is the fleet's own older target, which other tests have compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MASK, HIDDEN)
         fleet, compiler = fleet_for(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
         jobs = handlers.jobs_for(fleet.first, "")
-        return builder.build(fleet, compiler=compiler, jobs=jobs, places=elsewhere)
+        return builder.build(fleet, compiler=compiler, jobs=jobs, paths=elsewhere)
 
 
 @pytest.fixture(scope="module")
-def invoke(elsewhere: Places, tmp_path_factory: pytest.TempPathFactory) -> Tasks:
+def invoke(elsewhere: Paths, tmp_path_factory: pytest.TempPathFactory) -> Tasks:
     tasks = Tasks(tmp_path_factory.mktemp("invoked"))
     tasks.env["TENSORWRIGHT_CACHE"] = str(elsewhere.cache)
     return tasks
@@ -162,15 +162,15 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
 
 @pytest.mark.slow
 def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
-    native: Tried, staged: Path, places: Places, stock_arm: Environment, tmp_path: Path
+    native: Tried, staged: Path, paths: Paths, stock_arm: Environment, tmp_path: Path
 ) -> None:
     """Of two units in one library the one that computes something else."""
     text = rint("static_cast<T>(from(i) + 1)") + FLOOR.replace("TYPES", FLOORS)
-    made = library("doctored", text, tmp_path, native, staged, places)
+    made = library("doctored", text, tmp_path, native, staged, paths)
     every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
     wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
     with pytest.raises(KernelError, match=r"doctored.*: rint failed admission") as caught:
-        admitting.need_admitted(wheel, read_cpu(), places)
+        admitting.need_admitted(wheel, read_cpu(), paths)
     assert "--without rint" in caught.value.hint
     record = admitted.read_record(wheel, sha256_of(wheel))
     assert record is not None
@@ -179,29 +179,29 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     assert trial.units["floor"].cases > 0
     assert "ULPs from the stock kernel" in trial.units["rint"].reason
     with pytest.raises(KernelError, match="rint failed admission"):  # (by the record)
-        admitting.need_admitted(wheel, read_cpu(), places)
+        admitting.need_admitted(wheel, read_cpu(), paths)
     others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
     false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
-    reasons = [line.partition("): ")[2] for line in failed(false, places)]
+    reasons = [line.partition("): ")[2] for line in failed(false, paths)]
     beyond = "its library registers Floor T=2, which tuned.json does not name"
     assert reasons == ["it does not register Ceil T=1", beyond, beyond]
 
 
-def failed(wheel: Path, places: Places) -> list[str]:
+def failed(wheel: Path, paths: Paths) -> list[str]:
     """What is said of each unit of a wheel that is not admitted here."""
     cpu = read_cpu()
-    record = finished.admit(finished.finished(wheel, cpu), cpu, places)
+    record = finished.admit(finished.finished(wheel, cpu), cpu, paths)
     return list(admitted.failures(record.targets))
 
 
 @pytest.mark.slow
 def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
-    native: Tried, staged: Path, places: Places, tmp_path: Path
+    native: Tried, staged: Path, paths: Paths, tmp_path: Path
 ) -> None:
     lost = REGISTER.format(op="Rint", type="double")
     text = rint(RIGHT).replace(lost, f"#ifndef __AVX512F__\n{lost}#endif\n")
     ran, wide = (
-        library(name, text, tmp_path, native, staged, places, *flags)
+        library(name, text, tmp_path, native, staged, paths, *flags)
         for name, flags in (("ran", ()), ("wide", ("-march=skylake-avx512",)))
     )
     assert admission.unlike(ran, ran) == ""

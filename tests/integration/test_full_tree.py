@@ -31,7 +31,7 @@ from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.planning.request import plan_for
 from tfbuild.records import plain
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import DEBIAN_BAZEL
 from tfbuild.treebuild.build import Order, build, fill, finished
@@ -79,10 +79,10 @@ CHILD = """
 import dataclasses, pathlib
 from tests.integration.test_full_tree import built
 from tfbuild import settings
-places = dataclasses.replace(
-    settings.places(), cache=pathlib.Path("{cache}"), pool=pathlib.Path("{pool}")
+paths = dataclasses.replace(
+    settings.paths(), cache=pathlib.Path("{cache}"), pool=pathlib.Path("{pool}")
 )
-built(places, pathlib.Path("{tree}"))
+built(paths, pathlib.Path("{tree}"))
 """
 
 
@@ -94,17 +94,17 @@ def debians_bazel() -> Iterator[None]:
         yield
 
 
-def own_places(folder: Path) -> Places:
+def own_paths(folder: Path) -> Paths:
     """A cache of its own, with the tools of this machine."""
-    own = dataclasses.replace(settings.places(), cache=folder / "cache", pool=folder / "pool")
+    own = dataclasses.replace(settings.paths(), cache=folder / "cache", pool=folder / "pool")
     own.cache.mkdir(parents=True)
-    own.tools.symlink_to(settings.places().tools)
+    own.tools.symlink_to(settings.paths().tools)
     return own
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
-    return own_places(tmp_path_factory.mktemp("whole"))
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    return own_paths(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +116,16 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def built(places: Places, tree: Path, order: Order | None = None, **options: object) -> Built:
+def built(paths: Paths, tree: Path, order: Order | None = None, **options: object) -> Built:
     request = Request(scope="full", python="3.11", **({"arch": "haswell"} | options))  # type: ignore[arg-type]
     plan, compiler = plan_for(request)
     order = dataclasses.replace(order or Order(budget=BUDGET), tree=tree, requirements="")
-    return build(plan, compiler=compiler, order=order, places=places)
+    return build(plan, compiler=compiler, order=order, paths=paths)
 
 
 @pytest.fixture(scope="module")
-def haswell(places: Places, tree: Path) -> Built:
-    return built(places, tree)
+def haswell(paths: Paths, tree: Path) -> Built:
+    return built(paths, tree)
 
 
 def used(file: Path) -> set[str]:
@@ -171,29 +171,29 @@ def test_the_flags_are_in_the_library_and_not_in_the_tools_of_the_build(
 @pytest.mark.slow
 def test_without_our_option_the_tools_would_be_tuned(tree: Path, tmp_path: Path) -> None:
     """That the test above can fail: TensorFlow's own setting, as up to 2.12."""
-    places = own_places(tmp_path)
-    found = bazel.find_bazel(places, "4.2.1")
+    paths = own_paths(tmp_path)
+    found = bazel.find_bazel(paths, "4.2.1")
     options = (
-        *repository_options(found, places),
+        *repository_options(found, paths),
         f"--repo_env=CC={find_compiler('clang-16').driver}",
         *("--compilation_mode=opt", "--copt=-march=haswell"),
     )
     table = ("//tensorflow/core:table",)
     log = tmp_path / "log"
-    done = bazel.build(found, table, workspace=tree, options=options, places=places, log=log)
+    done = bazel.build(found, table, workspace=tree, options=options, paths=paths, log=log)
     assert done.returncode == 0, done.output
     assert used(tree / "bazel-bin/tensorflow/core/op_gen") & {"avx", "avx2"}
 
 
 @pytest.mark.slow
 def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
-    haswell: Built, places: Places, tree: Path
+    haswell: Built, paths: Paths, tree: Path
 ) -> None:
     before = haswell.wheel.read_bytes()
     plan, _ = plan_for(Request(scope="full", arch="haswell", python="3.11"))
-    assert finished(plan, Order(budget=BUDGET, tree=tree), places) is None
-    assert finished(plan, Order(budget=BUDGET), places) is None  # (not of the release's sources)
-    again = built(places, tree)
+    assert finished(plan, Order(budget=BUDGET, tree=tree), paths) is None
+    assert finished(plan, Order(budget=BUDGET), paths) is None  # (not of the release's sources)
+    again = built(paths, tree)
     assert not again.reused
     assert again.wheel == haswell.wheel
     assert again.wheel.read_bytes() == before
@@ -201,10 +201,10 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
 
 @pytest.mark.slow
 def test_a_wheel_of_the_release_is_found_finished_unless_more_is_defined(
-    haswell: Built, places: Places, tmp_path: Path
+    haswell: Built, paths: Paths, tmp_path: Path
 ) -> None:
     plan, _ = plan_for(Request(scope="full", arch="haswell", python="3.11"))
-    own = dataclasses.replace(places, pool=tmp_path)
+    own = dataclasses.replace(paths, pool=tmp_path)
     manifest = json.loads(haswell.manifest.read_text())
     facts = read_tuned(haswell.wheel)
     assert facts is not None
@@ -231,36 +231,36 @@ def test_from_another_folder_and_a_clean_cache_come_the_same_bytes(
     haswell: Built, tmp_path: Path
 ) -> None:
     other = make_tree(tmp_path / "elsewhere/tree")
-    again = built(own_places(tmp_path / "other"), other)
+    again = built(own_paths(tmp_path / "other"), other)
     assert haswell.wheel.read_bytes() == again.wheel.read_bytes()
 
 
 @pytest.mark.slow
-def test_releases_whose_bazel_makes_the_wheel(places: Places, tmp_path: Path) -> None:
+def test_releases_whose_bazel_makes_the_wheel(paths: Paths, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", "2.20.0")
-    made = built(places, tree, release="2.20.0")
+    made = built(paths, tree, release="2.20.0")
     assert read_identity(made.wheel).version == "2.20.0+haswell.full"
     # From 2.20 on another plan's wheel has another name, and Bazel leaves it where it is.
     left = tree / "bazel-bin/tensorflow/tools/pip_package/wheel_house/tensorflow_cpu-2.20.0+old.whl"
     left.write_bytes(made.wheel.read_bytes())
-    assert built(places, tree, release="2.20.0").wheel.read_bytes() == made.wheel.read_bytes()
+    assert built(paths, tree, release="2.20.0").wheel.read_bytes() == made.wheel.read_bytes()
 
 
 @pytest.mark.slow
-def test_a_vendor_folder_serves_a_build_on_another_machine(places: Places, tmp_path: Path) -> None:
+def test_a_vendor_folder_serves_a_build_on_another_machine(paths: Paths, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     plan, compiler = plan_for(Request(scope="full", python="3.11", arch="haswell"))
     order = Order(budget=BUDGET, tree=tree, requirements="")
-    fill(plan, tmp_path / "vendor", compiler=compiler, order=order, places=places)
-    there = own_places(tmp_path)
+    fill(plan, tmp_path / "vendor", compiler=compiler, order=order, paths=paths)
+    there = own_paths(tmp_path)
     order = Order(budget=BUDGET, tree=tree, vendored=tmp_path / "vendor")
-    made = build(plan, compiler=compiler, order=order, places=there)
+    made = build(plan, compiler=compiler, order=order, paths=there)
     assert read_identity(made.wheel).version == "2.14.1+haswell.full"
 
 
 @pytest.mark.slow
-def test_link_time_optimization_reaches_the_library_only(places: Places, tree: Path) -> None:
-    made = built(places, tree, lto=True)
+def test_link_time_optimization_reaches_the_library_only(paths: Paths, tree: Path) -> None:
+    made = built(paths, tree, lto=True)
     facts = read_tuned(made.wheel)
     assert facts is not None
     assert facts.tree is not None
@@ -269,11 +269,11 @@ def test_link_time_optimization_reaches_the_library_only(places: Places, tree: P
 
 
 @pytest.mark.slow
-def test_a_wheel_learns_from_a_training_run(places: Places, tree: Path, tmp_path: Path) -> None:
+def test_a_wheel_learns_from_a_training_run(paths: Paths, tree: Path, tmp_path: Path) -> None:
     program = tmp_path / "training.py"
     program.write_text(TRAINING)
     order = Order(budget=BUDGET, training=program)
-    made = built(places, tree, order, pgo=str(program))
+    made = built(paths, tree, order, pgo=str(program))
     facts = read_tuned(made.wheel)
     assert facts is not None
     assert facts.tree is not None
@@ -283,40 +283,40 @@ def test_a_wheel_learns_from_a_training_run(places: Places, tree: Path, tmp_path
 
 @pytest.mark.slow
 def test_training_that_fails_is_an_error_with_its_last_line(
-    places: Places, tree: Path, tmp_path: Path
+    paths: Paths, tree: Path, tmp_path: Path
 ) -> None:
     program = tmp_path / "training.py"
     program.write_text("raise SystemExit('no data')\n")
     with pytest.raises(BuildError, match="no data"):
-        built(places, tree, Order(budget=BUDGET, training=program), pgo=str(program))
+        built(paths, tree, Order(budget=BUDGET, training=program), pgo=str(program))
 
 
 @pytest.mark.slow
 def test_a_flag_that_the_compiler_lacks_is_explained_or_mended(
-    places: Places, tmp_path: Path
+    paths: Paths, tmp_path: Path
 ) -> None:
     """XNNPACK has kernels that GCC 12 does not know the ISA of, and a define to leave them out."""
     tree = make_tree(tmp_path / "tree")
     (tree / "third_party/XNNPACK/BUILD.bazel").write_text(GUARDED)
     with pytest.raises(BuildError, match="-mavxvnniint8") as caught:
-        built(places, tree, arch="skylake", compiler="g++-12")
+        built(paths, tree, arch="skylake", compiler="g++-12")
     assert "--define xnn_enable_avxvnniint8=false" in caught.value.hint
     assert "--auto-fix" in caught.value.hint
     order = Order(budget=BUDGET, auto_fix=True)
-    made = built(places, tree, order, arch="skylake", compiler="g++-12")
+    made = built(paths, tree, order, arch="skylake", compiler="g++-12")
     attempts = json.loads(made.manifest.read_text())["course"]["attempts"]
     assert [each["defines"] for each in attempts] == [[], ["xnn_enable_avxvnniint8=false"]]
 
 
 def test_a_tree_that_asks_something_new_is_an_error_before_bazel_starts(
-    places: Places, tmp_path: Path
+    paths: Paths, tmp_path: Path
 ) -> None:
     tree = make_tree(tmp_path / "tree")
     change(
         tree, "configure.py", '("TF_NEED_ROCM",', '("TF_NEED_LUCK", "Lucky? "), ("TF_NEED_ROCM",'
     )
     with pytest.raises(TreeError, match="TF_NEED_LUCK"):
-        built(places, tree, arch="skylake")
+        built(paths, tree, arch="skylake")
 
 
 def _sessions_of(parent: int) -> Iterator[int]:
@@ -332,13 +332,13 @@ def _sessions_of(parent: int) -> Iterator[int]:
 @pytest.mark.slow
 def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     """SIGKILL while one action waits: what had ended is not done again, by anybody."""
-    places, tree = own_places(tmp_path), make_tree(tmp_path / "tree")
+    paths, tree = own_paths(tmp_path), make_tree(tmp_path / "tree")
     waiting, go = tmp_path / "waiting", tmp_path / "go"
     slow = SLOW.format(waiting=waiting, go=go)
     (tree / "tensorflow/core/BUILD").write_text((tree / "tensorflow/core/BUILD").read_text() + slow)
     sources = 'linkshared = True, srcs = ["//tensorflow/core:slow"],'
     change(tree, "tensorflow/BUILD", "linkshared = True,", sources)
-    script = CHILD.format(cache=places.cache, pool=places.pool, tree=tree)
+    script = CHILD.format(cache=paths.cache, pool=paths.pool, tree=tree)
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'build'}:{ROOT}"}
     child = subprocess.Popen([sys.executable, "-c", script], env=env, start_new_session=True)
     try:
@@ -350,7 +350,7 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
             os.killpg(group, signal.SIGKILL)
         child.wait()
     go.touch()
-    made = built(places, tree)
+    made = built(paths, tree)
     (outcome,) = json.loads(made.manifest.read_text())["course"]["outcomes"]
     ran = Counter(outcome["runners"])
     # 4.2.3 calls what the disk cache has a remote hit.

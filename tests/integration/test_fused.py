@@ -21,7 +21,7 @@ from tfbuild.kernelbuild.proof import Proof
 from tfbuild.packing import tuned
 from tfbuild.planning.request import fleet_for, plan_for
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
@@ -45,11 +45,11 @@ def ran(
 
 
 @pytest.fixture(scope="module")
-def libraries(places: Places) -> Mapping[str, Path]:
+def libraries(paths: Paths) -> Mapping[str, Path]:
     """By unit: those that admission would see."""
     plan, compiler = plan_for(Request(kernels=f"{UNIT},{LOOPS_UNIT}"))
-    ground = ground_for(plan, places, None, None)
-    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, places)
+    ground = ground_for(plan, paths, None, None)
+    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, paths)
     return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
 
 
@@ -133,7 +133,7 @@ def test_all_loops_lie_as_near_to_float64(
 
 @pytest.mark.slow
 def test_the_units_come_beside_the_hot_kernels_and_are_made_again(
-    places: Places, tmp_path: Path
+    paths: Paths, tmp_path: Path
 ) -> None:
     """Nothing of the hot kernels is compiled but what was selected, and the units are whole."""
     fleet, compiler = fleet_for(Request(kernels=f"hot,{UNIT},{LOOPS_UNIT}"))
@@ -141,7 +141,7 @@ def test_the_units_come_beside_the_hot_kernels_and_are_made_again(
         fleet,
         compiler=compiler,
         jobs=handlers.jobs_for(fleet.first, ""),
-        places=dataclasses.replace(places, pool=tmp_path),
+        paths=dataclasses.replace(paths, pool=tmp_path),
     )
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None

@@ -15,7 +15,7 @@ from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
 from tfbuild.planning.request import plan_for
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
@@ -38,12 +38,12 @@ def stock(stock_arm: Environment, tmp_path_factory: pytest.TempPathFactory) -> d
 
 @pytest.fixture(scope="module")
 def tuned(
-    stock_arm: Environment, places: Places, tmp_path_factory: pytest.TempPathFactory
+    stock_arm: Environment, paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """With the libraries that admission would see."""
     plan, compiler = plan_for(Request(kernels=KERNELS))
-    ground = ground_for(plan, places, None, None)
-    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, places)
+    ground = ground_for(plan, paths, None, None)
+    workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, paths)
     made = workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
     return ran(stock_arm, tmp_path_factory.mktemp("moves") / "tuned.json", *made.values())
 

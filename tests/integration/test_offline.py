@@ -19,7 +19,7 @@ from tests.trees import repository_options
 from tfbuild import settings
 from tfbuild.errors import VendorError
 from tfbuild.run import Completed, run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.vendoring import declarations, vendor, vendored
@@ -52,34 +52,34 @@ class Machine:
     """A cache with the user's tools and nothing else in it, and a Bazel."""
 
     bazel: Bazel
-    places: Places
+    paths: Paths
 
     @property
     def options(self) -> tuple[str, ...]:
-        own = repository_options(self.bazel, self.places)
+        own = repository_options(self.bazel, self.paths)
         return (*own, "--repo_env=CC=/usr/bin/clang-16", "-c", "opt", "--spawn_strategy=local")
 
     def build(self, tree: Path, *more: str, startup: tuple[str, ...] = ()) -> Completed:
-        log = self.places.cache / "build.log"
+        log = self.paths.cache / "build.log"
         return bazel.build(
             self.bazel,
             (TARGET,),
             workspace=tree,
             options=(*self.options, *more),
-            places=self.places,
+            paths=self.paths,
             log=log,
             startup=startup,
         )
 
 
 def machine(cache: Path) -> Machine:
-    user = settings.places()
+    user = settings.paths()
     if bazel.find_bazelisk(user) is None:
         bazel.install_bazelisk(user)
     cache.mkdir()
     (cache / "tools").symlink_to(user.tools)
-    places = dataclasses.replace(user, cache=cache, mirror="")
-    return Machine(bazel=bazel.find_bazel(places, "4.2.1"), places=places)
+    paths = dataclasses.replace(user, cache=cache, mirror="")
+    return Machine(bazel=bazel.find_bazel(paths, "4.2.1"), paths=paths)
 
 
 def cut_off(connected: Machine, folder: Path, work: Path) -> Machine:
@@ -108,7 +108,7 @@ def fill(folder: Path, tree: Path, connected: Machine, servers: Servers) -> Vend
         release="2.14.1",
         found=connected.bazel,
         options=connected.options,
-        places=connected.places,
+        paths=connected.paths,
         archives=declarations.declared(tree).archives,
         startup=servers.startup,
     )

@@ -28,7 +28,7 @@ from tests.test_guard import STAND_IN
 from tfbuild.planning.dispatcher import LIBRARY
 from tfbuild.planning.guard import INIT, amended, files
 from tfbuild.run import Completed, run
-from tfbuild.settings import Places, exclusive
+from tfbuild.settings import Paths, exclusive
 from tfbuild.upstream import source
 
 pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
@@ -85,9 +85,9 @@ class Root:
 
 
 @pytest.fixture(scope="module")
-def older(places: Places) -> Path:
+def older(paths: Paths) -> Path:
     """The older system, made once and kept in the project's cache."""
-    folder = places.cache / "roots" / SUITE
+    folder = paths.cache / "roots" / SUITE
     if os.geteuid() != 0:
         pytest.skip("only root can make and enter the folder of another system")
     if not folder.is_dir():

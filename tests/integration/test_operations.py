@@ -23,7 +23,7 @@ from tfbuild.kernelbuild.ground import needs_of
 from tfbuild.planning.request import fleet_for
 from tfbuild.planning.selection import _recorded
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 
@@ -128,18 +128,18 @@ FUNCTIONS = (
 
 
 @pytest.fixture(scope="module")
-def tuned_arm(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def tuned_arm(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """With every type of the kernels that the project times, for this CPU. Its wheel is called as
     the other tests' native one, so it has a pool of its own."""
-    places = dataclasses.replace(places, pool=tmp_path_factory.mktemp("operations"))
+    paths = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("operations"))
     hot = {unit for selection in _recorded() for unit in selection.kernels}
     names = ",".join(sorted({*hot, *OTHERS}))
     fleet, compiler = fleet_for(Request(arch="native", kernels=names))
     jobs = handlers.jobs_for(fleet.first, "")
-    built = builder.build(fleet, compiler=compiler, jobs=jobs, places=places)
+    built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=paths)
     needs = needs_of(fleet.first)
     return environment.create(
-        built.wheel, python=fleet.first.python, requirements=needs, places=places
+        built.wheel, python=fleet.first.python, requirements=needs, paths=paths
     )
 
 

@@ -27,7 +27,7 @@ from tfbuild.planning.plan import NATIVE, need_stock
 from tfbuild.planning.request import fleets_for, plan_for
 from tfbuild.records import load
 from tfbuild.run import run
-from tfbuild.settings import ROOT, Places
+from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import environment, interpreters
 from tfbuild.upstream import kernels
 from tfbuild.upstream.kernels import FOLDER
@@ -54,9 +54,9 @@ Build = Callable[..., tuple[Built, ...]]
 
 
 @pytest.fixture(scope="module")
-def build(places: Places, one_builder: FileLock, tmp_path_factory: pytest.TempPathFactory) -> Build:
+def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build a request for this CPU, of sources at a path, into a pool of this module."""
-    own = dataclasses.replace(places, pool=tmp_path_factory.mktemp("releases"))
+    own = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("releases"))
 
     def made(request: Request) -> tuple[Built, ...]:
         fleets, compiler = fleets_for(request)
@@ -65,7 +65,7 @@ def build(places: Places, one_builder: FileLock, tmp_path_factory: pytest.TempPa
                 fleets,
                 compiler=compiler,
                 jobs=handlers.jobs_for(fleets[0].first, ""),
-                places=own,
+                paths=own,
                 given_source=Path(request.source) if request.source else None,
             )
 
@@ -128,10 +128,10 @@ def test_a_near_tree_makes_a_wheel_that_says_how_near(
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "major"), [("gcc", 12), ("clang", newer_clang.MAJOR)])
 def test_another_compiler_makes_kernels_that_are_admitted(
-    build: Build, places: Places, tmp_path: Path, family: str, major: int
+    build: Build, paths: Paths, tmp_path: Path, family: str, major: int
 ) -> None:
     """Two units whose sources are templates over many types, and of which one has code of ours."""
-    compiler = f"g++-{major}" if family == "gcc" else newer_clang.clang(places)
+    compiler = f"g++-{major}" if family == "gcc" else newer_clang.clang(paths)
     source = tree_of(NEAR["2.20.0"], tmp_path)
     request = Request(
         release="2.20.0",
@@ -151,14 +151,14 @@ def test_another_compiler_makes_kernels_that_are_admitted(
 @pytest.mark.slow
 @pytest.mark.parametrize("release", NEAR)
 def test_every_header_of_ours_compiles_before_a_source_of_the_release(
-    release: str, places: Places, tmp_path: Path
+    release: str, paths: Paths, tmp_path: Path
 ) -> None:
     tree = tree_of(NEAR[release], tmp_path)
     plan, compiler = plan_for(Request(arch="haswell", release=release, kernels="mini"))
     recipe, pin = plan.kernel_recipe, need_stock(plan)
     assert recipe is not None
-    stock = environment.fetch_wheel(f"{plan.package}=={release}", pin, places)
-    headers = unpack_stock(stock, pin.sha256, recipe, places)
+    stock = environment.fetch_wheel(f"{plan.package}=={release}", pin, paths)
+    headers = unpack_stock(stock, pin.sha256, recipe, paths)
     (tmp_path / "tensorwright").symlink_to(NATIVE)
     words: list[str | Path] = [compiler.path, "-fsyntax-only", f"-std={recipe.cxx_standard}"]
     words += [*recipe.copts, *plan.flags, f"-I{tmp_path}"]
@@ -172,8 +172,8 @@ def test_every_header_of_ours_compiles_before_a_source_of_the_release(
     def said_of_ours(source: Path, header: str) -> str:
         return said(source, "-include", f"tensorwright/improved/{header}")
 
-    paths = sorted((tree / FOLDER).glob("*.cc"), reverse=True)
-    named = {kernels.improved(f"{FOLDER}/{path.name}"): path for path in paths}
+    sources = sorted((tree / FOLDER).glob("*.cc"), reverse=True)
+    named = {kernels.improved(f"{FOLDER}/{path.name}"): path for path in sources}
     ours = {path: name for name, path in named.items() if name}
     assert {*ours.values()} >= {"elementwise.h", "random_fill.h", "strided_slice_op.h"}
     with ThreadPoolExecutor(max_workers=2) as pool:

@@ -28,7 +28,7 @@ from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import opened
 from tfbuild.run import run
-from tfbuild.settings import places as users_places
+from tfbuild.settings import paths as users_paths
 from tfwheels.serve import TreeServer
 
 pytestmark = pytest.mark.toolchain
@@ -51,7 +51,7 @@ ENV = {
 def invoke(tmp_path_factory: pytest.TempPathFactory) -> Tasks:
     """With the user's own cache: it has the stock wheel, and what was counted in it."""
     tasks = Tasks(tmp_path_factory.mktemp("published"))
-    tasks.env["TENSORWRIGHT_CACHE"] = str(users_places().cache)
+    tasks.env["TENSORWRIGHT_CACHE"] = str(users_paths().cache)
     return tasks
 
 

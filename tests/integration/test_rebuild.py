@@ -21,7 +21,7 @@ from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import read_member
 from tfbuild.planning.request import fleet_for
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
 
@@ -32,9 +32,9 @@ Doctored = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def invoke(tmp_path_factory: pytest.TempPathFactory, places: Places) -> Tasks:
+def invoke(tmp_path_factory: pytest.TempPathFactory, paths: Paths) -> Tasks:
     tasks = Tasks(tmp_path_factory.mktemp("again"))
-    tasks.env["TENSORWRIGHT_CACHE"] = str(places.cache)
+    tasks.env["TENSORWRIGHT_CACHE"] = str(paths.cache)
     return tasks
 
 
@@ -141,13 +141,13 @@ def test_other_code_in_the_dispatcher_is_found(
 
 @pytest.mark.slow
 def test_kernels_of_other_flags_than_it_says_are_found(
-    native: Tried, doctored: Doctored, places: Places, tmp_path: Path
+    native: Tried, doctored: Doctored, paths: Paths, tmp_path: Path
 ) -> None:
     """A wheel of other flags, with the record of the one without them."""
-    other = dataclasses.replace(places, pool=tmp_path / "pool")
+    other = dataclasses.replace(paths, pool=tmp_path / "pool")
     fleet, compiler = fleet_for(Request(kernels="mini", flags="-O1"))
     jobs = handlers.jobs_for(fleet.first, "")
-    built = builder.build(fleet, compiler=compiler, jobs=jobs, places=other)
+    built = builder.build(fleet, compiler=compiler, jobs=jobs, paths=other)
     tried = dataclasses.replace(native, built=built, fleet=fleet)
     assert again(built.wheel).proof is Proof.SAME
     wheel = doctored(tried, tmp_path / "out", {}, source_flags={}, plan_key=native.plan.key)
@@ -166,7 +166,7 @@ def test_a_fleet_is_made_again(wheel_for: Callable[[str], Tried]) -> None:
 
 @pytest.mark.slow
 def test_sources_that_were_given_must_be_given_again(
-    staged: Path, places: Places, tmp_path: Path
+    staged: Path, paths: Paths, tmp_path: Path
 ) -> None:
     tree = tmp_path / "mine"
     shutil.copytree(staged, tree)
@@ -175,7 +175,7 @@ def test_sources_that_were_given_must_be_given_again(
         fleet,
         compiler=compiler,
         jobs=handlers.jobs_for(fleet.first, ""),
-        places=dataclasses.replace(places, pool=tmp_path / "pool"),
+        paths=dataclasses.replace(paths, pool=tmp_path / "pool"),
         given_source=tree,
     )
     found = again(built.wheel)

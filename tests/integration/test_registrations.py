@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.tried import Tried
 
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
 from tfbuild.upstream.registrations import registrations
 
@@ -22,12 +22,12 @@ def test_the_table_is_what_the_sources_say(native: Tried, staged: Path) -> None:
     assert registrations(staged, defines) == recorded
 
 
-def test_headers_that_the_stock_wheel_has_are_read_from_it(native: Tried, places: Places) -> None:
+def test_headers_that_the_stock_wheel_has_are_read_from_it(native: Tried, paths: Paths) -> None:
     pin, recipe = native.plan.stock, native.plan.kernel_recipe
     assert pin is not None
     assert recipe is not None
-    shipped = places.stock / pin.sha256[:16] / recipe.include_roots[0]
-    objects = places.work / native.plan.key[:16] / "workspace/bazel-bin/_objs"
+    shipped = paths.stock / pin.sha256[:16] / recipe.include_roots[0]
+    objects = paths.work / native.plan.key[:16] / "workspace/bazel-bin/_objs"
     listed = [*objects.glob("source_*/*.d")]  # (make's rules, which the compiler writes)
     assert len(listed) == len({source for unit in native.plan.kernels for source in unit.sources})
     for path in listed:

@@ -25,7 +25,7 @@ from tfbuild.remote import caches, headers
 from tfbuild.remote.caches import Remote
 from tfbuild.remote.toolchain import Toolchain, key_options, toolchain_of
 from tfbuild.run import Completed
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 
@@ -51,36 +51,36 @@ class Bench:
 
     found: Bazel
     tree: Path
-    places: Places
+    paths: Paths
     toolchain: Toolchain
 
     def build(self, remote: Remote, *options: str) -> Built:
         """With the caches of this machine empty."""
-        remove(self.places.cache / "disk")
+        remove(self.paths.cache / "disk")
         self.clean()
         return self.again(remote, *options)
 
     def again(self, remote: Remote, *options: str) -> Built:
         caches.check(remote, self.found)
-        events = headers.closed(self.places.cache / "events.json")
+        events = headers.closed(self.paths.cache / "events.json")
         given = (
-            *repository_options(self.found, self.places),
+            *repository_options(self.found, self.paths),
             *("--repo_env=CC=/usr/bin/clang-16", "--compilation_mode=opt"),
             *("--color=no", "--curses=no"),
             *(() if remote.executor else ("--spawn_strategy=local",)),
             *("--incompatible_strict_action_env", f"--build_event_json_file={events}"),
-            *caches.options(remote, self.found.version, self.places.cache / "disk"),
+            *caches.options(remote, self.found.version, self.paths.cache / "disk"),
             *key_options(self.toolchain, remote),
             *options,
         )
-        with headers.private_rc(remote.headers, self.places.cache / "closed") as startup:
+        with headers.private_rc(remote.headers, self.paths.cache / "closed") as startup:
             done = bazel.build(
                 self.found,
                 (TARGET,),
                 workspace=self.tree,
                 options=given,
-                places=self.places,
-                log=self.places.cache / "build.log",
+                paths=self.paths,
+                log=self.paths.cache / "build.log",
                 startup=startup,
             )
         said = _COUNTS.findall(done.output)
@@ -92,7 +92,7 @@ class Bench:
         )
 
     def wheel(self) -> str:
-        out = self.places.cache / "wheel"
+        out = self.paths.cache / "wheel"
         out.mkdir(exist_ok=True)
         packer = self.tree / "bazel-bin" / PIP_PACKAGE / "build_pip_package"
         env = {"PYTHON_BIN_PATH": sys.executable, "PATH": "/usr/bin:/bin"}
@@ -103,12 +103,12 @@ class Bench:
     def clean(self) -> None:
         """As `bazel clean`: what it found out about the compiler stays."""
         for name in ("execroot", "action_cache"):
-            for folder in self.places.cache.glob(f"bazel/*/{name}"):
+            for folder in self.paths.cache.glob(f"bazel/*/{name}"):
                 remove(folder)
 
     def expunge(self) -> None:
         for name in ("bazel", "closed", "disk"):
-            remove(self.places.cache / name)
+            remove(self.paths.cache / name)
 
 
 def remove(folder: Path) -> None:
@@ -121,16 +121,16 @@ def remove(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bench(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     cache = tmp_path_factory.mktemp("cache")
-    (cache / "tools").symlink_to(places.tools)
+    (cache / "tools").symlink_to(paths.tools)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("USE_BAZEL_VERSION", str(bazel.DEBIAN_BAZEL))
-        found = bazel.find_bazel(places, "4.2.1")
+        found = bazel.find_bazel(paths, "4.2.1")
     made = Bench(
         found=found,
         tree=make_tree(tmp_path_factory.mktemp("tree")),
-        places=dataclasses.replace(places, cache=cache),
+        paths=dataclasses.replace(paths, cache=cache),
         toolchain=toolchain_of(compilers.find_compiler("clang-16")),
     )
     yield made
@@ -185,12 +185,12 @@ def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -
     assert any(b"bazel(" in command for command in seen)  # the server was looked at
     assert not [command for command in seen if token in command]
     assert token.decode() not in first.done.output + second.done.output
-    closed, events = bench.places.cache / "closed", bench.places.cache / "events.json"
+    closed, events = bench.paths.cache / "closed", bench.paths.cache / "events.json"
     assert not list(closed.glob("*.bazelrc"))
     assert (closed.stat().st_mode & 0o777, events.stat().st_mode & 0o777) == (0o700, 0o600)
     assert token in events.read_bytes()  # Bazel writes every option there
     headers.redact(headers.read_headers(secret), events)
-    leaks = [path for path in bench.places.cache.rglob("*") if holds(path, token)]
+    leaks = [path for path in bench.paths.cache.rglob("*") if holds(path, token)]
     assert all(path.is_relative_to(closed) for path in leaks), leaks
 
 
@@ -258,7 +258,7 @@ def test_actions_without_outputs_are_mended_by_a_build_that_trusts_no_cache(
         remote = Remote(cache=cache.url)
         poisoned = bench.build(remote)
         assert poisoned.done.returncode == 1
-        remove(bench.places.cache / "disk")
+        remove(bench.paths.cache / "disk")
         mended = bench.again(remote, *caches.DISTRUSTING)
         assert mended.wheel == filled[1], mended.done.output
         bench.clean()
@@ -293,7 +293,7 @@ def test_a_cache_that_is_only_read_gets_nothing_and_the_disk_everything(
 def test_buildbox_gives_every_result_to_a_second_clean_build(
     bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:
-    with buildbox(tmp_path / "box", bench.places) as url:
+    with buildbox(tmp_path / "box", bench.paths) as url:
         first, second = bench.build(Remote(cache=url)), bench.build(Remote(cache=url))
     assert first.counts["local"] == COMPILED, first.done.output
     assert second.counts == {"internal": ANY, "remote cache hit": COMPILED}
@@ -304,7 +304,7 @@ def test_buildbox_gives_every_result_to_a_second_clean_build(
 def test_a_cluster_compiles_what_this_machine_would_have_and_caches_it(
     bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:
-    with buildbox(tmp_path / "box", bench.places) as url:
+    with buildbox(tmp_path / "box", bench.paths) as url:
         remote = Remote(executor=url)
         first, second = bench.build(remote), bench.build(remote)
         other = bench.build(dataclasses.replace(remote, properties={"pool": "large"}))

@@ -118,7 +118,7 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
     table = PlaceInput(dtype="float", shape=(40, 5), variable=True)
     rows = (PlaceInput(dtype="int32", shape=(3,)), PlaceInput(dtype="float", shape=(3, 5)))
     types = {"dtype": (FLOAT,), "Tindices": (INT32,)}
-    places = [
+    paths = [
         Place(op="ResourceScatterAdd", types=types, inputs=(table, *rows)),
         Place(
             op="AssignSubVariableOp",
@@ -127,7 +127,7 @@ def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
             inputs=(table, PlaceInput(dtype="float", shape=(40, 5))),
         ),
     ]
-    spots = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in places]
+    spots = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in paths]
     found, reasons = series(time_places(bench, stage(2), {1: spots}, lambda *_: None))
     assert reasons == {}
     assert {key for key, _ in found} == {spot.key for spot in spots}

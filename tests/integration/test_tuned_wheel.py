@@ -30,7 +30,7 @@ from tfbuild.planning.request import fleet_for
 from tfbuild.planning.selection import Selection
 from tfbuild.records import save
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment, sharing
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
@@ -139,8 +139,8 @@ def test_every_kernel_agreed_in_every_dtype(native: Tried) -> None:
         assert all(0 <= ulps <= 32 for ulps in verdict.ulps.values())
 
 
-def test_kernels_saw_the_structures_that_the_stock_wheel_has(native: Tried, places: Places) -> None:
-    notes = places.work / native.plan.key[:16] / structures.NOTES
+def test_kernels_saw_the_structures_that_the_stock_wheel_has(native: Tried, paths: Paths) -> None:
+    notes = paths.work / native.plan.key[:16] / structures.NOTES
     seen = json.loads(notes.read_text("utf-8"))
     assert len(seen["wheel"]) > 40
     assert seen["wheel"]["sizeof(Tensor)"] > 0
@@ -213,38 +213,38 @@ def test_doctor_says_where_the_tuned_kernels_run_and_why_not_elsewhere(
 
 
 @pytest.mark.slow
-def test_building_again_gives_the_same_bytes(native: Tried, places: Places, tmp_path: Path) -> None:
+def test_building_again_gives_the_same_bytes(native: Tried, paths: Paths, tmp_path: Path) -> None:
     """With nothing left but the caches: the workspace is rendered, linked and packed anew."""
-    shutil.rmtree(places.work / native.plan.key[:16])
-    fresh = dataclasses.replace(places, pool=tmp_path)
+    shutil.rmtree(paths.work / native.plan.key[:16])
+    fresh = dataclasses.replace(paths, pool=tmp_path)
     _, compiler = fleet_for(Request(kernels="mini"))
     jobs = handlers.jobs_for(native.plan, "")
-    again = builder.build(native.fleet, compiler=compiler, jobs=jobs, places=fresh)
+    again = builder.build(native.fleet, compiler=compiler, jobs=jobs, paths=fresh)
     assert not again.reused
     assert again.wheel.read_bytes() == native.built.wheel.read_bytes()
 
 
 @pytest.mark.slow
 def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
-    native: Tried, places: Places, tmp_path: Path
+    native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
     _, compiler = fleet_for(Request(kernels="mini"))
     jobs = handlers.jobs_for(native.plan, "")
 
     def build(pool: Path) -> bytes:
-        fresh = dataclasses.replace(places, pool=pool)
+        fresh = dataclasses.replace(paths, pool=pool)
         return builder.build(
-            native.fleet, compiler=compiler, jobs=jobs, places=fresh
+            native.fleet, compiler=compiler, jobs=jobs, paths=fresh
         ).wheel.read_bytes()
 
-    work = places.work / native.plan.key[:16]
+    work = paths.work / native.plan.key[:16]
     log = work / "link.log"
     expected = native.built.wheel.read_bytes()
     before = log.stat().st_mtime_ns
     assert build(tmp_path / "first") == expected
     assert log.stat().st_mtime_ns == before
     # As if admission had let only one unit in.
-    render.write(render.admitted(native.plan.kernels[:1], places.templates), work / "workspace")
+    render.write(render.admitted(native.plan.kernels[:1], paths.templates), work / "workspace")
     assert build(tmp_path / "second") == expected
     assert log.stat().st_mtime_ns > before
 
@@ -265,14 +265,14 @@ def test_an_environment_that_shares_files_has_those_of_the_wheel(
     assert (folder / shared).samefile(theirs / shared)
 
 
-def test_a_finished_wheel_is_found_again(native: Tried, places: Places) -> None:
-    found = pool.find(native.fleet, places)
+def test_a_finished_wheel_is_found_again(native: Tried, paths: Paths) -> None:
+    found = pool.find(native.fleet, paths)
     assert found is not None
     assert found.wheel == native.built.wheel
 
 
 def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
-    native: Tried, places: Places, tmp_path: Path
+    native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
     for path in (native.built.wheel, native.built.manifest):
         shutil.copy(path, tmp_path)
@@ -280,12 +280,12 @@ def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
     with damaged.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0\0")
-    assert pool.find(native.fleet, dataclasses.replace(places, pool=tmp_path)) is None
+    assert pool.find(native.fleet, dataclasses.replace(paths, pool=tmp_path)) is None
 
 
 @pytest.mark.parametrize("names", ["cwise_op_tanh,spacetodepth_op", *later("")])
 def test_a_selection_registers_what_it_names_and_nothing_else(
-    native: Tried, places: Places, tmp_path: Path, names: str
+    native: Tried, paths: Paths, tmp_path: Path, names: str
 ) -> None:
     """SpaceToDepth is limited to a data format, too: an attribute without types. With sources (the
     `names` of them) nothing else is compiled."""
@@ -305,9 +305,9 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     )
     save(tmp_path / "selection.json", selection)
     decided, compiler = fleet_for(Request(selection=str(tmp_path / "selection.json")))
-    fresh = dataclasses.replace(places, pool=tmp_path)
+    fresh = dataclasses.replace(paths, pool=tmp_path)
     jobs = handlers.jobs_for(decided.first, "")
-    built = builder.build(decided, compiler=compiler, jobs=jobs, places=fresh)
+    built = builder.build(decided, compiler=compiler, jobs=jobs, paths=fresh)
     facts = tuned.read_tuned(built.wheel)
     assert facts is not None
     assert facts.libraries[0].registrations == kept
@@ -317,7 +317,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
     assert (seen == set(kept)) == bool(sources), "what is compiled whole is admitted whole"
     needs = needs_of(decided.first)
     arm = environment.create(
-        built.wheel, python=decided.first.python, requirements=needs, places=places
+        built.wheel, python=decided.first.python, requirements=needs, paths=paths
     )
     for op in ("SpaceToDepth", "Tanh"):
         rows = json.loads(python(arm, "-c", LIST_KERNELS, op))
@@ -337,31 +337,31 @@ def test_a_pool_that_is_lent_to_one_run_is_left_empty(native: Tried) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
-    native: Tried, places: Places, tmp_path: Path
+    native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
     """debug_ops needs gRPC's headers, which no wheel ships."""
     decided, compiler = fleet_for(Request(kernels="mini,debug_ops"))
     jobs = handlers.jobs_for(decided.first, "")
-    pool = dataclasses.replace(places, pool=tmp_path)
+    pool = dataclasses.replace(paths, pool=tmp_path)
     with pytest.raises(KernelError, match=r"debug_ops (.|\n)*grpc") as caught:
-        builder.build(decided, compiler=compiler, jobs=jobs, places=pool)
+        builder.build(decided, compiler=compiler, jobs=jobs, paths=pool)
     assert "--keep-going" in caught.value.hint
     assert not list(tmp_path.iterdir())
-    built = builder.build(decided, compiler=compiler, jobs=jobs, places=pool, keep_going=True)
+    built = builder.build(decided, compiler=compiler, jobs=jobs, paths=pool, keep_going=True)
     (part,) = built.parts
     reasons = {verdict.unit: verdict.reason for verdict in part.verdicts}
     assert "does not compile" in reasons.pop("debug_ops")
     assert reasons == {"cwise_op_sigmoid": "", "cwise_op_tanh": ""}
 
 
-def test_a_kernel_that_the_tree_lacks_names_the_close_ones(places: Places, native: Tried) -> None:
+def test_a_kernel_that_the_tree_lacks_names_the_close_ones(paths: Paths, native: Tried) -> None:
     """As a plan of a release may have it whose sources nobody has listed."""
     fleet, compiler = fleet_for(Request(kernels="cwise_op_tanh"))
     missing = KernelUnit(name="cwise_op_tahn", sources=(f"{FOLDER}/cwise_op_tahn.cc",))
     decided = Fleet(plans=(dataclasses.replace(fleet.first, kernels=(missing,)),))
     jobs = handlers.jobs_for(decided.first, "")
     with pytest.raises(KernelError) as caught:
-        builder.build(decided, compiler=compiler, jobs=jobs, places=places)
+        builder.build(decided, compiler=compiler, jobs=jobs, paths=paths)
     assert "cwise_op_tanh" in caught.value.hint
 
 

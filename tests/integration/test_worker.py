@@ -237,8 +237,8 @@ def test_going_on_keeps_every_line_and_measures_nothing_twice(run: Run) -> None:
     assert run.whole.startswith(run.killed)
     added = run.whole[len(run.killed) :]
     assert added, "the third launch was still to come"
-    places = [(s.launch, s.phase, s.block, s.position) for s in run.samples]
-    assert len(set(places)) == len(places)
+    paths = [(s.launch, s.phase, s.block, s.position) for s in run.samples]
+    assert len(set(paths)) == len(paths)
     ends = [each for each in run.entries if isinstance(each, End)]
     faults = [each for each in run.entries if isinstance(each, Fault)]
     assert [each.launch for each in faults] == [0, 1]

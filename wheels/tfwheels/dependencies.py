@@ -20,7 +20,7 @@ from packaging.version import Version
 from tfbuild import console, settings
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError
 from tfbuild.records import write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import pip
 from tfbuild.tools.environment import OTHER_BYTES, fetch_stock
 from tfbuild.tools.requirement import Exact
@@ -48,7 +48,7 @@ class Pinned:
 
 
 def stock_and_dependencies(
-    release: Release, package: str, python: str, places: Places, *, given: Path | None = None
+    release: Release, package: str, python: str, paths: Paths, *, given: Path | None = None
 ) -> tuple[Path, ...]:
     """The stock wheel of a release for "3.11" on this kind of machine, then all that it needs.
 
@@ -58,12 +58,12 @@ def stock_and_dependencies(
     tag = releases.python_tag(python)
     wheel = releases.stock_wheel(release, package, tag, platform.machine())
     lock = locked.requirements_of(wheel)
-    stock = fetch_stock(wheel, places, given)
-    return (stock, *locked_wheels(lock, python, places, given=given))
+    stock = fetch_stock(wheel, paths, given)
+    return (stock, *locked_wheels(lock, python, paths, given=given))
 
 
 def locked_wheels(
-    lock: str, python: str, places: Places, *, given: Path | None = None
+    lock: str, python: str, paths: Paths, *, given: Path | None = None
 ) -> tuple[Path, ...]:
     """The wheels of the text of a lock, in its order, for "3.11" on this kind of machine.
 
@@ -73,9 +73,9 @@ def locked_wheels(
     pinned = read_lock(lock)
     if given is not None:
         return _whole(pinned, given, hint="Put it there, or let pip fetch all of them")
-    folder = places.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
+    folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     if _absent(pinned, folder):
-        settings.need_disk(places.downloads, _BYTES, "downloading dependencies")
+        settings.need_disk(paths.downloads, _BYTES, "downloading dependencies")
         with settings.exclusive(folder, "downloading dependencies"):
             _remove_others(pinned, folder)
             _fetch(_absent(pinned, folder), folder, python)

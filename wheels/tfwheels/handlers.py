@@ -14,7 +14,7 @@ from tfbuild.errors import CpuError, UsageError, WheelError
 from tfbuild.measured import comparison
 from tfbuild.packing.wheel import read_identity
 from tfbuild.records import pretty
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfwheels import snippet, summary
 from tfwheels.commands import PublishOptions, SnippetOptions
@@ -39,7 +39,7 @@ def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
     What was typed is looked at first, so that a wrong option takes no time and leaves no trace.
     """
     _need_sense(wanted)
-    places = settings.places()
+    paths = settings.paths()
     signing = _signing(wanted)
     store = open_store(wanted.to) if wanted.to else None
     if store is not None and (wanted.sign or wanted.trust or wanted.variants):
@@ -54,13 +54,13 @@ def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     named = tuple(_named_wheels(wanted.wheels))
-    offers = offer_named(named, rule, places) if named else offer_pool(rule, places)
+    offers = offer_named(named, rule, paths) if named else offer_pool(rule, paths)
     if not wanted.rebuild:
-        _need_some(offers, places)
+        _need_some(offers, paths)
     _warn(offers, gated=wanted.gate)
     if store is None:
         return _upload(offers, wanted, as_json=as_json)
-    return _publish(offers, store, wanted, signing, rule.now, places, as_json=as_json)
+    return _publish(offers, store, wanted, signing, rule.now, paths, as_json=as_json)
 
 
 def _publish(
@@ -69,11 +69,11 @@ def _publish(
     wanted: PublishOptions,
     signing: Signing,
     now: str,
-    places: Places,
+    paths: Paths,
     *,
     as_json: bool,
 ) -> str:
-    others = () if wanted.only_tuned else _stock_of(offers.made, wanted, places)
+    others = () if wanted.only_tuned else _stock_of(offers.made, wanted, paths)
     dry_run = wanted.dry_run
     with contextlib.nullcontext() if dry_run else console.step(f"publish to {store.where}"):
         published = publish(
@@ -181,13 +181,13 @@ def _comparisons(text: str) -> Iterator[Path]:
 # ---- what is published ----
 
 
-def _need_some(offers: Offers, places: Places) -> None:
+def _need_some(offers: Offers, paths: Paths) -> None:
     """Raises why the first wheel was refused when none is left, or that there is none."""
     if offers.made:
         return
     if not offers.refused:
         raise WheelError(
-            f"there is no tuned wheel in {places.pool}",
+            f"there is no tuned wheel in {paths.pool}",
             hint="Make one (invoke build), or name some with --wheels",
         )
     first, *others = offers.refused.values()
@@ -205,9 +205,7 @@ def _warn(offers: Offers, *, gated: bool) -> None:
             console.warn(f"{each.entry.file}: {what}")
 
 
-def _stock_of(
-    made: Iterable[WheelOffer], wanted: PublishOptions, places: Places
-) -> tuple[Path, ...]:
+def _stock_of(made: Iterable[WheelOffer], wanted: PublishOptions, paths: Paths) -> tuple[Path, ...]:
     """The stock wheels of what is offered and all that they need, each once."""
     kinds = {
         (each.tuned.release, identity.name, identity.python)
@@ -219,8 +217,8 @@ def _stock_of(
     for release, package, python in sorted(kinds):
         with console.step(f"{package} {release} for Python {python} and what it needs"):
             known = releases.find_release(release)
-            paths = stock_and_dependencies(known, package, python, places, given=given)
-        found |= {path.name: path for path in paths}
+            stock = stock_and_dependencies(known, package, python, paths, given=given)
+        found |= {path.name: path for path in stock}
     return tuple(found.values())
 
 

@@ -20,7 +20,7 @@ from tfbuild.errors import (
 from tfbuild.packing import admitted
 from tfbuild.packing.admitted import Standing
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfwheels import gate
 from tfwheels.entry import Entry, read_entry
@@ -61,7 +61,7 @@ class Offers:
     refused: Mapping[str, TensorwrightError]
 
 
-def offer(path: Path, rule: Rule, places: Places) -> WheelOffer:
+def offer(path: Path, rule: Rule, paths: Paths) -> WheelOffer:
     """Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that must
     not be handed out, ChecksumError for a stock wheel that is not the pinned one, and RecordError
     for a comparison or an admission that is none."""
@@ -75,10 +75,10 @@ def offer(path: Path, rule: Rule, places: Places) -> WheelOffer:
     entry, _ = read_entry(path, published=rule.now)
     standings = admitted.standings_in(path, facts, entry.sha256)
     admitted.need_proven(path, standings)
-    stock = _stock_of(path, facts, rule, places)
+    stock = _stock_of(path, facts, rule, paths)
     with console.step(f"audit {path.name}"):
-        audit.judge(audit.audit(path, places=places, stock=stock))
-    files = rule.comparisons or gate.find_comparisons(places.reports, entry.sha256)
+        audit.judge(audit.audit(path, paths=paths, stock=stock))
+    files = rule.comparisons or gate.find_comparisons(paths.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
     return WheelOffer(
         wheel=path,
@@ -89,14 +89,14 @@ def offer(path: Path, rule: Rule, places: Places) -> WheelOffer:
     )
 
 
-def _stock_of(path: Path, facts: Tuned, rule: Rule, places: Places) -> Path | None:
+def _stock_of(path: Path, facts: Tuned, rule: Rule, paths: Paths) -> Path | None:
     """What a wheel of kernels is held against; None for a full build, and where no such wheel is
     known, which no audit lets pass. Raises PublishError where it cannot be had."""
     known = audit.stock_of(path, facts)
     if known is None:
         return None
     try:
-        return environment.fetch_stock(known, places, rule.stock)
+        return environment.fetch_stock(known, paths, rule.stock)
     except DownloadError as error:
         raise PublishError(
             f"{path.name} cannot be compared with its stock wheel: {error.message}",
@@ -114,20 +114,20 @@ def _need_exact(path: Path, facts: Tuned, rule: Rule) -> None:
         )
 
 
-def offer_named(paths: Sequence[Path], rule: Rule, places: Places) -> Offers:
+def offer_named(wheels: Sequence[Path], rule: Rule, paths: Paths) -> Offers:
     """All of these wheels; one that may not be published stops the whole. Raises as `offer`."""
-    return Offers(made=tuple(offer(path, rule, places) for path in paths), refused={})
+    return Offers(made=tuple(offer(path, rule, paths) for path in wheels), refused={})
 
 
-def offer_pool(rule: Rule, places: Places) -> Offers:
+def offer_pool(rule: Rule, paths: Paths) -> Offers:
     """What may be published of the tuned wheels in the pool, of which some may be old, or not
     measured yet. Those that are for comparing only are none."""
     made, refused = [], dict[str, TensorwrightError]()
-    for path in sorted(places.pool.glob("*.whl")):
+    for path in sorted(paths.pool.glob("*.whl")):
         try:
             facts = read_tuned(path)
             if facts is not None and not is_control(facts):
-                made.append(offer(path, rule, places))
+                made.append(offer(path, rule, paths))
         except (WheelError, PublishError, AuditError, AdmissionError, GateError) as error:
             refused[path.name] = error
     return Offers(made=tuple(made), refused=refused)

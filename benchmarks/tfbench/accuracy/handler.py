@@ -29,7 +29,7 @@ from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.records import pretty, save
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 KIND, CURVE = "accuracy", "curve"
 MODULE = "tfbench.inside.convergence"
@@ -74,39 +74,39 @@ def accuracy(
     """
     _check_together(wanted)
     colour = sys.stdout.isatty()
-    places = settings.places()
+    paths = settings.paths()
     if wanted.article:
         found = article.read_article(wanted.article)
         return found, pretty(found) if as_json else elsewhere.article_table(found, colour=colour)
     if wanted.curve:
-        read_in = read_in_curve(wanted, places)
+        read_in = read_in_curve(wanted, paths)
         return read_in, pretty(read_in) if as_json else elsewhere.table(read_in, colour=colour)
-    choices = experiment.choose_arms(wanted.arms, places)
+    choices = experiment.choose_arms(wanted.arms, paths)
     question = read(wanted)
-    with settings.exclusive(places.cache, "a measurement"):
-        result = measure(question, choices, wanted.out, places)
+    with settings.exclusive(paths.cache, "a measurement"):
+        result = measure(question, choices, wanted.out, paths)
     return result, pretty(result) if as_json else text.table(result, colour=colour)
 
 
 def describe(wanted: AccuracyOptions) -> str:
     """What would be done. Nothing is installed or fetched, and no curve is read."""
     _check_together(wanted)
-    places = settings.places()
+    paths = settings.paths()
     if wanted.article or wanted.curve:
         what = wanted.curve or article.read_article(wanted.article).name
         return f"read       {what}\ntrain      nothing\n"
-    question, choices = read(wanted), experiment.choose_arms(wanted.arms, places)
+    question, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
     data, seeds = question.data, console.count(len(question.seeds), "seed")
     cost = f"{question.price} at {question.price.usd_hour:.4g} USD/h" if question.price else "none"
     return (
-        f"data       {data.name}: {sets.describe(data, question.file, places, Path.home())}\n"
+        f"data       {data.name}: {sets.describe(data, question.file, paths, Path.home())}\n"
         f"model      {question.workload}, batches of {question.batch}\n"
         f"target     {question.target:g} of the test examples, within "
         f"{console.count(question.epochs, 'epoch')}\n"
         f"arms       {installs.describe(choices).strip()}\n"
         f"processes  {seeds} of each arm, in turns, on {console.vcpus(question.vcpus)}\n"
         f"price      {cost}\n"
-        f"out        {wanted.out or places.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.new_report(KIND)}\n"
     )
 
 
@@ -133,13 +133,13 @@ def read(wanted: AccuracyOptions) -> AccuracyQuestion:
 
 
 def measure(
-    question: AccuracyQuestion, choices: tuple[ArmChoice, ...], wanted_out: str, places: Places
+    question: AccuracyQuestion, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
 ) -> Accuracy:
     """The result, written with its report. The caller holds the cache. Raises DownloadError,
     UsageError for examples that are not those, and what an installation raises."""
-    examples = sets.load(question.data, question.file, places, Path.home())
-    arms = experiment.install_arms(choices, places)
-    return train(question, arms, examples, wanted_out, places)
+    examples = sets.load(question.data, question.file, paths, Path.home())
+    arms = experiment.install_arms(choices, paths)
+    return train(question, arms, examples, wanted_out, paths)
 
 
 def train(
@@ -147,12 +147,12 @@ def train(
     arms: Mapping[str, Arm],
     examples: Examples,
     wanted_out: str,
-    places: Places,
+    paths: Paths,
 ) -> Accuracy:
     """Every seed of every arm that `wanted_out` does not know yet; the result, the report and the
     learning curves are written there. Raises UsageError, DiskError."""
     asked = _asked(question, examples, read_host().affinity[: question.vcpus])
-    run = experiment.start(KIND, asked, arms, wanted_out, places)
+    run = experiment.start(KIND, asked, arms, wanted_out, paths)
     cells = _cells(question, asked, run.names, sets.write(examples, run.out))
     images = examples.training + examples.testing
     launches = running.measure(
@@ -177,11 +177,11 @@ def train(
         ),
     )
     drawn = {figures.KEY: figures.curves(result)}
-    experiment.finish(run, result, text.document(result), drawn, places.templates)
+    experiment.finish(run, result, text.document(result), drawn, paths.templates)
     return result
 
 
-def read_in_curve(wanted: AccuracyOptions, places: Places) -> ImportedCurve:
+def read_in_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
     """A curve that others measured; with --out the result and a report are written there."""
     if not wanted.target:
         raise UsageError("--import needs an accuracy to look for", hint="Try --target 0.757")
@@ -190,7 +190,7 @@ def read_in_curve(wanted: AccuracyOptions, places: Places) -> ImportedCurve:
     result = results.imported(curve, target, _price(wanted, 0))
     if wanted.out:
         folder, drawn = Path(wanted.out), {figures.KEY: figures.curve(result)}
-        experiment.write_report(folder, elsewhere.document(result), places.templates, drawn)
+        experiment.write_report(folder, elsewhere.document(result), paths.templates, drawn)
         save(folder / experiment.kind_of(CURVE).result, result)
     return result
 

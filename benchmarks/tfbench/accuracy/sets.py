@@ -21,7 +21,7 @@ from tfbench.inside.workloads import find as find_workload
 from tfbuild import console
 from tfbuild.errors import ChecksumError, DownloadError, UsageError
 from tfbuild.records import write_atomic
-from tfbuild.settings import Places, exclusive
+from tfbuild.settings import Paths, exclusive
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
@@ -122,22 +122,22 @@ def find(name: str) -> Set:
     )
 
 
-def load(data: Set, file: Path | None, places: Places, home: Path) -> Examples:
+def load(data: Set, file: Path | None, paths: Paths, home: Path) -> Examples:
     """The examples: of `file` where one is given, else Keras's copy below the folder `home`, else
     fetched. Raises UsageError, DownloadError, ChecksumError, DiskError."""
     if data.pin is None:
         return digits()
-    path = file or _kept(data, home) or _fetched(data, data.pin, places)
+    path = file or _kept(data, home) or _fetched(data, data.pin, paths)
     return checked(_read(path, data.pin), data, str(path))
 
 
-def describe(data: Set, file: Path | None, places: Places, home: Path) -> str:
+def describe(data: Set, file: Path | None, paths: Paths, home: Path) -> str:
     """Where the examples would come from; nothing is fetched."""
     if data.pin is None:
         return data.source
     if file is not None:
         return str(file)
-    fetched = places.downloads / data.pin.name
+    fetched = paths.downloads / data.pin.name
     path = _kept(data, home) or (fetched if fetched.is_file() else None)
     return str(path) if path else f"{data.source}, fetched from {data.url}"
 
@@ -194,13 +194,13 @@ def _kept(data: Set, home: Path) -> Path | None:
     return None
 
 
-def _fetched(data: Set, pin: Pin, places: Places) -> Path:
-    urls = [download.mirrored(places.mirror, pin.name)] if places.mirror else []
+def _fetched(data: Set, pin: Pin, paths: Paths) -> Path:
+    urls = [download.mirrored(paths.mirror, pin.name)] if paths.mirror else []
     said = []
     for url in (*urls, data.url):
         try:
-            with exclusive(places.downloads, f"downloading {pin.name}", wait=True):
-                return download.fetch(url, pin, places.downloads)
+            with exclusive(paths.downloads, f"downloading {pin.name}", wait=True):
+                return download.fetch(url, pin, paths.downloads)
         except (DownloadError, ChecksumError) as error:
             said.append(error.message)
     raise DownloadError(

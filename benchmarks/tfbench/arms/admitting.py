@@ -10,11 +10,11 @@ from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import finished
 from tfbuild.packing import admitted, tuned
 from tfbuild.packing.admitted import Standing
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 
 
-def need_admitted(wheel: Path, cpu: Cpu, places: Places) -> None:
+def need_admitted(wheel: Path, cpu: Cpu, paths: Paths) -> None:
     """Admit the kernels of a wheel that this CPU takes, if they were run as others at most.
 
     Raises KernelError for kernels that fail, now or by the record, and what an admission raises.
@@ -30,7 +30,7 @@ def need_admitted(wheel: Path, cpu: Cpu, places: Places) -> None:
     console.say(
         f"{wheel.name}: {found.target} is {admitted.describe(found)}; its kernels run first"
     )
-    record = finished.admit(finished.finished(wheel, cpu), cpu, places, {found.target})
+    record = finished.admit(finished.finished(wheel, cpu), cpu, paths, {found.target})
     admitted.judge(wheel.name, record.targets)
 
 

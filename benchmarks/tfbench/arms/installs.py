@@ -27,7 +27,7 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import default_python
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.tools.requirement import Exact, parse_exact
@@ -63,7 +63,7 @@ class ArmChoice:
     env: Pairs
 
 
-def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[ArmChoice, ...]:
+def choose(specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> tuple[ArmChoice, ...]:
     """What each arm needs. Nothing is installed and nothing fetched.
 
     `candidate` is the path of the wheel that `tuned` means; empty for the newest of the pool that
@@ -74,7 +74,7 @@ def choose(specs: Sequence[ArmSpec], candidate: str, places: Places) -> tuple[Ar
             f"the candidate {candidate} is not in the line-up",
             hint=f"It is what the wheel {lineup.TUNED} of an arm means",
         )
-    finder = _Finder(specs, candidate, places)
+    finder = _Finder(specs, candidate, paths)
     choices = tuple(
         ArmChoice(spec=spec, source=finder.source(spec.wheel), env=environment_of(spec))
         for spec in specs
@@ -116,7 +116,7 @@ def _shown(choice: ArmChoice) -> str:
     return shlex.join("=".join(pair) for pair in choice.env)
 
 
-def install(choices: Sequence[ArmChoice], places: Places) -> tuple[Arm, ...]:
+def install(choices: Sequence[ArmChoice], paths: Paths) -> tuple[Arm, ...]:
     """The arms, in order. A wheel is installed once, and its arms share the environment.
 
     Kernels of a wheel that this CPU takes and that never ran on their own target are admitted
@@ -127,21 +127,21 @@ def install(choices: Sequence[ArmChoice], places: Places) -> tuple[Arm, ...]:
     for path in dict.fromkeys(choice.source.path for choice in choices):
         if path is not None:
             console.note(_contents(_source(path)))
-            admitting.need_admitted(path, read_cpu(), places)
+            admitting.need_admitted(path, read_cpu(), paths)
     for choice in choices:
         if choice.source not in made:
             names = [other.spec.name for other in choices if other.source == choice.source]
             with console.step(f"environment of {', '.join(names)}: {choice.source.title}"):
-                made[choice.source] = _create(choice.source, places)
+                made[choice.source] = _create(choice.source, paths)
     return tuple(_arm(choice, made[choice.source]) for choice in choices)
 
 
-def newest_runnable(places: Places) -> Path:
+def newest_runnable(paths: Paths) -> Path:
     """The wheel of the pool that was built last among the tuned ones that this CPU can run. One of
     the kernels `mini` is for trying the tools: it comes after all others."""
     cpu = read_cpu()
     small: list[Path] = []
-    found = sorted(places.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime, reverse=True)
+    found = sorted(paths.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in found:
         try:
             facts = tuned.read_tuned(path)
@@ -157,10 +157,10 @@ def newest_runnable(places: Places) -> Path:
         return small[0]
     if found:
         raise HostError(
-            f"none of the {len(found)} wheels in {places.pool} is tuned and runs on this CPU",
+            f"none of the {len(found)} wheels in {paths.pool} is tuned and runs on this CPU",
             hint="Build one for it: invoke build --arch native",
         )
-    raise WheelError(f"there is no wheel in {places.pool} yet", hint="Make one: invoke build")
+    raise WheelError(f"there is no wheel in {paths.pool} yet", hint="Make one: invoke build")
 
 
 def environment_of(spec: ArmSpec) -> Pairs:
@@ -176,10 +176,10 @@ def environment_of(spec: ArmSpec) -> Pairs:
 class _Finder:
     """What the words of a line-up mean; `stock` and `control` follow from the candidate."""
 
-    def __init__(self, specs: Sequence[ArmSpec], candidate: str, places: Places) -> None:
+    def __init__(self, specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> None:
         self._wheels = [spec.wheel for spec in specs]
         self._given = candidate
-        self._places = places
+        self._places = paths
 
     def source(self, text: str) -> WheelSource:
         match text:
@@ -245,12 +245,12 @@ def _existing(text: str) -> Path:
     return path.resolve()
 
 
-def _create(source: WheelSource, places: Places) -> Environment:
+def _create(source: WheelSource, paths: Paths) -> Environment:
     python = source.python
     if source.path is None:
-        return environment.create_required(source.requirement, python=python, places=places)
-    needs = environment.needs_of(exact_of(source.path), python=python, places=places)
-    return environment.create(source.path, python=python, requirements=needs, places=places)
+        return environment.create_required(source.requirement, python=python, paths=paths)
+    needs = environment.needs_of(exact_of(source.path), python=python, paths=paths)
+    return environment.create(source.path, python=python, requirements=needs, paths=paths)
 
 
 def _arm(choice: ArmChoice, made: Environment) -> Arm:

@@ -45,13 +45,13 @@ def measure_articles(wanted: ArticlesOptions) -> str:
     An experiment that fails leaves its reason in its section, and the others go on. Raises
     UsageError, WheelError, HostError; WorkerError at the end, where one has failed.
     """
-    places = settings.places()
+    paths = settings.paths()
     sizes = _sizes(wanted)
-    experiment.choose_arms(wanted.arms, places)
+    experiment.choose_arms(wanted.arms, paths)
     articles = read_articles()
-    with settings.exclusive(places.cache, "the articles' experiments"):
-        run = experiment.start(KIND, sizes, {}, wanted.out, places)  # (each part has its own arms)
-        bench = Scale(sizes=sizes.into(run.out), places=places)
+    with settings.exclusive(paths.cache, "the articles' experiments"):
+        run = experiment.start(KIND, sizes, {}, wanted.out, paths)  # (each part has its own arms)
+        bench = Scale(sizes=sizes.into(run.out), paths=paths)
         parts = {article.key: _part(article, bench) for article in articles}
     host, made = run.host, experiment.now()
     subject = f"{console.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
@@ -67,12 +67,12 @@ def measure_articles(wanted: ArticlesOptions) -> str:
     )
     found = text.summary(articles, parts)
     if failures:
-        experiment.write_report(run.out, page, places.templates, drawn)
+        experiment.write_report(run.out, page, paths.templates, drawn)
         raise WorkerError(
             f"{found}Not all could be measured ({', '.join(failures)}), see {run.out}.\n",
             hint="Run the same command again: what was measured is kept",
         )
-    experiment.finish(run, result, page, drawn, places.templates)
+    experiment.finish(run, result, page, drawn, paths.templates)
     return f"{found}report: {run.out / experiment.HTML}\n"
 
 
@@ -91,7 +91,7 @@ def _part(article: Article, bench: Scale) -> SectionPart:
 
 def describe(wanted: ArticlesOptions) -> str:
     """What would be measured. Nothing is installed."""
-    folder = Path(wanted.out) if wanted.out else settings.places().new_report(KIND)
+    folder = Path(wanted.out) if wanted.out else settings.paths().new_report(KIND)
     asked = _sizes(wanted).into(folder)
     described = (
         (throughputs.KIND, throughputs.describe(asked.throughput)),

@@ -32,7 +32,7 @@ from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
 from tfbench.throughput import handler as throughputs
 from tfbuild.measured.comparison import load
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class Scale:
     """How much is measured, and in which folders."""
 
     sizes: Sizes
-    places: Places
+    paths: Paths
 
 
 _W = TypeVar("_W", bound=ExperimentOptions)
@@ -58,13 +58,13 @@ def cloud_cpus(bench: Scale) -> SectionPart:
         columns=columns("#vCPUs", "arm", "#geometric mean of its speedups over pip"),
         rows=rows,
     )
-    newest = tuple(_newest_comparison(bench.places))
+    newest = tuple(_newest_comparison(bench.paths))
     lines = (*(f"{arm} on {n} vCPUs in 2017: {mean}" for n, arm, mean in rows), *newest)
     return SectionPart(blocks=(table, Points(items=newest)), lines=lines)
 
 
-def _newest_comparison(places: Places) -> Iterator[str]:
-    path = folder.newest(KIND, places)
+def _newest_comparison(paths: Paths) -> Iterator[str]:
+    path = folder.newest(KIND, paths)
     if path is None:
         yield "No comparison of wheels was made here yet: invoke quickstart, or invoke compare."
         return
@@ -75,11 +75,11 @@ def _newest_comparison(places: Places) -> Iterator[str]:
 
 def tpu_gpu(bench: Scale) -> SectionPart:
     """Throughput by batch size, time to an accuracy, and the article's dollars again."""
-    wanted, places = bench.sizes, bench.places
-    speed = _part(throughputs.THROUGHPUT, wanted.throughput, places)
-    choices = choose_arms(wanted.accuracy.arms, places)
+    wanted, paths = bench.sizes, bench.paths
+    speed = _part(throughputs.THROUGHPUT, wanted.throughput, paths)
+    choices = choose_arms(wanted.accuracy.arms, paths)
     question = accuracies.read(wanted.accuracy)
-    found = accuracies.measure(question, choices, wanted.accuracy.out, places)
+    found = accuracies.measure(question, choices, wanted.accuracy.out, paths)
     reached = _shown(found, accuracy_text)
     return SectionPart(
         blocks=(elsewhere.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
@@ -89,21 +89,21 @@ def tpu_gpu(bench: Scale) -> SectionPart:
 
 
 def sizing(bench: Scale) -> SectionPart:
-    return _part(sizings.sizing(), bench.sizes.sizing, bench.places)
+    return _part(sizings.sizing(), bench.sizes.sizing, bench.paths)
 
 
 def strategies(bench: Scale) -> SectionPart:
-    return _part(placements.STRATEGIES, bench.sizes.strategies, bench.places)
+    return _part(placements.STRATEGIES, bench.sizes.strategies, bench.paths)
 
 
 def dispatch(bench: Scale) -> SectionPart:
-    return _part(overheads.OVERHEAD, bench.sizes.overhead, bench.places)
+    return _part(overheads.OVERHEAD, bench.sizes.overhead, bench.paths)
 
 
-def _part(experiment: CellExperiment[_W, _Q, _R], wanted: _W, places: Places) -> SectionPart:
+def _part(experiment: CellExperiment[_W, _Q, _R], wanted: _W, paths: Paths) -> SectionPart:
     """An experiment's answer to what is wanted."""
-    choices = choose_arms(wanted.arms, places)
-    found = experiment.measure(experiment.read(wanted), choices, wanted.out, places)
+    choices = choose_arms(wanted.arms, paths)
+    found = experiment.measure(experiment.read(wanted), choices, wanted.out, paths)
     return _shown(found, experiment.text)
 
 

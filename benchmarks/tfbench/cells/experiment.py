@@ -23,7 +23,7 @@ from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
 from tfbuild.records import pretty, save, write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 SCHEMA = 1
 """Of run.json."""
@@ -119,23 +119,23 @@ class CellExperiment(Generic[_W, _Q, _R]):
 
         Raises UsageError, WheelError, WorkerError, DiskError.
         """
-        places = settings.places()
-        choices = choose_arms(wanted.arms, places)
+        paths = settings.paths()
+        choices = choose_arms(wanted.arms, paths)
         question = self.read(wanted)
-        with settings.exclusive(places.cache, "a measurement"):
-            found = self.measure(question, choices, wanted.out, places)
+        with settings.exclusive(paths.cache, "a measurement"):
+            found = self.measure(question, choices, wanted.out, paths)
         shown = pretty(found) if as_json else self.text.table(found, colour=sys.stdout.isatty())
         return found, shown
 
     def measure(
-        self, question: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, places: Places
+        self, question: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
     ) -> _R:
         """The result, written with its report. The caller holds the cache."""
-        arms = install_arms(choices, places)
-        run = start(self.kind, question, arms, wanted_out, places)
+        arms = install_arms(choices, paths)
+        run = start(self.kind, question, arms, wanted_out, paths)
         found = self.found(question, run)
         drawn = {self.text.KEY: self.text.figures(found)}
-        finish(run, found, self.text.document(found), drawn, places.templates)
+        finish(run, found, self.text.document(found), drawn, paths.templates)
         return found
 
     def found(self, question: _Q, run: ExperimentRun) -> _R:
@@ -154,7 +154,7 @@ def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
     )
 
 
-def choose_arms(text: str, places: Places) -> tuple[ArmChoice, ...]:
+def choose_arms(text: str, paths: Paths) -> tuple[ArmChoice, ...]:
     """The wheels that --arms names, each as `compare` takes them; stock for an empty text.
 
     Raises UsageError, WheelError, HostError.
@@ -164,7 +164,7 @@ def choose_arms(text: str, places: Places) -> tuple[ArmChoice, ...]:
     names = [spec.name for spec in specs]
     if len({*names}) < len(names):
         raise UsageError(f"two arms have one name ({', '.join(names)})", hint="Write NAME=WHEEL")
-    return installs.choose(specs, "", places)
+    return installs.choose(specs, "", paths)
 
 
 def names(choices: Iterable[ArmChoice]) -> tuple[str, ...]:
@@ -172,9 +172,9 @@ def names(choices: Iterable[ArmChoice]) -> tuple[str, ...]:
     return tuple(choice.spec.name for choice in choices)
 
 
-def install_arms(choices: Sequence[ArmChoice], places: Places) -> dict[str, Arm]:
+def install_arms(choices: Sequence[ArmChoice], paths: Paths) -> dict[str, Arm]:
     """By name. Raises what an installation raises."""
-    return {arm.name: arm for arm in installs.install(choices, places)}
+    return {arm.name: arm for arm in installs.install(choices, paths)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +189,7 @@ class ExperimentSpec:
 
 
 def start(
-    kind: str, question: object, arms: Mapping[str, Arm], wanted_out: str, places: Places
+    kind: str, question: object, arms: Mapping[str, Arm], wanted_out: str, paths: Paths
 ) -> ExperimentRun:
     """Go on with the run that asked the same of the same wheels on this machine and was stopped,
     or begin one.
@@ -198,7 +198,7 @@ def start(
     """
     host, named = read_host(), kind_of(kind)
     spec = ExperimentSpec(kind=kind, question=question, host=host, wheels=wheels(arms))
-    out = folder.find(named, spec, wanted_out, places).resolve()
+    out = folder.find(named, spec, wanted_out, paths).resolve()
     folder.begin(named, spec, out)
     console.note(f"cells and results: {out}")
     return ExperimentRun(kind=kind, arms=arms, host=host, out=out)

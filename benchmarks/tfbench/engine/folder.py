@@ -11,7 +11,7 @@ from typing import Protocol
 from tfbench.engine.journal import JOURNAL
 from tfbuild import console, records
 from tfbuild.errors import HostError, RecordError, UsageError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 _ANOTHER = "Give another --out"
 _SHOWN = 3
@@ -41,14 +41,14 @@ class RunKind:
     journal: str = JOURNAL
 
 
-def find(kind: RunKind, spec: Spec, wanted: str, places: Places) -> Path:
+def find(kind: RunKind, spec: Spec, wanted: str, paths: Paths) -> Path:
     """The wanted folder, or that of the newest run that asked the same and was stopped, or a new
     one, which is not made here."""
     if wanted:
         return Path(wanted)
-    stopped = unfinished(kind, spec, places.reports.glob("*"))
+    stopped = unfinished(kind, spec, paths.reports.glob("*"))
     if stopped is None:
-        return places.new_report(kind.prefix)
+        return paths.new_report(kind.prefix)
     console.say(f"going on with the run that was stopped: {stopped}")
     return stopped
 
@@ -89,9 +89,9 @@ def is_finished(kind: RunKind, out: Path) -> bool:
     return path.exists() and records.load(path, schema=None).get("complete", True) is True
 
 
-def newest(kind: RunKind, places: Places) -> Path | None:
+def newest(kind: RunKind, paths: Paths) -> Path | None:
     """The newest result of that kind, of a finished run or not."""
-    every = places.reports.glob(f"*/{kind.result}")
+    every = paths.reports.glob(f"*/{kind.result}")
     return max(every, key=lambda path: path.stat().st_mtime, default=None)
 
 

@@ -28,7 +28,7 @@ from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import plan_for, settled
 from tfbuild.planning.selection import Selection
 from tfbuild.records import pretty, save
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
 NARROW = {"avx512f": "-mno-avx512f"}
@@ -75,8 +75,8 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     The wheels are candidates: they lie in the cache, and the user's own stay as they are. What was
     timed is kept there too, and a stopped search goes on where its `out` is given again.
     """
-    asked, places = _ask(request, wanted), settings.places()
-    out = Path(wanted.out) if wanted.out else places.new_report("flags")
+    asked, paths = _ask(request, wanted), settings.paths()
+    out = Path(wanted.out) if wanted.out else paths.new_report("flags")
     console.note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
     kept: dict[TypedOp, str] = {}
@@ -87,8 +87,8 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
             console.note(f"the time is up: {called(compiler, words)} and what follows is not tried")
             break
         console.say(f"flags {number} of {asked.most}: {called(compiler, words)}")
-        known = (_learned(asked, compiler, out, places),) if words == _LEARNED else words
-        wheel = _candidate(asked, compiler, known, places)
+        known = (_learned(asked, compiler, out, paths),) if words == _LEARNED else words
+        wheel = _candidate(asked, compiler, known, paths)
         offer, rows = timed(replace(asked.timing, candidate=str(wheel), out=str(out / str(number))))
         tried.append(
             FlagSet(compiler=compiler, flags=known, saved=flagsets.saved(rows, offer.units))
@@ -135,7 +135,7 @@ def _ask(request: Request, wanted: FlagsOptions) -> _Asked:
             "--flags and --selection are what is looked for here", hint="Leave them out"
         )
     # Once, or each build would look for the newest release by itself.
-    request = settled(replace(request, source=wanted.source), settings.places())
+    request = settled(replace(request, source=wanted.source), settings.paths())
     names = options.words(request.compiler) or ("",)
     plan, *_ = [plan_for(replace(request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
@@ -169,26 +169,26 @@ def _program(path: str) -> Path | None:
     return Path(path).resolve() if path else None
 
 
-def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], places: Places) -> Path:
+def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], paths: Paths) -> Path:
     """A wheel with these flags, in a pool of its own: all sets have the same version."""
     request = replace(asked.request, compiler=compiler, flags=" ".join(words))
-    pool = places.cache / "candidates"
+    pool = paths.cache / "candidates"
     given = BuildOptions(source=request.source, keep_going=True)
     (built,) = handlers.build_wheel(request, given, pool=pool)
     return built.wheel.resolve()
 
 
-def _learned(asked: _Asked, compiler: str, out: Path, places: Places) -> str:
+def _learned(asked: _Asked, compiler: str, out: Path, paths: Paths) -> str:
     """The flag of what the training program's run tells. Its profile lies in `out` as well, beside
     the selection that names it."""
     assert asked.training is not None  # noqa: S101  (or there is no such set)
     found = learning.earlier_profile(out)
     if found is None:
         _, used = plan_for(replace(asked.request, compiler=compiler))
-        wheel = _candidate(asked, compiler, (flags.COUNTING,), places)
-        found = learning.learn(wheel, asked.training, used, out=out, places=places)
-    word = pgo.keep(found, places)
-    pgo.leave(flags.learned((word,)), out, places)
+        wheel = _candidate(asked, compiler, (flags.COUNTING,), paths)
+        found = learning.learn(wheel, asked.training, used, out=out, paths=paths)
+    word = pgo.keep(found, paths)
+    pgo.leave(flags.learned((word,)), out, paths)
     return word
 
 

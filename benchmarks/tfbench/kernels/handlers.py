@@ -30,7 +30,7 @@ from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.planning.plan import Scope
 from tfbuild.records import pretty, save, write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 from tfbuild.upstream.kernels import known
 
@@ -75,13 +75,13 @@ class _Asked:
 
 def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
     """Profile on the stock wheel, with one thread; the record and what to print of it."""
-    places, subjects = settings.places(), _subjects(wanted)
+    paths, subjects = settings.paths(), _subjects(wanted)
     steps = options.integer(wanted.steps, "--steps")
-    folder, host = places.new_report("profile"), read_host()
+    folder, host = paths.new_report("profile"), read_host()
     out = _file(wanted.out) or folder / PROFILE
-    with settings.exclusive(places.cache, "a profile"):
+    with settings.exclusive(paths.cache, "a profile"):
         specs = [lineup.make_spec(name=lineup.STOCK, wheel=lineup.STOCK)]
-        (arm,) = installs.install(installs.choose(specs, "", places), places)
+        (arm,) = installs.install(installs.choose(specs, "", paths), paths)
         programs = []
         for each in subjects:
             with console.step(f"profile {each[0]}, {steps} steps"):
@@ -145,16 +145,16 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
 
 def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     """Time the wheel's kernels at the profile's places; the selection and what to print of it."""
-    places = settings.places()
+    paths = settings.paths()
     if _profiles_first(wanted):
-        wanted = _with_profile(wanted, places)
-    asked = _ask(wanted, places)
-    with settings.exclusive(places.cache, "a selection"):
-        setting, bench, memory = _set_up(asked, wanted.out, places)
+        wanted = _with_profile(wanted, paths)
+    asked = _ask(wanted, paths)
+    with settings.exclusive(paths.cache, "a selection"):
+        setting, bench, memory = _set_up(asked, wanted.out, paths)
         console.note(f"timings and selection: {bench.out}")
         found = selecting.select(setting, asked.served, asked.offer, memory, bench)
         named = (word for words in found.selection.flags.values() for word in words)
-        pgo.leave(flags.learned(named), bench.out, places)
+        pgo.leave(flags.learned(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.markdown(found))
     text = pretty(found) if as_json else table.describe(found, colour=sys.stdout.isatty())
     return found, text
@@ -165,10 +165,10 @@ def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedSpot, ...]]:
 
     Raises SampleError when nothing could be timed.
     """
-    places = settings.places()
-    asked = _ask(wanted, places)
-    with settings.exclusive(places.cache, "timings"):
-        setting, bench, memory = _set_up(asked, wanted.out, places)
+    paths = settings.paths()
+    asked = _ask(wanted, paths)
+    with settings.exclusive(paths.cache, "timings"):
+        setting, bench, memory = _set_up(asked, wanted.out, paths)
         folder.begin(selecting.KIND, setting, bench.out)
         _, found, reasons = selecting.searched(setting, asked.served, asked.offer, memory, bench)
     rows = selecting.timed_of(asked.served, asked.options.threads, found)
@@ -177,10 +177,10 @@ def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedSpot, ...]]:
     return asked.offer, rows
 
 
-def _set_up(asked: _Asked, out: str, places: Places) -> tuple[SelectionSetting, Bench, Memory]:
+def _set_up(asked: _Asked, out: str, paths: Paths) -> tuple[SelectionSetting, Bench, Memory]:
     """Both arms installed, and where the times go."""
     host = read_host()
-    stock, tuned = installs.install(asked.choices, places)
+    stock, tuned = installs.install(asked.choices, paths)
     setting = SelectionSetting(
         cpu=host.cpu.name,
         arms=(stock, tuned),
@@ -191,9 +191,9 @@ def _set_up(asked: _Asked, out: str, places: Places) -> tuple[SelectionSetting, 
         seed=asked.options.seed,
         budget_s=asked.options.budget_s,
     )
-    there = folder.find(selecting.KIND, setting, out, places)
+    there = folder.find(selecting.KIND, setting, out, paths)
     bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=there)
-    return setting, bench, Memory(folder=places.cache / "timings", cpu=host.cpu.kind)
+    return setting, bench, Memory(folder=paths.cache / "timings", cpu=host.cpu.kind)
 
 
 def describe_selecting(wanted: SelectOptions) -> str:
@@ -201,7 +201,7 @@ def describe_selecting(wanted: SelectOptions) -> str:
     if _profiles_first(wanted):
         said = describe_profiling(ProfileOptions(workload=wanted.workload, phase=wanted.phase))
         return f"{said}then time the wheel's kernels at these places\n"
-    asked = _ask(wanted, settings.places())
+    asked = _ask(wanted, settings.paths())
     cells = len(asked.served) * len(asked.options.threads)
     budget = console.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
     share = sum(each.spot.share for each in asked.served)
@@ -227,9 +227,9 @@ def _profiles_first(wanted: SelectOptions) -> bool:
     return first
 
 
-def _with_profile(wanted: SelectOptions, places: Places) -> SelectOptions:
+def _with_profile(wanted: SelectOptions, paths: Paths) -> SelectOptions:
     """The same for a profile that is made now, beside the timings."""
-    folder = Path(wanted.out) if wanted.out else places.new_report("select")
+    folder = Path(wanted.out) if wanted.out else paths.new_report("select")
     made = folder / PROFILE
     if not made.is_file():  # a run that was stopped has it
         ask = ProfileOptions(workload=wanted.workload, phase=wanted.phase, out=str(made))
@@ -254,11 +254,11 @@ def _read(wanted: SelectOptions) -> _Options:
     )
 
 
-def _ask(wanted: SelectOptions, places: Places) -> _Asked:
+def _ask(wanted: SelectOptions, paths: Paths) -> _Asked:
     """Raises what `check` does, and WheelError and HostError for wheels that do not fit."""
     asked = _read(wanted)
-    candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(places)
-    choices = installs.choose(lineup.read_lineup(), str(candidate), places)
+    candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(paths)
+    choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
     offer = read_offer(candidate.resolve(), read_cpu())
     served = selecting.served_by(offer, spots(asked.profile))
     if not served:

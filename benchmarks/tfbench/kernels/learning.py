@@ -7,7 +7,7 @@ from pathlib import Path
 from tfbench.arms import installs, lineup
 from tfbuild import console
 from tfbuild.cpus.compilers import Compiler
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
 
@@ -17,13 +17,13 @@ def earlier_profile(out: Path) -> Path | None:
     return next(iter(sorted(out.glob(f"*{pgo.SUFFIX}"))), None)
 
 
-def learn(wheel: Path, program: Path, compiler: Compiler, *, out: Path, places: Places) -> Path:
+def learn(wheel: Path, program: Path, compiler: Compiler, *, out: Path, paths: Paths) -> Path:
     """Run the program on the instrumented wheel and merge what its kernels counted; the profile.
 
     Raises WheelError, ToolError, and BuildError where the program fails.
     """
     candidate = lineup.make_spec(name=lineup.TUNED, wheel=lineup.TUNED)
-    (arm,) = installs.install(installs.choose([candidate], str(wheel), places), places)
+    (arm,) = installs.install(installs.choose([candidate], str(wheel), paths), paths)
     folder = out / "training"
     with console.step(f"train with {program.name}"):
         pgo.train(arm.python, program, folder)

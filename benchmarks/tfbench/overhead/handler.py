@@ -72,8 +72,8 @@ class OverheadQuestion:
 
 def describe(wanted: OverheadOptions) -> str:
     """What would be timed. Nothing is installed."""
-    places = settings.places()
-    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, places))
+    paths = settings.paths()
+    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
     forms = "".join(
         f"  {each.epochs} x fit of repeat({each.repeat}), "
         f"steps_per_execution={each.steps_per_execution}\n"
@@ -84,7 +84,7 @@ def describe(wanted: OverheadOptions) -> str:
         f"arms       {', '.join(arms)}\n"
         f"vCPUs      {question.vcpus}\n"
         f"launches   {question.launches}, {ROUNDS} rounds each of\n{forms}"
-        f"out        {wanted.out or places.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.new_report(KIND)}\n"
     )
 
 

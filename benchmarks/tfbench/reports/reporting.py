@@ -24,7 +24,7 @@ from tfbuild import console, settings
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.comparison import Comparison, load, save
 from tfbuild.records import plain, pretty, write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 
 MARKDOWN, HTML, CSV = "report.md", "report.html", "report.csv"
 ARTICLE = "2017"
@@ -40,7 +40,7 @@ def report_again(wanted: ReportOptions, *, as_json: bool) -> str:
 
     Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
     """
-    places = settings.places()
+    paths = settings.paths()
     sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs, wanted.pyperf)
     if len(list(filter(None, sources))) > 1:
         raise UsageError(
@@ -51,14 +51,12 @@ def report_again(wanted: ReportOptions, *, as_json: bool) -> str:
     if wanted.pyperf:
         return _contrast(wanted.pyperf, as_json=as_json)
     if wanted.totals or wanted.logs:
-        return _of_totals(wanted, places, as_json=as_json)
-    comparison, folder, samples = _measured(wanted, places)
+        return _of_totals(wanted, paths, as_json=as_json)
+    comparison, folder, samples = _measured(wanted, paths)
     if wanted.line:
         return report.line(comparison) + "\n"
     priced = _bill(comparison, wanted) if wanted.prices else None
-    return write_reports(
-        comparison, folder, places, as_json=as_json, samples=samples, priced=priced
-    )
+    return write_reports(comparison, folder, paths, as_json=as_json, samples=samples, priced=priced)
 
 
 def _check_together(wanted: ReportOptions) -> None:
@@ -80,7 +78,7 @@ def _check_together(wanted: ReportOptions) -> None:
 def write_reports(
     comparison: Comparison,
     folder: Path,
-    places: Places,
+    paths: Paths,
     *,
     as_json: bool,
     samples: tuple[Sample, ...] | None = None,
@@ -88,7 +86,7 @@ def write_reports(
 ) -> str:
     """Every form into `folder`; the table, or the records as JSON, as text."""
     taken = samples if samples is not None else read_samples(folder)
-    templates = places.templates
+    templates = paths.templates
     html = page.html(comparison, templates, bill=priced, samples=taken)
     write_atomic(folder / MARKDOWN, report.markdown(comparison, templates, priced))
     write_atomic(folder / HTML, html)
@@ -114,21 +112,21 @@ def read_samples(folder: Path) -> tuple[Sample, ...]:
     return tuple(entry for entry in every if isinstance(entry, Sample))
 
 
-def _measured(wanted: ReportOptions, places: Places) -> tuple[Comparison, Path, tuple[Sample, ...]]:
+def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tuple[Sample, ...]]:
     """The comparison, where its reports go, and its samples. Several become one."""
     if wanted.samples:
         found, taken = recorded(Path(wanted.samples).expanduser())
-        folder = Path(wanted.out) if wanted.out else places.new_report("again")
+        folder = Path(wanted.out) if wanted.out else paths.new_report("again")
         save(folder / KIND.result, found)
         return found, folder, taken
-    paths = [_file(text.strip()) for text in wanted.comparison.split(",") if text.strip()]
-    paths = paths or [_newest(places)]
-    parts = [(str(path.parent), load(path)) for path in paths]
-    samples = tuple(sample for path in paths for sample in read_samples(path.parent))
+    files = [_file(text.strip()) for text in wanted.comparison.split(",") if text.strip()]
+    files = files or [_newest(paths)]
+    parts = [(str(path.parent), load(path)) for path in files]
+    samples = tuple(sample for path in files for sample in read_samples(path.parent))
     if len(parts) == 1:
-        return parts[0][1], Path(wanted.out or paths[0].parent), samples
+        return parts[0][1], Path(wanted.out or files[0].parent), samples
     merged = merging.merge(parts)
-    folder = Path(wanted.out) if wanted.out else places.new_report("merged")
+    folder = Path(wanted.out) if wanted.out else paths.new_report("merged")
     save(folder / KIND.result, merged)
     return merged, folder, samples
 
@@ -138,8 +136,8 @@ def _file(text: str) -> Path:
     return path / KIND.result if path.is_dir() else path
 
 
-def _newest(places: Places) -> Path:
-    path = folders.newest(KIND, places)
+def _newest(paths: Paths) -> Path:
+    path = folders.newest(KIND, paths)
     if path is None:
         raise UsageError("no comparison was measured yet", hint="Run: invoke compare")
     return path
@@ -212,7 +210,7 @@ def _build(wanted: ReportOptions) -> Build | None:
 # --- runs that others made ------------------------------------------------------------------------
 
 
-def _of_totals(wanted: ReportOptions, places: Places, *, as_json: bool) -> str:
+def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
     """The 2017 article's form: whole runs, each once, of a pip build and a compiled one."""
     book = _book(wanted, wanted.prices or article.PRICES)
     mode = parse_mode(wanted.mode)
@@ -232,11 +230,11 @@ def _of_totals(wanted: ReportOptions, places: Places, *, as_json: bool) -> str:
         mode=mode,
         build=_build(wanted),
     )
-    folder = Path(wanted.out) if wanted.out else places.new_report("totals")
+    folder = Path(wanted.out) if wanted.out else paths.new_report("totals")
     shipped = wanted.totals == ARTICLE
-    text = report.article_markdown(found, places.templates, shipped=shipped)
+    text = report.article_markdown(found, paths.templates, shipped=shipped)
     write_atomic(folder / MARKDOWN, text)
-    write_atomic(folder / HTML, page.article_html(found, places.templates, shipped=shipped))
+    write_atomic(folder / HTML, page.article_html(found, paths.templates, shipped=shipped))
     if as_json:
         return pretty(found)
     return f"{report.bill_table(found, colour=sys.stdout.isatty())}\nreport: {folder / HTML}\n"

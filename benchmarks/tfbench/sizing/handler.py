@@ -106,9 +106,9 @@ def measure_sizing(wanted: SizingOptions, *, as_json: bool = False) -> tuple[Siz
 
 def describe(wanted: SizingOptions) -> str:
     """What would be measured. Nothing is installed."""
-    places = settings.places()
+    paths = settings.paths()
     question = read(wanted)
-    arms = experiment.names(experiment.choose_arms(wanted.arms, places))
+    arms = experiment.names(experiment.choose_arms(wanted.arms, paths))
     count = len(question.cells(arms, read_host(), Path()))
     memory = ", ".join(f"{each:.0f} MB" if each else "no limit" for each in question.memory)
     return (
@@ -118,7 +118,7 @@ def describe(wanted: SizingOptions) -> str:
         f"vCPUs      {', '.join(map(str, question.vcpus))}\n"
         f"memory     {memory}\n"
         f"processes  {count}, {question.seconds:g} s of steps each\n"
-        f"out        {wanted.out or places.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.new_report(KIND)}\n"
     )
 
 

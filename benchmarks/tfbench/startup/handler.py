@@ -36,14 +36,14 @@ _TRIES = 5
 def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
     """Measure the imports of the candidate and of the wheel that it was made from; the record, and
     what to print of it. It is kept in --out, or in a new report."""
-    places = settings.places()
+    paths = settings.paths()
     number = options.integer(wanted.rounds, "--rounds", least=_FEWEST) if wanted.rounds else ROUNDS
-    choices = installs.choose(lineup.read_lineup(), wanted.candidate, places)
-    with settings.exclusive(places.cache, "a measurement"):
+    choices = installs.choose(lineup.read_lineup(), wanted.candidate, paths)
+    with settings.exclusive(paths.cache, "a measurement"):
         spec = ImportSpec(
-            host=read_host(), arms=installs.install(choices, places), rounds=number, seed=1
+            host=read_host(), arms=installs.install(choices, paths), rounds=number, seed=1
         )
-        there = folder.find(KIND, spec, wanted.out, places)
+        there = folder.find(KIND, spec, wanted.out, paths)
         folder.begin(KIND, spec, there)
         folder.need_unfinished(KIND, there)
         with console.step(f"import TensorFlow, {number} rounds"):

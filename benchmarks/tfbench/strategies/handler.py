@@ -50,8 +50,8 @@ def _cells(matrix: Matrix, arms: Sequence[str], host: Host) -> tuple[Cell, ...]:
 
 def describe(wanted: StrategiesOptions) -> str:
     """What would be measured. Nothing is installed."""
-    places = settings.places()
-    matrix, choices = read(wanted), experiment.choose_arms(wanted.arms, places)
+    paths = settings.paths()
+    matrix, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
     asked = _cells(matrix, experiment.names(choices), read_host())
     each = ", ".join(f"{name} on {number}" for name, number in matrix.places)
     return (
@@ -60,7 +60,7 @@ def describe(wanted: StrategiesOptions) -> str:
         f"cells      {each} ({matrix.kind} devices)\n"
         f"launches   {matrix.launches} of each, steps for {matrix.seconds:g} s in each\n"
         f"processes  {len(asked)}, references among them\n"
-        f"out        {wanted.out or places.new_report(KIND)}\n"
+        f"out        {wanted.out or paths.new_report(KIND)}\n"
     )
 
 

@@ -84,8 +84,8 @@ class ThroughputQuestion:
 
 def describe(wanted: ThroughputOptions) -> str:
     """What would be measured. Nothing is installed."""
-    places = settings.places()
-    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, places))
+    paths = settings.paths()
+    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
     count = len(question.cells(arms, read_host()))
     return (
         f"workloads    {', '.join(question.workloads)}\n"
@@ -94,7 +94,7 @@ def describe(wanted: ThroughputOptions) -> str:
         f"arms         {', '.join(arms)}\n"
         f"vCPUs        {question.vcpus}\n"
         f"processes    {count}, {question.steps} steps each\n"
-        f"out          {wanted.out or places.new_report(KIND)}\n"
+        f"out          {wanted.out or paths.new_report(KIND)}\n"
     )
 
 

@@ -26,7 +26,7 @@ from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.host import read_host
 from tfbuild.records import key_of, pretty, save, write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 
 ENV, PAGE = "tune.env", "tune.md"
@@ -69,11 +69,11 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
 
     Raises UsageError, WheelError, HostError, WorkerError, DiskError.
     """
-    places = settings.places()
-    question = read(wanted, places)
-    with settings.exclusive(places.cache, "a tuning"):
-        asked = question.asked(installs.install(question.choices, places))
-        out = folder.find(hunt.KIND, asked, wanted.out, places)
+    paths = settings.paths()
+    question = read(wanted, paths)
+    with settings.exclusive(paths.cache, "a tuning"):
+        asked = question.asked(installs.install(question.choices, paths))
+        out = folder.find(hunt.KIND, asked, wanted.out, paths)
         console.note(f"samples and results: {out}")
         found = hunt.tune(asked, out)
     write_atomic(out / ENV, text.env_file(found))
@@ -85,8 +85,8 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
 
 def describe(wanted: TuneOptions) -> str:
     """What would be tried. Nothing is installed, and the workload is not read."""
-    places = settings.places()
-    question = read(wanted, places)
+    paths = settings.paths()
+    question = read(wanted, paths)
     asked, setups = question.planned()
     groups = search.grouped(setups)
     names = (asked.arm(setup).name for setup in setups)
@@ -98,11 +98,11 @@ def describe(wanted: TuneOptions) -> str:
         f"vCPUs      {asked.vcpus}\n"
         f"budget     {console.duration(asked.budget_s)}, but {FEWEST_LAUNCHES} launches or more in "
         f"each of {console.count(len(groups) + 2, 'comparison')} and up\n"
-        f"out        {wanted.out or places.new_report(hunt.KIND.prefix)}\n"
+        f"out        {wanted.out or paths.new_report(hunt.KIND.prefix)}\n"
     )
 
 
-def read(wanted: TuneOptions, places: Places) -> TuningQuestion:
+def read(wanted: TuneOptions, paths: Paths) -> TuningQuestion:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     workload, program = options.subject(wanted.workload)
     if options.phase(wanted.phase) == INFER:
@@ -110,7 +110,7 @@ def read(wanted: TuneOptions, places: Places) -> TuningQuestion:
     question = TuningQuestion(
         workload=workload,
         program=program,
-        choices=_choices(wanted, places),
+        choices=_choices(wanted, paths),
         vcpus=options.vcpu_count(wanted.vcpus, read_vcpus().usable),
         budget_s=durations.seconds(wanted.budget, "--budget"),
         seed=options.integer(wanted.seed, "--seed", least=0),
@@ -128,18 +128,18 @@ def digest(path: Path) -> str:
     return key_of([(str(each.relative_to(path)), sha256_of(each)) for each in files])
 
 
-def _choices(wanted: TuneOptions, places: Places) -> tuple[ArmChoice, ...]:
+def _choices(wanted: TuneOptions, paths: Paths) -> tuple[ArmChoice, ...]:
     """The wheels, the baseline first: by default stock, and the tuned one where there is one."""
     if wanted.arms:
-        return installs.choose(_specs(wanted.arms.split(",")), wanted.candidate, places)
+        return installs.choose(_specs(wanted.arms.split(",")), wanted.candidate, paths)
     both = _specs((lineup.STOCK, lineup.TUNED))
     try:
-        return installs.choose(both, wanted.candidate, places)
+        return installs.choose(both, wanted.candidate, paths)
     except (WheelError, HostError) as error:
         if wanted.candidate:
             raise
         console.note(f"no tuned wheel is tried: {error.message}")
-        return installs.choose(both[:1], "", places)
+        return installs.choose(both[:1], "", paths)
 
 
 def _specs(wheels: Sequence[str]) -> tuple[lineup.ArmSpec, ...]:

@@ -33,7 +33,7 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import defaults, dispatcher
 from tfbuild.planning.defaults import Default
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified
 from tfbuild.upstream.releases import StockWheel
@@ -66,7 +66,7 @@ class Audit:
     admissions: tuple[Standing, ...] = ()
 
 
-def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
+def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
     """Look at every library of a wheel. `stock` is the stock wheel, if not the pinned one that
     earlier work has left in the cache.
 
@@ -79,10 +79,10 @@ def audit(wheel: Path, *, places: Places, stock: Path | None = None) -> Audit:
     policy = manylinux.policy_of(identity.tags)
     every, sha256 = members(wheel), sha256_of(wheel)
     pinned = _published(identity)
-    base = _stock_wheel(pinned, facts, places, stock)
+    base = _stock_wheel(pinned, facts, paths, stock)
     before = members(base) if base else {}
     own, theirs = libraries_of(every), libraries_of(before) if base else None
-    kept_in = places.cache / "census"
+    kept_in = paths.cache / "census"
     changed = {file: each for file, each in (theirs or {}).items() if own.get(file, each) != each}
     kernels = [each for each in facts.libraries if each.file in own] if facts else []
     libraries = _libraries(
@@ -192,7 +192,7 @@ def _of_unknown_stock(
 
 
 def _stock_wheel(
-    pinned: StockWheel | None, facts: Tuned | None, places: Places, given: Path | None
+    pinned: StockWheel | None, facts: Tuned | None, paths: Paths, given: Path | None
 ) -> Path | None:
     """The stock wheel that a wheel was made from, or is; None if it is not here."""
     if given is not None:
@@ -201,7 +201,7 @@ def _stock_wheel(
         return verified(given, Pin(name=given.name, sha256=facts.stock_sha256))
     if pinned is None or _is_another(pinned, facts):
         return None
-    return kept(places.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256))
+    return kept(paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256))
 
 
 def _is_another(pinned: StockWheel, facts: Tuned | None) -> bool:
@@ -310,8 +310,8 @@ def _foreign(
     with tempfile.TemporaryDirectory(prefix=".unpacked.", dir=folder) as unpacked:
         extract(wheel, (library.file,), Path(unpacked) / "wheel")
         for name, times in counted.items():
-            places = census.uses(Path(unpacked) / "wheel" / library.file, {name}, _FEW_USES)
-            shown = "; ".join(map(str, places)) + ("; …" if times > len(places) else "")
+            paths = census.uses(Path(unpacked) / "wheel" / library.file, {name}, _FEW_USES)
+            shown = "; ".join(map(str, paths)) + ("; …" if times > len(paths) else "")
             what = "what is no known instruction" if name == UNDECODED else name
             yield f"{library.name}: {times} of {what}, which it may not use: {shown}"
 

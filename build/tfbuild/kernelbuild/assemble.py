@@ -20,7 +20,7 @@ from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, need_stock
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.nearness import Nearness
@@ -151,11 +151,11 @@ def _admitted(verdict: UnitVerdict, made: Made) -> Admitted:
 
 
 def try_out(
-    wheel: Path, fleet: Fleet, arm: Environment, *, cpu: Cpu, places: Places
+    wheel: Path, fleet: Fleet, arm: Environment, *, cpu: Cpu, paths: Paths
 ) -> dict[str, Any]:
     """Use the wheel that is installed in `arm`: it must import and compute, and run its own kernels
     where this CPU can, beside the stock ones. Raises AgreementError, HostError."""
-    found = smoke(arm, places.work / fleet.key[:16], promises=True)
+    found = smoke(arm, paths.work / fleet.key[:16], promises=True)
     broken = found.pop("broken")
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (we have just made it)

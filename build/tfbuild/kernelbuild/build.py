@@ -28,7 +28,7 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, need_stock
 from tfbuild.planning.stand_in import absent, stand_in
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import emulation, interpreters
 
 DISK_BYTES = 4_500_000_000
@@ -41,7 +41,7 @@ def build(
     *,
     compiler: Compiler,
     jobs: Jobs,
-    places: Places,
+    paths: Paths,
     given_source: Path | None = None,
     given_stock: Path | None = None,
     keep_going: bool = False,
@@ -54,7 +54,7 @@ def build(
         (fleet,),
         compiler=compiler,
         jobs=jobs,
-        places=places,
+        paths=paths,
         given_source=given_source,
         given_stock=given_stock,
         keep_going=keep_going,
@@ -67,7 +67,7 @@ def build_all(
     *,
     compiler: Compiler,
     jobs: Jobs,
-    places: Places,
+    paths: Paths,
     given_source: Path | None = None,
     given_stock: Path | None = None,
     keep_going: bool = False,
@@ -75,7 +75,7 @@ def build_all(
     """As `build`, for fleets that differ in Python only: one build makes the libraries of all."""
     for fleet in fleets:
         need_stock(fleet.first)
-    found = {fleet.key: pool.find(fleet, places) for fleet in fleets}
+    found = {fleet.key: pool.find(fleet, paths) for fleet in fleets}
     finished = {key: built for key, built in found.items() if built is not None}
     for built in finished.values():
         console.note(f"{built.wheel.name} is already built")
@@ -85,9 +85,9 @@ def build_all(
         first = min(fleets, key=lambda each: (bool(_untried(each)), each.key not in finished))
         _need_probed(first)
         need_linker(first, compiler)
-        settings.need_disk(places.cache, DISK_BYTES, "building a tuned wheel")
-        ground = ground_for(first.first, places, given_source, given_stock)
-        make = _Making(ground=ground, places=places, given_stock=given_stock)
+        settings.need_disk(paths.cache, DISK_BYTES, "building a tuned wheel")
+        ground = ground_for(first.first, paths, given_source, given_stock)
+        make = _Making(ground=ground, paths=paths, given_stock=given_stock)
         make.libraries(first, compiler, jobs, keep_going=keep_going)
         finished |= {fleet.key: make.wheel(fleet) for fleet in left}
     return tuple(finished[fleet.key] for fleet in fleets)
@@ -108,20 +108,20 @@ def _untried(fleet: Fleet) -> str:
 class _Making:
     """The libraries of a fleet, and the wheels of its Pythons that they are put into."""
 
-    def __init__(self, *, ground: Ground, places: Places, given_stock: Path | None) -> None:
+    def __init__(self, *, ground: Ground, paths: Paths, given_stock: Path | None) -> None:
         self._ground = ground
-        self._places = places
+        self._places = paths
         self._given_stock = given_stock
         self._made: tuple[Made, ...] = ()
         self._first: Workspace | None = None
 
     def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
         """Compile, admit and link those of every target."""
-        ground, places = self._ground, self._places
+        ground, paths = self._ground, self._places
         runners = [stand_in(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans]
         distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
         rooms = {
-            key: workspaces.prepare(plan, compiler, jobs, ground, places)
+            key: workspaces.prepare(plan, compiler, jobs, ground, paths)
             for key, plan in distinct.items()
         }
         tried = _Tried(ground=ground, rooms=rooms, keep_going=keep_going)
@@ -133,7 +133,7 @@ class _Making:
 
     def wheel(self, fleet: Fleet) -> Built:
         """The wheel of this fleet's Python, tried where that Python is here."""
-        first, places = self._first, self._places
+        first, paths = self._first, self._places
         assert first is not None  # noqa: S101  (libraries comes first)
         own = fleet.first.stock == first.plan.stock
         stock = self._ground.stock if own else self._stock_of(fleet.first)
@@ -151,7 +151,7 @@ class _Making:
                 source_sha256=self._ground.source_sha256,
                 nearness=self._ground.nearness,
                 tree=self._ground.staged,
-                out_dir=places.work / fleet.key[:16] / "wheel",
+                out_dir=paths.work / fleet.key[:16] / "wheel",
             )
         parts = tuple(
             Part(
@@ -162,7 +162,7 @@ class _Making:
             )
             for m in made
         )
-        return pool.admit(fresh, fleet, parts, places, smoke=self._tried(fresh, fleet, stock))
+        return pool.admit(fresh, fleet, parts, paths, smoke=self._tried(fresh, fleet, stock))
 
     def _stock_of(self, plan: Plan) -> Path:
         """The stock wheel of another Python. Raises WheelError where its libraries are not those
@@ -184,7 +184,7 @@ class _Making:
 
     def _tried(self, fresh: Path, fleet: Fleet, stock: Path) -> dict[str, Any]:
         """What was seen of the wheel in its own interpreter; nothing where that is not here."""
-        plan, places = fleet.first, self._places
+        plan, paths = fleet.first, self._places
         if why := _untried(fleet):
             console.warn(
                 f"{fresh.name} was not tried: {why}. Its libraries are those that ran in Python "
@@ -193,9 +193,9 @@ class _Making:
             return {}
         with console.step(f"install the wheel and try it in Python {plan.python}"):
             emulator = self._ground.emulator
-            like = installed(plan, stock, emulator, places)
-            arm = installed(plan, fresh, emulator, places, like)
-            found = assemble.try_out(fresh, fleet, arm, cpu=self._ground.cpu, places=places)
+            like = installed(plan, stock, emulator, paths)
+            arm = installed(plan, fresh, emulator, paths, like)
+            found = assemble.try_out(fresh, fleet, arm, cpu=self._ground.cpu, paths=paths)
         return {name: found[name] for name in found if name != "file"}
 
 
@@ -360,7 +360,7 @@ def admit(
     recipe = workspace.plan.kernel_recipe
     assert recipe is not None  # noqa: S101
     _need_same_structures(workspace)
-    folder = workspace.places.verdicts
+    folder = workspace.paths.verdicts
     verdicts = verdicts_in(folder, ground.arm, ground.staged, recipe.copts, ground.cpu)
     recalled = {unit: verdicts.recall(unit, path) for unit, path in libraries.items()}
     known = {unit: verdict for unit, verdict in recalled.items() if verdict is not None}

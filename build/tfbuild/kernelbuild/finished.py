@@ -21,7 +21,7 @@ from tfbuild.packing import admitted, tuned
 from tfbuild.packing.admitted import AdmissionTrial, Record, UnitOutcome
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_identity
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import locked, releases
@@ -82,7 +82,7 @@ def _stock(wheel: Path, facts: Tuned) -> StockWheel:
     return found
 
 
-def admit(found: Finished, cpu: Cpu, places: Places, targets: Collection[str] = ()) -> Record:
+def admit(found: Finished, cpu: Cpu, paths: Paths, targets: Collection[str] = ()) -> Record:
     """Run the kernels of the wheel's libraries, or of those for `targets`, and write what came of
     it into the record beside the wheel.
 
@@ -90,9 +90,9 @@ def admit(found: Finished, cpu: Cpu, places: Places, targets: Collection[str] = 
     and what fetching and installing the stock wheel raises.
     """
     before = admitted.read_record(found.wheel, found.sha256)
-    folder = places.work / f"admit-{found.sha256[:16]}"
+    folder = paths.work / f"admit-{found.sha256[:16]}"
     with console.step("stock environment"):
-        arm = _stock_environment(found, places)
+        arm = _stock_environment(found, paths)
     trials = {}
     for library in found.libraries:
         if not targets or library.target in targets:
@@ -108,11 +108,11 @@ def admit(found: Finished, cpu: Cpu, places: Places, targets: Collection[str] = 
     return new
 
 
-def _stock_environment(found: Finished, places: Places) -> Environment:
-    wheel = environment.fetch_stock(found.stock, places)
+def _stock_environment(found: Finished, paths: Paths) -> Environment:
+    wheel = environment.fetch_stock(found.stock, paths)
     needs = locked.requirements_of(found.stock)
     python = read_identity(found.wheel).python
-    return environment.create(wheel, python=python, requirements=needs, places=places)
+    return environment.create(wheel, python=python, requirements=needs, paths=paths)
 
 
 @contextlib.contextmanager

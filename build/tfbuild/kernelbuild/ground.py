@@ -12,7 +12,7 @@ from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.errors import KernelError, PythonError
 from tfbuild.packing import notices, wheel
 from tfbuild.planning.plan import KernelRecipe, Plan, need_stock
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import emulated, environment
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
@@ -46,17 +46,17 @@ class Ground(Inputs):
 
 
 def ground_for(
-    plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
+    plan: Plan, paths: Paths, given_source: Path | None, given_stock: Path | None
 ) -> Ground:
     """Fetch, unpack and install what the plan is built on.
 
     Raises ReleaseError before anything is fetched when the dependencies are not locked.
     """
     needs_of(plan)  # (or nothing is fetched)
-    emulator = emulator_for(plan, places)
-    inputs = inputs_for(plan, places, given_source, given_stock)
+    emulator = emulator_for(plan, paths)
+    inputs = inputs_for(plan, paths, given_source, given_stock)
     with console.step("stock environment"):
-        arm = installed(plan, inputs.stock, emulator, places)
+        arm = installed(plan, inputs.stock, emulator, paths)
     return Ground(
         stock=inputs.stock,
         headers=inputs.headers,
@@ -71,18 +71,18 @@ def ground_for(
 
 
 def inputs_for(
-    plan: Plan, places: Places, given_source: Path | None, given_stock: Path | None
+    plan: Plan, paths: Paths, given_source: Path | None, given_stock: Path | None
 ) -> Inputs:
     """Fetch and unpack what the plan is compiled from."""
     recipe, wheel_pin = plan.kernel_recipe, need_stock(plan)
     assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with console.step(f"TensorFlow {plan.release} sources"):
-        pin, staged = _staged(plan, recipe.staging, given_source, places)
+        pin, staged = _staged(plan, recipe.staging, given_source, paths)
         given.need_release(staged, plan.release)
         _need_sources(plan, staged)
     with console.step(f"stock wheel {wheel_pin.name}"):
-        stock = stock_wheel_of(plan, wheel_pin, places, given_stock)
-        headers = unpack_stock(stock, wheel_pin.sha256, recipe, places)
+        stock = stock_wheel_of(plan, wheel_pin, paths, given_stock)
+        headers = unpack_stock(stock, wheel_pin.sha256, recipe, paths)
         include, own = headers / recipe.include_roots[0], pin.kind != given.KIND
         notices.lacking_licence(stock, staged)  # (hours before they are needed)
         notices.compiled_in(stock)
@@ -98,12 +98,12 @@ def inputs_for(
     )
 
 
-def emulator_for(plan: Plan, places: Places) -> Emulator | None:
+def emulator_for(plan: Plan, paths: Paths) -> Emulator | None:
     """What runs the plan's kernels where this machine is of another architecture. Raises ToolError,
     and PythonError for a Python that is not the emulator's."""
     if plan.target.family == platform.machine():
         return None
-    emulator = find_emulator(plan.target.family, places)
+    emulator = find_emulator(plan.target.family, paths)
     if plan.python != PYTHON:
         raise PythonError(
             f"kernels for {plan.target.family} are admitted under {emulator.name} here, in Python "
@@ -117,35 +117,33 @@ def installed(
     plan: Plan,
     wheel: Path,
     emulator: Emulator | None,
-    places: Places,
+    paths: Paths,
     like: Environment | None = None,
 ) -> Environment:
     """An environment with the plan's stock wheel, or one made from it, and its dependencies."""
     needs = needs_of(plan)
     if emulator is not None:
-        return emulated.create(wheel, emulator, requirements=needs, places=places, like=like)
-    return environment.create(
-        wheel, python=plan.python, requirements=needs, places=places, like=like
-    )
+        return emulated.create(wheel, emulator, requirements=needs, paths=paths, like=like)
+    return environment.create(wheel, python=plan.python, requirements=needs, paths=paths, like=like)
 
 
-def stock_wheel_of(plan: Plan, pin: Pin, places: Places, given: Path | None) -> Path:
+def stock_wheel_of(plan: Plan, pin: Pin, paths: Paths, given: Path | None) -> Path:
     """The plan's stock wheel: the given one, or of a given folder the one of its name."""
     own = given / pin.name if given is not None and given.is_dir() else given
-    return environment.fetch_wheel(f"{plan.package}=={plan.release}", pin, places, own)
+    return environment.fetch_wheel(f"{plan.package}=={plan.release}", pin, paths, own)
 
 
 def _staged(
-    plan: Plan, staging: Staging, path: Path | None, places: Places
+    plan: Plan, staging: Staging, path: Path | None, paths: Paths
 ) -> tuple[SourcePin, Path]:
     """Which of the plan's sources were had, and the tree that a kernels build reads of them."""
     pin = plan.sources[0]
     if pin.kind == given.KIND and path is not None and path.is_dir():
-        return pin, given.stage(path, pin, staging, places)
-    archive = source.fetch_source(plan.sources, places, path)
+        return pin, given.stage(path, pin, staging, paths)
+    archive = source.fetch_source(plan.sources, paths, path)
     sha256 = sha256_of(archive)
     had = next(each for each in plan.sources if each.file.sha256 == sha256)
-    return had, source.stage(archive, sha256, staging, places)
+    return had, source.stage(archive, sha256, staging, paths)
 
 
 def needs_of(plan: Plan) -> str:
@@ -156,9 +154,9 @@ def needs_of(plan: Plan) -> str:
     return locked.requirements_of(stock)
 
 
-def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, places: Places) -> Path:
+def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -> Path:
     """Headers and libraries of the stock wheel, in a folder named by its hash."""
-    folder = places.stock / sha256[:16]
+    folder = paths.stock / sha256[:16]
     if not folder.is_dir():
         wheel.extract(stock, (f"{recipe.include_roots[0]}/", *recipe.libraries), folder)
     return folder

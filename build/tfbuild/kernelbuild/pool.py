@@ -14,7 +14,7 @@ from tfbuild.errors import RecordError
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.planning.fleet import Fleet
 from tfbuild.records import load, read, save
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.upstream.download import sha256_of
 
@@ -46,7 +46,7 @@ def admit(
     fresh: Path,
     fleet: Fleet,
     parts: tuple[Part, ...],
-    places: Places,
+    paths: Paths,
     **seen: object,
 ) -> Built:
     """Move a wheel into the pool, whole or not at all, and write its manifest last. `seen` is what
@@ -60,12 +60,12 @@ def admit(
         **seen,
         "plans": fleet.plans,
     }
-    settings.need_disk(places.pool, fresh.stat().st_size, "the finished wheel")
-    places.pool.mkdir(parents=True, exist_ok=True)
-    final = places.pool / fresh.name
+    settings.need_disk(paths.pool, fresh.stat().st_size, "the finished wheel")
+    paths.pool.mkdir(parents=True, exist_ok=True)
+    final = paths.pool / fresh.name
     if final.is_file() and (old := sha256_of(final)) != facts["sha256"]:
-        environment.discard(old, places)
-    part = places.pool / f".{fresh.name}.{os.getpid()}.part"  # (another cache may build the same)
+        environment.discard(old, paths)
+    part = paths.pool / f".{fresh.name}.{os.getpid()}.part"  # (another cache may build the same)
     try:
         shutil.move(fresh, part)
         part.replace(final)
@@ -76,10 +76,10 @@ def admit(
     return Built(wheel=final, manifest=manifest, parts=parts, reused=False)
 
 
-def find(fleet: Fleet, places: Places) -> Built | None:
+def find(fleet: Fleet, paths: Paths) -> Built | None:
     """The wheel of exactly these plans, if the pool has it whole."""
     stem = f"{fleet.first.package.replace('-', '_')}-{fleet.version}"
-    for manifest in sorted(places.pool.glob(f"{stem}-*.json")):
+    for manifest in sorted(paths.pool.glob(f"{stem}-*.json")):
         with contextlib.suppress(RecordError):
             fields = load(manifest, schema=SCHEMA)
             wheel = manifest.with_suffix(".whl")

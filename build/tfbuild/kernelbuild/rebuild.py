@@ -29,7 +29,7 @@ from tfbuild.packing.wheel import read_identity
 from tfbuild.planning import render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 from tfbuild.upstream import given, source
 
@@ -58,7 +58,7 @@ def rebuild(
     origin: Origin,
     jobs: Jobs,
     *,
-    places: Places,
+    paths: Paths,
     given_source: Path | None = None,
     given_stock: Path | None = None,
 ) -> Rebuilt:
@@ -69,19 +69,17 @@ def rebuild(
     """
     fleet = origin.fleet
     builder.need_linker(fleet, origin.compiler)
-    settings.need_disk(places.cache, builder.DISK_BYTES, "making a wheel again")
-    _bring_profiles(wheel, origin, places)
-    inputs = inputs_for(fleet.first, places, _source(origin, given_source, places), given_stock)
-    rooms = [
-        workspaces.prepare(plan, origin.compiler, jobs, inputs, places) for plan in fleet.plans
-    ]
+    settings.need_disk(paths.cache, builder.DISK_BYTES, "making a wheel again")
+    _bring_profiles(wheel, origin, paths)
+    inputs = inputs_for(fleet.first, paths, _source(origin, given_source, paths), given_stock)
+    rooms = [workspaces.prepare(plan, origin.compiler, jobs, inputs, paths) for plan in fleet.plans]
     made = [
         _made(room, origin, dispatched=() if number else fleet.plans)
         for number, room in enumerate(rooms)
     ]
-    for left in places.work.glob(f"{_FOLDER}*"):  # by a run that was killed
+    for left in paths.work.glob(f"{_FOLDER}*"):  # by a run that was killed
         shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=places.work) as folder:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=paths.work) as folder:
         fresh = _assembled(origin, made, rooms[0], inputs, Path(folder) / "wheel")
         with console.step("compare"):
             said = tuned.read_tuned(fresh)
@@ -114,19 +112,19 @@ def _assembled(
         )
 
 
-def _source(origin: Origin, path: Path | None, places: Places) -> Path:
+def _source(origin: Origin, path: Path | None, paths: Paths) -> Path:
     """Of what the release can be had from, the very archive that the wheel names."""
     pins = origin.fleet.first.sources
     if pins[0].kind == given.KIND and path is not None and path.is_dir():
         return path
     wanted = tuple(pin for pin in pins if pin.file.sha256 == origin.facts.source_sha256)
-    return source.fetch_source(wanted, places, path)
+    return source.fetch_source(wanted, paths, path)
 
 
-def _bring_profiles(wheel: Path, origin: Origin, places: Places) -> None:
+def _bring_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
     names = {name for plan in origin.fleet.plans for name in render.profiles(plan)}
     try:
-        pgo.bring(names, [wheel.parent], places)
+        pgo.bring(names, [wheel.parent], paths)
     except BuildError as error:
         hint = "Put it beside the wheel: invoke flags left it beside the selection"
         raise RebuildError(error.message, hint=hint) from error

@@ -28,7 +28,7 @@ from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
 from tfbuild.records import load, read, save
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import registrations
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, Surveyed
 
@@ -66,7 +66,7 @@ def survey(
     compiler: Compiler,
     jobs: Jobs,
     *,
-    places: Places,
+    paths: Paths,
     budget_s: float,
     given_source: Path | None = None,
     given_stock: Path | None = None,
@@ -77,15 +77,15 @@ def survey(
     Raises what a build raises, but for a source that does not compile or is not admitted.
     """
     end = time.monotonic() + budget_s
-    settings.need_disk(places.cache, _DISK_BYTES, "compiling every kernel source")
-    ground = ground_for(plan, places, given_source, given_stock)
+    settings.need_disk(paths.cache, _DISK_BYTES, "compiling every kernel source")
+    ground = ground_for(plan, paths, given_source, given_stock)
     with console.step("which sources register what"):
         table = registrations.registrations(ground.staged, _defines(plan))
     alone = tuple(_alone(source) for source in table)
 
     def prepared(units: tuple[KernelUnit, ...]) -> Workspace:
         own = dataclasses.replace(plan, kernels=units)
-        return workspaces.prepare(own, compiler, jobs, ground, places)
+        return workspaces.prepare(own, compiler, jobs, ground, paths)
 
     first = prepared(alone)
     broken = _compiled(first, alone, end)

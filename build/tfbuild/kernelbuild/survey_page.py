@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfbuild.kernelbuild.survey import BatchResult, Survey, rows
 from tfbuild.records import write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
 from tfbuild.upstream.kernels import SourceOutcome, Surveyed
 
@@ -104,13 +104,13 @@ def _line(cells: Sequence[object]) -> str:
     return "| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |"
 
 
-def write(found: Survey, places: Places) -> tuple[Path, ...]:
+def write(found: Survey, paths: Paths) -> tuple[Path, ...]:
     """The page into the checkout, and once all was looked at the table: kernels are selected by it.
     Returns what was written."""
-    paper = places.root / f"build/kernels-{found.plan.release}.md"
+    paper = paths.root / f"build/kernels-{found.plan.release}.md"
     write_atomic(paper, page(found))
     if not found.finished:
         return (paper,)
-    table = places.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
+    table = paths.root / f"build/tfbuild/upstream/survey-{found.plan.release}.csv"
     write_atomic(table, kernels.survey_text(rows(found)))
     return table, paper

@@ -18,7 +18,7 @@ from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
 from tfbuild.records import write_atomic
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel, pgo
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.kernels import KernelUnit, label
@@ -53,7 +53,7 @@ class Workspace:
     bazel: Bazel
     folder: Path
     options: tuple[str, ...]
-    places: Places
+    paths: Paths
     linked: tuple[str, ...] = ()
 
     @property
@@ -72,42 +72,40 @@ class CompiledUnits:
     complete: bool
 
 
-def prepare(
-    plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, places: Places
-) -> Workspace:
+def prepare(plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, paths: Paths) -> Workspace:
     """Render the workspace, and the BUILD files beside it and the inputs; settle Bazel's options.
 
     The cache has the profiles of the plan's sources. Raises ToolError without Bazel.
     """
-    found = bazel.find_bazel(places, plan.bazel)
-    folder = places.work / plan.key[:16] / "workspace"
+    found = bazel.find_bazel(paths, plan.bazel)
+    folder = paths.work / plan.key[:16] / "workspace"
     linked = tuple(
         name
         for name in (KERNEL_LIBRARY, dispatcher.LIBRARY)
         if (folder / _OUT / KERNEL_LIBRARY).is_file() and (folder / _OUT / name).is_file()
     )
-    files = render.render(plan, places.templates)
+    files = render.render(plan, paths.templates)
     chosen = {name for name in render.CHOSEN if linked and (folder / name).is_file()}
     render.write({name: files[name] for name in files if name not in chosen}, folder)
     for name in render.profiles(plan):
-        write_atomic(folder / render.profile_path(name), pgo.kept(name, places).read_bytes())
-    texts = render.repositories(plan, places.templates)
+        write_atomic(folder / render.profile_path(name), pgo.kept(name, paths).read_bytes())
+    texts = render.repositories(plan, paths.templates)
     folders = {
         "tf_source": inputs.staged.parent,
         "tf_wheel": inputs.headers,
-        "rules_cc": places.tools / "rules_cc",
+        "rules_cc": paths.tools / "rules_cc",
     }
     for name, at in folders.items():
         render.write(texts[name], at)
     options = (
         *bazel.repository_options(found, folders),
         *(("--noenable_bzlmod",) if Version(found.version) >= _MODULES_SINCE else ()),
-        f"--disk_cache={places.cache / 'bazel-disk-cache'}",
-        f"--repo_env=CC={driver_in(compiler, places.tools / 'cross')}",
+        f"--disk_cache={paths.cache / 'bazel-disk-cache'}",
+        f"--repo_env=CC={driver_in(compiler, paths.tools / 'cross')}",
         f"--jobs={jobs.count}",
     )
     return Workspace(
-        plan=plan, bazel=found, folder=folder, options=options, places=places, linked=linked
+        plan=plan, bazel=found, folder=folder, options=options, paths=paths, linked=linked
     )
 
 
@@ -133,7 +131,7 @@ def compile_units(
             tuple(f"//:{name}" for name in (_STRUCTURES, *targets.values(), *workspace.linked)),
             workspace=workspace.folder,
             options=workspace.options,
-            places=workspace.places,
+            paths=workspace.paths,
             log=log,
             on_progress=on_progress,
             keep_going=keep_going,
@@ -179,7 +177,7 @@ def link(
     A fleet's dispatcher is built in one of its workspaces: of its options none is a target's. It
     comes with a library because a call of Bazel takes seconds before it does anything.
     """
-    templates = workspace.places.templates
+    templates = workspace.paths.templates
     files = render.admitted(units, templates) | render.selected(registrations, templates)
     if dispatched:
         files |= render.dispatch_table(dispatched, templates)
@@ -193,7 +191,7 @@ def link(
         tuple(f"//:{name}" for name in wanted),
         workspace=workspace.folder,
         options=workspace.options,
-        places=workspace.places,
+        paths=workspace.paths,
         log=log,
     )
     if done.returncode:

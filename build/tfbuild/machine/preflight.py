@@ -21,7 +21,7 @@ from tfbuild.machine.network import HostAnswer
 from tfbuild.machine.programs import Interpreter
 from tfbuild.planning.plan import Plan
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools.interpreters import find_python
 from tfbuild.upstream.releases import Release
 
@@ -55,7 +55,7 @@ def look(
     plan: Plan,
     release: Release,
     *,
-    places: Places,
+    paths: Paths,
     compiler: Compiler,
     budget: Budget,
     offline: bool,
@@ -65,10 +65,10 @@ def look(
 
     `offline` leaves the network out. Raises nothing: what cannot be read is a finding.
     """
-    answers = () if offline else network.ask(origins(places, env), env)
+    answers = () if offline else network.ask(origins(paths, env), env)
     return (
         memory_finding(budget),
-        *disks.look(needs(places, env)),
+        *disks.look(needs(paths, env)),
         *programs.compiler_findings(compiler, release),
         programs.glibc_finding(platform.libc_ver(), plan),
         programs.python_finding(plan.python, read_python(plan.python), release),
@@ -79,12 +79,12 @@ def look(
     )
 
 
-def needs(places: Places, env: Mapping[str, str]) -> tuple[DiskNeed, ...]:
+def needs(paths: Paths, env: Mapping[str, str]) -> tuple[DiskNeed, ...]:
     temporary = Path(env.get("TMPDIR") or tempfile.gettempdir())
     return (
         DiskNeed(
             purpose="for Bazel's outputs and its disk cache",
-            disk=disks.read_disk(places.cache),
+            disk=disks.read_disk(paths.cache),
             megabytes=OUTPUT_MB,
             runs=True,
         ),
@@ -94,7 +94,7 @@ def needs(places: Places, env: Mapping[str, str]) -> tuple[DiskNeed, ...]:
             megabytes=_TEMPORARY_MB,
             runs=True,
         ),
-        DiskNeed(purpose="for the wheel", disk=disks.read_disk(places.pool), megabytes=_POOL_MB),
+        DiskNeed(purpose="for the wheel", disk=disks.read_disk(paths.pool), megabytes=_POOL_MB),
     )
 
 
@@ -110,10 +110,10 @@ def memory_finding(budget: Budget) -> Finding:
     )
 
 
-def origins(places: Places, env: Mapping[str, str]) -> tuple[str, ...]:
+def origins(paths: Paths, env: Mapping[str, str]) -> tuple[str, ...]:
     """What a build downloads from: the mirror or the source's home, Bazel, and the archives. pip's
     index is left out: where it is, is pip's own setting."""
-    mirror = places.mirror if places.mirror.startswith(("http://", "https://")) else ""
+    mirror = paths.mirror if paths.mirror.startswith(("http://", "https://")) else ""
     bazel = env.get("BAZELISK_BASE_URL") or _BAZEL
     own = () if "/" in env.get("USE_BAZEL_VERSION", "") else (bazel,)
     return tuple(filter(None, (mirror, *_ARCHIVES, *own)))

@@ -125,13 +125,13 @@ def _feature(name: str, family: str) -> Feature:
 
 def _places(feature: Feature) -> dict[str, tuple[int, ...]]:
     """Where CPUID shows a feature, and where that its registers are saved; nothing on aarch64."""
-    places = {"cpuid": feature.cpuid}
+    paths = {"cpuid": feature.cpuid}
     rows = table(feature.architecture)
     if feature.xcr0:
-        places["usable"] = rows["avx512f" if feature.xcr0 & _ZMM else "avx"].cpuid
+        paths["usable"] = rows["avx512f" if feature.xcr0 & _ZMM else "avx"].cpuid
     return {
         name: (bit.leaf, bit.subleaf, _REGISTERS.index(bit.register), bit.bit)
-        for name, bit in places.items()
+        for name, bit in paths.items()
         if bit is not None
     }
 

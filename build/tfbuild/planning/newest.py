@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 
 from tfbuild.planning.plan import source_pins
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import download
 from tfbuild.upstream.releases import Release, with_kernels
 
 
-def newest(places: Places) -> tuple[Release, str]:
+def newest(paths: Paths) -> tuple[Release, str]:
     """The newest release whose sources can be had, and a line that says why it is no newer one,
     which is empty if it is the newest of all.
 
@@ -20,10 +20,10 @@ def newest(places: Places) -> tuple[Release, str]:
     """
     first, *others = reversed(with_kernels())
     home = download.refusal(first.archive.url)
-    if not home or _is_near(first, places):
+    if not home or _is_near(first, paths):
         return first, ""
     for release in others:
-        where = "they are here" if _is_near(release, places) else ""
+        where = "they are here" if _is_near(release, paths) else ""
         if not where and release.debian is not None and shutil.which("apt-get"):
             where = "Debian has them"
         if where:
@@ -32,12 +32,12 @@ def newest(places: Places) -> tuple[Release, str]:
     return first, ""
 
 
-def _is_near(release: Release, places: Places) -> bool:
+def _is_near(release: Release, paths: Paths) -> bool:
     """Whether its sources were fetched before, or the mirror has them."""
     names = [pin.file.name for pin in source_pins(release)]
-    if any((places.downloads / name).is_file() for name in names):
+    if any((paths.downloads / name).is_file() for name in names):
         return True
-    mirror = places.mirror
+    mirror = paths.mirror
     return bool(mirror) and any(
         not download.refusal(download.mirrored(mirror, name)) for name in names
     )

@@ -22,14 +22,14 @@ from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.selection import Selection, read_selection, recorded, with_own
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import given, kernels, releases
 from tfbuild.upstream.download import sha256_of
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
 
 
-def settled(request: Request, places: Places) -> Request:
+def settled(request: Request, paths: Paths) -> Request:
     """The same with a version for `newest`: of kernels the newest release whose sources can be had.
     Says which was taken, where nobody named one."""
     if request.release != NEWEST:
@@ -37,7 +37,7 @@ def settled(request: Request, places: Places) -> Request:
     if request.scope != Scope.KERNELS or request.source:
         release, why = releases.find_release(request.release), ""
     else:
-        release, why = newest(places)
+        release, why = newest(paths)
     console.note(f"release {release.version}{f': {why}' if why else ', the newest'}")
     return dataclasses.replace(request, release=release.version)
 

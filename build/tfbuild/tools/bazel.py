@@ -14,7 +14,7 @@ from tfbuild import console, settings
 from tfbuild.errors import CommandError, DownloadError, TimeLimitError, ToolError
 from tfbuild.records import write_atomic
 from tfbuild.run import Completed, run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 
 _PROBE_S = 300.0
@@ -57,19 +57,19 @@ class Bazel:
     debian: bool
 
 
-def find_bazelisk(places: Places) -> Path | None:
+def find_bazelisk(paths: Paths) -> Path | None:
     """bazelisk on PATH, or the one that was installed into the tool folder."""
     found = shutil.which("bazelisk")
     if found is not None:
         return Path(found)
-    binary = _npm_binary(places)
+    binary = _npm_binary(paths)
     return binary if binary.is_file() else None
 
 
-def install_bazelisk(places: Places) -> Path:
+def install_bazelisk(paths: Paths) -> Path:
     """bazelisk from npm: the lock file pins its bytes by SHA-512, and no script is run. Where the
     registry does not answer it may lie in npm's own cache. Raises DownloadError."""
-    folder = places.tools / "bazelisk"
+    folder = paths.tools / "bazelisk"
     for name in ("package.json", "package-lock.json"):
         write_atomic(folder / name, (settings.NPM / name).read_bytes())
     silent = _registry_fault(folder)
@@ -87,7 +87,7 @@ def install_bazelisk(places: Places) -> Path:
             hint="Set npm's proxy or a mirror (npm config set registry URL), or put bazelisk on "
             "PATH: it is one file, of github.com/bazelbuild/bazelisk/releases",
         ) from error
-    binary = _npm_binary(places)
+    binary = _npm_binary(paths)
     if not binary.is_file():
         raise ToolError(f"npm installed no {binary.name}", hint="Install bazelisk by hand on PATH")
     return binary
@@ -112,25 +112,25 @@ def _registry_fault(folder: Path) -> str:
     return ""
 
 
-def _npm_binary(places: Places) -> Path:
+def _npm_binary(paths: Paths) -> Path:
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    package = places.tools / "bazelisk/node_modules/@bazel/bazelisk"
+    package = paths.tools / "bazelisk/node_modules/@bazel/bazelisk"
     return package / f"bazelisk-linux_{machine}"
 
 
-def find_bazel(places: Places, version: str) -> Bazel:
+def find_bazel(paths: Paths, version: str) -> Bazel:
     """The Bazel to use: what USE_BAZEL_VERSION says, else the release's own by bazelisk's
     download, else Debian's package. Raises ToolError when none of them runs.
     """
-    bazelisk = find_bazelisk(places) or install_bazelisk(places)
+    bazelisk = find_bazelisk(paths) or install_bazelisk(paths)
     asked = os.environ.get("USE_BAZEL_VERSION")
     if asked:
-        return _asked(bazelisk, asked, places)
-    fallback = places.tools / f"bazel-{version}-is-debian"
+        return _asked(bazelisk, asked, paths)
+    fallback = paths.tools / f"bazel-{version}-is-debian"
     if fallback.exists() and DEBIAN_BAZEL.is_file():
-        return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
+        return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
     try:
-        return _probe(bazelisk, version, places, pinned(version))
+        return _probe(bazelisk, version, paths, pinned(version))
     except CommandError as error:
         reason = _reason(error)
     # A download that cannot succeed takes 15 s to fail: remembered until the file is removed.
@@ -142,7 +142,7 @@ def find_bazel(places: Places, version: str) -> Bazel:
             hint=f"Set BAZELISK_BASE_URL to a mirror, or run: apt-get install {packages}",
         )
     console.note(f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves")
-    return _probe(bazelisk, str(DEBIAN_BAZEL), places, "")
+    return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
 
 
 def pinned(version: str) -> str:
@@ -151,9 +151,9 @@ def pinned(version: str) -> str:
     return releases.bazel_sha256(version, machine) or ""
 
 
-def _asked(bazelisk: Path, asked: str, places: Places) -> Bazel:
+def _asked(bazelisk: Path, asked: str, paths: Paths) -> Bazel:
     try:
-        return _probe(bazelisk, asked, places, "")
+        return _probe(bazelisk, asked, paths, "")
     except CommandError as error:
         raise ToolError(f"USE_BAZEL_VERSION={asked} does not run: {error.message}") from error
 
@@ -164,22 +164,22 @@ def _reason(error: CommandError) -> str:
     return (lines or error.message.splitlines())[-1].rpartition(": ")[2].strip()
 
 
-def _probe(bazelisk: Path, use: str, places: Places, sha256: str) -> Bazel:
+def _probe(bazelisk: Path, use: str, paths: Paths, sha256: str) -> Bazel:
     if use == str(DEBIAN_BAZEL):
         package = run(["dpkg-query", "-W", "-f", "${Version}", "bazel-bootstrap"]).output
         return Bazel(bazelisk=bazelisk, use=use, version=package.partition("+")[0], debian=True)
     env = environment(use, sha256)
-    done = run([bazelisk, "--version"], env=env, timeout_s=_PROBE_S, cwd=_neutral(places))
+    done = run([bazelisk, "--version"], env=env, timeout_s=_PROBE_S, cwd=_neutral(paths))
     said = _VERSION.search(done.output)
     if said is None:
         raise ToolError(f"{use} is no Bazel: it answers {done.output.strip()[:60]!r} to --version")
     return Bazel(bazelisk=bazelisk, use=use, version=said[1], debian=False)
 
 
-def _neutral(places: Places) -> Path:
+def _neutral(paths: Paths) -> Path:
     """A folder without a .bazelversion, which bazelisk would obey."""
-    places.tools.mkdir(parents=True, exist_ok=True)
-    return places.tools
+    paths.tools.mkdir(parents=True, exist_ok=True)
+    return paths.tools
 
 
 def environment(use: str, sha256: str = "") -> dict[str, str]:
@@ -191,12 +191,12 @@ def environment(use: str, sha256: str = "") -> dict[str, str]:
     return env
 
 
-def startup_options(bazel: Bazel, places: Places) -> tuple[str, ...]:
+def startup_options(bazel: Bazel, paths: Paths) -> tuple[str, ...]:
     """Startup options of every call: nothing of the machine's own settings is read, and no server
     outlives the call."""
     own = ("--nohome_rc", "--nosystem_rc", "--batch", "--host_jvm_args=-Xmx2g")
     debian = (f"--install_base={_DEBIAN_SHARE}", "--trust_install_base") if bazel.debian else ()
-    return (*own, *debian, f"--output_user_root={places.cache / 'bazel'}")
+    return (*own, *debian, f"--output_user_root={paths.cache / 'bazel'}")
 
 
 def repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[str, ...]:
@@ -212,10 +212,10 @@ def repository_options(bazel: Bazel, repositories: Mapping[str, Path]) -> tuple[
     return (*overrides, *java)
 
 
-def mended_tools(places: Places) -> Path:
+def mended_tools(paths: Paths) -> Path:
     """Debian's copy of @bazel_tools with the target that every C++ toolchain asks for where a
     profile is used: Debian's Bazel 4 leaves it out. It unpacks profiles that are zipped."""
-    folder = places.tools / "bazel_tools"
+    folder = paths.tools / "bazel_tools"
     build = folder / "tools/zip/BUILD"
     if not build.is_file() or "unzip_fdo" not in build.read_text(encoding="utf-8"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -231,7 +231,7 @@ def build(
     *,
     workspace: Path,
     options: tuple[str, ...],
-    places: Places,
+    paths: Paths,
     log: Path,
     on_progress: Callable[[int, int, str], None] = lambda *_: None,
     keep_going: bool = False,
@@ -254,7 +254,7 @@ def build(
 
     words: list[str | Path] = [
         bazel.bazelisk,
-        *startup_options(bazel, places),
+        *startup_options(bazel, paths),
         *startup,
         "build",
         *options,

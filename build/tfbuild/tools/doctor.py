@@ -12,7 +12,7 @@ from pathlib import Path
 from tfbuild import console, settings
 from tfbuild.cpus import compilers
 from tfbuild.errors import CompilerError, ToolError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import apt, bazel
 
 
@@ -29,7 +29,7 @@ class Need:
     present: str
 
 
-def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[Need, ...]:
+def needs(paths: Paths, *, tests: bool = False, clang: bool = True) -> tuple[Need, ...]:
     """Everything that a build needs, and with `tests` what the project's own tests need too.
 
     Without `clang` for a build whose compiler was named.
@@ -52,7 +52,7 @@ def needs(places: Places, *, tests: bool = False, clang: bool = True) -> tuple[N
             name="bazelisk",
             purpose="fetches Bazel; installed from npm",
             packages=("npm",),
-            present=str(bazel.find_bazelisk(places) or shutil.which("npm") or ""),
+            present=str(bazel.find_bazelisk(paths) or shutil.which("npm") or ""),
         ),
     ]
     if tests:
@@ -136,7 +136,7 @@ def commands(missing: Iterable[Need]) -> tuple[str, ...]:
 
 
 def prepare(
-    places: Places,
+    paths: Paths,
     version: str,
     *,
     tests: bool = False,
@@ -149,30 +149,30 @@ def prepare(
     it does. What it may not do (--no-install) becomes a ToolError with the commands.
     """
     install = install and settings.may_install()
-    missing = [need for need in needs(places, tests=tests, clang=clang) if not need.present]
+    missing = [need for need in needs(paths, tests=tests, clang=clang) if not need.present]
     if missing:
         names = ", ".join(need.name for need in missing)
         if not install or os.geteuid() != 0 or shutil.which("apt-get") is None:
             raise _by_hand(f"this machine lacks: {names}", commands(missing))
         apt.install([package for need in missing for package in need.packages])
-    _prepare_bazel(places, version, install=install)
+    _prepare_bazel(paths, version, install=install)
 
 
-def _prepare_bazel(places: Places, version: str, *, install: bool) -> None:
-    if bazel.find_bazelisk(places) is None:
+def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
+    if bazel.find_bazelisk(paths) is None:
         if not settings.may_install():
             raise _by_hand("bazelisk is missing", ("npm install --global @bazel/bazelisk",))
         with console.step("ask npm's registry for bazelisk, its bytes pinned by package-lock.json"):
-            bazel.install_bazelisk(places)
+            bazel.install_bazelisk(paths)
     try:
-        found = bazel.find_bazel(places, version)
+        found = bazel.find_bazel(paths, version)
     except ToolError as error:
         may = install and os.geteuid() == 0 and shutil.which("apt-get") is not None
         if not may or Path(bazel.DEBIAN_BAZEL).is_file():
             raise
         console.note(error.message)
         apt.install(bazel.DEBIAN_PACKAGES)
-        found = bazel.find_bazel(places, version)
+        found = bazel.find_bazel(paths, version)
     console.note(f"Bazel {found.version}")
 
 

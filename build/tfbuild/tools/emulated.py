@@ -9,7 +9,7 @@ from pathlib import Path
 from tfbuild.errors import CommandError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Places, need_disk
+from tfbuild.settings import Paths, need_disk
 from tfbuild.tools import sharing
 from tfbuild.tools.emulation import PYTHON, Emulator
 from tfbuild.tools.environment import MARK, Environment, folder_key
@@ -27,7 +27,7 @@ def create(
     emulator: Emulator,
     *,
     requirements: str,
-    places: Places,
+    paths: Paths,
     like: Environment | None = None,
 ) -> Environment:
     """As environment.create, of the emulator's architecture and Python; nothing of it is run.
@@ -36,7 +36,7 @@ def create(
     """
     sha256 = sha256_of(wheel)
     environment = Environment(
-        folder=places.arms / folder_key(PYTHON, sha256, requirements),
+        folder=paths.arms / folder_key(PYTHON, sha256, requirements),
         wheel=wheel,
         wheel_sha256=sha256,
         launcher=emulator.launcher,
@@ -44,7 +44,7 @@ def create(
     mark = environment.folder / MARK
     if mark.is_file() and environment.python.exists():
         return environment
-    need_disk(places.arms, _BYTES, "an environment with TensorFlow")
+    need_disk(paths.arms, _BYTES, "an environment with TensorFlow")
     _begin(environment, emulator)
     if not (
         like and _shared(environment, like, folder_key(PYTHON, like.wheel_sha256, requirements))

@@ -21,7 +21,7 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import table
 from tfbuild.errors import CommandError, ToolError
 from tfbuild.run import run
-from tfbuild.settings import Places, exclusive, need_disk
+from tfbuild.settings import Paths, exclusive, need_disk
 
 SYSROOT = "TENSORWRIGHT_SYSROOT"
 """A folder with a system of the other architecture, in place of the one that is made."""
@@ -89,7 +89,7 @@ class Emulator:
         )
 
 
-def find_emulator(architecture: str, places: Places) -> Emulator:
+def find_emulator(architecture: str, paths: Paths) -> Emulator:
     """QEMU for an architecture, and a Debian for it, each made on the first call where the machine
     has none. Raises ToolError with the commands that bring what is missing.
     """
@@ -103,9 +103,9 @@ def find_emulator(architecture: str, places: Places) -> Emulator:
             f"kernels for {architecture} are admitted under QEMU here, which mmdebstrap brings",
             hint="Run: apt-get install mmdebstrap; or build on a machine of its kind",
         )
-    program = _own_program(architecture) or _made_program(architecture, places)
+    program = _own_program(architecture) or _made_program(architecture, paths)
     given = os.environ.get(SYSROOT, "")
-    sysroot = Path(given).expanduser().resolve() if given else _made_sysroot(architecture, places)
+    sysroot = Path(given).expanduser().resolve() if given else _made_sysroot(architecture, paths)
     if not _interpreter(sysroot).exists():
         raise ToolError(
             f"{sysroot} has no {_interpreter(sysroot).name}", hint=f"{SYSROOT} names such a system"
@@ -134,22 +134,22 @@ def _own_program(architecture: str) -> Path | None:
     return Path(found) if found and _version(Path(found)) >= _OLDEST else None
 
 
-def _made_program(architecture: str, places: Places) -> Path:
-    root = _made(_QEMU_SUITE, platform.machine(), "qemu-user", places)
+def _made_program(architecture: str, paths: Paths) -> Path:
+    root = _made(_QEMU_SUITE, platform.machine(), "qemu-user", paths)
     return root / "usr" / "bin" / f"qemu-{architecture}"
 
 
-def _made_sysroot(architecture: str, places: Places) -> Path:
-    return _made(_SUITE, architecture, _PACKAGES, places)
+def _made_sysroot(architecture: str, paths: Paths) -> Path:
+    return _made(_SUITE, architecture, _PACKAGES, paths)
 
 
-def _made(suite: str, architecture: str, packages: str, places: Places) -> Path:
+def _made(suite: str, architecture: str, packages: str, paths: Paths) -> Path:
     """Packages of a Debian in the cache, as apt has checked them, unpacked and not set up, which
     takes no root and no emulation."""
-    folder = places.tools / f"{suite}-{architecture}-{packages.partition(',')[0]}"
-    with exclusive(places.tools, f"making {folder.name}", wait=True):
+    folder = paths.tools / f"{suite}-{architecture}-{packages.partition(',')[0]}"
+    with exclusive(paths.tools, f"making {folder.name}", wait=True):
         if not folder.is_dir():
-            need_disk(places.tools, _BYTES, f"making {folder.name}")
+            need_disk(paths.tools, _BYTES, f"making {folder.name}")
             with console.step(f"mmdebstrap: {packages} of Debian {suite} for {architecture}"):
                 _make(suite, architecture, packages, folder)
     return folder

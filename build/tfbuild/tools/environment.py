@@ -17,7 +17,7 @@ from tfbuild import console
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Places, exclusive, need_disk
+from tfbuild.settings import Paths, exclusive, need_disk
 from tfbuild.tools import pip, sharing
 from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import FOLDER, Exact, Locked, PackageLock, lock_for, parse_exact
@@ -52,32 +52,32 @@ class Environment:
         return (*self.launcher, self.python)
 
 
-def fetch_wheel(requirement: str, pin: Pin, places: Places, given: Path | None = None) -> Path:
+def fetch_wheel(requirement: str, pin: Pin, paths: Paths, given: Path | None = None) -> Path:
     """The pinned wheel of `requirement` (name==version), through pip and the user's own index
     settings, or from `given`. Raises DownloadError, ChecksumError.
     """
     if given is not None:
         return verified(given, pin)
-    target = places.downloads / pin.name
+    target = paths.downloads / pin.name
     # Looked at under the lock: what another run is writing is not a file that went bad.
-    with exclusive(places.downloads, f"downloading {pin.name}", wait=True):
+    with exclusive(paths.downloads, f"downloading {pin.name}", wait=True):
         if not kept(target, pin):
-            _fetch_pinned(requirement, pin, places)
+            _fetch_pinned(requirement, pin, paths)
         return verified(target, pin)
 
 
-def fetch_stock(stock: StockWheel, places: Places, given: Path | None = None) -> Path:
+def fetch_stock(stock: StockWheel, paths: Paths, given: Path | None = None) -> Path:
     """A published wheel, as `fetch_wheel`; `given` may be the folder that it is in. Says so where
     it has to be fetched."""
     pin = Pin(name=stock.file, sha256=stock.sha256, size=stock.size)
     own = given / stock.file if given is not None and given.is_dir() else given
-    here = own is not None or (places.downloads / stock.file).is_file()
+    here = own is not None or (paths.downloads / stock.file).is_file()
     with contextlib.nullcontext() if here else console.step(f"stock wheel {stock.file}"):
-        return fetch_wheel(f"{stock.package}=={stock.version}", pin, places, own)
+        return fetch_wheel(f"{stock.package}=={stock.version}", pin, paths, own)
 
 
-def _fetch_pinned(requirement: str, pin: Pin, places: Places) -> None:
-    need_disk(places.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
+def _fetch_pinned(requirement: str, pin: Pin, paths: Paths) -> None:
+    need_disk(paths.downloads, 3 * (pin.size or 0), f"downloading {pin.name}")
     tag = pin.name.split("-")
     words = (
         *("--python-version", tag[2].removeprefix("cp"), "--implementation", "cp"),
@@ -85,7 +85,7 @@ def _fetch_pinned(requirement: str, pin: Pin, places: Places) -> None:
     )
     locked = Locked(exact=parse_exact(requirement), sha256=pin.sha256)
     try:
-        _pip_download(locked, places.downloads, *words)
+        _pip_download(locked, paths.downloads, *words)
     except CommandError as error:
         raise DownloadError(
             f"pip could not fetch {requirement} ({error.last_line})",
@@ -111,7 +111,7 @@ def create(
     *,
     python: str,
     requirements: str,
-    places: Places,
+    paths: Paths,
     links: Path | None = None,
     like: Environment | None = None,
 ) -> Environment:
@@ -124,16 +124,16 @@ def create(
     CommandError, WheelError.
     """
     sha256 = sha256_of(wheel)
-    folder = places.arms / folder_key(python, sha256, requirements)
+    folder = paths.arms / folder_key(python, sha256, requirements)
     environment = Environment(folder=folder, wheel=wheel, wheel_sha256=sha256)
     if (folder / MARK).is_file() and environment.python.exists():
         return environment
-    need_disk(places.arms, _BYTES, "an environment with TensorFlow")
+    need_disk(paths.arms, _BYTES, "an environment with TensorFlow")
     fits = like and like.folder.name == folder_key(python, like.wheel_sha256, requirements)
     if not (like and fits and _shared(environment, like, python)):
         _begin(folder, python)
         if requirements.strip():
-            bare = create_bare(python=python, requirements=requirements, places=places, links=links)
+            bare = create_bare(python=python, requirements=requirements, paths=paths, links=links)
             packages = (sharing.packages(each, python) for each in (bare.parents[1], folder))
             sharing.link(*packages, compiled=False)
         _install(environment)
@@ -178,14 +178,12 @@ def _install(environment: Environment, *options: str) -> None:
         raise WheelError(f"pip refuses {wheel.name} ({error.last_line})") from error
 
 
-def create_bare(
-    *, python: str, requirements: str, places: Places, links: Path | None = None
-) -> Path:
+def create_bare(*, python: str, requirements: str, paths: Paths, links: Path | None = None) -> Path:
     """The interpreter of an environment with the locked `requirements` alone: what a build of the
     whole tree runs its Python with. `links` as in create. Raises PythonError, CommandError.
     """
     key = hashlib.sha256(f"{python}\n{requirements}".encode()).hexdigest()[:16]
-    folder = places.arms / f"bare-{key}"
+    folder = paths.arms / f"bare-{key}"
     interpreter = folder / "bin" / "python"
     if not (folder / MARK).is_file() or not interpreter.exists():
         _begin(folder, python)
@@ -226,7 +224,7 @@ def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (str(serving), "-m", "pip", "--python", str(interpreter)), quiet
 
 
-def create_required(requirement: str, *, python: str, places: Places) -> Environment:
+def create_required(requirement: str, *, python: str, paths: Paths) -> Environment:
     """An environment with the package of `requirement` (name==version) and what it needs.
 
     A lock that is shipped is taken; else the one that lock_for keeps. Raises UsageError,
@@ -236,21 +234,21 @@ def create_required(requirement: str, *, python: str, places: Places) -> Environ
     interpreter = find_python(python)
     stock = _published(exact, python)
     if stock is not None and (shipped := _shipped_lock(stock)):
-        wheel = fetch_stock(stock, places)
-        return create(wheel, python=python, requirements=shipped, places=places)
-    lock = _kept_lock(exact, stock, python, places)
-    wheel = _fetch_locked(lock.own, interpreter, places)
-    return create(wheel, python=python, requirements=lock.requirements, places=places)
+        wheel = fetch_stock(stock, paths)
+        return create(wheel, python=python, requirements=shipped, paths=paths)
+    lock = _kept_lock(exact, stock, python, paths)
+    wheel = _fetch_locked(lock.own, interpreter, paths)
+    return create(wheel, python=python, requirements=lock.requirements, paths=paths)
 
 
-def needs_of(exact: Exact, *, python: str, places: Places) -> str:
+def needs_of(exact: Exact, *, python: str, paths: Paths) -> str:
     """The locked requirements of a package, from the same locks as create_required's.
 
     Raises PythonError, DownloadError, ChecksumError.
     """
     stock = _published(exact, python)
     shipped = _shipped_lock(stock) if stock is not None else ""
-    return shipped or _kept_lock(exact, stock, python, places).requirements
+    return shipped or _kept_lock(exact, stock, python, paths).requirements
 
 
 def _published(exact: Exact, python: str) -> StockWheel | None:
@@ -266,28 +264,28 @@ def _shipped_lock(stock: StockWheel) -> str:
         return ""
 
 
-def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, places: Places) -> PackageLock:
+def _kept_lock(exact: Exact, stock: StockWheel | None, python: str, paths: Paths) -> PackageLock:
     interpreter = find_python(python)
     pinned = None if stock is None else stock.sha256
-    return lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, places=places)
+    return lock_for(exact, python=python, interpreter=interpreter, pinned=pinned, paths=paths)
 
 
-def _fetch_locked(locked: Locked, interpreter: Path, places: Places) -> Path:
+def _fetch_locked(locked: Locked, interpreter: Path, paths: Paths) -> Path:
     """The locked wheel, in a folder named by its hash: only the index knows the file's name."""
-    folder = places.downloads / locked.sha256[:16]
+    folder = paths.downloads / locked.sha256[:16]
     with exclusive(folder, f"downloading {locked.exact}", wait=True):
-        return _only_wheel(folder, locked) or _download_locked(locked, interpreter, folder, places)
+        return _only_wheel(folder, locked) or _download_locked(locked, interpreter, folder, paths)
 
 
-def _download_locked(locked: Locked, interpreter: Path, folder: Path, places: Places) -> Path:
-    need_disk(places.downloads, _BYTES, f"downloading {locked.exact}")
+def _download_locked(locked: Locked, interpreter: Path, folder: Path, paths: Paths) -> Path:
+    need_disk(paths.downloads, _BYTES, f"downloading {locked.exact}")
     try:
         _pip_download(locked, folder, interpreter=interpreter)
     except CommandError as error:
         if OTHER_BYTES in error.message:
             raise ChecksumError(
                 f"the index has another file of {locked.exact} than its lock ({error.last_line})",
-                hint=f"Find out why before you delete its lock in {places.cache / FOLDER}",
+                hint=f"Find out why before you delete its lock in {paths.cache / FOLDER}",
             ) from error
         raise DownloadError(
             f"pip could not fetch {locked.exact} ({error.last_line})",
@@ -304,8 +302,8 @@ def _only_wheel(folder: Path, locked: Locked) -> Path | None:
     return next(filter(None, paths), None)
 
 
-def discard(wheel_sha256: str, places: Places) -> None:
+def discard(wheel_sha256: str, paths: Paths) -> None:
     """Remove the environments of a wheel that is no more: each takes more than a gigabyte."""
-    for mark in places.arms.glob(f"*/{MARK}"):
+    for mark in paths.arms.glob(f"*/{MARK}"):
         if mark.read_text(encoding="utf-8").strip() == wheel_sha256:
             shutil.rmtree(mark.parent, ignore_errors=True)

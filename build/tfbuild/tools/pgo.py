@@ -19,7 +19,7 @@ from tfbuild.cpus.flags import LEARNED
 from tfbuild.errors import BuildError, ChecksumError, CommandError, HostError, ToolError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 
 INSTRUMENT = "--fdo_instrument=/nonexistent"
@@ -37,26 +37,26 @@ def use(profile: Path) -> str:
     return f"--fdo_optimize={profile}"
 
 
-def keep(profile: Path, places: Places) -> str:
+def keep(profile: Path, paths: Paths) -> str:
     """The flag of a kernel source that is compiled with this profile, which the cache keeps from
     now on under the hash that the flag names."""
     name = sha256_of(profile)[:_HASH]
-    write_atomic(kept(name, places), profile.read_bytes())
+    write_atomic(kept(name, paths), profile.read_bytes())
     return f"{LEARNED}{name}"
 
 
-def kept(name: str, places: Places) -> Path:
+def kept(name: str, paths: Paths) -> Path:
     """Where the cache has the profile of a hash, if it has it."""
-    return places.profiles / f"{name}{SUFFIX}"
+    return paths.profiles / f"{name}{SUFFIX}"
 
 
-def leave(names: Iterable[str], folder: Path, places: Places) -> None:
+def leave(names: Iterable[str], folder: Path, paths: Paths) -> None:
     """Put the kept profiles of these hashes beside a selection whose flags name them."""
     for name in names:
-        write_atomic(folder / f"{name}{SUFFIX}", kept(name, places).read_bytes())
+        write_atomic(folder / f"{name}{SUFFIX}", kept(name, paths).read_bytes())
 
 
-def bring(names: Iterable[str], folders: Iterable[Path], places: Places) -> None:
+def bring(names: Iterable[str], folders: Iterable[Path], paths: Paths) -> None:
     """See that the cache has the profiles of these hashes: what it lacks lies in a folder, beside
     the selection whose flags name it.
 
@@ -64,7 +64,7 @@ def bring(names: Iterable[str], folders: Iterable[Path], places: Places) -> None
     """
     among = tuple(folders)
     for name in names:
-        if kept(name, places).is_file():
+        if kept(name, paths).is_file():
             continue
         file = f"{name}{SUFFIX}"
         found = next((path for each in among if (path := each / file).is_file()), None)
@@ -75,7 +75,7 @@ def bring(names: Iterable[str], folders: Iterable[Path], places: Places) -> None
             )
         if not sha256_of(found).startswith(name):
             raise ChecksumError(f"{found} is not the profile that it is named after")
-        keep(found, places)
+        keep(found, paths)
 
 
 def need(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:

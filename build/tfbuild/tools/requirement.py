@@ -19,7 +19,7 @@ from tfbuild import console
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError, UsageError
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.upstream.releases import python_tag
 
 FOLDER = "locks"
@@ -90,14 +90,14 @@ def _not_exact(text: str) -> UsageError:
 
 
 def lock_for(
-    exact: Exact, *, python: str, interpreter: Path, pinned: str | None, places: Places
+    exact: Exact, *, python: str, interpreter: Path, pinned: str | None, paths: Paths
 ) -> PackageLock:
     """The lock of an earlier run; the first time it is what pip finds now (trust on first use).
 
     `interpreter` is the one of that Python, `pinned` the SHA-256 that the package's own wheel must
     have, if that is known. Raises DownloadError, ChecksumError, RecordError.
     """
-    path = _path(exact, python, places)
+    path = _path(exact, python, paths)
     first = not path.is_file()
     lock = _resolve(exact, interpreter) if first else _read(path, exact)
     if pinned is not None and lock.own.sha256 != pinned:
@@ -113,9 +113,9 @@ def lock_for(
     return lock
 
 
-def _path(exact: Exact, python: str, places: Places) -> Path:
+def _path(exact: Exact, python: str, paths: Paths) -> Path:
     tag = f"{python_tag(python)}-{platform.machine()}"
-    return places.cache / FOLDER / f"{exact.name}-{exact.version}-{tag}.txt"
+    return paths.cache / FOLDER / f"{exact.name}-{exact.version}-{tag}.txt"
 
 
 def _text(exact: Exact, python: str, lock: PackageLock) -> str:

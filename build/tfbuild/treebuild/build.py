@@ -20,7 +20,7 @@ from tfbuild.planning.plan import Plan
 from tfbuild.records import load, save
 from tfbuild.remote import caches, headers, toolchain
 from tfbuild.remote.caches import Remote
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment, pgo
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.requirement import Exact
@@ -58,10 +58,10 @@ class Order:
     requirements: str | None = None
 
 
-def finished(plan: Plan, order: Order, places: Places) -> Built | None:
+def finished(plan: Plan, order: Order, paths: Paths) -> Built | None:
     """The wheel in the pool that this order would make again. One of a checkout is always made: the
     plan's key does not have what is in it, and Bazel knows what is still as it was."""
-    found = pool.find(Fleet(plans=(plan,)), places)
+    found = pool.find(Fleet(plans=(plan,)), paths)
     if found is None or order.tree:
         return None
     facts = tuned.read_tuned(found.wheel)
@@ -73,7 +73,7 @@ def finished(plan: Plan, order: Order, places: Places) -> Built | None:
     return found
 
 
-def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Built:
+def build(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> Built:
     """Make the wheel. Stages that an earlier run has ended are not run again, and Bazel goes on
     where it was.
 
@@ -81,12 +81,12 @@ def build(plan: Plan, *, compiler: Compiler, order: Order, places: Places) -> Bu
     """
     _need_tools(plan, compiler)
     lock = _checked(plan, order.vendored)
-    needs = _requirements(plan, order, places)
-    ground = _ready(plan, compiler, order, needs, lock, places)
+    needs = _requirements(plan, order, paths)
+    ground = _ready(plan, compiler, order, needs, lock, paths)
     caches.check(order.remote, ground.bazel)
     if lock and lock.first_use:
         _pin(ground, order, lock)
-    with headers.private_rc(order.remote.headers, places.cache / "bazel-closed") as secrets:
+    with headers.private_rc(order.remote.headers, paths.cache / "bazel-closed") as secrets:
         call = _call(ground, order, lock, secrets)
         learned = _learned(ground, call, order, needs)
         raw = _compiled(ground, call, order, learned)
@@ -107,13 +107,11 @@ def _need_tools(plan: Plan, compiler: Compiler) -> None:
         pgo.need(compiler, plan.required, read_cpu())
 
 
-def fill(
-    plan: Plan, folder: Path, *, compiler: Compiler, order: Order, places: Places
-) -> VendorLock:
+def fill(plan: Plan, folder: Path, *, compiler: Compiler, order: Order, paths: Paths) -> VendorLock:
     """A vendor folder with all that this plan's build fetches. Raises as `build`, VendorError."""
-    needs = _requirements(plan, order, places)
-    ground = _ready(plan, compiler, order, needs, None, places)
-    archive = None if order.tree else source.fetch_source(plan.sources, places, order.source)
+    needs = _requirements(plan, order, paths)
+    ground = _ready(plan, compiler, order, needs, None, paths)
+    archive = None if order.tree else source.fetch_source(plan.sources, paths, order.source)
     return vendor.vendor(
         folder,
         ground.tree.folder,
@@ -126,7 +124,7 @@ def fill(
         python=ground.python,
         requirements=needs,
         archives=declarations.declared(ground.tree.folder).archives,
-        places=places,
+        paths=paths,
     )
 
 
@@ -136,19 +134,19 @@ def _ready(
     order: Order,
     needs: str,
     lock: VendorLock | None,
-    places: Places,
+    paths: Paths,
 ) -> Site:
     """The tree of an order, ready for Bazel."""
     return site.prepare(
         plan,
         compiler,
         python=environment.create_bare(
-            python=plan.python, requirements=needs, places=places, links=_links(order)
+            python=plan.python, requirements=needs, paths=paths, links=_links(order)
         ),
         given_tree=order.tree,
         given_source=order.source or _source_in(order.vendored, lock),
-        found=_bazel(order, lock, places),
-        places=places,
+        found=_bazel(order, lock, paths),
+        paths=paths,
     )
 
 
@@ -178,7 +176,7 @@ def _pin(site: Site, order: Order, lock: VendorLock) -> None:
 
 
 def _call(site: Site, order: Order, lock: VendorLock | None, secrets: tuple[str, ...]) -> Call:
-    disk = site.places.cache / "bazel-disk-cache"
+    disk = site.paths.cache / "bazel-disk-cache"
     identity = toolchain.toolchain_of(site.compiler)
     folder = order.vendored
     return Call(
@@ -210,13 +208,13 @@ def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
             raw,
             python=site.plan.python,
             requirements=needs,
-            places=site.places,
+            paths=site.paths,
             links=_links(order),
         )
         folder = site.folder / "profiles"
         with console.step(f"train with {program.name}"):
             pgo.train(arm.python, program, folder)
-        environment.discard(sha256_of(raw), site.places)
+        environment.discard(sha256_of(raw), site.paths)
         return pgo.merge(folder, site.compiler, site.folder / "learned.profdata")
 
     return _stage(site, "profile", _inputs(site, order), work)
@@ -259,20 +257,20 @@ def _inputs(site: Site, order: Order, *files: Path | None) -> object:
 
 def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: str) -> Built:
     """The wheel in the pool: with its identity, audited, installed and tried."""
-    plan, places = site.plan, site.places
+    plan, paths = site.plan, site.paths
     licence = site.tree.folder / "LICENSE"
     with console.step("finish the wheel"):
         fresh = finish.finish(
             raw,
             plan,
-            places=places,
+            paths=paths,
             bazel=site.bazel.version,
             source_sha256=site.source_sha256,
             licence=licence.read_bytes() if licence.is_file() else b"",
             profile_sha256=sha256_of(learned) if learned else "",
         )
     with console.step("audit"):
-        seen = audit.audit(fresh, places=places)
+        seen = audit.audit(fresh, paths=paths)
         audit.judge(seen)
     with console.step("install the wheel and try it"):
         found = finish.try_out(
@@ -280,7 +278,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
             plan,
             requirements=needs,
             cpu=read_cpu(),
-            places=places,
+            paths=paths,
             links=_links(order),
         )
     course = load(site.folder / COURSE, schema=compiling.SCHEMA)
@@ -289,16 +287,16 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
         fresh,
         Fleet(plans=(plan,)),
         (Part(target=plan.target.spec, size=size),),
-        places,
+        paths,
         smoke={name: found[name] for name in found if name != "file"},
         course=course,
         differences=site.differences,
     )
 
 
-def _bazel(order: Order, lock: VendorLock | None, places: Places) -> Bazel | None:
+def _bazel(order: Order, lock: VendorLock | None, paths: Paths) -> Bazel | None:
     """The vendored Bazel; None for the one that the tree asks for."""
-    return vendored.bazel_of(order.vendored, lock, places) if order.vendored and lock else None
+    return vendored.bazel_of(order.vendored, lock, paths) if order.vendored and lock else None
 
 
 def _source_in(folder: Path | None, lock: VendorLock | None) -> Path | None:
@@ -309,13 +307,13 @@ def _source_in(folder: Path | None, lock: VendorLock | None) -> Path | None:
     return folder / found[0] if found else None
 
 
-def _requirements(plan: Plan, order: Order, places: Places) -> str:
+def _requirements(plan: Plan, order: Order, paths: Paths) -> str:
     if order.requirements is not None:
         return order.requirements
     if order.vendored:
         return vendored.requirements(order.vendored)
     exact = Exact(name=plan.package, version=plan.release)
-    return environment.needs_of(exact, python=plan.python, places=places)
+    return environment.needs_of(exact, python=plan.python, paths=paths)
 
 
 def _links(order: Order) -> Path | None:

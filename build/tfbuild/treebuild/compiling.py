@@ -107,7 +107,7 @@ def _attempt(site: Site, call: Call, attempt: Attempt) -> tuple[Completed, Build
                     *(f"--define={define}" for define in attempt.defines),
                     *events.options(events_file),
                 ),
-                places=site.places,
+                paths=site.paths,
                 log=site.folder / f"{call.name}.log",
             )
     outcome = events.read_outcome(events_file)

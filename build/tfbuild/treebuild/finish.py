@@ -18,7 +18,7 @@ from tfbuild.packing.tuned import TreeLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 
@@ -31,7 +31,7 @@ def finish(
     raw: Path,
     plan: Plan,
     *,
-    places: Places,
+    paths: Paths,
     bazel: str,
     source_sha256: str,
     licence: bytes = b"",
@@ -47,7 +47,7 @@ def finish(
     own = libraries.libraries_of(every)
     if not own:
         raise WheelError(f"{raw.name} has no library", hint="Bazel built another target")
-    shown = libraries.facts_of(raw, own, places.cache / "census")
+    shown = libraries.facts_of(raw, own, paths.cache / "census")
     tree = _tree(plan, own, shown, profile_sha256)
     facts = Tuned(
         scope=Scope.FULL,
@@ -80,7 +80,7 @@ def finish(
         platform=_platform(plan, shown),
         add=add,
         edit={guard.INIT: guard.guarded},
-        out_dir=places.work / plan.key[:16] / "wheel",
+        out_dir=paths.work / plan.key[:16] / "wheel",
         dist_info_files=licences | written,
     )
 
@@ -144,7 +144,7 @@ def try_out(
     *,
     requirements: str,
     cpu: Cpu,
-    places: Places,
+    paths: Paths,
     links: Path | None = None,
 ) -> dict[str, Any]:
     """Install the wheel and use it: what tfbuild.probe.full_build answers.
@@ -155,11 +155,11 @@ def try_out(
     does.
     """
     arm = environment.create(
-        wheel, python=plan.python, requirements=requirements, places=places, links=links
+        wheel, python=plan.python, requirements=requirements, paths=paths, links=links
     )
     facts = tuned.read_tuned(wheel)
     assert facts is not None  # noqa: S101  (finish has just made it)
-    return probe(arm, tuned.lacking(facts, cpu), places.work / plan.key[:16])
+    return probe(arm, tuned.lacking(facts, cpu), paths.work / plan.key[:16])
 
 
 def probe(

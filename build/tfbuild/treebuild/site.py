@@ -14,7 +14,7 @@ from tfbuild.errors import CommandError, TreeError
 from tfbuild.planning import render
 from tfbuild.planning.plan import FullRecipe, Plan
 from tfbuild.run import run
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.treebuild.differences import TreeDifference, Weight, adapted, differences
@@ -44,7 +44,7 @@ class Site:
     python: Path
     source_sha256: str
     folder: Path
-    places: Places
+    paths: Paths
 
     @property
     def rc(self) -> Path:
@@ -68,15 +68,15 @@ def prepare(
     given_tree: Path | None,
     given_source: Path | None,
     found: Bazel | None,
-    places: Places,
+    paths: Paths,
 ) -> Site:
     """`found` is the Bazel to use; None for the one that the tree asks for.
 
     Raises TreeError for a tree that this plan cannot be built in, and what fetching raises.
     """
-    at, sha256 = (given_tree, "") if given_tree else tree_of(plan, given_source, places)
+    at, sha256 = (given_tree, "") if given_tree else tree_of(plan, given_source, paths)
     tree = read_tree(at)
-    found = found or bazel.find_bazel(places, tree.bazel or plan.bazel)
+    found = found or bazel.find_bazel(paths, tree.bazel or plan.bazel)
     recipe, release = _recipe(plan), releases.find_release(plan.release)
     seen = differences(tree, release, recipe, bazel=found.version)
     _tell(seen)
@@ -87,25 +87,25 @@ def prepare(
         tree=tree,
         differences=seen,
         bazel=found,
-        repositories=provided(found, recipe, places),
+        repositories=provided(found, recipe, paths),
         python=python,
         source_sha256=sha256,
-        folder=places.work / plan.key[:16],
-        places=places,
+        folder=paths.work / plan.key[:16],
+        paths=paths,
     )
     here = dataclasses.replace(plan, full_recipe=site.recipe)
-    render.write(render.render(here, places.templates), site.folder)
+    render.write(render.render(here, paths.templates), site.folder)
     _configure(site)
     return site
 
 
-def provided(found: Bazel, recipe: FullRecipe, places: Places) -> Mapping[str, Path]:
+def provided(found: Bazel, recipe: FullRecipe, paths: Paths) -> Mapping[str, Path]:
     """Where the repositories lie that Debian's Bazel must be given; they are written here."""
     if not found.debian:
         return {}
-    folder = places.tools / "rules_cc"
-    render.write(render.rules_cc(places.templates), folder)
-    mended = {"bazel_tools": bazel.mended_tools(places)} if recipe.training else {}
+    folder = paths.tools / "rules_cc"
+    render.write(render.rules_cc(paths.templates), folder)
+    mended = {"bazel_tools": bazel.mended_tools(paths)} if recipe.training else {}
     return {"rules_cc": folder} | mended
 
 
@@ -114,12 +114,12 @@ def _recipe(plan: Plan) -> FullRecipe:
     return plan.full_recipe
 
 
-def tree_of(plan: Plan, given: Path | None, places: Places) -> tuple[Path, str]:
+def tree_of(plan: Plan, given: Path | None, paths: Paths) -> tuple[Path, str]:
     """The release's tree, which all plans for it share, and with it what Bazel has fetched."""
-    archive = source.fetch_source(plan.sources, places, given)
+    archive = source.fetch_source(plan.sources, paths, given)
     sha256 = sha256_of(archive)
     with console.step(f"TensorFlow {plan.release} sources"):
-        return source.unpack(archive, sha256, places), sha256
+        return source.unpack(archive, sha256, paths), sha256
 
 
 def _tell(found: tuple[TreeDifference, ...]) -> None:

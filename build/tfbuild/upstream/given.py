@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, KernelError, ToolError
 from tfbuild.run import run
-from tfbuild.settings import Places, need_disk
+from tfbuild.settings import Paths, need_disk
 from tfbuild.upstream.download import Pin, sha256_of
 from tfbuild.upstream.source import TREE, SourcePin, Staging, scratch, wanted
 
@@ -51,16 +51,16 @@ def pins(given: Path, own: tuple[SourcePin, ...], staging: Staging) -> tuple[Sou
     return (SourcePin(kind=KIND, origin=_commit(given), file=file),)
 
 
-def stage(given: Path, pin: SourcePin, staging: Staging, places: Places) -> Path:
+def stage(given: Path, pin: SourcePin, staging: Staging, paths: Paths) -> Path:
     """A copy of what a kernels build reads of a folder, as `source.stage` makes of an archive.
 
     Raises ChecksumError when it is no longer what the pin says; DiskError.
     """
-    folder = places.sources / f"{pin.file.sha256[:16]}-staged"
+    folder = paths.sources / f"{pin.file.sha256[:16]}-staged"
     if folder.is_dir():
         return folder / TREE
     found = list(_files(given, staging))
-    need_disk(places.sources, sum(path.stat().st_size for _, path in found), "copying the sources")
+    need_disk(paths.sources, sum(path.stat().st_size for _, path in found), "copying the sources")
     with scratch(folder) as fresh:
         for name, path in found:
             target = fresh / TREE / name

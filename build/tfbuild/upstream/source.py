@@ -31,7 +31,7 @@ from tfbuild.errors import (
 )
 from tfbuild.records import write_atomic
 from tfbuild.run import run
-from tfbuild.settings import Places, exclusive, need_disk
+from tfbuild.settings import Paths, exclusive, need_disk
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 
@@ -71,24 +71,24 @@ class Staging:
     suffixes: tuple[str, ...]
 
 
-def fetch_source(pins: tuple[SourcePin, ...], places: Places, given: Path | None) -> Path:
+def fetch_source(pins: tuple[SourcePin, ...], paths: Paths, given: Path | None) -> Path:
     """The archive, with the pinned bytes. Raises DownloadError that lists everything tried."""
     if given is not None:
         return _given(pins, given)
     # Looked at under the lock: what another run is writing is not a file that went bad.
-    with exclusive(places.downloads, "downloading TensorFlow's sources", wait=True):
-        return _kept(pins, places) or _fetched(pins, places)
+    with exclusive(paths.downloads, "downloading TensorFlow's sources", wait=True):
+        return _kept(pins, paths) or _fetched(pins, paths)
 
 
-def _kept(pins: tuple[SourcePin, ...], places: Places) -> Path | None:
+def _kept(pins: tuple[SourcePin, ...], paths: Paths) -> Path | None:
     """What an earlier run has fetched."""
-    found = (download.kept(places.downloads / pin.file.name, pin.file) for pin in pins)
+    found = (download.kept(paths.downloads / pin.file.name, pin.file) for pin in pins)
     return next(filter(None, found), None)
 
 
-def _fetched(pins: tuple[SourcePin, ...], places: Places) -> Path:
+def _fetched(pins: tuple[SourcePin, ...], paths: Paths) -> Path:
     tried: list[str] = []
-    for what, attempt in _attempts(pins, places):
+    for what, attempt in _attempts(pins, paths):
         try:
             return attempt()
         except (DownloadError, ChecksumError, ToolError, CommandError) as error:
@@ -112,22 +112,22 @@ def _given(pins: tuple[SourcePin, ...], given: Path) -> Path:
 
 
 def _attempts(
-    pins: tuple[SourcePin, ...], places: Places
+    pins: tuple[SourcePin, ...], paths: Paths
 ) -> Iterator[tuple[str, Callable[[], Path]]]:
     """What can be tried, cheapest first."""
-    folder = places.downloads
+    folder = paths.downloads
 
     def web(url: str, pin: SourcePin) -> Callable[[], Path]:
         return lambda: download.fetch(url, pin.file, folder)
 
     def apt(pin: SourcePin) -> Callable[[], Path]:
-        return lambda: _from_debian(pin, places)
+        return lambda: _from_debian(pin, paths)
 
-    if places.mirror:
+    if paths.mirror:
         for pin in pins:
             yield (
                 f"mirror {pin.file.name}",
-                web(download.mirrored(places.mirror, pin.file.name), pin),
+                web(download.mirrored(paths.mirror, pin.file.name), pin),
             )
     for pin in pins:
         if pin.kind == "home":
@@ -137,7 +137,7 @@ def _attempts(
             yield f"Debian source package {pin.origin}", apt(pin)
 
 
-def _from_debian(pin: SourcePin, places: Places) -> Path:
+def _from_debian(pin: SourcePin, paths: Paths) -> Path:
     """Debian's source package, through apt in a private state folder.
 
     The mirror is the machine's own; the machine's package lists are left alone.
@@ -164,7 +164,7 @@ def _from_debian(pin: SourcePin, places: Places) -> Path:
             cwd=state / "out",
             timeout_s=1800,
         )
-        return download.adopt(state / "out" / pin.file.name, pin.file, places.downloads)
+        return download.adopt(state / "out" / pin.file.name, pin.file, paths.downloads)
 
 
 def _debian_mirror() -> str:
@@ -179,17 +179,17 @@ def _debian_mirror() -> str:
     )
 
 
-def stage(archive: Path, sha256: str, staging: Staging, places: Places) -> Path:
+def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
     """Unpack what a kernels build reads: the tree, in a folder named by the archive's hash, which
     is a repository of Bazel's.
 
     The BUILD files stay out, or Bazel would see packages of TensorFlow's own there. Raises
     ChecksumError for an archive that is torn, DiskError.
     """
-    folder = places.sources / f"{sha256[:16]}-staged"
+    folder = paths.sources / f"{sha256[:16]}-staged"
     if folder.is_dir():
         return folder / TREE
-    need_disk(places.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
+    need_disk(paths.sources, _STAGED_BYTES, "unpacking TensorFlow's sources")
     with scratch(folder) as fresh:
         with archive.open("rb") as packed, _opened(packed) as tar:
             tar.extractall(fresh / TREE, members=_chosen(tar, staging), filter="data")
@@ -198,16 +198,16 @@ def stage(archive: Path, sha256: str, staging: Staging, places: Places) -> Path:
     return folder / TREE
 
 
-def unpack(archive: Path, sha256: str, places: Places) -> Path:
+def unpack(archive: Path, sha256: str, paths: Paths) -> Path:
     """Unpack the whole tree into a folder named by the archive's hash.
 
     A folder that is there is taken as it is: it appeared when it was whole. Raises ChecksumError
     for an archive that is torn, or has a member or a link that leads out of it; DiskError.
     """
-    folder = places.sources / f"{sha256[:16]}-tree"
+    folder = paths.sources / f"{sha256[:16]}-tree"
     if folder.is_dir():
         return folder
-    need_disk(places.sources, _TREE_BYTES, "unpacking TensorFlow's source tree")
+    need_disk(paths.sources, _TREE_BYTES, "unpacking TensorFlow's source tree")
     with scratch(folder) as fresh:
         with archive.open("rb") as packed, _opened(packed) as tar:
             tar.extractall(fresh, members=_counted(tar, packed), filter="data")

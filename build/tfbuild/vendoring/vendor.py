@@ -17,7 +17,7 @@ from pathlib import Path
 from tfbuild import console, records
 from tfbuild.errors import ChecksumError, CommandError, DiskError, DownloadError, VendorError
 from tfbuild.run import run
-from tfbuild.settings import Places, exclusive
+from tfbuild.settings import Paths, exclusive
 from tfbuild.tools import bazel, pip
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
@@ -33,8 +33,8 @@ from tfbuild.vendoring.vendored import (
     SCHEMA,
     Item,
     VendorLock,
+    files_in,
     key_of,
-    paths,
     read_lock,
 )
 
@@ -52,7 +52,7 @@ def vendor(
     release: str,
     found: Bazel,
     options: tuple[str, ...],
-    places: Places,
+    paths: Paths,
     source: Path | None = None,
     python: Path | None = None,
     requirements: str = "",
@@ -77,10 +77,10 @@ def vendor(
         if python is not None:
             wheels(tree, python, folder / "wheels")
             dependencies(requirements, python, folder / DEPENDENCIES)
-        prefetch(archives, folder, mirror=places.mirror)
+        prefetch(archives, folder, mirror=paths.mirror)
         with console.step("Bazel fetches what the build needs"):
             fetched = _fetched(
-                folder, tree, targets, found, (*options, "--nobuild"), startup, places
+                folder, tree, targets, found, (*options, "--nobuild"), startup, paths
             )
         _unchanged(fetched, known)
         urls = {each.sha256: each.urls for each in archives} | {e.sha256: e.urls for e in fetched}
@@ -193,11 +193,11 @@ def _fetched(
     found: Bazel,
     options: tuple[str, ...],
     startup: tuple[str, ...],
-    places: Places,
+    paths: Paths,
 ) -> tuple[Fetched, ...]:
     """Load and analyse the targets with an output base of its own: only what is fetched in this
     very run is told."""
-    work = places.cache / "vendor" / records.key_of(str(folder))[:16]
+    work = paths.cache / "vendor" / records.key_of(str(folder))[:16]
     work.mkdir(parents=True, exist_ok=True)
     for left in work.glob("base.*"):  # by a run that was killed
         shutil.rmtree(left, ignore_errors=True)
@@ -216,7 +216,7 @@ def _fetched(
                 f"--experimental_repository_resolved_file={report}",
             ),
             startup=(*startup, f"--output_base={base / 'output'}"),
-            places=places,
+            paths=paths,
             log=log,
         )
         if done.returncode:
@@ -279,7 +279,7 @@ def _name(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _items(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[Item]:
-    for path in sorted(paths(folder)):
+    for path in sorted(files_in(folder)):
         file = folder / path
         sha256 = download.sha256_of(file)
         at_home = path.startswith(("distdir/", "repository_cache/"))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tfbuild import records
 from tfbuild.errors import RecordError, ToolError, VendorError
-from tfbuild.settings import Places
+from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.download import sha256_of
@@ -74,7 +74,7 @@ def check(folder: Path) -> VendorLock:
     wrong, missing or extra."""
     lock = read_lock(folder / LOCK)
     wanted = {item.path: item for item in lock.files}
-    present = set(paths(folder))
+    present = set(files_in(folder))
     for path in sorted(present | set(wanted)):
         if path not in present:
             raise VendorError(f"{path} is missing in {folder}", hint=AGAIN)
@@ -126,13 +126,13 @@ def requirements(folder: Path) -> str:
         raise VendorError(f"{folder} has no {DEPENDENCIES}/{REQUIREMENTS}", hint=AGAIN) from error
 
 
-def bazel_of(folder: Path, lock: VendorLock, places: Places) -> Bazel:
+def bazel_of(folder: Path, lock: VendorLock, paths: Paths) -> Bazel:
     """The folder's Bazel, or the machine's own where the folder was made with that.
 
     Raises ToolError, and VendorError when the machine's is another version.
     """
     if lock.from_system:
-        found = bazel.find_bazel(places, lock.bazel)
+        found = bazel.find_bazel(paths, lock.bazel)
         if found.version != lock.bazel:
             raise VendorError(
                 f"{folder} was made with the system's Bazel {lock.bazel}, here is {found.version}",
@@ -140,7 +140,7 @@ def bazel_of(folder: Path, lock: VendorLock, places: Places) -> Bazel:
             )
         return found
     bazelisk = folder.resolve() / "bazel/bazelisk"
-    runner = bazelisk if bazelisk.is_file() else bazel.find_bazelisk(places)
+    runner = bazelisk if bazelisk.is_file() else bazel.find_bazelisk(paths)
     if runner is None:
         raise ToolError("there is no bazelisk on this machine", hint="Install bazelisk on PATH")
     return Bazel(bazelisk=runner, use=str(_binary(folder)), version=lock.bazel, debian=False)
@@ -151,7 +151,7 @@ def key_of(lock: VendorLock) -> str:
     return records.key_of(replace(lock, key=""))
 
 
-def paths(folder: Path) -> Iterator[str]:
+def files_in(folder: Path) -> Iterator[str]:
     """Every file but the lock and the one that marks a folder in use, in order. Raises VendorError
     for what is neither a file nor a folder."""
     for root, folders, files in os.walk(folder):
