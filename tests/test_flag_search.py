@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernel_places import TANH, spot, timed
+from tests.kernel_call_sites import TANH, ranked, timed
 
 from tfbench.commands import FlagsOptions
 from tfbench.kernels.flag_search import _ask, _candidate, describe
@@ -27,18 +27,21 @@ FASTER = FlagSet(flags=("-O3",), saved={"tanh": (0.020, 0.021, 0.020, 0.021)})
 
 def test_a_kernel_twice_as_fast_saves_half_of_its_share() -> None:
     two = 0.6931471805599453
-    rows = [timed(spot("Tanh", 10, share=0.2), two, two), timed(spot("Tanh", 20, share=0.1), 0, 0)]
+    rows = [
+        timed(ranked("Tanh", 10, share=0.2), two, two),
+        timed(ranked("Tanh", 20, share=0.1), 0, 0),
+    ]
     assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
 
 
 def test_numbers_of_threads_weigh_the_same() -> None:
     two = 0.6931471805599453
-    rows = [timed(spot("Tanh", 10, share=0.2), two, two, threads=n) for n in (1, 2)]
+    rows = [timed(ranked("Tanh", 10, share=0.2), two, two, threads=n) for n in (1, 2)]
     assert saved(rows, {TANH: "tanh"}) == {"tanh": pytest.approx((0.1, 0.1))}
 
 
 def test_a_loss_is_negative() -> None:
-    (row,) = saved([timed(spot("Tanh", 10), -0.1, -0.2)], {TANH: "tanh"}).values()
+    (row,) = saved([timed(ranked("Tanh", 10), -0.1, -0.2)], {TANH: "tanh"}).values()
     assert all(each < 0 for each in row)
 
 

@@ -31,7 +31,7 @@ from tests.audited import CORE, STEM, packed, stock_wheel, tuned_wheel
 from tests.compiled import KERNEL, QUICK, library
 from tests.confined import confined
 from tests.examples import at_most
-from tests.kernel_places import place
+from tests.kernel_call_sites import call_site
 from tests.mutated import altered, torn
 from tests.published import entry_of, stand_in, tuned_for
 from tests.test_admitted import SHA, record, trial
@@ -251,7 +251,7 @@ def use_comparison(path: Path) -> None:
 
 
 def use_profile(path: Path) -> None:
-    profiles.spots(profiles.read_profile(path))
+    profiles.ranked_call_sites(profiles.read_profile(path))
 
 
 def use_kit(path: Path) -> None:
@@ -429,7 +429,7 @@ READERS: Mapping[str, Reader] = {
     "profile": Reader(
         name="profile.json",
         inputs=lambda: torn_or_altered(
-            pretty(profile(program("a", (place("Tanh", 10), 2, 0.5)))).encode()
+            pretty(profile(program("a", (call_site("Tanh", 10), 2, 0.5)))).encode()
         ),
         reads=(use_profile,),
     ),

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernel_places import TANH, series, spot, timed
+from tests.kernel_call_sites import TANH, ranked, series, timed
 
 from tfbench.kernels.judging import (
     RATE,
     Series,
-    TimedSpot,
+    TimedCallSite,
     candidates,
     confirmed,
     control,
@@ -28,12 +28,12 @@ EVEN = (0.01, -0.01, 0.012, -0.012)
 SLOWER = (-0.10, -0.11, -0.09, -0.10)
 
 
-def reasons(*every: TimedSpot) -> dict[str, str]:
+def reasons(*every: TimedCallSite) -> dict[str, str]:
     return {choice.op: why for choice, why in candidates(rows(every), RATE, {})[0].items()}
 
 
 def test_a_ratio_is_stock_over_tuned() -> None:
-    (row,) = rows([timed(spot(), *FASTER)])
+    (row,) = rows([timed(ranked(), *FASTER)])
     assert row.ratio == pytest.approx(math.exp(0.2))
     assert 1 < row.low < row.ratio < row.high
     assert row.choice == TANH
@@ -46,37 +46,39 @@ def test_p_is_small_for_a_gain_and_large_for_a_loss() -> None:
 
 
 def test_a_kernel_that_wins_and_loses_nowhere_is_worth_confirming() -> None:
-    assert reasons(timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)) == {"Tanh": ""}
+    assert reasons(timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)) == {
+        "Tanh": ""
+    }
 
 
 def test_a_loss_at_one_place_throws_a_kernel_out() -> None:
-    found = reasons(timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *SLOWER, threads=2))
+    found = reasons(timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *SLOWER, threads=2))
     assert found == {"Tanh": "0.905x at float[8], 2 threads"}
 
 
 def test_a_loss_that_is_sure_but_tiny_does_not() -> None:
     tiny = (-0.004, -0.0041, -0.0039, -0.004)
-    found = reasons(timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *tiny))
+    found = reasons(timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *tiny))
     assert found == {"Tanh": ""}
 
 
 def test_gains_must_outweigh_what_is_lost() -> None:
     unsure = (-0.9, 0.1, -0.9, 0.1)
     found = reasons(
-        timed(spot("Tanh", 9, share=0.001), *FASTER),
-        timed(spot("Tanh", 8, share=0.9), *unsure),
+        timed(ranked("Tanh", 9, share=0.001), *FASTER),
+        timed(ranked("Tanh", 8, share=0.9), *unsure),
     )
-    assert found == {"Tanh": "no gain over all its places"}
+    assert found == {"Tanh": "no gain over all its call sites"}
 
 
 def test_kernels_are_judged_apart() -> None:
     other = TypedOp(op="Mul", types="T=1")
-    found = reasons(timed(spot(), *FASTER), timed(spot("Mul", 3), *EVEN, choice=other))
+    found = reasons(timed(ranked(), *FASTER), timed(ranked("Mul", 3), *EVEN, choice=other))
     assert found == {"Tanh": "", "Mul": "no gain beyond noise"}
 
 
 def test_a_gain_that_fresh_launches_do_not_show_is_dropped() -> None:
-    found = rows([timed(spot(), *FASTER)])
+    found = rows([timed(ranked(), *FASTER)])
     kept = confirmed(found, {0: series(*FASTER)}, RATE, {})
     assert kept[1] == (TANH,)
     assert kept[0][0].kept
@@ -87,21 +89,21 @@ def test_a_gain_that_fresh_launches_do_not_show_is_dropped() -> None:
 
 
 def test_a_loss_in_fresh_launches_drops_a_kernel() -> None:
-    found = rows([timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)])
+    found = rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
     judged, kept = confirmed(found, {0: series(*FASTER), 1: series(*SLOWER)}, RATE, {})
     assert kept == ()
     assert {row.reason for row in judged} == {"not confirmed: 0.905x at float[8], 1 thread"}
 
 
 def test_a_place_that_was_not_timed_again_confirms_nothing() -> None:
-    found = rows([timed(spot("Tanh", 9), *FASTER), timed(spot("Tanh", 8), *EVEN)])
+    found = rows([timed(ranked("Tanh", 9), *FASTER), timed(ranked("Tanh", 8), *EVEN)])
     judged, kept = confirmed(found, {0: series(*FASTER)}, RATE, {})
     assert kept == ()
     assert {row.reason for row in judged} == {"not confirmed: not timed at float[8], 1 thread"}
 
 
 def test_a_kernel_that_was_not_timed_at_a_place_is_not_kept() -> None:
-    found, missing = rows([timed(spot(), *FASTER)]), {TANH: "float[9]"}
+    found, missing = rows([timed(ranked(), *FASTER)]), {TANH: "float[9]"}
     assert candidates(found, RATE, missing)[0] == {TANH: "not timed at float[9]"}
     judged, kept = confirmed(found, {}, RATE, missing)
     assert (kept, judged[0].reason) == ((), "not timed at float[9]")
@@ -110,19 +112,19 @@ def test_a_kernel_that_was_not_timed_at_a_place_is_not_kept() -> None:
 def test_a_place_that_looks_slower_by_chance_throws_no_kernel_out() -> None:
     """One of 40 even places has an interval below 1, as one in 40 does."""
     unlucky = (-0.03, -0.01, -0.028, -0.012)
-    even = [timed(spot("Tanh", size), *EVEN) for size in range(1, 40)]
-    (row,) = rows([timed(spot("Tanh", 99), *unlucky)])
+    even = [timed(ranked("Tanh", size), *EVEN) for size in range(1, 40)]
+    (row,) = rows([timed(ranked("Tanh", 99), *unlucky)])
     assert row.high < 1
     assert row.ratio < 0.99
-    assert reasons(timed(spot(share=0.9), *FASTER), *even, timed(spot("Tanh", 99), *unlucky)) == {
-        "Tanh": ""
-    }
-    assert "Tanh" in reasons(timed(spot("Tanh", 99), *unlucky))
-    assert reasons(timed(spot("Tanh", 99), *unlucky))["Tanh"].startswith("0.980x")
+    assert reasons(
+        timed(ranked(share=0.9), *FASTER), *even, timed(ranked("Tanh", 99), *unlucky)
+    ) == {"Tanh": ""}
+    assert "Tanh" in reasons(timed(ranked("Tanh", 99), *unlucky))
+    assert reasons(timed(ranked("Tanh", 99), *unlucky))["Tanh"].startswith("0.980x")
 
 
 def test_stock_against_itself_wins_nothing() -> None:
-    same = control([timed(spot(), *FASTER)], RATE)
+    same = control([timed(ranked(), *FASTER)], RATE)
     assert (same.cells, same.won, same.lost) == (1, 0, 0)
     assert 0 < same.reach < 0.01
 
@@ -131,7 +133,7 @@ def test_stock_against_itself_wins_nothing() -> None:
 def test_a_machine_that_drifts_is_seen_in_the_control(
     again: tuple[float, ...], won: int, lost: int
 ) -> None:
-    cell = timed(spot(), *FASTER)
+    cell = timed(ranked(), *FASTER)
     second = zip(cell.series.stock, again, strict=True)
     drifting = dataclasses.replace(
         cell.series, again=tuple(stock - ratio for stock, ratio in second)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.kernel_places import TANH, series, spot, timed
+from tests.kernel_call_sites import TANH, ranked, series, timed
 
 from tfbench.kernels.judging import RATE, Control, confirmed, rows
 from tfbench.kernels.selecting import Selected, Untimed
@@ -17,7 +17,9 @@ ADD, WHERE = TypedOp(op="AddV2", types="T=1|2"), TypedOp(op="Where", types="T=10
 
 
 def selected() -> Selected:
-    found = rows([timed(spot("AddV2", 8, 4), *EVEN, choice=ADD), timed(spot(share=0.3), *FASTER)])
+    found = rows(
+        [timed(ranked("AddV2", 8, 4), *EVEN, choice=ADD), timed(ranked(share=0.3), *FASTER)]
+    )
     judged, kept = confirmed(found, {1: series(*FASTER)}, RATE, {})
     return Selected(
         selection=Selection(

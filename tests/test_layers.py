@@ -118,7 +118,7 @@ TFBENCH = {
         ),
         *("language", "iris", "digits", "workloads", "inputs", "server"),
         *("programs", "profiling", "worker"),
-        *("steps", "kit", "convergence", "fitting", "groups", "replicas", "places", "timing"),
+        *("steps", "kit", "convergence", "fitting", "groups", "replicas", "call_sites", "timing"),
         *("importing",),
         *("training",),
     ),

@@ -6,25 +6,25 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernel_places import FLOAT, INT32, place
+from tests.kernel_call_sites import FLOAT, INT32, call_site
 
-from tfbench.inside.places import Place, PlaceInput
+from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.kernels.profiles import (
     Profile,
     ProfiledProgram,
     Weighed,
     gathered,
     of_rows,
+    ranked_call_sites,
     read_profile,
-    spots,
 )
 from tfbuild.errors import RecordError
 from tfbuild.records import save
 
-EMBEDDING = PlaceInput(dtype="float", shape=(1000, 50), variable=True)
+EMBEDDING = CallSiteInput(dtype="float", shape=(1000, 50), variable=True)
 
 
-def program(name: str, *rows: tuple[Place, float, float]) -> ProfiledProgram:
+def program(name: str, *rows: tuple[CallSite, float, float]) -> ProfiledProgram:
     return ProfiledProgram(
         name=name,
         steps=1,
@@ -40,8 +40,8 @@ def profile(*programs: ProfiledProgram) -> Profile:
 
 
 def test_programs_weigh_the_same_however_long_they_take() -> None:
-    big, small = place("Tanh", 1000), place("Tanh", 10)
-    found = spots(
+    big, small = call_site("Tanh", 1000), call_site("Tanh", 10)
+    found = ranked_call_sites(
         profile(
             program("long", (big, 2, 90.0), (small, 10, 10.0)),
             program("short", (small, 1000, 2.0)),
@@ -52,28 +52,28 @@ def test_programs_weigh_the_same_however_long_they_take() -> None:
 
 
 def test_a_call_takes_what_it_takes_where_there_are_most() -> None:
-    small = place("Tanh", 10)
+    small = call_site("Tanh", 10)
     both = profile(program("a", (small, 1, 5.0)), program("b", (small, 1000, 2.0)))
-    (found,) = spots(both)
+    (found,) = ranked_call_sites(both)
     assert found.call_s == pytest.approx(0.002)
 
 
-def rows_of(count: int) -> Place:
+def rows_of(count: int) -> CallSite:
     """An update of some rows of an embedding."""
-    return Place(
+    return CallSite(
         op="ResourceScatterAdd",
         types={"dtype": (FLOAT,), "Tindices": (INT32,)},
         inputs=(
             EMBEDDING,
-            PlaceInput(dtype="int32", shape=(count,)),
-            PlaceInput(dtype="float", shape=(count, 50)),
+            CallSiteInput(dtype="int32", shape=(count,)),
+            CallSiteInput(dtype="float", shape=(count, 50)),
         ),
     )
 
 
 def test_what_varies_from_step_to_step_is_one_place_of_the_middle_size() -> None:
     rows = [Weighed(place=rows_of(count), calls=0.5, seconds=0.5) for count in (70, 90, 80)]
-    steady = Weighed(place=place("Tanh", 10), calls=1, seconds=1)
+    steady = Weighed(place=call_site("Tanh", 10), calls=1, seconds=1)
     assert list(gathered([*rows, steady])) == [
         steady,
         Weighed(place=rows_of(80), calls=1.5, seconds=1.5),
@@ -99,7 +99,7 @@ def test_no_time_is_lost_when_places_are_gathered(rows: list[tuple[int, float]])
 def test_reads_of_a_variable_count_for_what_updates_its_rows() -> None:
     """Another variable's reads are its own."""
     read, other = (
-        Place(op="ReadVariableOp", types={"dtype": (FLOAT,)}, inputs=(each,))
+        CallSite(op="ReadVariableOp", types={"dtype": (FLOAT,)}, inputs=(each,))
         for each in (EMBEDDING, dataclasses.replace(EMBEDDING, shape=(7,)))
     )
     half = Weighed(place=rows_of(80), calls=1, seconds=0.1)
@@ -115,7 +115,7 @@ def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
     """And no others: stock does not copy those."""
     other = dataclasses.replace(EMBEDDING, shape=(7,))
     gather, whole, alone = (
-        Place(op=name, types={"dtype": (FLOAT,)}, inputs=(each,))
+        CallSite(op=name, types={"dtype": (FLOAT,)}, inputs=(each,))
         for name, each in (("ResourceGather", EMBEDDING), (op, EMBEDDING), (op, other))
     )
     found = of_rows([Weighed(place=each, calls=1, seconds=1) for each in (gather, whole, alone)])
@@ -124,9 +124,9 @@ def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
 
 
 def test_variables_that_the_trace_does_not_tell_apart_stay_as_they_are() -> None:
-    opaque = PlaceInput(dtype="opaque")
+    opaque = CallSiteInput(dtype="opaque")
     rows = [
-        Weighed(place=Place(op=op, inputs=inputs), calls=1, seconds=1)
+        Weighed(place=CallSite(op=op, inputs=inputs), calls=1, seconds=1)
         for op in ("ResourceGather", "ResourceScatterAdd", "AssignAddVariableOp", "ReadVariableOp")
         for inputs in ((opaque,), ())
     ]
@@ -134,7 +134,7 @@ def test_variables_that_the_trace_does_not_tell_apart_stay_as_they_are() -> None
 
 
 def test_a_profile_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    written = profile(program("a", (place("Tanh", 2, 3), 1, 5.0)))
+    written = profile(program("a", (call_site("Tanh", 2, 3), 1, 5.0)))
     save(tmp_path / "profile.json", written)
     assert read_profile(tmp_path / "profile.json") == written
 

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.kernel_places import TANH, series, spot
+from tests.kernel_call_sites import TANH, ranked, series
 from tests.measured import STOCK, TUNED
 from tests.published import tuned_for
 
@@ -18,7 +18,7 @@ from tfbench.kernels.selecting import (
     KIND,
     Selected,
     SelectionSetting,
-    ServedSpot,
+    ServedCallSite,
     select,
 )
 from tfbench.kernels.timings import KINDS, Bench, TimingLine
@@ -37,7 +37,7 @@ ASKED = SelectionSetting(
 
 
 def test_a_folder_of_another_selection_is_refused(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
     selected(tmp_path)
     with pytest.raises(UsageError, match=r"launches \(4, now 3\)"):
         selected(tmp_path, launches=3)
@@ -46,13 +46,15 @@ def test_a_folder_of_another_selection_is_refused(tmp_path: Path) -> None:
 # --- what is timed, and what is known: no worker starts here ------------------------------------
 
 EVEN = (0.01, -0.01, 0.012, -0.012)
-PLACE = spot("Tanh", 4)
-OTHER = spot("Tanh", 5)
+SITE = ranked("Tanh", 4)
+OTHER = ranked("Tanh", 5)
 
 
-def selected(folder: Path, *, launches: int = 4, served: tuple[ServedSpot, ...] = ()) -> Selected:
+def selected(
+    folder: Path, *, launches: int = 4, served: tuple[ServedCallSite, ...] = ()
+) -> Selected:
     """A selection with arms that cannot be started."""
-    served = served or (ServedSpot(spot=PLACE, choice=TANH),)
+    served = served or (ServedCallSite(site=SITE, choice=TANH),)
     setting = dataclasses.replace(ASKED, threads=(1,), launches=launches)
     offer = KernelOffer(
         wheel=Path("tuned.whl"),
@@ -77,7 +79,7 @@ def journal(folder: Path, *lines: TimingLine) -> None:
             keep(each)
 
 
-def line(launch: int, key: str = PLACE.key, *, reason: str = "") -> TimingLine:
+def line(launch: int, key: str = SITE.key, *, reason: str = "") -> TimingLine:
     times = () if reason else (1e-5 * (1 + launch / 100), 1e-5) * 4
     return TimingLine(
         stage="search",
@@ -92,14 +94,14 @@ def line(launch: int, key: str = PLACE.key, *, reason: str = "") -> TimingLine:
 
 
 def test_what_is_known_is_not_timed_again(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
     found = selected(tmp_path)
     assert (found.recalled, found.selection.kept, found.untimed) == (1, (), ())
     assert (tmp_path / "out" / KIND.result).is_file()
 
 
 def test_what_is_known_from_fewer_launches_is_timed_again(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
     with pytest.raises(WorkerError, match="did not start"):
         selected(tmp_path, launches=5)
 
@@ -108,16 +110,16 @@ def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) 
     folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, *map(line, range(4)))
     assert selected(tmp_path).recalled == 0
-    memory(tmp_path).keep("recipe", PLACE.place, 1, series(*EVEN))
+    memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
     assert selected(tmp_path).recalled == 0
 
 
 def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path) -> None:
-    memory(tmp_path).keep("recipe", PLACE.place, 1, series(0.2, 0.21, 0.19, 0.2))
+    memory(tmp_path).keep("recipe", SITE.place, 1, series(0.2, 0.21, 0.19, 0.2))
     folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, OTHER.key, reason="it aborts"))
     found = selected(
-        tmp_path, served=tuple(ServedSpot(spot=s, choice=TANH) for s in (PLACE, OTHER))
+        tmp_path, served=tuple(ServedCallSite(site=s, choice=TANH) for s in (SITE, OTHER))
     )
     assert [(each.place, each.reason) for each in found.untimed] == [("float[5]", "it aborts")]
     assert found.selection.kept == ()

@@ -11,12 +11,18 @@ import pytest
 from tests.tried import Tried
 
 from tfbench.arms.arm import Arm
-from tfbench.inside.places import Place, PlaceInput
+from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.inside.timing import BY_ROWS
 from tfbench.kernels.offer import read_offer
-from tfbench.kernels.profiles import Profile, ProfiledProgram, Spot, profiled, spots
+from tfbench.kernels.profiles import (
+    Profile,
+    ProfiledProgram,
+    RankedCallSite,
+    profiled,
+    ranked_call_sites,
+)
 from tfbench.kernels.selecting import served_by
-from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_places
+from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
 from tfbench.options import subject
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import RecordError, UsageError
@@ -52,8 +58,8 @@ def program(stock_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pro
 
 
 @pytest.fixture(scope="module")
-def every(program: ProfiledProgram) -> tuple[Spot, ...]:
-    return spots(
+def every(program: ProfiledProgram) -> tuple[RankedCallSite, ...]:
+    return ranked_call_sites(
         Profile(made="2026-01-01", cpu="here", release="2.14.1", vcpus=1, programs=(program,))
     )
 
@@ -69,37 +75,40 @@ def bench(stock_python: Path, tmp_path: Path) -> Bench:
     )
 
 
-def of(op: str, every: tuple[Spot, ...]) -> Spot:
-    return next(spot for spot in every if spot.place.op == op)
+def of(op: str, every: tuple[RankedCallSite, ...]) -> RankedCallSite:
+    return next(ranked for ranked in every if ranked.place.op == op)
 
 
 def stage(launches: int) -> TimingStage:
     return TimingStage(name="search", launches=launches, budget_s=None, seed=1)
 
 
-def test_a_place_has_types_shapes_and_constants(every: tuple[Spot, ...]) -> None:
+def test_a_place_has_types_shapes_and_constants(every: tuple[RankedCallSite, ...]) -> None:
     tanh = of("Tanh", every).place
     assert tanh.types == {"T": (FLOAT,)}
-    assert tanh.inputs == (PlaceInput(dtype="float", shape=(32, 2, 4)),)
-    reshaped = [spot.place for spot in every if spot.place.op == "Reshape"]
-    assert (32, 2, 4) in {place.inputs[1].values for place in reshaped}
+    assert tanh.inputs == (CallSiteInput(dtype="float", shape=(32, 2, 4)),)
+    reshaped = [ranked.place for ranked in every if ranked.place.op == "Reshape"]
+    assert (32, 2, 4) in {call_site.inputs[1].values for call_site in reshaped}
 
 
-def test_a_place_knows_what_a_variable_holds(every: tuple[Spot, ...]) -> None:
-    read = {spot.place.inputs[0] for spot in every if spot.place.op == "ReadVariableOp"}
-    assert PlaceInput(dtype="float", shape=(6, 8), variable=True) in read
+def test_a_place_knows_what_a_variable_holds(every: tuple[RankedCallSite, ...]) -> None:
+    read = {ranked.place.inputs[0] for ranked in every if ranked.place.op == "ReadVariableOp"}
+    assert CallSiteInput(dtype="float", shape=(6, 8), variable=True) in read
 
 
 def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
-    every: tuple[Spot, ...], bench: Bench
+    every: tuple[RankedCallSite, ...], bench: Bench
 ) -> None:
-    fatal = Place(op="Abort", attributes={"error_msg": 's: "over"'})
-    refused = Place(op="Tanh", types={"T": (FLOAT,)}, inputs=(PlaceInput(dtype="opaque"),))
-    bad = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in (fatal, refused)]
+    fatal = CallSite(op="Abort", attributes={"error_msg": 's: "over"'})
+    refused = CallSite(op="Tanh", types={"T": (FLOAT,)}, inputs=(CallSiteInput(dtype="opaque"),))
+    bad = [
+        RankedCallSite(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5)
+        for p in (fatal, refused)
+    ]
     good = [of("Tanh", every), of("ReadVariableOp", every)]
-    lines = time_places(bench, stage(2), {1: [*good, *bad]}, lambda *_: None)
+    lines = time_call_sites(bench, stage(2), {1: [*good, *bad]}, lambda *_: None)
     found, reasons = series(lines)
-    assert {key for key, _ in found} == {spot.key for spot in good}
+    assert {key for key, _ in found} == {ranked.key for ranked in good}
     assert "worker failed" in reasons[bad[0].key]
     assert "cannot be made" in reasons[bad[1].key]
     for each in found.values():
@@ -107,64 +116,70 @@ def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
         assert 1e-8 < each.stock_s < 1e-2
 
 
-def of_numbers(op: str, types: Sequence[str], *inputs: PlaceInput) -> Spot:
+def of_numbers(op: str, types: Sequence[str], *inputs: CallSiteInput) -> RankedCallSite:
     kinds = {"T": (FLOAT,), **dict.fromkeys(types, (INT32,))}
-    found = Place(op=op, types=kinds, inputs=inputs)
-    return Spot(key=key_of(found), place=found, share=0.1, most=0.1, call_s=1e-5)
+    found = CallSite(op=op, types=kinds, inputs=inputs)
+    return RankedCallSite(key=key_of(found), place=found, share=0.1, most=0.1, call_s=1e-5)
 
 
 @pytest.mark.slow
 def test_variables_are_updated_by_rows_and_as_a_whole(bench: Bench) -> None:
-    table = PlaceInput(dtype="float", shape=(40, 5), variable=True)
-    rows = (PlaceInput(dtype="int32", shape=(3,)), PlaceInput(dtype="float", shape=(3, 5)))
+    table = CallSiteInput(dtype="float", shape=(40, 5), variable=True)
+    rows = (CallSiteInput(dtype="int32", shape=(3,)), CallSiteInput(dtype="float", shape=(3, 5)))
     types = {"dtype": (FLOAT,), "Tindices": (INT32,)}
     paths = [
-        Place(op="ResourceScatterAdd", types=types, inputs=(table, *rows)),
-        Place(
+        CallSite(op="ResourceScatterAdd", types=types, inputs=(table, *rows)),
+        CallSite(
             op="AssignSubVariableOp",
             types={"dtype": (FLOAT,)},
             attributes={BY_ROWS: "b: true"},
-            inputs=(table, PlaceInput(dtype="float", shape=(40, 5))),
+            inputs=(table, CallSiteInput(dtype="float", shape=(40, 5))),
         ),
     ]
-    spots = [Spot(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in paths]
-    found, reasons = series(time_places(bench, stage(2), {1: spots}, lambda *_: None))
+    ranked_call_sites = [
+        RankedCallSite(key=key_of(p), place=p, share=0.1, most=0.1, call_s=1e-5) for p in paths
+    ]
+    found, reasons = series(
+        time_call_sites(bench, stage(2), {1: ranked_call_sites}, lambda *_: None)
+    )
     assert reasons == {}
-    assert {key for key, _ in found} == {spot.key for spot in spots}
+    assert {key for key, _ in found} == {ranked.key for ranked in ranked_call_sites}
 
 
 @pytest.mark.slow
 def test_nothing_is_made_up_that_decides_how_much_is_computed(bench: Bench) -> None:
     """Fill with a shape of run time is left out; a constant keeps its own shape, Pad's two rows."""
-    scalar, square = PlaceInput(dtype="float"), PlaceInput(dtype="float", shape=(4, 4))
-    open_shape = PlaceInput(dtype="int32", shape=(2,))
-    rows = PlaceInput(dtype="int32", shape=(2, 2), values=(0, 1, 1, 0))
+    scalar, square = CallSiteInput(dtype="float"), CallSiteInput(dtype="float", shape=(4, 4))
+    open_shape = CallSiteInput(dtype="int32", shape=(2,))
+    rows = CallSiteInput(dtype="int32", shape=(2, 2), values=(0, 1, 1, 0))
     unknown = of_numbers("Fill", ["index_type"], open_shape, scalar)
     known = dataclasses.replace(open_shape, values=(3, 4))
     good = [
         of_numbers("Fill", ["index_type"], known, scalar),
         of_numbers("Pad", ["Tpaddings"], square, rows),
-        of_numbers("FloorMod", ["T"], *[PlaceInput(dtype="int32", shape=(7,))] * 2),
+        of_numbers("FloorMod", ["T"], *[CallSiteInput(dtype="int32", shape=(7,))] * 2),
     ]
-    found, reasons = series(time_places(bench, stage(2), {1: [unknown, *good]}, lambda *_: None))
-    assert {key for key, _ in found} == {spot.key for spot in good}
+    found, reasons = series(
+        time_call_sites(bench, stage(2), {1: [unknown, *good]}, lambda *_: None)
+    )
+    assert {key for key, _ in found} == {ranked.key for ranked in good}
     assert reasons == {unknown.key: "the values of input 0 (dims) are known only at run time"}
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_where_it_was_killed(every: tuple[Spot, ...], bench: Bench) -> None:
+def test_a_run_goes_on_where_it_was_killed(every: tuple[RankedCallSite, ...], bench: Bench) -> None:
     wanted = {1: [of("Tanh", every), of("Reshape", every)]}
-    time_places(bench, stage(1), wanted, lambda *_: None)
+    time_call_sites(bench, stage(1), wanted, lambda *_: None)
     first, second = known_lines(bench)
     content = bench.journal.read_bytes()
     bench.journal.write_bytes(content[: content.index(b"\n") + 20])
-    time_places(bench, stage(1), wanted, lambda *_: None)
+    time_call_sites(bench, stage(1), wanted, lambda *_: None)
     kept, again = known_lines(bench)
     assert kept == first
     assert (again.key, again.launch) == (second.key, second.launch)
     assert again.stock != second.stock
     before = bench.journal.read_bytes()
-    time_places(bench, stage(1), wanted, lambda *_: None)
+    time_call_sites(bench, stage(1), wanted, lambda *_: None)
     assert bench.journal.read_bytes() == before
 
 
@@ -188,11 +203,11 @@ def test_a_file_that_cannot_be_trained_is_the_users_error(
 
 
 def test_a_wheel_says_which_places_it_serves_and_from_which_unit(
-    native: Tried, every: tuple[Spot, ...]
+    native: Tried, every: tuple[RankedCallSite, ...]
 ) -> None:
     offer = read_offer(native.built.wheel, read_cpu())
-    (served,) = (each for each in served_by(offer, every) if each.spot.place.op == "Tanh")
-    rare = tuple(dataclasses.replace(spot, most=0.0) for spot in every)
+    (served,) = (each for each in served_by(offer, every) if each.site.place.op == "Tanh")
+    rare = tuple(dataclasses.replace(ranked, most=0.0) for ranked in every)
     assert served_by(offer, rare) == ()
     assert offer.units[served.choice] == "cwise_op_tanh"
     assert offer.recipes.keys() >= {"cwise_op_tanh"}

@@ -2,10 +2,10 @@
 
 Started as `ARM_PYTHON -P -m tfbench.inside.timing`; it talks as `worker` does:
 
-    {"do": "load", "vcpus": […]}               → what TensorFlow this is
-    {"do": "prepare", "place": …, "copies": n} → {"reason": "", "call_s": …}; a reason if it cannot
-    {"do": "time", "calls": n}                 → {"wall_s": …, "cpu_s": …} of n calls
-    {"do": "quit"}                             → {}
+    {"do": "load", "vcpus": […]}               → what TensorFlow this is {"do": "prepare", "call
+    site": …, "copies": n} → {"reason": "", "call_s": …}; a reason if it cannot {"do": "time",
+    "calls": n}                 → {"wall_s": …, "cpu_s": …} of n calls {"do": "quit"}
+    → {}
 
 A call executes `copies` copies of the op, one after the other (a chain of control edges), in one
 run of a session: so starting the run, 10 us of CPU here, does not drown an op of five. What is left
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tfbench.inside import worker
-from tfbench.inside.places import OPAQUE, Place, PlaceInput, place_of
+from tfbench.inside.call_sites import OPAQUE, CallSite, CallSiteInput, call_site_of
 
 TensorFlow: TypeAlias = Any
 Answer: TypeAlias = dict[str, Any]
@@ -46,8 +46,8 @@ read, as in an optimizer's step."""
 _INDEXING = {"Gather", "GatherV2", "ResourceGather", *UPDATING_ROWS}
 """Their integers are indices of rows of the first input."""
 BY_ROWS = "_by_rows"
-"""An attribute of a place: the program reads or updates rows of the variable, too. From the first
-time on stock TensorFlow copies it before every update of the whole."""
+"""An attribute of a call site: the program reads or updates rows of the variable, too. From the
+first time on stock TensorFlow copies it before every update of the whole."""
 _DIVIDING = {"Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"}
 """Their integers are drawn above 0."""
 _SHAPING = {
@@ -86,13 +86,13 @@ def load(request: Mapping[str, Any]) -> Answer:
     return worker.environment(tf)
 
 
-def chain(tf: TensorFlow, place: Place, copies: int) -> Chain:
+def chain(tf: TensorFlow, site: CallSite, copies: int) -> Chain:
     """Raises what TensorFlow raises for an op that cannot be executed so, and ValueError."""
     graph = tf.Graph()
     with graph.as_default(), graph.device(_DEVICE):
-        inputs, made = fed(tf, place)
+        inputs, made = fed(tf, site)
         tf.import_graph_def(
-            _copies(tf, place, copies),
+            _copies(tf, site, copies),
             name="",
             input_map={f"input_{number}:0": tensor for number, tensor in enumerate(inputs)},
         )
@@ -101,14 +101,14 @@ def chain(tf: TensorFlow, place: Place, copies: int) -> Chain:
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     session = tf.compat.v1.Session(graph=graph, config=options)
     session.run(made)
-    return Chain(session=session, call=session.make_callable(_last(place, copies)))
+    return Chain(session=session, call=session.make_callable(_last(site, copies)))
 
 
-def _last(place: Place, copies: int) -> str:
-    return f"{'read' if place.op in UPDATING_ROWS else 'copy'}_{copies - 1}"
+def _last(site: CallSite, copies: int) -> str:
+    return f"{'read' if site.op in UPDATING_ROWS else 'copy'}_{copies - 1}"
 
 
-def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
+def fed(tf: TensorFlow, site: CallSite) -> tuple[list[Any], list[Any]]:
     """The op's inputs in the current graph, and the ops that give the variables their contents.
 
     Raises ValueError for an input that cannot be made, or that decides what is computed and whose
@@ -117,14 +117,14 @@ def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
     import numpy as np  # noqa: PLC0415  (the arm's own)
 
     # The same numbers in every arm and launch.
-    draw = np.random.default_rng(zlib.crc32(f"{place.op} {place.shapes}".encode()))
+    draw = np.random.default_rng(zlib.crc32(f"{site.op} {site.shapes}".encode()))
     tensors, made = [], []
-    for number, (each, name) in enumerate(zip(place.inputs, input_names(place), strict=False)):
+    for number, (each, name) in enumerate(zip(site.inputs, input_names(site), strict=False)):
         if each.dtype == OPAQUE:
             raise ValueError(f"input {number} cannot be made")
-        if _is_needed(tf, place, each, name):
+        if _is_needed(tf, site, each, name):
             raise ValueError(f"the values of input {number} ({name}) are known only at run time")
-        block = tf.constant(contents(tf, place, each, draw), tf.as_dtype(each.dtype))
+        block = tf.constant(contents(tf, site, each, draw), tf.as_dtype(each.dtype))
         if not each.variable and block.shape == each.shape:
             tensors.append(block)
             continue
@@ -135,7 +135,7 @@ def fed(tf: TensorFlow, place: Place) -> tuple[list[Any], list[Any]]:
         made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=whole))
         if each.variable:
             tensors.append(handle)
-            if BY_ROWS in place.attributes:
+            if BY_ROWS in site.attributes:
                 with tf.control_dependencies(made[-1:]):
                     made.append(_first_row(tf, handle, block.dtype))
         else:  # read once per call: the same memory again
@@ -155,26 +155,26 @@ def repeated(tf: TensorFlow, block: Any, shape: tuple[int, ...]) -> Any:  # noqa
     return tf.reshape(tf.tile(flat, [-(-size // block.shape.num_elements())])[:size], shape)
 
 
-def input_names(place: Place) -> list[str]:
+def input_names(site: CallSite) -> list[str]:
     """What the op's definition calls each input; those of a list have one name."""
     names: list[str] = []
-    for row in _definition(place.op).input_arg:
-        count = len(place.types[row.type_list_attr]) if row.type_list_attr else 1
+    for row in _definition(site.op).input_arg:
+        count = len(site.types[row.type_list_attr]) if row.type_list_attr else 1
         if row.number_attr:
-            count = int(place.attributes[row.number_attr].removeprefix("i: "))
+            count = int(site.attributes[row.number_attr].removeprefix("i: "))
         names += [row.name] * count
     return names
 
 
-def _is_needed(tf: TensorFlow, place: Place, given: PlaceInput, name: str) -> bool:
+def _is_needed(tf: TensorFlow, site: CallSite, given: CallSiteInput, name: str) -> bool:
     """Whether the input decides how much is computed and may not be made up. Numbers that are not
     whole do so for Range only: a `delta` is a gradient elsewhere."""
     if given.values is not None or not math.prod(given.shape) or name not in _SHAPING:
         return False
-    return place.op == "Range" or tf.as_dtype(given.dtype).is_integer
+    return site.op == "Range" or tf.as_dtype(given.dtype).is_integer
 
 
-def contents(tf: TensorFlow, place: Place, given: PlaceInput, draw: Any) -> Any:  # noqa: ANN401
+def contents(tf: TensorFlow, site: CallSite, given: CallSiteInput, draw: Any) -> Any:  # noqa: ANN401
     """What an input holds, or the block that it repeats: its constants, else normal numbers, small
     integers, or truth values.
 
@@ -189,51 +189,51 @@ def contents(tf: TensorFlow, place: Place, given: PlaceInput, draw: Any) -> Any:
     if dtype.is_bool:
         return np.asarray(draw.integers(0, 2, shape)).astype(bool)
     if dtype.is_integer:
-        least = 1 if place.op in _DIVIDING else 0
-        numbers = draw.integers(least, max(least + 1, _bound(place)), shape)
+        least = 1 if site.op in _DIVIDING else 0
+        numbers = draw.integers(least, max(least + 1, _bound(site)), shape)
         return np.asarray(numbers).astype(dtype.as_numpy_dtype)
     if dtype.is_floating or dtype.is_complex:
         values = np.asarray(draw.standard_normal(shape)).astype(dtype.as_numpy_dtype)
-        return abs(values) + 0.1 if place.op in _POSITIVE else values
+        return abs(values) + 0.1 if site.op in _POSITIVE else values
     raise ValueError(f"nothing of type {given.dtype} can be made")
 
 
-def _bound(place: Place) -> int:
+def _bound(site: CallSite) -> int:
     """What integers stay below, so that they are in range where they are indices."""
-    shapes = [each.shape for each in place.inputs if each.shape]
-    if place.op in _INDEXING and shapes:
+    shapes = [each.shape for each in site.inputs if each.shape]
+    if site.op in _INDEXING and shapes:
         return max(1, shapes[0][0])
     return max(1, min((size for shape in shapes for size in shape), default=2))
 
 
-def _copies(tf: TensorFlow, place: Place, copies: int) -> Any:  # noqa: ANN401
+def _copies(tf: TensorFlow, site: CallSite, copies: int) -> Any:  # noqa: ANN401
     """The op so many times, each after the one before, with inputs that are mapped in."""
     text_format = importlib.import_module("google.protobuf.text_format")
-    listed = {row.name for row in _definition(place.op).attr if row.type == "list(type)"}
+    listed = {row.name for row in _definition(site.op).attr if row.type == "list(type)"}
     graph = tf.compat.v1.GraphDef()
     # The types of the stand-ins are not looked at: each is replaced.
-    for number, each in enumerate(place.inputs):
+    for number, each in enumerate(site.inputs):
         dtype = tf.resource if each.variable else tf.as_dtype(each.dtype)
         node = graph.node.add(name=f"input_{number}", op="Placeholder")
         node.attr["dtype"].type = dtype.as_datatype_enum
     last = ""
     for copy in range(copies):
-        node = graph.node.add(name=f"copy_{copy}", op=place.op, device=_DEVICE)
-        node.input.extend(f"input_{number}" for number in range(len(place.inputs)))
+        node = graph.node.add(name=f"copy_{copy}", op=site.op, device=_DEVICE)
+        node.input.extend(f"input_{number}" for number in range(len(site.inputs)))
         node.input.extend([f"^{last}"] if last else [])
         last = node.name
-        for name, numbers in place.types.items():
+        for name, numbers in site.types.items():
             if name in listed:
                 node.attr[name].list.type.extend(numbers)
             else:
                 node.attr[name].type = numbers[0]
-        for name, text in place.attributes.items():
+        for name, text in site.attributes.items():
             text_format.Parse(text, node.attr[name])
-        if place.op in UPDATING_ROWS:
+        if site.op in UPDATING_ROWS:
             last = f"read_{copy}"
             reading = graph.node.add(name=last, op="ReadVariableOp", device=_DEVICE)
             reading.input.extend(["input_0", f"^{node.name}"])
-            reading.attr["dtype"].type = place.types["dtype"][0]
+            reading.attr["dtype"].type = site.types["dtype"][0]
     return graph
 
 
@@ -246,10 +246,10 @@ def _definition(op: str) -> Any:  # noqa: ANN401  (an OpDef)
 
 
 def prepared(request: Mapping[str, Any]) -> tuple[Chain | None, Answer]:
-    """The copies of a place's op, executed a few times; without them if that fails."""
+    """The copies of a call site's op, executed a few times; without them if that fails."""
     tf = importlib.import_module("tensorflow")
     try:
-        made = chain(tf, place_of(request["place"]), request["copies"])
+        made = chain(tf, call_site_of(request["place"]), request["copies"])
         made.time(WARM_UP_CALLS)
     except Exception as error:  # noqa: BLE001  (an op that cannot be executed alone is an answer)
         lines = str(error).strip().splitlines() or [type(error).__name__]

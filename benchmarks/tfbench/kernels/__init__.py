@@ -1,1 +1,2 @@
-"""Which kernels of a tuned wheel are worth having: profiled, timed at their places, selected."""
+"""Which kernels of a tuned wheel are worth having: profiled, timed at their call sites,
+selected."""

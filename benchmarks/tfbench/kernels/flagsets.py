@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from tfbench.kernels.judging import TimedSpot, discovered
+from tfbench.kernels.judging import TimedCallSite, discovered
 from tfbuild.measured.kernels import TypedOp
 
 
@@ -30,12 +30,14 @@ class FlagSet:
     saved: Mapping[str, tuple[float, ...]]
 
 
-def saved(timed: Sequence[TimedSpot], units: Mapping[TypedOp, str]) -> dict[str, tuple[float, ...]]:
-    """By unit, for as many launches as all of its places have. Raises SampleError."""
+def saved(
+    timed: Sequence[TimedCallSite], units: Mapping[TypedOp, str]
+) -> dict[str, tuple[float, ...]]:
+    """By unit, for as many launches as all of its call sites have. Raises SampleError."""
     rows: dict[str, list[list[float]]] = defaultdict(list)
     threads = len({each.threads for each in timed})
     for each in timed:
-        share = each.spot.share / threads
+        share = each.site.share / threads
         rows[units[each.choice]].append([share * (1 - math.exp(-ln)) for ln in each.series.ratios])
     return {
         unit: tuple(sum(launch) for launch in zip(*own, strict=False)) for unit, own in rows.items()

@@ -14,11 +14,11 @@ from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
 from tfbench.inside.workloads import requests
 from tfbench.kernels import selecting, table
-from tfbench.kernels.judging import RATE, TimedSpot
+from tfbench.kernels.judging import RATE, TimedCallSite
 from tfbench.kernels.known import Memory
 from tfbench.kernels.offer import KernelOffer, read_offer
-from tfbench.kernels.profiles import Profile, profiled, read_profile, spots
-from tfbench.kernels.selecting import Selected, SelectionSetting, ServedSpot
+from tfbench.kernels.profiles import Profile, profiled, ranked_call_sites, read_profile
+from tfbench.kernels.selecting import Selected, SelectionSetting, ServedCallSite
 from tfbench.kernels.timings import Bench
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
@@ -41,8 +41,8 @@ PROFILE = "profile.json"
 _HANDING_ON = {"_Arg", "_Retval", "Identity", "IdentityN"}
 """They hand on what they get: no code for it is faster."""
 START_S, CELL_S = 15.0, 0.8
-"""To start three workers, and to time a place once in them: measured on 2 vCPUs that others kept
-busy, so an upper bound."""
+"""To start three workers, and to time a call site once in them: measured on 2 vCPUs that others
+kept busy, so an upper bound."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +59,12 @@ class _Options:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """A wheel's kernels and the places that they serve; nothing is installed yet."""
+    """A wheel's kernels and the call sites that they serve; nothing is installed yet."""
 
     options: _Options
     choices: tuple[installs.ArmChoice, ...]
     offer: KernelOffer
-    served: tuple[ServedSpot, ...]
+    served: tuple[ServedCallSite, ...]
 
     @property
     def estimate_s(self) -> float:
@@ -144,7 +144,8 @@ def compilable(op_s: Mapping[str, float], release: str) -> tuple[str, ...]:
 
 
 def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
-    """Time the wheel's kernels at the profile's places; the selection and what to print of it."""
+    """Time the wheel's kernels at the profile's call sites; the selection and what to print of
+    it."""
     paths = settings.paths()
     if _profiles_first(wanted):
         wanted = _with_profile(wanted, paths)
@@ -160,7 +161,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     return found, text
 
 
-def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedSpot, ...]]:
+def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedCallSite, ...]]:
     """Time the wheel's kernels as `select` does first, and keep the times; nothing is judged.
 
     Raises SampleError when nothing could be timed.
@@ -173,7 +174,7 @@ def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedSpot, ...]]:
         _, found, reasons = selecting.searched(setting, asked.served, asked.offer, memory, bench)
     rows = selecting.timed_of(asked.served, asked.options.threads, found)
     if not rows:
-        raise SampleError("no place could be timed", hint=next(iter(reasons.values()), ""))
+        raise SampleError("no call site could be timed", hint=next(iter(reasons.values()), ""))
     return asked.offer, rows
 
 
@@ -184,7 +185,7 @@ def _set_up(asked: _Asked, out: str, paths: Paths) -> tuple[SelectionSetting, Be
     setting = SelectionSetting(
         cpu=host.cpu.name,
         arms=(stock, tuned),
-        spots=tuple(each.spot.key for each in asked.served),
+        spots=tuple(each.site.key for each in asked.served),
         threads=asked.options.threads,
         launches=asked.options.launches,
         rate=asked.options.rate,
@@ -200,16 +201,16 @@ def describe_selecting(wanted: SelectOptions) -> str:
     """What would be timed, and how long that takes. Nothing is done."""
     if _profiles_first(wanted):
         said = describe_profiling(ProfileOptions(workload=wanted.workload, phase=wanted.phase))
-        return f"{said}then time the wheel's kernels at these places\n"
+        return f"{said}then time the wheel's kernels at these call sites\n"
     asked = _ask(wanted, settings.paths())
     cells = len(asked.served) * len(asked.options.threads)
     budget = console.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
-    share = sum(each.spot.share for each in asked.served)
+    share = sum(each.site.share for each in asked.served)
     return (
         f"wheel     {asked.offer.wheel.name}\n"
-        f"places    {len(asked.served)}, {share:.1%} of the op time\n"
+        f"sites     {len(asked.served)}, {share:.1%} of the op time\n"
         f"threads   {', '.join(map(str, asked.options.threads))}\n"
-        f"timings   {console.count(cells, 'cell')} (places times threads) in each of "
+        f"timings   {console.count(cells, 'cell')} (call sites times threads) in each of "
         f"{asked.options.launches} launches, about "
         f"{console.duration(asked.estimate_s)} if nothing is known; winners again\n"
         f"budget    {budget}\n"
@@ -260,10 +261,10 @@ def _ask(wanted: SelectOptions, paths: Paths) -> _Asked:
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(paths)
     choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
     offer = read_offer(candidate.resolve(), read_cpu())
-    served = selecting.served_by(offer, spots(asked.profile))
+    served = selecting.served_by(offer, ranked_call_sites(asked.profile))
     if not served:
         raise UsageError(
-            f"no kernel of {candidate.name} serves a place of the profile",
+            f"no kernel of {candidate.name} serves a call site of the profile",
             hint="Profile what it is for: invoke profile --workload PATH",
         )
     return _Asked(options=asked, choices=choices, offer=offer, served=served)

@@ -1,6 +1,6 @@
 """Which kernels are kept, from what was timed. Pure: numbers in, rows out.
 
-Many places are looked at, so some look faster by chance. The false discovery rate is controlled
+Many call sites are looked at, so some look faster by chance. The false discovery rate is controlled
 over all of them (Benjamini and Hochberg, J. R. Statist. Soc. B 1995), and what seems to win is
 timed again in fresh launches, whose intervals no selection has touched.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from tfbench.kernels.profiles import Spot
+from tfbench.kernels.profiles import RankedCallSite
 from tfbench.measuring.statistics import Contrast, contrast, level
 from tfbuild.console import count
 from tfbuild.measured.interval import Interval
@@ -31,7 +31,7 @@ QUIET = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """What was timed of one place with so many threads. `stock_s` and `tuned_s` are medians, in
+    """What was timed of one call site with so many threads. `stock_s` and `tuned_s` are medians, in
     seconds per execution; `stock`, `again` (stock once more) and `tuned` are the levels of each
     launch, ln(seconds), see `statistics.level`."""
 
@@ -63,10 +63,10 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TimedSpot:
-    """A place that a kernel of the wheel serves, and what was timed of it."""
+class TimedCallSite:
+    """A call site that a kernel of the wheel serves, and what was timed of it."""
 
-    spot: Spot
+    site: RankedCallSite
     choice: TypedOp
     threads: int
     series: Series
@@ -74,8 +74,8 @@ class TimedSpot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Control:
-    """Stock against stock, judged by the same rules: `won` and `lost` of `cells` (a place with a
-    number of threads), which should be about none, and the reach of the intervals that 19 of 20
+    """Stock against stock, judged by the same rules: `won` and `lost` of `cells` (a call site with
+    a number of threads), which should be about none, and the reach of the intervals that 19 of 20
     stay within, as a share."""
 
     cells: int
@@ -89,20 +89,20 @@ def quiet(series: Series) -> bool:
     return series.same.interval.reach <= QUIET
 
 
-def rows(timed: Sequence[TimedSpot]) -> tuple[KernelRow, ...]:
+def rows(timed: Sequence[TimedCallSite]) -> tuple[KernelRow, ...]:
     """A row for each, with its own p. Raises SampleError for fewer than two launches."""
     return tuple(_row(each) for each in timed)
 
 
-def _row(timed: TimedSpot) -> KernelRow:
-    gain, place = timed.series.gain, timed.spot.place
+def _row(timed: TimedCallSite) -> KernelRow:
+    gain, site = timed.series.gain, timed.site.place
     return KernelRow(
-        op=place.op,
+        op=site.op,
         types=timed.choice.types,
-        attributes=place.details,
-        shapes=place.shapes,
+        attributes=site.details,
+        shapes=site.shapes,
         threads=timed.threads,
-        share=timed.spot.share,
+        share=timed.site.share,
         stock_s=timed.series.stock_s,
         tuned_s=timed.series.tuned_s,
         ratio=gain.interval.value,
@@ -137,8 +137,8 @@ def candidates(
 ) -> tuple[dict[TypedOp, str], frozenset[int]]:
     """Why each registration is not worth confirming, empty for one that is, and the winning rows.
 
-    One that is wins somewhere, loses nowhere, gains over all its places, and was timed at each of
-    them: `untimed` has a place of the others.
+    One that is wins somewhere, loses nowhere, gains over all its call sites, and was timed at each
+    of them: `untimed` has a call site of the others.
     """
     winners = winning(found, rate)
     losers = losing([row.p for row in found], [row.ratio for row in found], rate)
@@ -171,7 +171,7 @@ def confirmed(
     late = _reasons(
         {number: row for number, row in enumerate(found) if not reasons[row.choice]},
         still,
-        frozenset(timed[place] for place in slower),
+        frozenset(timed[site] for site in slower),
         {number: interval.value for number, interval in fresh.items()},
     )
     outcome = reasons | {
@@ -190,7 +190,7 @@ def confirmed(
     return judged, kept
 
 
-def control(timed: Sequence[TimedSpot], rate: float) -> Control:
+def control(timed: Sequence[TimedCallSite], rate: float) -> Control:
     """The rules applied to stock against stock. Raises SampleError."""
     found = [each.series.same for each in timed]
     reaches = sorted(each.interval.reach for each in found)
@@ -253,7 +253,7 @@ def _reason(
     if not winners & own.keys():
         return "no gain beyond noise"
     if sum(row.share * (1 - 1 / ratios[number]) for number, row in own.items()) <= 0:
-        return "no gain over all its places"
+        return "no gain over all its call sites"
     return ""
 
 

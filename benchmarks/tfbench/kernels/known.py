@@ -1,12 +1,12 @@
 """What was timed before, kept in the cache: by CPU, by all that the kernel's code follows from, by
-place and threads. So a second selection times only what is new."""
+call site and threads. So a second selection times only what is new."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbench.inside.places import Place
+from tfbench.inside.call_sites import CallSite
 from tfbench.kernels.judging import Series
 from tfbuild.errors import RecordError
 from tfbuild.records import key_of, load, read, save
@@ -30,18 +30,18 @@ class Memory:
     folder: Path
     cpu: str
 
-    def recall(self, recipe: str, place: Place, threads: int) -> Series | None:
+    def recall(self, recipe: str, site: CallSite, threads: int) -> Series | None:
         """None for what was never timed, and for a file that is damaged."""
         try:
-            fields = load(self._path(recipe, place, threads), schema=SCHEMA)
+            fields = load(self._path(recipe, site, threads), schema=SCHEMA)
             return read(KnownTimes, fields).series
         except (RecordError, TypeError, ValueError, KeyError):
             return None
 
-    def keep(self, recipe: str, place: Place, threads: int, series: Series) -> None:
+    def keep(self, recipe: str, site: CallSite, threads: int, series: Series) -> None:
         """Raises DiskError."""
-        save(self._path(recipe, place, threads), KnownTimes(series=series))
+        save(self._path(recipe, site, threads), KnownTimes(series=series))
 
-    def _path(self, recipe: str, place: Place, threads: int) -> Path:
-        key = key_of({"cpu": self.cpu, "recipe": recipe, "place": place, "threads": threads})
+    def _path(self, recipe: str, site: CallSite, threads: int) -> Path:
+        key = key_of({"cpu": self.cpu, "recipe": recipe, "place": site, "threads": threads})
         return self.folder / key[:2] / f"{key}.json"

@@ -1,4 +1,4 @@
-"""Where the time of some programs goes, place by place, on the stock wheel."""
+"""Where the time of some programs goes, call site by call site, on the stock wheel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tfbench.arms.arm import Arm
 from tfbench.engine.workers import PACKAGE, worker_environment
-from tfbench.inside import places, timing
-from tfbench.inside.places import Place, PlaceInput
+from tfbench.inside import call_sites, timing
+from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.inside.workloads import PROGRAM
 from tfbench.options import Subject
 from tfbuild import settings
@@ -22,7 +22,7 @@ from tfbuild.run import run
 
 SCHEMA = 1
 WORTH = 0.0001
-"""A place with less of its program's op time is not kept."""
+"""A call site with less of its program's op time is not kept."""
 _LIMIT_S = 900.0
 _READ = "ReadVariableOp"
 _OF_ROWS = {"ResourceGather", *timing.UPDATING_ROWS}
@@ -31,9 +31,9 @@ _OF_ALL = {"AssignAddVariableOp", "AssignSubVariableOp"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weighed:
-    """A place with its calls and seconds per step."""
+    """A call site with its calls and seconds per step."""
 
-    place: Place
+    place: CallSite
     calls: float
     seconds: float
 
@@ -64,12 +64,12 @@ class Profile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spot:
-    """A place over all programs: `share` of their op time, each weighing the same, `most` in the
-    one where it is largest, and the seconds of one call where it is called most."""
+class RankedCallSite:
+    """A call site over all programs: `share` of their op time, each weighing the same, `most` in
+    the one where it is largest, and the seconds of one call where it is called most."""
 
     key: str
-    place: Place
+    place: CallSite
     share: float
     most: float
     call_s: float
@@ -87,14 +87,14 @@ def read_profile(path: Path) -> Profile:
 
 
 def _check(program: ProfiledProgram) -> None:
-    """Raises ValueError for places that take no time, or are never called."""
+    """Raises ValueError for call sites that take no time, or are never called."""
     for row in program.places:
         if not (row.calls > 0 and row.seconds > 0):
             raise ValueError(f"{row.place.op} takes {row.seconds} s in {row.calls} calls")
 
 
-def spots(profile: Profile) -> tuple[Spot, ...]:
-    """The places of all programs, the ones that take longest first."""
+def ranked_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
+    """The call sites of all programs, the ones that take longest first."""
     shares: dict[str, list[float]] = defaultdict(list)
     calls: dict[str, Weighed] = {}
     for each in profile.programs:
@@ -104,7 +104,7 @@ def spots(profile: Profile) -> tuple[Spot, ...]:
             shares[key].append(row.seconds / total)
             calls[key] = max(row, calls.get(key, row), key=lambda found: found.calls)
     found = (
-        Spot(
+        RankedCallSite(
             key=key,
             place=row.place,
             share=sum(shares[key]) / len(profile.programs),
@@ -113,12 +113,13 @@ def spots(profile: Profile) -> tuple[Spot, ...]:
         )
         for key, row in calls.items()
     )
-    return tuple(sorted(found, key=lambda spot: (-spot.share, spot.key)))
+    return tuple(sorted(found, key=lambda site: (-site.share, site.key)))
 
 
 def gathered(rows: Sequence[Weighed]) -> Iterator[Weighed]:
     """The same where what has another size in each step, such as a batch's distinct words, is one
-    place: that of the middle size, with all calls. Else each size would be too rare to matter."""
+    call site: that of the middle size, with all calls. Else each size would be too rare to
+    matter."""
     varying: dict[str, list[Weighed]] = defaultdict(list)
     for row in rows:
         if row.calls < 1:
@@ -134,17 +135,17 @@ def gathered(rows: Sequence[Weighed]) -> Iterator[Weighed]:
         )
 
 
-def _sketch(place: Place) -> str:
-    """What places that differ in sizes only have in common; a variable keeps its size."""
+def _sketch(site: CallSite) -> str:
+    """What call sites that differ in sizes only have in common; a variable keeps its size."""
     inputs = tuple(
         each if each.variable else replace(each, shape=(0,) * len(each.shape), values=None)
-        for each in place.inputs
+        for each in site.inputs
     )
-    return key_of(replace(place, inputs=inputs))
+    return key_of(replace(site, inputs=inputs))
 
 
-def _elements(place: Place) -> int:
-    return sum(math.prod(each.shape) for each in place.inputs)
+def _elements(site: CallSite) -> int:
+    return sum(math.prod(each.shape) for each in site.inputs)
 
 
 def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
@@ -155,7 +156,10 @@ def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
     count for the updates of rows, which are timed with one.
     """
     every = tuple(rows)
-    updates, reads = defaultdict[PlaceInput, float](float), defaultdict[PlaceInput, float](float)
+    updates, reads = (
+        defaultdict[CallSiteInput, float](float),
+        defaultdict[CallSiteInput, float](float),
+    )
     sparse = {_variable(row.place) for row in every if row.place.op in _OF_ROWS} - {None}
     for row in every:
         variable = _variable(row.place)
@@ -164,20 +168,20 @@ def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
         elif variable and row.place.op == _READ:
             reads[variable] += row.seconds
     for row in every:
-        place, variable = row.place, _variable(row.place)
-        if variable and place.op in timing.UPDATING_ROWS:
+        site, variable = row.place, _variable(row.place)
+        if variable and site.op in timing.UPDATING_ROWS:
             own = reads[variable] * row.calls / updates[variable]
             yield replace(row, seconds=row.seconds + own)
-        elif place.op in _OF_ALL and variable in sparse:
-            marked = {**place.attributes, timing.BY_ROWS: "b: true"}
-            yield replace(row, place=replace(place, attributes=marked))
-        elif place.op != _READ or variable not in updates:
+        elif site.op in _OF_ALL and variable in sparse:
+            marked = {**site.attributes, timing.BY_ROWS: "b: true"}
+            yield replace(row, place=replace(site, attributes=marked))
+        elif site.op != _READ or variable not in updates:
             yield row
 
 
-def _variable(place: Place) -> PlaceInput | None:
+def _variable(site: CallSite) -> CallSiteInput | None:
     """The variable that an op works on, if the trace tells which."""
-    return place.inputs[0] if place.inputs and place.inputs[0].variable else None
+    return site.inputs[0] if site.inputs and site.inputs[0].variable else None
 
 
 def profiled(
@@ -196,7 +200,7 @@ def profiled(
     env |= {} if file is None else {PROGRAM: str(file)}
     try:
         run(
-            [arm.python, "-P", "-m", places.__name__, request, answer],
+            [arm.python, "-P", "-m", call_sites.__name__, request, answer],
             env=env,
             log=logs / f"{label}.log",
             timeout_s=_LIMIT_S,

@@ -10,12 +10,12 @@ from tfbench.arms.arm import Arm
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
 from tfbench.kernels import judging
-from tfbench.kernels.judging import Control, Series, TimedSpot
+from tfbench.kernels.judging import Control, Series, TimedCallSite
 from tfbench.kernels.known import Memory
 from tfbench.kernels.offer import KernelOffer
-from tfbench.kernels.profiles import Spot
+from tfbench.kernels.profiles import RankedCallSite
 from tfbench.kernels.serving import serving
-from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_places
+from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild import console
 from tfbuild.errors import SampleError
@@ -27,7 +27,7 @@ SCHEMA = 2
 KIND = RunKind(name="selection", prefix="select", result="selection.json")
 EVIDENCE = "evidence.json"
 MATTERS = 0.001
-"""A place with less of the op time of every program is not looked at: nothing is won there, and
+"""A call site with less of the op time of every program is not looked at: nothing is won there, and
 nothing to speak of lost."""
 SEARCH, CONFIRM = "search", "confirm"
 SEARCH_SHARE = 0.6
@@ -50,16 +50,16 @@ class SelectionSetting:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServedSpot:
-    """A place and the kernel of the wheel that serves it."""
+class ServedCallSite:
+    """A call site and the kernel of the wheel that serves it."""
 
-    spot: Spot
+    site: RankedCallSite
     choice: TypedOp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Untimed:
-    """A place that a kernel of the wheel serves, and why it was not timed with every number of
+    """A call site that a kernel of the wheel serves, and why it was not timed with every number of
     threads."""
 
     choice: TypedOp
@@ -69,7 +69,7 @@ class Untimed:
 
     @property
     def place(self) -> str:
-        """The inputs and what else tells it from other places of the op."""
+        """The inputs and what else tells it from other call sites of the op."""
         return f"{self.shapes} {self.attributes}".strip()
 
 
@@ -92,18 +92,18 @@ class Selected:
     untimed: tuple[Untimed, ...]
 
 
-def served_by(offer: KernelOffer, spots: Sequence[Spot]) -> tuple[ServedSpot, ...]:
-    """The places that matter and that the wheel has a kernel for."""
-    mattering = (spot for spot in spots if spot.most >= MATTERS)
-    found = ((spot, serving(spot.place, offer.library.registrations)) for spot in mattering)
+def served_by(offer: KernelOffer, sites: Sequence[RankedCallSite]) -> tuple[ServedCallSite, ...]:
+    """The call sites that matter and that the wheel has a kernel for."""
+    mattering = (site for site in sites if site.most >= MATTERS)
+    found = ((site, serving(site.place, offer.library.registrations)) for site in mattering)
     return tuple(
-        ServedSpot(spot=spot, choice=choice) for spot, choice in found if choice is not None
+        ServedCallSite(site=site, choice=choice) for site, choice in found if choice is not None
     )
 
 
 def select(
     setting: SelectionSetting,
-    served: Sequence[ServedSpot],
+    served: Sequence[ServedCallSite],
     offer: KernelOffer,
     memory: Memory,
     bench: Bench,
@@ -118,7 +118,7 @@ def select(
     timed = timed_of(served, setting.threads, found)
     untimed = _untimed(setting, served, found, reasons)
     if not timed:
-        raise SampleError("no place could be timed", hint=untimed[0].reason)
+        raise SampleError("no call site could be timed", hint=untimed[0].reason)
     rows, missing = judging.rows(timed), {each.choice: each.place for each in untimed}
     fresh = _confirmed(setting, timed, rows, missing, bench)
     judged, kept = judging.confirmed(rows, fresh, setting.rate, missing)
@@ -126,7 +126,7 @@ def select(
     chosen = Selected(
         selection=selection,
         control=judging.control(timed, setting.rate),
-        served=sum(each.spot.share for each in served),
+        served=sum(each.site.share for each in served),
         kept=sum(row.share for row in _first(judged, setting) if row.kept),
         gain=sum(_saved(row) for row in _first(judged, setting) if row.kept),
         recalled=recalled,
@@ -139,27 +139,28 @@ def select(
 
 def searched(
     setting: SelectionSetting,
-    served: Sequence[ServedSpot],
+    served: Sequence[ServedCallSite],
     offer: KernelOffer,
     memory: Memory,
     bench: Bench,
 ) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
-    """Every place's times, from the cache where it has as many launches: how many, the times, and
-    why not, by the places' keys. What a stopped run began to time itself is not from the cache."""
+    """Every call site's times, from the cache where it has as many launches: how many, the times,
+    and why not, by the call sites' keys. What a stopped run began to time itself is not from the
+    cache."""
     begun = {(each.key, each.threads) for each in known_lines(bench) if each.stage == SEARCH}
-    recipes = {each.spot.key: offer.recipes[offer.units[each.choice]] for each in served}
+    recipes = {each.site.key: offer.recipes[offer.units[each.choice]] for each in served}
     found: dict[tuple[str, int], Series] = {}
-    wanted: dict[int, list[Spot]] = {threads: [] for threads in setting.threads}
+    wanted: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
     for each in served:
         for threads in setting.threads:
-            cell = (each.spot.key, threads)
-            known = memory.recall(recipes[each.spot.key], each.spot.place, threads)
+            cell = (each.site.key, threads)
+            known = memory.recall(recipes[each.site.key], each.site.place, threads)
             if known is None or len(known.stock) < setting.launches or cell in begun:
-                wanted[threads].append(each.spot)
+                wanted[threads].append(each.site)
             else:
                 found[cell] = known
     fresh, reasons = _stage(setting, SEARCH, wanted, bench)
-    by_key = {each.spot.key: each.spot for each in served}
+    by_key = {each.site.key: each.site for each in served}
     for (key, threads), each_series in fresh.items():
         if judging.quiet(each_series):
             memory.keep(recipes[key], by_key[key].place, threads, each_series)
@@ -168,7 +169,7 @@ def searched(
 
 def _confirmed(
     setting: SelectionSetting,
-    timed: Sequence[TimedSpot],
+    timed: Sequence[TimedCallSite],
     rows: Sequence[KernelRow],
     missing: Mapping[TypedOp, str],
     bench: Bench,
@@ -176,18 +177,21 @@ def _confirmed(
     """The rows of all registrations that seem worth keeping, timed in fresh launches."""
     reasons, _ = judging.candidates(rows, setting.rate, missing)
     numbers = [number for number, row in enumerate(rows) if not reasons[row.choice]]
-    wanted: dict[int, list[Spot]] = {threads: [] for threads in setting.threads}
+    wanted: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
     for number in numbers:
-        wanted[timed[number].threads].append(timed[number].spot)
+        wanted[timed[number].threads].append(timed[number].site)
     fresh, _ = _stage(setting, CONFIRM, wanted, bench)
-    cells = {number: (timed[number].spot.key, timed[number].threads) for number in numbers}
+    cells = {number: (timed[number].site.key, timed[number].threads) for number in numbers}
     return {number: fresh[cell] for number, cell in cells.items() if cell in fresh}
 
 
 def _stage(
-    setting: SelectionSetting, name: str, wanted: Mapping[int, Sequence[Spot]], bench: Bench
+    setting: SelectionSetting,
+    name: str,
+    wanted: Mapping[int, Sequence[RankedCallSite]],
+    bench: Bench,
 ) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
-    """Times of the wanted places that have enough launches, and why others have none."""
+    """Times of the wanted call sites that have enough launches, and why others have none."""
     total = sum(map(len, wanted.values()))
     if not total:
         return {}, {}
@@ -202,37 +206,39 @@ def _stage(
         console.step(f"{name}: {console.count(total, 'cell')} in {setting.launches} launches"),
         console.counting("timings", total * setting.launches) as count,
     ):
-        found, reasons = series(time_places(bench, stage, wanted, count.advance))
+        found, reasons = series(time_call_sites(bench, stage, wanted, count.advance))
     whole = {cell: each for cell, each in found.items() if len(each.stock) >= FEWEST_LAUNCHES}
     return whole, reasons
 
 
 def timed_of(
-    served: Sequence[ServedSpot], threads: Sequence[int], found: Mapping[tuple[str, int], Series]
-) -> tuple[TimedSpot, ...]:
+    served: Sequence[ServedCallSite],
+    threads: Sequence[int],
+    found: Mapping[tuple[str, int], Series],
+) -> tuple[TimedCallSite, ...]:
     return tuple(
-        TimedSpot(spot=each.spot, choice=each.choice, threads=n, series=found[each.spot.key, n])
+        TimedCallSite(site=each.site, choice=each.choice, threads=n, series=found[each.site.key, n])
         for each in served
         for n in threads
-        if (each.spot.key, n) in found
+        if (each.site.key, n) in found
     )
 
 
 def _untimed(
     setting: SelectionSetting,
-    served: Sequence[ServedSpot],
+    served: Sequence[ServedCallSite],
     found: Mapping[tuple[str, int], Series],
     reasons: Mapping[str, str],
 ) -> tuple[Untimed, ...]:
     return tuple(
         Untimed(
             choice=each.choice,
-            shapes=each.spot.place.shapes,
-            attributes=each.spot.place.details,
-            reason=reasons.get(each.spot.key, f"fewer than {FEWEST_LAUNCHES} launches"),
+            shapes=each.site.place.shapes,
+            attributes=each.site.place.details,
+            reason=reasons.get(each.site.key, f"fewer than {FEWEST_LAUNCHES} launches"),
         )
         for each in served
-        if any((each.spot.key, threads) not in found for threads in setting.threads)
+        if any((each.site.key, threads) not in found for threads in setting.threads)
     )
 
 
@@ -258,7 +264,7 @@ def _selection(
 
 
 def _first(rows: Sequence[KernelRow], setting: SelectionSetting) -> list[KernelRow]:
-    """The rows of the first number of threads, so that a place counts once."""
+    """The rows of the first number of threads, so that a call site counts once."""
     return [row for row in rows if row.threads == setting.threads[0]]
 
 

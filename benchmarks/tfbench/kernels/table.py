@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tfbench import grid
-from tfbench.kernels.profiles import Profile, spots
+from tfbench.kernels.profiles import Profile, ranked_call_sites
 from tfbench.kernels.selecting import Selected
 from tfbuild.console import count
 from tfbuild.measured.kernels import KernelRow
@@ -63,7 +63,7 @@ def lines(selected: Selected) -> Iterator[str]:
     tried = len({row.choice for row in rows} | {each.choice for each in selected.untimed})
     yield (
         f"{len(kept)} of {count(tried, 'kernel')} kept, timed in {count(len(rows), 'cell')} "
-        f"(places times numbers of threads), {selected.recalled} of them from the cache; "
+        f"(call sites times numbers of threads), {selected.recalled} of them from the cache; "
         f"false discovery rate {selected.selection.rate:g}."
     )
     yield (
@@ -87,11 +87,14 @@ def lines(selected: Selected) -> Iterator[str]:
 
 
 def describe_profile(profile: Profile) -> str:
-    """The places that take most of the op time."""
-    every = spots(profile)
+    """The call sites that take most of the op time."""
+    every = ranked_call_sites(profile)
     named = ", ".join(each.name for each in profile.programs)
-    text = [f"{count(len(every), 'place')} of {named}, {profile.vcpus} vCPU, {profile.release}", ""]
-    for spot in every[:SHOWN]:
-        place = f"{spot.place.op} {spot.place.shapes} {spot.place.details}".strip()
-        text.append(f"{spot.share:7.2%} {spot.call_s * 1e6:10.1f} us  {place}")
+    text = [
+        f"{count(len(every), 'call site')} of {named}, {profile.vcpus} vCPU, {profile.release}",
+        "",
+    ]
+    for site in every[:SHOWN]:
+        row = f"{site.place.op} {site.place.shapes} {site.place.details}".strip()
+        text.append(f"{site.share:7.2%} {site.call_s * 1e6:10.1f} us  {row}")
     return "\n".join(text) + "\n"

@@ -1,8 +1,8 @@
-"""Ops timed at their places, stock beside tuned, launch after launch, into a journal.
+"""Ops timed at their call sites, stock beside tuned, launch after launch, into a journal.
 
-Places are independent of each other, so all of them are timed in every launch, in random order;
-a launch counts as one number for a place, as in a comparison of wheels. The twin of stock stands
-in every block, so each place has its own A/A control.
+Call sites are independent of each other, so all of them are timed in every launch, in random order;
+a launch counts as one number for a call site, as in a comparison of wheels. The twin of stock
+stands in every block, so each call site has its own A/A control.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfbench.engine.schedule import block_order, chance_of
 from tfbench.engine.workers import Session
 from tfbench.kernels import workers
 from tfbench.kernels.judging import Series, series_of
-from tfbench.kernels.profiles import Spot
+from tfbench.kernels.profiles import RankedCallSite
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild.errors import WorkerError
 
@@ -35,14 +35,14 @@ CALL_S = 0.001
 MOST_COPIES = 64
 BLOCKS = 4
 MOST_FAULTS = 3
-"""Of one launch: a place whose worker ends is left out, but not each of them."""
+"""Of one launch: a call site whose worker ends is left out, but not each of them."""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimingLine:
-    """One place in one launch: seconds per execution of each sample by arm (stock, its twin,
+    """One call site in one launch: seconds per execution of each sample by arm (stock, its twin,
     tuned), two of each for every block. Without times there is the reason."""
 
     stage: str
@@ -91,11 +91,14 @@ def known_lines(bench: Bench) -> list[TimingLine]:
     return [*entries(bench.journal, KINDS)] if bench.journal.is_file() else []
 
 
-def time_places(
-    bench: Bench, stage: TimingStage, wanted: Mapping[int, Sequence[Spot]], listen: Progress
+def time_call_sites(
+    bench: Bench,
+    stage: TimingStage,
+    wanted: Mapping[int, Sequence[RankedCallSite]],
+    listen: Progress,
 ) -> tuple[TimingLine, ...]:
-    """Lines of every wanted place, by number of threads, in as many launches as the stage asks for
-    or its budget has time for (never fewer than three).
+    """Lines of every wanted call site, by number of threads, in as many launches as the stage asks
+    for or its budget has time for (never fewer than three).
 
     Goes on from the journal. Raises WorkerError when workers do not even start, DiskError.
     """
@@ -106,22 +109,23 @@ def time_places(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelLaunch:
-    """Fresh workers with so many threads, and the places that they time."""
+    """Fresh workers with so many threads, and the call sites that they time."""
 
     number: int
     threads: int
-    spots: tuple[Spot, ...]
+    sites: tuple[RankedCallSite, ...]
     before: int
     """Lines that the stage had."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timings:
-    """A stage as the engine runs it: all places with each number of threads, again and again."""
+    """A stage as the engine runs it: all call sites with each number of threads, again and
+    again."""
 
     bench: Bench
     stage: TimingStage
-    wanted: Mapping[int, Sequence[Spot]]
+    wanted: Mapping[int, Sequence[RankedCallSite]]
     listen: Progress
 
     def counts(self, line: TimingLine) -> bool:
@@ -136,7 +140,7 @@ class Timings:
                 left = _left(every, lines, threads, number)
                 if left:
                     return KernelLaunch(
-                        number=number, threads=threads, spots=left, before=len(lines)
+                        number=number, threads=threads, sites=left, before=len(lines)
                     )
         return None
 
@@ -147,17 +151,17 @@ class Timings:
         return self.stage.budget_s is not None and spent.seconds + every_s > self.stage.budget_s
 
     def launch(self, asked: KernelLaunch, keep: Callable[[TimingLine], None]) -> None:
-        """Every place once. One that ends its worker is left out, with new workers for the others.
-        Raises WorkerError, DiskError."""
+        """Every call site once. One that ends its worker is left out, with new workers for the
+        others. Raises WorkerError, DiskError."""
         threads, cpus = asked.threads, self.bench.cpus[: asked.threads]
         chance = chance_of(self.stage.seed, self.stage.name, threads, asked.number)
-        left, faults = chance.sample(asked.spots, len(asked.spots)), 0
+        left, faults = chance.sample(asked.sites, len(asked.sites)), 0
         total = self.stage.launches * sum(map(len, self.wanted.values()))
 
         def remember(line: TimingLine) -> None:
             keep(line)
             left.pop(0)
-            self.listen(asked.before + len(asked.spots) - len(left), total)
+            self.listen(asked.before + len(asked.sites) - len(left), total)
 
         while left:
             with workers.opened(self.bench.arms, cpus, chance, self.bench.out) as sessions:
@@ -172,14 +176,18 @@ class Timings:
                     remember(self._without(asked, left[0], reason))
 
     def _line(
-        self, asked: KernelLaunch, spot: Spot, sessions: Mapping[str, Session], chance: Random
+        self,
+        asked: KernelLaunch,
+        site: RankedCallSite,
+        sessions: Mapping[str, Session],
+        chance: Random,
     ) -> TimingLine:
-        count = copies(spot.call_s)
+        count = copies(site.call_s)
         calls_s = []
         for each in sessions.values():
-            reason, call_s = workers.prepare(each, spot.place, count)
+            reason, call_s = workers.prepare(each, site.place, count)
             if reason:
-                return self._without(asked, spot, reason)
+                return self._without(asked, site, reason)
             calls_s.append(call_s)
         calls = max(1, math.ceil(SAMPLE_S / max(calls_s)))
         taken: dict[str, list[float]] = {name: [] for name in sessions}
@@ -188,40 +196,40 @@ class Timings:
                 seconds = workers.sample(sessions[name], calls, alone=asked.threads == 1)
                 taken[name].append(seconds / calls / count)
         stock, again, tuned = (tuple(taken[name]) for name in sessions)
-        line = self._without(asked, spot)
+        line = self._without(asked, site)
         return dataclasses.replace(line, stock=stock, again=again, tuned=tuned)
 
-    def _without(self, asked: KernelLaunch, spot: Spot, reason: str = "") -> TimingLine:
+    def _without(self, asked: KernelLaunch, site: RankedCallSite, reason: str = "") -> TimingLine:
         """A line without times."""
         return TimingLine(
             stage=self.stage.name,
             threads=asked.threads,
             launch=asked.number,
-            key=spot.key,
+            key=site.key,
             reason=reason,
         )
 
 
 def _left(
-    every: Sequence[Spot], lines: Sequence[TimingLine], threads: int, launch: int
-) -> tuple[Spot, ...]:
-    """The places that a launch has not timed yet and that can be timed at all."""
+    every: Sequence[RankedCallSite], lines: Sequence[TimingLine], threads: int, launch: int
+) -> tuple[RankedCallSite, ...]:
+    """The call sites that a launch has not timed yet and that can be timed at all."""
     out = {
         each.key
         for each in lines
         if each.reason or (each.threads, each.launch) == (threads, launch)
     }
-    return tuple(spot for spot in every if spot.key not in out)
+    return tuple(site for site in every if site.key not in out)
 
 
 def series(lines: Sequence[TimingLine]) -> tuple[dict[tuple[str, int], Series], dict[str, str]]:
-    """What was timed by place and threads, and the reason for each place that was not."""
+    """What was timed by call site and threads, and the reason for each call site that was not."""
     grouped: dict[tuple[str, int], list[TimingLine]] = defaultdict(list)
     reasons = {line.key: line.reason for line in lines if line.reason}
     for line in lines:
         if line.key not in reasons:
             grouped[line.key, line.threads].append(line)
-    return {place: _series(own) for place, own in grouped.items()}, reasons
+    return {site: _series(own) for site, own in grouped.items()}, reasons
 
 
 def _series(lines: Sequence[TimingLine]) -> Series:

@@ -12,7 +12,7 @@ from tfbench.arms.arm import Arm
 from tfbench.engine import workers
 from tfbench.engine.workers import Session
 from tfbench.inside import timing
-from tfbench.inside.places import Place
+from tfbench.inside.call_sites import CallSite
 from tfbuild.errors import WorkerError
 from tfbuild.records import plain
 
@@ -40,9 +40,9 @@ def opened(
         yield sessions
 
 
-def prepare(session: Session, place: Place, copies: int) -> tuple[str, float]:
-    """Why the place cannot be executed, empty if it can; and the seconds of a call."""
-    answer = session.request("prepare", LIMIT_S, place=plain(place), copies=copies)
+def prepare(session: Session, site: CallSite, copies: int) -> tuple[str, float]:
+    """Why the call site cannot be executed, empty if it can; and the seconds of a call."""
+    answer = session.request("prepare", LIMIT_S, place=plain(site), copies=copies)
     return str(answer["reason"]), float(answer.get("call_s", 0.0))
 
 

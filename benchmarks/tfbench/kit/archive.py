@@ -13,7 +13,7 @@ NAME = "tensorwright-kit.pyz"
 _START = "from tfbench.inside.kit import main\n\nmain()\n"
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 _SUFFIXES = (".py", ".csv")
-_NOT_NEEDED = ("places", "timing", "profiling", "importing", "training")
+_NOT_NEEDED = ("call_sites", "timing", "profiling", "importing", "training")
 """What times single ops and imports, and trains for a profile-guided build."""
 
 

@@ -1,6 +1,6 @@
-"""Where a program's time goes, place by place: an op with its types, attributes and inputs.
+"""Where a program's time goes, call site by call site: an op with its types, attributes and inputs.
 
-Runs inside an arm as `ARM_PYTHON -P -m tfbench.inside.places REQUEST ANSWER`. REQUEST is a JSON
+Runs inside an arm as `ARM_PYTHON -P -m tfbench.inside.call_sites REQUEST ANSWER`. REQUEST is a JSON
 file {"workload": …, "seed": …, "vcpus": […], "steps": n}, and so is ANSWER: see `examined`, or
 {"problem": …} for a user's file that cannot be trained.
 
@@ -46,7 +46,7 @@ _NAMES = {"seed", "seed2", "shared_name", "container"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlaceInput:
+class CallSiteInput:
     """`dtype` as TensorFlow writes it (float, int32, …), that of its contents for a variable.
     `values` are those of a constant small integer input."""
 
@@ -61,7 +61,7 @@ class PlaceInput:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class CallSite:
     """An op as a program uses it.
 
     `types` are its type attributes as numbers of types.proto, `attributes` the others that matter
@@ -71,7 +71,7 @@ class Place:
     op: str
     types: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
-    inputs: tuple[PlaceInput, ...] = ()
+    inputs: tuple[CallSiteInput, ...] = ()
 
     @property
     def shapes(self) -> str:
@@ -91,14 +91,14 @@ class Place:
         return ", ".join((*given, *constants))
 
 
-def place_of(fields: Mapping[str, Any]) -> Place:
-    """A place from its JSON form. Raises TypeError, KeyError."""
-    return Place(
+def call_site_of(fields: Mapping[str, Any]) -> CallSite:
+    """A call site from its JSON form. Raises TypeError, KeyError."""
+    return CallSite(
         op=fields["op"],
         types={name: tuple(numbers) for name, numbers in fields["types"].items()},
         attributes=dict(fields["attributes"]),
         inputs=tuple(
-            PlaceInput(
+            CallSiteInput(
                 dtype=each["dtype"],
                 shape=tuple(each["shape"]),
                 variable=each["variable"],
@@ -111,10 +111,10 @@ def place_of(fields: Mapping[str, Any]) -> Place:
 
 def examined(request: Mapping[str, Any]) -> dict[str, Any]:
     """A program's steps, profiled: seconds per step without the profiler, per op type with it, and
-    for each place its calls and seconds per step.
+    for each call site its calls and seconds per step.
 
-    A place's seconds are its calls times their median: so another process that took the CPU once
-    does not make an op look slow.
+    A call site's seconds are its calls times their median: so another process that took the CPU
+    once does not make an op look slow.
     """
     trainer, facts = worker.load(request)
     tf, step = importlib.import_module("tensorflow"), trainer.phases[trainer.phase]
@@ -177,14 +177,14 @@ def _data(node: Node) -> list[str]:
 def weighed(
     executions: Iterable[Execution], graph: Mapping[str, Node], steps: int
 ) -> Iterator[dict[str, Any]]:
-    """The places of the executed ops, each with calls and seconds per step."""
+    """The call sites of the executed ops, each with calls and seconds per step."""
     taken: dict[tuple[str, str], list[float]] = defaultdict(list)
     for each in executions:
         if each.node in graph and graph[each.node].op == each.op:
             taken[each.node, each.shapes].append(each.seconds)
     places: dict[str, list[float]] = defaultdict(list)
     for (name, shapes), seconds in taken.items():
-        found = asdict(place(graph[name], shapes, graph))
+        found = asdict(site(graph[name], shapes, graph))
         places[json.dumps(found, sort_keys=True)] += seconds
     for text, seconds in places.items():
         yield {
@@ -194,7 +194,7 @@ def weighed(
         }
 
 
-def place(node: Node, shapes: str, graph: Mapping[str, Node]) -> Place:
+def site(node: Node, shapes: str, graph: Mapping[str, Node]) -> CallSite:
     """What a node of an executed graph does, with inputs of the traced shapes."""
     registry = importlib.import_module("tensorflow.python.framework.op_def_registry")
     text_format = importlib.import_module("google.protobuf.text_format")
@@ -213,7 +213,7 @@ def place(node: Node, shapes: str, graph: Mapping[str, Node]) -> Place:
         else:
             attributes[name] = text_format.MessageToString(value, as_one_line=True)
     texts = shapes.removeprefix("(").removesuffix(")").split(";") if shapes else []
-    return Place(
+    return CallSite(
         op=node.op,
         types=types,
         attributes=attributes,
@@ -223,13 +223,13 @@ def place(node: Node, shapes: str, graph: Mapping[str, Node]) -> Place:
     )
 
 
-def given(text: str, source: str, graph: Mapping[str, Node]) -> PlaceInput:
+def given(text: str, source: str, graph: Mapping[str, Node]) -> CallSiteInput:
     """An input as the trace writes it, and what the graph knows of where it comes from."""
     found, origin = _SHAPED.fullmatch(text), originating(source, graph)
     if found is None:
-        return PlaceInput(dtype=OPAQUE) if origin is None else variable(origin)
+        return CallSiteInput(dtype=OPAQUE) if origin is None else variable(origin)
     shape = tuple(int(number) for number in found[2].split(",") if number)
-    return PlaceInput(dtype=found[1], shape=shape, values=constant(found[1], origin))
+    return CallSiteInput(dtype=found[1], shape=shape, values=constant(found[1], origin))
 
 
 def originating(source: str, graph: Mapping[str, Node]) -> Node | None:
@@ -253,7 +253,7 @@ def originating(source: str, graph: Mapping[str, Node]) -> Node | None:
     return next(iter(origins.values())) if len(origins) == 1 else None
 
 
-def variable(node: Node) -> PlaceInput:
+def variable(node: Node) -> CallSiteInput:
     """What the variable of a handle holds, from VarHandleOp or the argument of a function."""
     types = importlib.import_module("tensorflow.core.framework.types_pb2").DataType
     if node.op == "VarHandleOp":
@@ -262,11 +262,11 @@ def variable(node: Node) -> PlaceInput:
         dtype = node.attr["_handle_dtypes"].list.type[0]
         shape = node.attr["_handle_shapes"].list.shape[0]
     else:
-        return PlaceInput(dtype=OPAQUE)
+        return CallSiteInput(dtype=OPAQUE)
     sizes = tuple(int(row.size) for row in shape.dim)
     if shape.unknown_rank or any(each < 0 for each in sizes):
-        return PlaceInput(dtype=OPAQUE)
-    return PlaceInput(dtype=types.Name(dtype)[3:].lower(), shape=sizes, variable=True)
+        return CallSiteInput(dtype=OPAQUE)
+    return CallSiteInput(dtype=types.Name(dtype)[3:].lower(), shape=sizes, variable=True)
 
 
 def constant(dtype: str, node: Node | None) -> tuple[int, ...] | None:

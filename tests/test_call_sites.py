@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from tfbench.inside.places import (
+from tfbench.inside.call_sites import (
     OPAQUE,
-    Place,
-    PlaceInput,
+    CallSite,
+    CallSiteInput,
+    call_site_of,
     given,
     originating,
-    place_of,
     united,
     weighed,
 )
@@ -30,13 +30,13 @@ def node(op: str, *sources: str) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("float[32,512]", PlaceInput(dtype="float", shape=(32, 512))),
-        ("int64[]", PlaceInput(dtype="int64")),
-        ("bfloat16[0,3]", PlaceInput(dtype="bfloat16", shape=(0, 3))),
-        ("", PlaceInput(dtype=OPAQUE)),
+        ("float[32,512]", CallSiteInput(dtype="float", shape=(32, 512))),
+        ("int64[]", CallSiteInput(dtype="int64")),
+        ("bfloat16[0,3]", CallSiteInput(dtype="bfloat16", shape=(0, 3))),
+        ("", CallSiteInput(dtype=OPAQUE)),
     ],
 )
-def test_an_input_is_read_as_the_executor_writes_it(text: str, expected: PlaceInput) -> None:
+def test_an_input_is_read_as_the_executor_writes_it(text: str, expected: CallSiteInput) -> None:
     assert given(text, "nowhere", {}) == expected
 
 
@@ -93,24 +93,27 @@ def test_a_second_output_and_a_circle_have_no_origin() -> None:
 
 
 def test_details_show_values_without_the_names_of_their_fields() -> None:
-    place = Place(
+    call_site = CallSite(
         op="Conv2D",
         attributes={"padding": 's: "SAME"', "strides": "list { i: 1 i: 2 }"},
-        inputs=(PlaceInput(dtype="float", shape=(2,)), PlaceInput(dtype="int32", values=(1,))),
+        inputs=(
+            CallSiteInput(dtype="float", shape=(2,)),
+            CallSiteInput(dtype="int32", values=(1,)),
+        ),
     )
-    assert place.details == 'padding="SAME", strides=list { i: 1 i: 2 }, input 1 is [1]'
-    assert place.shapes == "float[2];int32[]"
+    assert call_site.details == 'padding="SAME", strides=list { i: 1 i: 2 }, input 1 is [1]'
+    assert call_site.shapes == "float[2];int32[]"
 
 
 @drawn(
     st.builds(
-        Place,
+        CallSite,
         op=st.text(),
         types=st.dictionaries(st.text(), st.lists(st.integers()).map(tuple)),
         attributes=st.dictionaries(st.text(), st.text()),
         inputs=st.lists(
             st.builds(
-                PlaceInput,
+                CallSiteInput,
                 dtype=st.text(),
                 shape=st.lists(st.integers()).map(tuple),
                 variable=st.booleans(),
@@ -119,5 +122,5 @@ def test_details_show_values_without_the_names_of_their_fields() -> None:
         ).map(tuple),
     )
 )
-def test_a_place_survives_json(place: Place) -> None:
-    assert place_of(json.loads(json.dumps(asdict(place)))) == place
+def test_a_place_survives_json(call_site: CallSite) -> None:
+    assert call_site_of(json.loads(json.dumps(asdict(call_site)))) == call_site
