@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 
 from tfbench.inside.augmentation import SHIFT, augment
-from tfbench.inside.twins import Array
+from tfbench.inside.synthetic import Array
 
 MANY = 400
 

@@ -17,7 +17,7 @@ from sklearn.datasets import load_iris
 from tfbench.inside import iris
 from tfbench.inside.language import SIZES
 from tfbench.inside.nets import FAMILIES
-from tfbench.inside.workload import BATCHES, twin
+from tfbench.inside.workload import BATCHES, synthetic_data
 from tfbench.inside.workloads import (
     NAMES,
     SETS,
@@ -181,14 +181,14 @@ def test_sizes_behind_a_name_are_replaced_and_added() -> None:
 )
 def test_a_twin_has_the_stated_shapes_and_dtypes(name: str) -> None:
     workload = find(name)
-    inputs, targets = twin(workload, seed=7)
+    inputs, targets = synthetic_data(workload, seed=7)
     assert inputs.shape == (workload.batches, *workload.inputs)
     assert targets.shape == (workload.batches, *workload.targets)
     assert (str(inputs.dtype), str(targets.dtype)) == (
         workload.inputs_dtype,
         workload.targets_dtype,
     )
-    again = twin(workload, seed=7)
+    again = synthetic_data(workload, seed=7)
     assert np.array_equal(again[0], inputs)
     assert np.array_equal(again[1], targets)
 
@@ -200,7 +200,7 @@ def test_large_images_have_fewer_distinct_batches() -> None:
 
 
 def test_pictures_are_scaled_and_their_classes_differ() -> None:
-    pixels, labels = twin(find("resnet50:image=64:batch=32"), 3)
+    pixels, labels = synthetic_data(find("resnet50:image=64:batch=32"), 3)
     assert pixels.min() >= -1
     assert pixels.max() <= 1
     assert labels.min() >= 0
@@ -214,7 +214,7 @@ def test_pictures_are_scaled_and_their_classes_differ() -> None:
 
 
 def test_the_next_word_of_a_window_is_its_target() -> None:
-    words, following = twin(find("ptb_lstm_small"), 3)
+    words, following = synthetic_data(find("ptb_lstm_small"), 3)
     assert np.array_equal(words[..., 1:], following[..., :-1])
     assert words.min() >= 0
     assert words.max() < 10_000

@@ -109,7 +109,7 @@ TFBENCH = {
             "meters",
             "bins",
             "parameters",
-            "twins",
+            "synthetic",
             "augmentation",
             "workload",
             "classics",

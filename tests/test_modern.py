@@ -1,4 +1,5 @@
-"""The modern set: parameter counts worked out by hand, the twins' shapes and what they tell.
+"""The modern set: parameter counts worked out by hand, the synthetic data's shapes and what they
+tell.
 
 That the real Keras models have these counts and learn is asked of TensorFlow in
 integration/test_modern_models.py.
@@ -13,8 +14,8 @@ import pytest
 
 from tfbench.inside.modern import MODERN
 from tfbench.inside.parameters import digest
-from tfbench.inside.twins import BEGIN, PART
-from tfbench.inside.workload import BATCHES, twin
+from tfbench.inside.synthetic import BEGIN, PART
+from tfbench.inside.workload import BATCHES, synthetic_data
 from tfbench.inside.workloads import SETS, find
 
 NAMES = [each.name for each in MODERN]
@@ -80,26 +81,26 @@ def test_the_set_is_of_five_kinds() -> None:
 @pytest.mark.parametrize("name", SETS["modern"])
 def test_a_twin_has_the_stated_shapes_and_dtypes_and_repeats(name: str) -> None:
     workload = find(name)
-    inputs, targets = twin(workload, seed=7)
+    inputs, targets = synthetic_data(workload, seed=7)
     assert inputs.shape == (BATCHES, *workload.inputs)
     assert targets.shape == (BATCHES, *workload.targets)
     assert (str(inputs.dtype), str(targets.dtype)) == (
         workload.inputs_dtype,
         workload.targets_dtype,
     )
-    assert digest([inputs, targets]) == digest(twin(workload, 7))
-    assert digest([inputs, targets]) != digest(twin(workload, 8))
+    assert digest([inputs, targets]) == digest(synthetic_data(workload, 7))
+    assert digest([inputs, targets]) != digest(synthetic_data(workload, 8))
 
 
 @pytest.mark.parametrize(
     ("name", "classes"), [("bert_tiny", 2), ("crnn_keywords", 2), ("fcn_series", 4), ("neumf", 2)]
 )
 def test_every_class_is_there(name: str, classes: int) -> None:
-    assert set(np.unique(twin(find(name), 3)[1])) == set(range(classes))
+    assert set(np.unique(synthetic_data(find(name), 3)[1])) == set(range(classes))
 
 
 def test_pairs_are_in_the_vocabulary_and_in_two_parts() -> None:
-    both, labels = twin(find("bert_tiny"), 3)
+    both, labels = synthetic_data(find("bert_tiny"), 3)
     pieces, sentences = both.reshape(-1, 2, 128).swapaxes(0, 1)
     assert pieces.max() < 30_522
     assert (pieces[:, 0] == BEGIN).all()
@@ -114,7 +115,7 @@ def test_pairs_are_in_the_vocabulary_and_in_two_parts() -> None:
 @pytest.mark.parametrize("name", ["crnn_keywords", "fcn_series"])
 def test_signals_are_standardised_and_their_classes_differ(name: str) -> None:
     workload = find(name)
-    values, labels = twin(workload, 3)
+    values, labels = synthetic_data(workload, 3)
     flat, names = values.reshape(-1, math.prod(workload.inputs[1:])), labels.ravel()
     assert abs(float(flat.mean())) < 0.02
     assert abs(float(flat.std()) - 1) < 0.02
@@ -125,7 +126,7 @@ def test_signals_are_standardised_and_their_classes_differ(name: str) -> None:
 
 
 def test_a_fifth_of_the_pairs_is_rated_by_users_of_their_kind() -> None:
-    asked, rated = twin(find("neumf"), 3)
+    asked, rated = synthetic_data(find("neumf"), 3)
     users, items = asked.reshape(-1, 2).T
     assert users.min() >= 0
     assert users.max() < 6_040

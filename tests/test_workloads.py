@@ -1,4 +1,5 @@
-"""The twins' shapes and bytes, the initial parameters, and parameter counts worked out by hand.
+"""The synthetic data's shapes and bytes, the initial parameters, and parameter counts worked out by
+hand.
 
 That the real Keras models have these counts is asked of TensorFlow in integration/test_worker.py.
 """
@@ -14,8 +15,8 @@ from tests import compared
 
 from tfbench.inside.parameters import digest, initial_parameters
 from tfbench.inside.phases import INFER, TRAIN
-from tfbench.inside.twins import BIGRAMS, NIETZSCHE_CHARS, WORDS
-from tfbench.inside.workload import BATCHES, twin
+from tfbench.inside.synthetic import BIGRAMS, NIETZSCHE_CHARS, WORDS
+from tfbench.inside.workload import BATCHES, synthetic_data
 from tfbench.inside.workloads import (
     WORKLOADS,
     batch_of,
@@ -116,7 +117,7 @@ def test_only_cifar_10_was_augmented() -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_twin_has_the_stated_shapes_and_dtypes(name: str) -> None:
     workload = WORKLOADS[name]
-    inputs, targets = twin(workload, seed=7)
+    inputs, targets = synthetic_data(workload, seed=7)
     assert inputs.shape == (BATCHES, *workload.inputs)
     assert targets.shape == (BATCHES, *workload.targets)
     assert (str(inputs.dtype), str(targets.dtype)) == (
@@ -128,13 +129,13 @@ def test_a_twin_has_the_stated_shapes_and_dtypes(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_seed_decides_the_bytes(name: str) -> None:
     workload = WORKLOADS[name]
-    assert digest(twin(workload, 1)) == digest(twin(workload, 1))
-    assert digest(twin(workload, 1)) != digest(twin(workload, 2))
+    assert digest(synthetic_data(workload, 1)) == digest(synthetic_data(workload, 1))
+    assert digest(synthetic_data(workload, 1)) != digest(synthetic_data(workload, 2))
 
 
 @pytest.mark.parametrize("name", ["mnist_mlp", "mnist_cnn", "cifar10_cnn"])
 def test_images_are_eight_bits_over_255_and_labels_one_hot(name: str) -> None:
-    pixels, labels = twin(WORKLOADS[name], 3)
+    pixels, labels = synthetic_data(WORKLOADS[name], 3)
     assert pixels.min() >= 0
     assert pixels.max() <= 1
     assert np.allclose(pixels * 255, np.round(pixels * 255), atol=1e-4)
@@ -144,14 +145,14 @@ def test_images_are_eight_bits_over_255_and_labels_one_hot(name: str) -> None:
 
 def test_mnist_is_mostly_background_and_cifar_is_not() -> None:
     def inked(name: str) -> float:
-        return float((twin(WORKLOADS[name], 3)[0] > 0).mean())
+        return float((synthetic_data(WORKLOADS[name], 3)[0] > 0).mean())
 
     assert 0.15 < inked("mnist_mlp") < 0.25
     assert inked("cifar10_cnn") > 0.9
 
 
 def test_reviews_use_the_words_and_pad_in_front() -> None:
-    tokens = twin(WORKLOADS["imdb_bilstm"], 3)[0].reshape(-1, 100)
+    tokens = synthetic_data(WORKLOADS["imdb_bilstm"], 3)[0].reshape(-1, 100)
     assert tokens.min() == 0
     assert tokens.max() < WORDS
     padded = tokens == 0
@@ -161,7 +162,7 @@ def test_reviews_use_the_words_and_pad_in_front() -> None:
 
 
 def test_bigrams_stand_above_the_words_and_within_the_embedding() -> None:
-    tokens = twin(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
+    tokens = synthetic_data(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
     assert WORDS not in tokens
     assert WORDS < tokens.max() < WORDS + 1 + BIGRAMS
     long = tokens[(tokens > 0).all(axis=1)]
@@ -170,13 +171,13 @@ def test_bigrams_stand_above_the_words_and_within_the_embedding() -> None:
 
 
 def test_reviews_are_as_long_as_imdbs() -> None:
-    tokens = twin(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
+    tokens = synthetic_data(WORKLOADS["imdb_fasttext"], 3)[0].reshape(-1, 400)
     whole = (tokens > 0).sum(axis=1)
     assert 0.3 < (whole == 400).mean() < 0.6, "half of IMDB's reviews have over 178 words"
 
 
 def test_text_windows_overlap_as_they_do_in_the_script() -> None:
-    windows, following = twin(WORKLOADS["lstm_text"], 3)
+    windows, following = synthetic_data(WORKLOADS["lstm_text"], 3)
     codes = windows.reshape(-1, 40, NIETZSCHE_CHARS).argmax(axis=-1)
     nexts = following.reshape(-1, NIETZSCHE_CHARS).argmax(axis=-1)
     assert (codes[1:, :37] == codes[:-1, 3:]).all()

@@ -58,13 +58,13 @@ import json
 import tensorflow as tf
 from tfbench.inside.groups import per_example, ranked
 from tfbench.inside.worker import started
-from tfbench.inside.workload import twin
+from tfbench.inside.workload import synthetic_data
 from tfbench.inside.workloads import find
 pairs = []
 for name in ("iris_mlp", "mnist_mlp", "imdb_fasttext", "lstm_text", "ptb_lstm_small"):
     workload = find(name + ":batch=4")
     model, _ = started(tf.keras, workload, 1)
-    inputs, targets = (tf.constant(each[0]) for each in twin(workload, 1))
+    inputs, targets = (tf.constant(each[0]) for each in synthetic_data(workload, 1))
     outputs = model(inputs)
     ours = tf.reduce_mean(per_example(tf.keras, model.loss)(ranked(tf, targets, outputs), outputs))
     pairs.append([float(ours), float(model.compute_loss(inputs, targets, outputs))])

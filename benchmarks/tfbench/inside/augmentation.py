@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfbench.inside.twins import Array
+from tfbench.inside.synthetic import Array
 
 SHIFT = 0.1
 

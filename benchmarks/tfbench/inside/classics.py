@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfbench.inside.twins import BIGRAMS, NIETZSCHE_CHARS, WORDS, images, reviews, text
+from tfbench.inside.synthetic import BIGRAMS, NIETZSCHE_CHARS, WORDS, images, reviews, text
 from tfbench.inside.workload import Course, Keras, Model, Workload, is_keras_3
 
 EPSILON = 1e-8

@@ -30,7 +30,7 @@ from tfbench.inside.worker import (
 )
 
 if TYPE_CHECKING:  # (they import NumPy, which must come after the affinity)
-    from tfbench.inside.twins import Array, Examples
+    from tfbench.inside.synthetic import Array, Examples
     from tfbench.inside.workload import Workload
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")

@@ -1,4 +1,4 @@
-"""A small convolutional net for the handwritten digits that scikit-learn ships, and their twin.
+"""A small convolutional net for the handwritten digits that scikit-learn ships, and synthetic ones.
 
 This file runs inside each arm's own environment: it imports the standard library and NumPy only,
 and Keras comes in as an argument. The real images come in a file, see `convergence`; what is drawn
@@ -8,7 +8,7 @@ Digits (E. Alpaydin and C. Kaynak, UCI, 1998), 8 by 8 pixels of 0 to 16.
 
 from __future__ import annotations
 
-from tfbench.inside.twins import images
+from tfbench.inside.synthetic import images
 from tfbench.inside.workload import Course, Keras, Model, Workload
 
 IMAGES, TESTING = 1797, 450

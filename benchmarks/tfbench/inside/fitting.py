@@ -146,7 +146,7 @@ def _model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, int]:
     """A model of its own, the rows that it is trained on, and its batch."""
     from tfbench.inside import iris  # noqa: PLC0415  (NumPy, after the affinity)
     from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.workload import twin  # noqa: PLC0415
+    from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
     from tfbench.inside.workloads import PROGRAM, find, is_own  # noqa: PLC0415
 
     if is_own(name):
@@ -156,7 +156,7 @@ def _model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, int]:
     model, _ = started(tf.keras, workload, seed)
     if workload.build is iris.built:
         return model, iris.split()[0], workload.batch
-    inputs, targets = twin(workload, seed)
+    inputs, targets = synthetic_data(workload, seed)
     return model, (_rows(inputs), _rows(targets)), workload.batch
 
 

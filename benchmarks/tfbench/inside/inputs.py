@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tfbench.inside.twins import Array
+from tfbench.inside.synthetic import Array
 from tfbench.inside.workload import Workload
 
 TensorFlow: TypeAlias = Any

@@ -13,7 +13,7 @@ import pkgutil
 
 import numpy as np
 
-from tfbench.inside.twins import Array, Examples
+from tfbench.inside.synthetic import Array, Examples
 from tfbench.inside.workload import Course, Keras, Model, Workload
 
 BATCH = 20

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from tfbench.inside.twins import sentences
+from tfbench.inside.synthetic import sentences
 from tfbench.inside.workload import Course, Keras, Model, Workload
 
 WORDS = 10_000

@@ -25,7 +25,7 @@ import functools
 import math
 from typing import Any, TypeAlias
 
-from tfbench.inside.twins import pairs, ratings, signals
+from tfbench.inside.synthetic import pairs, ratings, signals
 from tfbench.inside.workload import Course, Keras, Model, Workload, is_keras_3
 
 Tensor: TypeAlias = Any

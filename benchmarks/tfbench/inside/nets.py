@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tfbench.inside.twins import pictures
+from tfbench.inside.synthetic import pictures
 from tfbench.inside.workload import Course, Keras, Model, Workload, is_keras_3
 
 Tensor: TypeAlias = Any

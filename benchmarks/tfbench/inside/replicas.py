@@ -112,12 +112,12 @@ def _run(
     tf: TensorFlow, strategy: str, devices: Sequence[str], request: Mapping[str, Any]
 ) -> Answer:
     began = time.perf_counter()
-    from tfbench.inside.workload import twin  # noqa: PLC0415
+    from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
     from tfbench.inside.workloads import find  # noqa: PLC0415
 
     workload, seed, replicas = find(request["workload"]), int(request["seed"]), request["devices"]
     tf.keras.utils.set_random_seed(seed)
-    examples = twin(workload, seed)
+    examples = synthetic_data(workload, seed)
     group = groups.group(tf, strategy, devices, workload, seed)
     sums = group.sums()
     if wrong := lost(sums, group.expected_sums()):

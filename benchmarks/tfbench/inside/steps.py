@@ -246,7 +246,7 @@ def _batches(
     backend: Backend, workload: Workload, request: Mapping[str, Any]
 ) -> tuple[Iterator[Batch], Reader | None]:
     """Batches without end, and what reads them if they come from files."""
-    from tfbench.inside.workload import twin  # noqa: PLC0415
+    from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
 
     source, seed = request.get("source", {"kind": MEMORY}), int(request["seed"])
     tf = backend.tf
@@ -254,7 +254,7 @@ def _batches(
         return _from_files(tf, workload, source, request)
     if request["phase"] == PREPROCESS:
         raise ValueError("preprocessing reads files")
-    inputs, targets = twin(workload, seed)
+    inputs, targets = synthetic_data(workload, seed)
     if tf is None:
         return itertools.cycle(zip(inputs, targets, strict=True)), None
     from tfbench.inside.worker import dataset  # noqa: PLC0415

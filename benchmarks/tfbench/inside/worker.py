@@ -191,11 +191,11 @@ def build(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
 
 def _known(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     from tfbench.inside.parameters import digest  # noqa: PLC0415
-    from tfbench.inside.workload import twin  # noqa: PLC0415
+    from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
     from tfbench.inside.workloads import clients_of, find  # noqa: PLC0415
 
     workload = find(name)
-    examples = twin(workload, seed)
+    examples = synthetic_data(workload, seed)
     model, weights = started(tf.keras, workload, seed)
     if clients_of(name):
         trainer = _served(tf, model, list(examples[0]), clients_of(name))

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.inside.twins import Draw, Examples
+from tfbench.inside.synthetic import Draw, Examples
 
 Keras: TypeAlias = Any
 """Keras has no types to import here."""
@@ -23,8 +23,8 @@ Build: TypeAlias = Callable[[Keras, int], Model]
 """From Keras and a seed for the dropout layers to a compiled model."""
 
 BATCHES = 32
-"""Distinct batches of a twin; training goes round them."""
-_TWIN_BYTES = 256_000_000
+"""Distinct batches of synthetic data; training goes round them."""
+_DATA_BYTES = 256_000_000
 """Where so many batches would need more memory than this, there are fewer."""
 
 
@@ -78,12 +78,12 @@ class Workload:
 
     @property
     def batches(self) -> int:
-        """How many distinct ones a twin has."""
+        """How many distinct ones its synthetic data has."""
         size = math.prod(self.inputs) * np.dtype(self.inputs_dtype).itemsize
-        return max(1, min(BATCHES, _TWIN_BYTES // size))
+        return max(1, min(BATCHES, _DATA_BYTES // size))
 
 
-def twin(workload: Workload, seed: int) -> Examples:
+def synthetic_data(workload: Workload, seed: int) -> Examples:
     """The workload's synthetic data, the first axis counting batches. The same seed gives the same
     bytes."""
     count = workload.batches

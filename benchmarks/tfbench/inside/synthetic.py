@@ -1,4 +1,4 @@
-"""Synthetic twins of the article's data: the real shapes, vocabulary and, for text, lengths and a
+"""Synthetic data like the article's: the real shapes, vocabulary and, for text, lengths and a
 Zipf distribution of words. They can be learnt, so that losses fall as they do on real data.
 
 This file runs inside each arm's own environment: the standard library and NumPy only.
@@ -64,7 +64,7 @@ def pictures(shape: tuple[int, int, int], classes: int) -> Draw:
         patterns = generator.random((classes, tiles, tiles, channels), dtype=np.float32)
         labels = generator.integers(0, classes, count)
         pixels = generator.random((count, *shape), dtype=np.float32)
-        pixels *= np.float32(1.5)  # in place: these are the largest twins
+        pixels *= np.float32(1.5)  # in place: these are the largest data
         pixels -= np.float32(1)
         for index, label in enumerate(labels):
             fine = patterns[label].repeat(_TILE, axis=0).repeat(_TILE, axis=1)
