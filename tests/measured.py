@@ -31,7 +31,7 @@ TUNED = Arm(
     wheel_sha256="ab" * 32,
     tuned=True,
 )
-TWIN = "stock again"
+REPEAT = "stock again"
 LOSSES = (2.30, 2.25, 2.21, 2.15, 2.10)
 PREDICTIONS = (0.1, 0.2, 0.7)
 STEPS = 10
@@ -108,7 +108,7 @@ def end(launch: int = 0, **fields: Any) -> End:  # noqa: ANN401
         "seconds": 20.0,
         "warm_up": 6,
         "steady": True,
-        "peak_mb": {STOCK.name: 500.0, TWIN: 501.0, TUNED.name: 520.0 + launch},
+        "peak_mb": {STOCK.name: 500.0, REPEAT: 501.0, TUNED.name: 520.0 + launch},
     }
     return End(launch=launch, **whole | fields)
 
@@ -162,8 +162,8 @@ def entries(
 
 
 def paces(speedup: float = 1.25, pace: float = 0.025) -> dict[str, float]:
-    """Of the baseline, its twin and a candidate that is so much faster."""
-    return {STOCK.name: pace, TWIN: pace, TUNED.name: pace / speedup}
+    """Of the baseline, its repeat and a candidate that is so much faster."""
+    return {STOCK.name: pace, REPEAT: pace, TUNED.name: pace / speedup}
 
 
 def measured(found: Sequence[Entry]) -> ObservedCell:
@@ -174,7 +174,7 @@ def measured(found: Sequence[Entry]) -> ObservedCell:
         workload=found[0].workload if found else WORKLOAD,
         vcpus=found[0].vcpus if found else VCPUS,
         baseline=STOCK.name,
-        twin=TWIN,
+        repeat=REPEAT,
         arms=tuple(name for name in (STOCK.name, TUNED.name) if name not in failed),
         starts=starts_of(found),
         launches=launches_of(found),
@@ -185,7 +185,7 @@ def measured(found: Sequence[Entry]) -> ObservedCell:
 def yardstick(threshold: float = 0.0, effort: Effort | None = None) -> Yardstick:
     return Yardstick(
         effort=effort or Effort(looks=(3, 6)),
-        tolerances=dict.fromkeys((STOCK.name, TWIN, TUNED.name), TOLERANCE),
+        tolerances=dict.fromkeys((STOCK.name, REPEAT, TUNED.name), TOLERANCE),
         threshold=threshold,
     )
 

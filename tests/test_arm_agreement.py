@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.measured import LOSSES, PREDICTIONS, STOCK, TUNED, TWIN, start
+from tests.measured import LOSSES, PREDICTIONS, REPEAT, STOCK, TUNED, start
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.measuring.agreement import absolute, agreements, relative
 from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.comparison import Agreement
 
-TOLERANCES = {STOCK.name: TOLERANCE, TWIN: TOLERANCE, TUNED.name: TOLERANCE}
+TOLERANCES = {STOCK.name: TOLERANCE, REPEAT: TOLERANCE, TUNED.name: TOLERANCE}
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6)
 
 
@@ -98,7 +98,7 @@ def test_models_that_are_not_trained_have_no_losses_to_differ() -> None:
 
 def test_arms_that_compute_the_same_agree() -> None:
     found = agreements([start(arm) for arm in TOLERANCES], TOLERANCES)
-    assert [each.arm for each in found] == [TWIN, TUNED.name]
+    assert [each.arm for each in found] == [REPEAT, TUNED.name]
     assert all(each.agrees and each.losses == each.predictions == 0 for each in found)
 
 
@@ -123,10 +123,10 @@ def test_predictions_may_differ_by_the_tolerance(share: float, agrees: bool) -> 
 def test_each_arm_has_a_tolerance_of_its_own() -> None:
     off = tuple(loss * 1.01 for loss in LOSSES)
     wide = TOLERANCES | {TUNED.name: 0.05}
-    starts = [start("stock"), start(TWIN, losses=off), start("tuned", losses=off)]
+    starts = [start("stock"), start(REPEAT, losses=off), start("tuned", losses=off)]
     found = agreements(starts, wide)
     assert [(each.arm, each.agrees, each.tolerance) for each in found] == [
-        (TWIN, False, TOLERANCE),
+        (REPEAT, False, TOLERANCE),
         (TUNED.name, True, 0.05),
     ]
 
@@ -189,11 +189,13 @@ def test_launches_without_the_baseline_count_for_nothing() -> None:
 
 
 def test_arms_that_did_not_start_are_not_told_of() -> None:
-    assert [each.arm for each in agreements([start("stock"), start(TWIN)], TOLERANCES)] == [TWIN]
+    assert [each.arm for each in agreements([start("stock"), start(REPEAT)], TOLERANCES)] == [
+        REPEAT
+    ]
 
 
 def test_unequal_data_or_parameters_are_an_error_that_names_the_arm() -> None:
     other = start("tuned", facts={"inputs_sha256": "other"})
     with pytest.raises(WorkerError, match=r"stock and tuned .*NumPy") as caught:
-        agreements([start("stock"), start(TWIN), other], TOLERANCES)
+        agreements([start("stock"), start(REPEAT), other], TOLERANCES)
     assert caught.value.arm == TUNED.name

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.measured import STOCK, TUNED
 
-from tfbench.arms.arm import Arm, check_arms, environment, twin_of
+from tfbench.arms.arm import Arm, check_arms, environment, repeat_of
 from tfbuild.errors import UsageError
 
 
@@ -18,19 +18,19 @@ def test_a_comparison_needs_two_arms(arms: tuple[Arm, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arms", [(STOCK, STOCK), (STOCK, TUNED, STOCK), (STOCK, TUNED, twin_of(STOCK))]
+    "arms", [(STOCK, STOCK), (STOCK, TUNED, STOCK), (STOCK, TUNED, repeat_of(STOCK))]
 )
 def test_arms_have_names_of_their_own(arms: tuple[Arm, ...]) -> None:
     """The baseline's second worker has one, too."""
     with pytest.raises(UsageError, match="same name"):
         check_arms(arms)
-    check_arms((STOCK, twin_of(TUNED)))
+    check_arms((STOCK, repeat_of(TUNED)))
 
 
 def test_a_twin_is_the_same_but_for_its_name() -> None:
-    twin = twin_of(TUNED)
-    assert twin.name != TUNED.name
-    assert dataclasses.replace(twin, name=TUNED.name) == TUNED
+    repeat = repeat_of(TUNED)
+    assert repeat.name != TUNED.name
+    assert dataclasses.replace(repeat, name=TUNED.name) == TUNED
 
 
 def started(arm: Arm, *, vcpus: int = 2, **inherited: str) -> dict[str, str]:

@@ -12,9 +12,9 @@ import pytest
 from tests.measured import (
     HOST,
     LOSSES,
+    REPEAT,
     STOCK,
     TUNED,
-    TWIN,
     comparison,
     entries,
     fault,
@@ -96,7 +96,7 @@ def test_every_workload_is_asked_at_every_number_of_vcpus() -> None:
 def test_the_baseline_is_asked_twice_and_the_arms_in_their_order() -> None:
     control = dataclasses.replace(TUNED, name="control", tolerance=0.01)
     (found,) = setting(arms=(STOCK, control, TUNED)).questions
-    assert [arm.name for arm in found.arms] == [STOCK.name, TWIN, "control", TUNED.name]
+    assert [arm.name for arm in found.arms] == [STOCK.name, REPEAT, "control", TUNED.name]
     assert found.tolerances["control"] == 0.01
 
 
@@ -139,7 +139,7 @@ def test_a_setting_is_of_this_machine_and_asks_nothing_twice() -> None:
 
 @pytest.mark.parametrize(
     "arms",
-    [(STOCK,), (STOCK, STOCK), (STOCK, TUNED, dataclasses.replace(TUNED, name=TWIN))],
+    [(STOCK,), (STOCK, STOCK), (STOCK, TUNED, dataclasses.replace(TUNED, name=REPEAT))],
 )
 def test_arms_that_could_be_mistaken_for_each_other_are_refused(arms: Sequence[Arm]) -> None:
     """Also one that is called like the baseline's second worker."""
@@ -248,7 +248,7 @@ def test_a_run_that_was_killed_after_its_last_launch_only_sums_up(tmp_path: Path
 def test_an_arm_that_had_failed_before_the_run_was_stopped_stays_out(tmp_path: Path) -> None:
     other = dataclasses.replace(TUNED, name="other")
     asked = setting(arms=(STOCK, TUNED, other))
-    rest = entries({STOCK.name: 0.02, TWIN: 0.02, "other": 0.01}, launches=3)
+    rest = entries({STOCK.name: 0.02, REPEAT: 0.02, "other": 0.01}, launches=3)
     stopped(tmp_path, asked, [fault(TUNED.name, 0), *rest])
     (cell,) = compare(asked, tmp_path).cells
     assert [each.arm for each in cell.failures] == [TUNED.name]
@@ -331,7 +331,7 @@ def test_logs_that_cannot_be_written_are_an_error(blocked: str, tmp_path: Path) 
 # --- the end --------------------------------------------------------------------------------------
 
 
-WRONG = [start(STOCK.name), start(TWIN), start(TUNED.name, losses=tuple(2 * x for x in LOSSES))]
+WRONG = [start(STOCK.name), start(REPEAT), start(TUNED.name, losses=tuple(2 * x for x in LOSSES))]
 FASTER = entries(paces(1.5))
 SLOWER = entries(paces(0.8))
 NOTHING = entries(paces(1.0))
@@ -386,7 +386,7 @@ def test_one_vcpu_is_told_as_one() -> None:
 
 def test_a_gate_without_a_figure_is_not_passed() -> None:
     with pytest.raises(TensorwrightError):
-        judge(journalled([*FASTER, fault(TWIN, 3)]), gate=True)
+        judge(journalled([*FASTER, fault(REPEAT, 3)]), gate=True)
 
 
 def test_a_wheel_that_computes_something_else_fails_with_both_losses() -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 from tests.measured import (
     LOSSES,
+    REPEAT,
     STEPS,
     STOCK,
     TUNED,
-    TWIN,
     end,
     entries,
     fault,
@@ -151,7 +151,7 @@ def test_an_arm_counts_in_the_launches_in_which_it_was_timed() -> None:
     assert [launch.number for launch in found.timed(TUNED.name)] == [0, 2]
     assert len(found.timed(STOCK.name)) == 4
     assert contrast_of(found, TUNED.name).freedom == 2, "three arms in two launches"
-    assert contrast_of(found, TWIN).freedom == 3, "two arms in four"
+    assert contrast_of(found, REPEAT).freedom == 3, "two arms in four"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_arm_counts_in_the_launches_in_which_it_was_timed() -> None:
         (0, (), False),
         (3, (TUNED.name,), True),
         (3, (STOCK.name,), False),
-        (3, (TWIN,), False),
+        (3, (REPEAT,), False),
     ],
 )
 def test_a_cell_is_answered_by_the_baseline_and_its_twin(
@@ -170,8 +170,8 @@ def test_a_cell_is_answered_by_the_baseline_and_its_twin(
 ) -> None:
     found = measured(entries(paces(), launches=launches) + [fault(arm) for arm in failed])
     assert found.answered is answered
-    assert found.stands is {STOCK.name, TWIN}.isdisjoint(failed)
-    assert found.compared(TWIN) is answered
+    assert found.stands is {STOCK.name, REPEAT}.isdisjoint(failed)
+    assert found.compared(REPEAT) is answered
     assert found.compared(TUNED.name) is (answered and TUNED.name not in failed)
     assert (TUNED.name in found.arms) is (TUNED.name not in failed)
 
@@ -185,7 +185,7 @@ def test_each_launch_has_the_level_that_was_put_in(
     speedup: float, pace: float, launches: int
 ) -> None:
     found = measured(entries(paces(speedup, pace), launches=launches, blocks=3))
-    given_in = {TUNED.name: speedup, TWIN: 1.0, STOCK.name: 1.0}
+    given_in = {TUNED.name: speedup, REPEAT: 1.0, STOCK.name: 1.0}
     for arm, truth in given_in.items():
         assert contrast_of(found, arm).mean == pytest.approx(math.log(truth), abs=1e-9)
         assert medians(found, arm).value == pytest.approx(truth)
@@ -201,10 +201,10 @@ def test_a_phase_that_was_not_timed_has_no_times() -> None:
 
 
 def test_the_baseline_is_the_mean_of_it_and_its_twin() -> None:
-    unlike = paces(1.25) | {TWIN: paces()[STOCK.name] * 1.21}
+    unlike = paces(1.25) | {REPEAT: paces()[STOCK.name] * 1.21}
     found = measured(entries(unlike, launches=3))
     assert contrast_of(found, TUNED.name).interval.value == pytest.approx(1.25 * 1.1)
-    assert contrast_of(found, TWIN).interval.value == pytest.approx(1 / 1.21)
+    assert contrast_of(found, REPEAT).interval.value == pytest.approx(1 / 1.21)
     assert medians(found, TUNED.name).value == pytest.approx(1.25)
 
 
@@ -237,7 +237,7 @@ def test_a_launchs_worst_blocks_do_not_move_its_level_nor_their_median() -> None
         else each
         for each in journal
     ]
-    for arm in (TWIN, TUNED.name):
+    for arm in (REPEAT, TUNED.name):
         assert contrast_of(measured(wild), arm) == contrast_of(measured(journal), arm)
         assert medians(measured(wild), arm) == medians(measured(journal), arm)
 
@@ -265,7 +265,7 @@ def test_what_a_gate_dropped_moves_nothing() -> None:
         dataclasses.replace(each, wall_s=each.wall_s / 9) if each.throttled_s else each
         for each in samples_of(hit)
     ]
-    for arm in (TWIN, TUNED.name):
+    for arm in (REPEAT, TUNED.name):
         assert contrast_of(measured(wild), arm) == contrast_of(measured(hit), arm)
         assert medians(measured(wild), arm) == medians(measured(hit), arm)
         assert contrast_of(measured(hit), arm) != contrast_of(measured(journal), arm)
@@ -313,7 +313,7 @@ def test_a_time_that_is_none_is_an_error_in_a_block() -> None:
 
 def test_the_half_width_is_that_of_the_widest_interval() -> None:
     found = measured(entries(paces(), launches=5, spread=0.02, jitter=0.002))
-    widths = [contrast_of(found, arm).interval.half_width for arm in (TWIN, TUNED.name)]
+    widths = [contrast_of(found, arm).interval.half_width for arm in (REPEAT, TUNED.name)]
     assert half_width(found, 5) == max(widths)
     assert min(widths) < max(widths)
 
@@ -426,7 +426,7 @@ def test_an_arm_that_was_timed_once_is_not_compared() -> None:
     found = measured(without(entries(paces(), launches=3), TUNED.name, [1, 2]))
     assert found.answered
     assert not found.compared(TUNED.name)
-    assert found.compared(TWIN)
+    assert found.compared(REPEAT)
 
 
 def test_op_times_that_any_launch_brought_are_known() -> None:

@@ -24,7 +24,7 @@ COMPARISON = comparison(cell(vcpus=1), cell(vcpus=2))
 
 
 def taken(launches: int = 3) -> list[Sample]:
-    """Of stock, its twin and a tuned arm that is twice as fast, on 1 and 2 vCPUs."""
+    """Of stock, its repeat and a tuned arm that is twice as fast, on 1 and 2 vCPUs."""
     return [
         sample(name, wall_s + 0.001 * launch, launch=launch, block=block, vcpus=vcpus)
         for vcpus in (1, 2)

@@ -40,7 +40,7 @@ from tfbuild.measured.host import read_host
 from tfbuild.measured.interval import Interval
 from tfbuild.run import run
 
-STOCK, TWIN, TUNED = "stock", "stock again", "tuned"
+STOCK, REPEAT, TUNED = "stock", "stock again", "tuned"
 QUIET = ImportLaunch(
     arm=STOCK,
     block=0,
@@ -62,7 +62,7 @@ def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Import
     found = []
     for block in range(rounds):
         speed = math.exp(chance.gauss(0, 0.1))  # of the machine, while the block lasts
-        for position, arm in enumerate(block_order([STOCK, TWIN, TUNED], chance)):
+        for position, arm in enumerate(block_order([STOCK, REPEAT, TUNED], chance)):
             factor = speed * math.exp(chance.gauss(0, noise))
             took = (ratio if arm == TUNED else 1.0) * factor
             found.append(
@@ -80,8 +80,8 @@ def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Import
 
 def of_tuned(ratio: float, noise: float = 0.002) -> ImportOverhead:
     measured = sorted_out(launches(ratio, noise=noise), 2)
-    twin = overhead(measured, STOCK, TWIN, floor=0.0)
-    return overhead(measured, STOCK, TUNED, floor=twin.imported.reach)
+    repeat = overhead(measured, STOCK, REPEAT, floor=0.0)
+    return overhead(measured, STOCK, TUNED, floor=repeat.imported.reach)
 
 
 # ---- what is made of launches ----
@@ -181,7 +181,7 @@ LIBRARY = LibrarySize(
 def startup(ratio: float, *, dropped: int = 0) -> Startup:
     seen = [*disturbed(dropped)] if dropped else launches(ratio)
     measured = sorted_out(seen, 2)
-    twin = overhead(measured, STOCK, TWIN, floor=0.0)
+    repeat = overhead(measured, STOCK, REPEAT, floor=0.0)
     return Startup(
         made="2026-11-21T12:00:00+00:00",
         host=HOST,
@@ -192,10 +192,10 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
         fair=measured.fair,
         arms=tuple(
             ImportTimes(arm=arm, label=arm, wheel_sha256="0" * 64, import_s=1.4, process_s=1.8)
-            for arm in (STOCK, TWIN, TUNED)
+            for arm in (STOCK, REPEAT, TUNED)
         ),
-        twin=twin,
-        overheads=(overhead(measured, STOCK, TUNED, floor=twin.imported.reach),),
+        twin=repeat,
+        overheads=(overhead(measured, STOCK, TUNED, floor=repeat.imported.reach),),
         loadings=(Loading(arm=TUNED, library=LIBRARY, load_s=0.0031),),
         launches=tuple(seen),
     )
@@ -316,7 +316,7 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
     )
     asked = ImportSpec(host=read_host(), arms=arms, rounds=3, seed=1)
     found = measure(asked, tmp_path)
-    assert [each.arm for each in found.arms] == [STOCK, TWIN, TUNED]
+    assert [each.arm for each in found.arms] == [STOCK, REPEAT, TUNED]
     assert len(found.launches) == 3 * 2 * 3
     orders = [[each.arm for each in found.launches if each.block == block] for block in range(3)]
     assert all(order == order[::-1] for order in orders)

@@ -36,14 +36,14 @@ ratios = st.integers(-500_000, 500_000).map(lambda millionths: millionths / 1e6)
 launches = st.lists(st.lists(ratios, min_size=1, max_size=6), min_size=2, max_size=6)
 cells = st.lists(launches, min_size=1, max_size=4)
 few = at_most(40)
-STOCK, TWIN, ARM = "stock", "stock again", "arm"
+STOCK, REPEAT, ARM = "stock", "stock again", "arm"
 
 
 @st.composite
 def tables(draw: st.DrawFn, *, fewest: int = 2) -> dict[str, list[float]]:
-    """Levels of some arms, the first two of which are the baseline and its twin."""
+    """Levels of some arms, the first two of which are the baseline and its repeat."""
     count = draw(st.integers(2, 6))
-    names = (STOCK, TWIN, ARM, "another", "and another")
+    names = (STOCK, REPEAT, ARM, "another", "and another")
     arms = names[: draw(st.integers(fewest, len(names)))]
     row = st.lists(ratios, min_size=count, max_size=count)
     return {arm: draw(row) for arm in arms}
@@ -256,16 +256,16 @@ def fitted(levels: dict[str, list[float]]) -> float:
 @given(levels=tables())
 @few
 def test_of_two_arms_a_contrast_is_scipys_paired_t_test(levels: dict[str, list[float]]) -> None:
-    two = {arm: levels[arm] for arm in (STOCK, TWIN)}
-    differences = np.subtract(two[STOCK], two[TWIN])
-    found = contrast(two, TWIN, [STOCK])
+    two = {arm: levels[arm] for arm in (STOCK, REPEAT)}
+    differences = np.subtract(two[STOCK], two[REPEAT])
+    found = contrast(two, REPEAT, [STOCK])
     assert math.isclose(found.mean, differences.mean(), abs_tol=1e-12)
     assert found.freedom == len(differences) - 1
     if np.ptp(differences) < 1e-9:  # scipy warns of it and gives nothing
         return
-    test = stats.ttest_rel(two[STOCK], two[TWIN], alternative="greater")
+    test = stats.ttest_rel(two[STOCK], two[REPEAT], alternative="greater")
     assert found.p_faster == pytest.approx(test.pvalue)
-    expected = stats.ttest_rel(two[STOCK], two[TWIN]).confidence_interval(LEVEL)
+    expected = stats.ttest_rel(two[STOCK], two[REPEAT]).confidence_interval(LEVEL)
     assert math.log(found.interval.low) == pytest.approx(expected.low, abs=1e-9)
     assert math.log(found.interval.high) == pytest.approx(expected.high, abs=1e-9)
 
@@ -275,7 +275,7 @@ def test_of_two_arms_a_contrast_is_scipys_paired_t_test(levels: dict[str, list[f
 def test_a_contrast_has_the_larger_of_its_own_and_the_pooled_variance(
     levels: dict[str, list[float]], both: bool
 ) -> None:
-    baseline = [STOCK, TWIN] if both else [STOCK]
+    baseline = [STOCK, REPEAT] if both else [STOCK]
     launches = len(levels[STOCK])
     base = np.mean([levels[each] for each in baseline], axis=0)
     differences = base - np.array(levels[ARM])
@@ -304,7 +304,7 @@ def test_what_a_launch_brings_to_all_arms_does_not_count(
         arm: [each + shift for each, shift in zip(row, shifts, strict=False)]
         for arm, row in levels.items()
     }
-    here, there = contrast(levels, TWIN, [STOCK]), contrast(moved, TWIN, [STOCK])
+    here, there = contrast(levels, REPEAT, [STOCK]), contrast(moved, REPEAT, [STOCK])
     assert here.mean == pytest.approx(there.mean, abs=1e-9)
     assert here.variance == pytest.approx(there.variance, abs=1e-9)
 
@@ -312,7 +312,7 @@ def test_what_a_launch_brings_to_all_arms_does_not_count(
 @given(levels=tables())
 @few
 def test_swapping_the_arms_of_a_contrast_mirrors_it(levels: dict[str, list[float]]) -> None:
-    forth, back = contrast(levels, TWIN, [STOCK]), contrast(levels, STOCK, [TWIN])
+    forth, back = contrast(levels, REPEAT, [STOCK]), contrast(levels, STOCK, [REPEAT])
     assert math.isclose(forth.mean, -back.mean, abs_tol=1e-12)
     assert math.isclose(forth.variance, back.variance, abs_tol=1e-12)
     assert forth.freedom == back.freedom
@@ -320,22 +320,22 @@ def test_swapping_the_arms_of_a_contrast_mirrors_it(levels: dict[str, list[float
 
 def test_an_arm_that_varies_more_than_the_others_gets_a_wider_interval() -> None:
     chance = generator(9)
-    calm = {name: chance.normal(0, 0.01, 6).tolist() for name in (STOCK, TWIN, "calm", "calmer")}
+    calm = {name: chance.normal(0, 0.01, 6).tolist() for name in (STOCK, REPEAT, "calm", "calmer")}
     levels = calm | {ARM: chance.normal(0, 0.1, 6).tolist()}
-    wild, quiet = contrast(levels, ARM, [STOCK, TWIN]), contrast(levels, "calm", [STOCK, TWIN])
+    wild, quiet = contrast(levels, ARM, [STOCK, REPEAT]), contrast(levels, "calm", [STOCK, REPEAT])
     assert wild.variance > 1.5 * quiet.variance
-    assert quiet.variance > contrast(calm, "calm", [STOCK, TWIN]).variance
+    assert quiet.variance > contrast(calm, "calm", [STOCK, REPEAT]).variance
 
 
 @pytest.mark.parametrize(
     ("levels", "words"),
     [
         ({STOCK: [0.1, 0.2]}, "same launches"),
-        ({STOCK: [0.1, 0.2], TWIN: [0.1]}, "same launches"),
-        ({STOCK: [0.1], TWIN: [0.1]}, "one launch"),
-        ({STOCK: [], TWIN: []}, "no samples"),
-        ({STOCK: [0.1, 0.2], TWIN: [0.1, math.nan]}, "not a number"),
-        ({STOCK: [0.1, math.inf], TWIN: [0.1, 0.2]}, "not a number"),
+        ({STOCK: [0.1, 0.2], REPEAT: [0.1]}, "same launches"),
+        ({STOCK: [0.1], REPEAT: [0.1]}, "one launch"),
+        ({STOCK: [], REPEAT: []}, "no samples"),
+        ({STOCK: [0.1, 0.2], REPEAT: [0.1, math.nan]}, "not a number"),
+        ({STOCK: [0.1, math.inf], REPEAT: [0.1, 0.2]}, "not a number"),
     ],
 )
 def test_arms_that_cannot_be_compared_are_refused(
@@ -361,15 +361,15 @@ def test_a_contrast_covers_the_truth_whether_its_arm_varies_less_or_more(spread:
     """Nominally 95 %."""
     chance, trials, hits = generator(15), 400, 0
     for _ in range(trials):
-        levels = drawn({STOCK: 0.01, TWIN: 0.01, ARM: spread}, chance)
-        hits += holds(contrast(levels, ARM, [STOCK, TWIN]).interval, math.exp(0.05))
+        levels = drawn({STOCK: 0.01, REPEAT: 0.01, ARM: spread}, chance)
+        hits += holds(contrast(levels, ARM, [STOCK, REPEAT]).interval, math.exp(0.05))
     assert hits / trials >= 0.92
 
 
 def test_what_the_twin_shows_makes_a_contrast_better_known() -> None:
-    chance, spreads = generator(16), {STOCK: 0.01, TWIN: 0.01, ARM: 0.01}
+    chance, spreads = generator(16), {STOCK: 0.01, REPEAT: 0.01, ARM: 0.01}
     every = [drawn(spreads, chance) for _ in range(200)]
-    pooled = [contrast(levels, ARM, [STOCK, TWIN]).interval.half_width for levels in every]
+    pooled = [contrast(levels, ARM, [STOCK, REPEAT]).interval.half_width for levels in every]
     paired = [
         contrast({arm: levels[arm] for arm in (STOCK, ARM)}, ARM, [STOCK]).interval.half_width
         for levels in every

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 from tests.measured import (
     LOSSES,
+    REPEAT,
     SHARES,
     STEPS,
     STOCK,
     TUNED,
-    TWIN,
     end,
     entries,
     fault,
@@ -119,7 +119,7 @@ def test_a_gain_must_pass_the_noise_of_the_baseline_and_the_threshold() -> None:
     assert summed(journal, yardstick(0.04)).speedups[0].verdict is Verdict.FASTER
     assert summed(journal, yardstick(0.06)).speedups[0].verdict is Verdict.WITHIN_NOISE
     for factor in (1.12, 1 / 1.04):
-        unlike = paces(1.05) | {TWIN: paces()[STOCK.name] * factor}
+        unlike = paces(1.05) | {REPEAT: paces()[STOCK.name] * factor}
         assert summed(entries(unlike, launches=6)).speedups[0].verdict is Verdict.INCONCLUSIVE
 
 
@@ -445,7 +445,7 @@ def test_an_arm_that_failed_is_marked_and_the_others_survive() -> None:
     assert [arm.arm for arm in found.arms] == [STOCK.name, OTHER]
 
 
-@pytest.mark.parametrize("failing", [STOCK.name, TWIN])
+@pytest.mark.parametrize("failing", [STOCK.name, REPEAT])
 @pytest.mark.parametrize("launches", [0, 1, 3])
 def test_without_its_baseline_a_cell_is_marked_and_empty(failing: str, launches: int) -> None:
     journal = [*entries(paces(), launches=launches), fault(failing, launches)]
@@ -458,7 +458,7 @@ def test_without_its_baseline_a_cell_is_marked_and_empty(failing: str, launches:
 
 def test_an_arm_that_computes_something_else_is_told_of_and_not_timed() -> None:
     """What a launch leaves in which the only candidate disagreed: the baseline's samples."""
-    journal = entries({STOCK.name: 0.025, TWIN: 0.025}, launches=1)
+    journal = entries({STOCK.name: 0.025, REPEAT: 0.025}, launches=1)
     journal.insert(0, start(TUNED.name, losses=off(1.1)))
     found = summed(journal)
     assert not found.agrees
@@ -471,11 +471,11 @@ def test_an_arm_that_computes_something_else_is_told_of_and_not_timed() -> None:
 
 def test_a_disagreement_in_a_launch_too_short_to_count_is_not_forgotten() -> None:
     """The harness was killed, or another arm's worker failed, before there was a block."""
-    disagreed: list[Entry] = [start(STOCK.name), start(TWIN), start(TUNED.name, losses=off(1.1))]
+    disagreed: list[Entry] = [start(STOCK.name), start(REPEAT), start(TUNED.name, losses=off(1.1))]
     alone = summed(disagreed)
     assert not alone.agrees
     assert alone.launches == 0
-    later = entries({STOCK.name: 1.0, TWIN: 1.0, OTHER: 1.0}, launches=4)
+    later = entries({STOCK.name: 1.0, REPEAT: 1.0, OTHER: 1.0}, launches=4)
     found = cell(three([*disagreed, *(each for each in later if each.launch)]), yardstick())
     assert not found.agrees
     assert [each.arm for each in found.speedups] == [OTHER]
@@ -540,7 +540,7 @@ def test_an_arms_overall_figure_leaves_out_the_cells_in_which_it_failed() -> Non
 
 def test_a_cell_without_a_baseline_does_not_count_overall() -> None:
     good = entries(paces(1.5), workload="mnist_mlp")
-    bad = [*entries(paces(3.0), workload="lstm_text"), fault(TWIN, 3, workload="lstm_text")]
+    bad = [*entries(paces(3.0), workload="lstm_text"), fault(REPEAT, 3, workload="lstm_text")]
     (mean,) = overall([measured(good), measured(bad)], yardstick())
     assert mean.workloads == 1
     assert mean.speedup.interval.value == pytest.approx(1.5)

@@ -45,7 +45,7 @@ class Arm:
         return self.python.absolute().parent.parent
 
 
-def twin_of(arm: Arm) -> Arm:
+def repeat_of(arm: Arm) -> Arm:
     """The same arm once more: what differs between the two is noise."""
     return dataclasses.replace(arm, name=f"{arm.name} again")
 
@@ -77,9 +77,9 @@ def environment(
 
 def check_arms(arms: Sequence[Arm]) -> None:
     """Raises UsageError unless there are two or more arms with different names, none of which is
-    called like the twin of the first."""
+    called like the repeat of the first."""
     if len(arms) < 2:  # noqa: PLR2004  (a pair)
         raise UsageError(f"a comparison needs two arms, got {len(arms)}")
-    names = [arm.name for arm in (*arms, twin_of(arms[0]))]
+    names = [arm.name for arm in (*arms, repeat_of(arms[0]))]
     if len(set(names)) < len(names):
         raise UsageError(f"two arms have the same name ({', '.join(names)})")

@@ -1,7 +1,7 @@
 """Ops timed at their call sites, stock beside tuned, launch after launch, into a journal.
 
 Call sites are independent of each other, so all of them are timed in every launch, in random order;
-a launch counts as one number for a call site, as in a comparison of wheels. The twin of stock
+a launch counts as one number for a call site, as in a comparison of wheels. The repeat of stock
 stands in every block, so each call site has its own A/A control.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from types import MappingProxyType
 
-from tfbench.arms.arm import Arm, twin_of
+from tfbench.arms.arm import Arm, repeat_of
 from tfbench.engine import engine
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import JOURNAL, Kinds, entries, opened
@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimingLine:
-    """One call site in one launch: seconds per execution of each sample by arm (stock, its twin,
+    """One call site in one launch: seconds per execution of each sample by arm (stock, its repeat,
     tuned), two of each for every block. Without times there is the reason."""
 
     stage: str
@@ -83,7 +83,7 @@ class Bench:
 
     @property
     def arms(self) -> tuple[Arm, Arm, Arm]:
-        return self.stock, twin_of(self.stock), self.tuned
+        return self.stock, repeat_of(self.stock), self.tuned
 
 
 def known_lines(bench: Bench) -> list[TimingLine]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfbench.arms.arm import Arm, check_arms, twin_of
+from tfbench.arms.arm import Arm, check_arms, repeat_of
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
@@ -56,14 +56,14 @@ class ComparisonSetting:
 
     @property
     def questions(self) -> tuple[CellQuestion, ...]:
-        """Every cell. The baseline is followed by its twin, which gives the noise floor. Several
+        """Every cell. The baseline is followed by its repeat, which gives the noise floor. Several
         clients are as many as vCPUs."""
         baseline, *others = self.arms
         return tuple(
             CellQuestion(
                 workload=name,
                 vcpus=self.host.affinity[:count],
-                arms=(baseline, twin_of(baseline), *others),
+                arms=(baseline, repeat_of(baseline), *others),
                 seed=self.seed,
             )
             for count in self.vcpus

@@ -50,7 +50,7 @@ Listen = Callable[[ObservedCell], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellQuestion:
-    """A cell to be measured. The first arm is the baseline, the second its twin."""
+    """A cell to be measured. The first arm is the baseline, the second its repeat."""
 
     workload: str
     vcpus: tuple[int, ...]
@@ -103,7 +103,7 @@ class MeasuredCell:
     """One cell as the engine runs it. `listen` is told what is known before each launch.
 
     An arm whose worker fails, or that computes something else, is left out of further launches.
-    When the baseline or its twin does, the cell ends with that.
+    When the baseline or its repeat does, the cell ends with that.
     """
 
     question: CellQuestion
@@ -151,14 +151,14 @@ class MeasuredCell:
 
 def measured_of(question: CellQuestion, entries: Sequence[Entry]) -> ObservedCell:
     """What a cell's own entries amount to. Raises SampleError."""
-    baseline, twin, *others = (arm.name for arm in question.arms)
+    baseline, repeat, *others = (arm.name for arm in question.arms)
     failures = failures_of(entries)
     failed = {each.arm for each in failures}
     return ObservedCell(
         workload=question.workload,
         vcpus=len(question.vcpus),
         baseline=baseline,
-        twin=twin,
+        repeat=repeat,
         arms=tuple(name for name in (baseline, *others) if name not in failed),
         starts=starts_of(entries),
         launches=launches_of(entries),
@@ -174,8 +174,8 @@ def _disagreeing(question: CellQuestion, starts: Sequence[Start]) -> frozenset[s
 def _ended(
     question: CellQuestion, measured: ObservedCell, out: frozenset[str], effort: Effort
 ) -> bool:
-    baseline, twin, *others = (arm.name for arm in question.arms)
-    if out & {baseline, twin} or (others and out.issuperset(others)):
+    baseline, repeat, *others = (arm.name for arm in question.arms)
+    if out & {baseline, repeat} or (others and out.issuperset(others)):
         return True
     count = len(measured.launches)
     width = half_width(measured, count) if count in effort.looks else math.inf
@@ -281,12 +281,12 @@ def _timed(
     question: CellQuestion, opened: Mapping[str, Session], starts: Sequence[Start]
 ) -> dict[str, Session]:
     wrong = _disagreeing(question, starts)
-    baseline, twin = (arm.name for arm in question.arms[:2])
-    if twin in wrong:
+    baseline, repeat = (arm.name for arm in question.arms[:2])
+    if repeat in wrong:
         raise WorkerError(
             f"{baseline} does not compute the same twice: two workers of it differ",
             hint="An unstable machine, or memory that fails: nothing can be compared on it",
-            arm=twin,
+            arm=repeat,
         )
     return {name: each for name, each in opened.items() if name not in wrong}
 

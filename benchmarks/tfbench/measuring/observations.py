@@ -73,14 +73,14 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedCell:
-    """A cell's launches. `twin` is the baseline's second worker; `arms` are the baseline and the
+    """A cell's launches. `repeat` is the baseline's second worker; `arms` are the baseline and the
     candidates, without those that failed. `starts` are all that there were, also of launches that
     were too short to count."""
 
     workload: str
     vcpus: int
     baseline: str
-    twin: str
+    repeat: str
     arms: tuple[str, ...]
     starts: tuple[Start, ...]
     launches: tuple[Launch, ...]
@@ -88,12 +88,12 @@ class ObservedCell:
 
     @property
     def stands(self) -> bool:
-        """Whether the baseline and its twin work: without them there is no answer at all."""
-        return not {failure.arm for failure in self.failures} & {self.baseline, self.twin}
+        """Whether the baseline and its repeat work: without them there is no answer at all."""
+        return not {failure.arm for failure in self.failures} & {self.baseline, self.repeat}
 
     @property
     def answered(self) -> bool:
-        """Whether there is something to compare with: the baseline and its twin, often enough."""
+        """Whether there is something to compare with: the baseline and its repeat, often enough."""
         return self.stands and len(self.launches) >= FEWEST_LAUNCHES
 
     @property
@@ -106,7 +106,7 @@ class ObservedCell:
 
     def compared(self, arm: str) -> bool:
         """Whether the arm did not fail and was timed often enough for an interval."""
-        works = arm in (*self.arms, self.twin)
+        works = arm in (*self.arms, self.repeat)
         return self.answered and works and len(self.timed(arm)) >= FEWEST_LAUNCHES
 
     @property
@@ -157,15 +157,15 @@ def failures_of(entries: Iterable[Entry]) -> tuple[ArmFailure, ...]:
 def contrast_of(measured: ObservedCell, arm: str) -> Contrast:
     """ln(baseline time / arm's time) of a step, over the launches in which the arm was timed.
 
-    The baseline is it and its twin; for the twin itself it is the baseline alone. Raises
+    The baseline is it and its repeat; for the repeat itself it is the baseline alone. Raises
     SampleError.
     """
-    names = [measured.baseline, measured.twin]
+    names = [measured.baseline, measured.repeat]
     launches = [blocks for blocks in counting(measured) if _timed(blocks, {*names, arm})]
     arms = (*names, *measured.arms[1:])
     timed = [name for name in arms if all(_timed(blocks, {name}) for blocks in launches)]
     levels = {name: [level(_seconds(blocks, name)) for blocks in launches] for name in timed}
-    return contrast(levels, arm, names[:1] if arm == measured.twin else names)
+    return contrast(levels, arm, names[:1] if arm == measured.repeat else names)
 
 
 def counting(measured: ObservedCell) -> tuple[tuple[Block, ...], ...]:
@@ -200,7 +200,7 @@ def log_ms(
 def half_width(measured: ObservedCell, launches: int) -> float:
     """That of the widest interval after so many launches; infinite while there is none."""
     first = dataclasses.replace(measured, launches=measured.launches[:launches])
-    names = (measured.twin, *(arm for arm in measured.arms[1:] if first.timed(arm)))
+    names = (measured.repeat, *(arm for arm in measured.arms[1:] if first.timed(arm)))
     try:
         return max(contrast_of(first, name).interval.half_width for name in names)
     except SampleError:
@@ -210,7 +210,7 @@ def half_width(measured: ObservedCell, launches: int) -> float:
 def more_blocks(measured: ObservedCell, effort: Effort) -> int:
     """Of the next launch, from what those before cost and how they differ; 0 when the budget is
     spent. There has to be a launch before it."""
-    arms = (measured.twin, *measured.arms[1:])
+    arms = (measured.repeat, *measured.arms[1:])
     return repetition.blocks(
         effort,
         cost_of(measured.launches),

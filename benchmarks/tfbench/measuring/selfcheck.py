@@ -25,7 +25,7 @@ from types import MappingProxyType
 import numpy as np
 from scipy import stats
 
-from tfbench.arms.arm import Arm, twin_of
+from tfbench.arms.arm import Arm, repeat_of
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import Kinds, opened
@@ -42,7 +42,7 @@ from tfbuild.measured.interval import Interval, Verdict
 
 SCHEMA = 2
 WORKLOAD = "mnist_mlp"
-TWIN, ARM = NAMES = ("stock again", "arm")
+REPEAT, ARM = NAMES = ("stock again", "arm")
 """What a trial tells of: stock's second worker, and the arm that may be slower."""
 KIND = RunKind(name="self-check", prefix="selfcheck", result="selfcheck.json")
 TRIAL = Effort(budget_s=60.0)
@@ -78,7 +78,7 @@ FULL = (
     TrialPart(name="10 % slower, loaded", trials=40, slowdown=0.10, loaded=True),
     TrialPart(name="5 % slower, long", trials=2, slowdown=0.05, effort=LONG),
 )
-"""Each trial also holds stock against its twin."""
+"""Each trial also holds stock against its repeat."""
 UNDISTURBED = tuple(part.name for part in FULL if part.effort is TRIAL and not part.loaded)
 QUICK = (
     TrialPart(name="5 % slower", trials=4, slowdown=0.05),
@@ -105,7 +105,7 @@ class TrialFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """`findings` are those of the twin, whose truth is 1, and of the arm. `widths` are the
+    """`findings` are those of the repeat, whose truth is 1, and of the arm. `widths` are the
     half-widths after each launch from the third on, with the seconds spent. `measuring` is the
     share of these seconds in which samples were taken."""
 
@@ -140,7 +140,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRow:
-    """All trials of one part: their twins, or their arms. `truth` and `seconds` of one trial, the
+    """All trials of one part: their repeats, or their arms. `truth` and `seconds` of one trial, the
     share of them that was `measuring` and the half-width are medians."""
 
     part: str
@@ -171,9 +171,9 @@ class SelfCheck:
 
     @property
     def same(self) -> Rate:
-        """False positives: stock against its twin, in all trials of a minute that no process was
+        """False positives: stock against its repeat, in all trials of a minute that no process was
         put beside."""
-        rows = [row for row in self.rows if row.arm == TWIN and row.part in UNDISTURBED]
+        rows = [row for row in self.rows if row.arm == REPEAT and row.part in UNDISTURBED]
         return of(sum(row.found.hits for row in rows), sum(row.found.trials for row in rows))
 
     @property
@@ -305,7 +305,7 @@ def _trial(task: Task, cpu: int) -> Trial:
     share = part.slowdown
     arm = dataclasses.replace(task.arm, name=ARM, env=((SLOWDOWN, str(share)),) if share else ())
     question = CellQuestion(
-        workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, twin_of(task.arm), arm), seed=seed
+        workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, repeat_of(task.arm), arm), seed=seed
     )
     logs = task.logs / f"cpu{cpu}"
     cell = MeasuredCell(question=question, effort=part.effort, logs=logs, listen=lambda _: None)
@@ -323,13 +323,13 @@ def _trial(task: Task, cpu: int) -> Trial:
 
 
 def _findings(measured: ObservedCell, slowdown: float) -> Iterator[TrialFinding]:
-    least = floor(contrast_of(measured, measured.twin).interval)
+    least = floor(contrast_of(measured, measured.repeat).interval)
     steps = measured.launches[0].steps(TRAIN)
     truth = steps / (steps + round(slowdown * steps))
-    for name, true in ((measured.twin, 1.0), (ARM, truth)):
+    for name, true in ((measured.repeat, 1.0), (ARM, truth)):
         interval = contrast_of(measured, name).interval
-        # The twin is the floor itself, so it is judged without one.
-        bar = Bar(floor=0.0 if name == measured.twin else least)
+        # The repeat is the floor itself, so it is judged without one.
+        bar = Bar(floor=0.0 if name == measured.repeat else least)
         yield TrialFinding(
             truth=true,
             interval=interval,
@@ -364,7 +364,7 @@ def summarise(trials: Sequence[Trial], arm: Arm, host: Host, made: str) -> SelfC
 
 
 def rows(trials: Sequence[Trial]) -> tuple[TrialRow, ...]:
-    """Two per part: its twins and its arms."""
+    """Two per part: its repeats and its arms."""
     parts = dict.fromkeys(trial.part for trial in trials if trial.findings)
     return tuple(_row(part, place, trials) for part in parts for place in range(len(NAMES)))
 

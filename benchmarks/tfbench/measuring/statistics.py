@@ -152,7 +152,7 @@ def level(seconds: Sequence[float]) -> float:
 
 
 def contrast(levels: Levels, arm: str, baseline: Sequence[str]) -> Contrast:
-    """ln(time of the baseline / time of the arm). `baseline` names one arm, or it and its twin,
+    """ln(time of the baseline / time of the arm). `baseline` names one arm, or it and its repeat,
     whose mean is known better than either.
 
     Raises SampleError for fewer than two launches or arms, unequal launches and no numbers.

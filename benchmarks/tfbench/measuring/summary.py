@@ -55,7 +55,7 @@ _FOR_P99 = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Yardstick:
-    """What every cell of a comparison is judged by. `tolerances` names the arms and the twin."""
+    """What every cell of a comparison is judged by. `tolerances` names the arms and the repeat."""
 
     effort: Effort
     tolerances: Mapping[str, float]
@@ -66,7 +66,7 @@ def cell(measured: ObservedCell, by: Yardstick) -> ComparedCell:
     """Raises SampleError when the samples allow no answer."""
     answered = measured.answered
     found = [gates.reasons(block) for block in measured.blocks]
-    noise = contrast_of(measured, measured.twin).interval if answered else None
+    noise = contrast_of(measured, measured.repeat).interval if answered else None
     return ComparedCell(
         workload=measured.workload,
         vcpus=measured.vcpus,
@@ -86,7 +86,9 @@ def cell(measured: ObservedCell, by: Yardstick) -> ComparedCell:
         unsteady=sum(not launch.steady for launch in measured.launches),
         arms=tuple(_arm_times(measured, name) for name in _seen(measured)),
         agreements=tuple(
-            each for each in agreements(measured.starts, by.tolerances) if each.arm != measured.twin
+            each
+            for each in agreements(measured.starts, by.tolerances)
+            if each.arm != measured.repeat
         ),
         noise=noise,
         speedups=tuple(_speedup([measured], arm, noise, by) for arm in _candidates([measured])),
@@ -101,7 +103,7 @@ def overall(cells: Sequence[ObservedCell], by: Yardstick) -> tuple[Overall, ...]
         row = [each for each in cells if each.vcpus == vcpus]
         for arm in _candidates(row):
             timed = [each for each in row if each.compared(arm)]
-            noise = mean_of([contrast_of(each, each.twin) for each in timed]).interval
+            noise = mean_of([contrast_of(each, each.repeat) for each in timed]).interval
             speedup = _speedup(timed, arm, noise, by)
             found.append(Overall(vcpus=vcpus, workloads=len(timed), speedup=speedup, noise=noise))
     return tuple(found)

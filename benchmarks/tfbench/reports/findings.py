@@ -69,7 +69,7 @@ class FindingRow:
 
 
 def candidates(comparison: Comparison) -> tuple[str, ...]:
-    """The other arms, with those that never started; neither the baseline nor its twin."""
+    """The other arms, with those that never started; neither the baseline nor its repeat."""
     base = comparison.baseline
     failed = (each.arm for cell in comparison.cells for each in cell.failures)
     names = dict.fromkeys([*(arm.name for arm in comparison.arms[1:]), *failed])
@@ -85,7 +85,7 @@ def title(comparison: Comparison) -> str:
 
 
 def rows(comparison: Comparison) -> Iterator[FindingRow]:
-    """One per cell and arm, and one for the baseline, or its twin, where that failed."""
+    """One per cell and arm, and one for the baseline, or its repeat, where that failed."""
     arms = candidates(comparison)
     for cell in comparison.cells:
         failed = {each.arm: each.reason.strip() for each in cell.failures}

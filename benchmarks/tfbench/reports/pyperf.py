@@ -83,7 +83,7 @@ class SuiteContrast:
 
 
 def suites(comparison: Comparison, samples: Iterable[Sample]) -> dict[str, str]:
-    """A file's text for each arm in the samples, the baseline's twin among them.
+    """A file's text for each arm in the samples, the baseline's repeat among them.
 
     A benchmark is WORKLOAD@VCPUS, a run is a launch, its values are the seconds per step
     of each sample. No gate is applied. Raises SampleError for none.
@@ -196,7 +196,7 @@ def _host(comparison: Comparison) -> dict[str, str | int]:
 
 
 def _arm(name: str, facts: ArmFacts | None) -> dict[str, str]:
-    """The baseline's twin has no facts of its own."""
+    """The baseline's repeat has no facts of its own."""
     if facts is None:
         return _texts(arm=name)
     return _texts(

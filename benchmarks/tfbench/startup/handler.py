@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.arms import installs, lineup
-from tfbench.arms.arm import Arm, twin_of
+from tfbench.arms.arm import Arm, repeat_of
 from tfbench.commands import StartupOptions
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
@@ -65,8 +65,8 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
             _loading(launcher, arm, found) for arm in others if (found := libraries[arm.name])
         ]
     measured = sorted_out(launches, len(spec.host.affinity))
-    twin = twin_of(baseline)
-    same = overhead(measured, baseline.name, twin.name, floor=0.0)
+    repeat = repeat_of(baseline)
+    same = overhead(measured, baseline.name, repeat.name, floor=0.0)
     return Startup(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         host=spec.host,

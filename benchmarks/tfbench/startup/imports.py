@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tfbench.arms.arm import Arm, twin_of
+from tfbench.arms.arm import Arm, repeat_of
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import Keep, Kinds
 from tfbench.engine.schedule import block_order, chance_of, padding
@@ -40,9 +40,9 @@ class ImportSpec:
 
     @property
     def lineup(self) -> tuple[Arm, ...]:
-        """The baseline is followed by its twin."""
+        """The baseline is followed by its repeat."""
         baseline, *others = self.arms
-        return baseline, twin_of(baseline), *others
+        return baseline, repeat_of(baseline), *others
 
     @property
     def turns(self) -> tuple[Turn, ...]:

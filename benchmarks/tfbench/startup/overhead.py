@@ -110,7 +110,8 @@ def sorted_out(launches: Iterable[ImportLaunch], vcpus: int) -> JudgedBlocks:
 def overhead(
     measured: JudgedBlocks, baseline: str, arm: str, *, floor: float, limit: float = LIMIT
 ) -> ImportOverhead:
-    """`floor` is the reach of the twin's interval. Raises SampleError for fewer than two blocks."""
+    """`floor` is the reach of the repeat's interval. Raises SampleError for fewer than two
+    blocks."""
     imported = _ratio(measured.blocks, baseline, arm, _import_s)
     added = [
         statistics.fmean(_times(block, arm, _import_s))

@@ -209,7 +209,7 @@ class Hunt:
     def _measure(
         self, stage: TuningStage, groups: Sequence[Sequence[Setup]], rounds: int = 1
     ) -> list[ComparedCell]:
-        """A comparison for each group, beside the baseline and its twin. The stage's share of the
+        """A comparison for each group, beside the baseline and its repeat. The stage's share of the
         budget is divided among them, and among its rounds."""
         cells = []
         for number, group in enumerate(groups, start=1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tfbench.arms.arm import Arm, twin_of
+from tfbench.arms.arm import Arm, repeat_of
 from tfbench.engine.workers import LOAD_LIMIT_S, session, worker_environment
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.agreement import relative
@@ -16,7 +16,7 @@ from tfbuild.errors import UsageError
 def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path) -> FirstSteps:
     """Two workers, one after the other. Raises UsageError for a file that cannot be trained, or
     that does not give the same data and parameters twice; WorkerError for a worker that fails."""
-    first, second = (_tried(each, workload, vcpus, seed, logs) for each in (arm, twin_of(arm)))
+    first, second = (_tried(each, workload, vcpus, seed, logs) for each in (arm, repeat_of(arm)))
     if first["inputs_sha256"] != second["inputs_sha256"]:
         raise UsageError(
             f"{workload} gives other data, or another model, each time it is read",
