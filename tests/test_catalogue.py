@@ -134,10 +134,10 @@ def test_a_batch_of_another_size_has_that_size(name: str) -> None:
     found = find(f"{name}:batch=3")
     assert found.batch == found.inputs[0] == found.targets[0] == 3
     assert found.inputs[1:] == find(name).inputs[1:]
-    assert found.course.epochs == find(name).course.epochs
+    assert found.schedule.epochs == find(name).schedule.epochs
     if name not in {"iris_mlp", "digits_cnn"}:  # (whose last batch is a small part)
-        examples = find(name).course.steps * find(name).batch
-        assert math.isclose(found.course.steps * 3, examples, rel_tol=0.01)
+        examples = find(name).schedule.steps * find(name).batch
+        assert math.isclose(found.schedule.steps * 3, examples, rel_tol=0.01)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

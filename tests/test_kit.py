@@ -162,8 +162,8 @@ PRICE = catalog.shipped("2017-07-gce").price("gpu")
 def test_a_run_is_composed_of_its_phases() -> None:
     both = launches(0.01, 0.01, 0.012) + launches(0.002, 0.002, 0.002, phase="validate")
     (run,) = runs(both, PRICE)
-    course = find("mnist_mlp").course
-    one = course.epochs * (course.steps * 0.01 + course.validation * 0.002)
+    schedule = find("mnist_mlp").schedule
+    one = schedule.epochs * (schedule.steps * 0.01 + schedule.validation * 0.002)
     assert isinstance(run.seconds, Interval)
     assert run.seconds.low < one < run.seconds.high
     assert (run.vcpus, run.arm) == (None, "K80")

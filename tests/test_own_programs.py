@@ -9,7 +9,7 @@ import pytest
 
 from tfbench.inside import programs
 from tfbench.inside.programs import ProgramError, error_line
-from tfbench.inside.workloads import WORKLOADS, batch_of, course_of, is_own, own_name
+from tfbench.inside.workloads import WORKLOADS, batch_of, is_own, own_name, schedule_of
 
 DRAW = np.random.default_rng(1)
 
@@ -83,7 +83,7 @@ def test_a_users_file_is_a_workload_that_is_not_counted() -> None:
     name = own_name("model.py")
     assert is_own(name)
     assert name not in WORKLOADS
-    assert course_of(name).validation == 0
+    assert schedule_of(name).validation == 0
     assert batch_of(name) == 0
     assert batch_of("mnist_mlp") == 128
 

@@ -78,7 +78,7 @@ def brought(folder: Path) -> Path:
     lines = [
         common | {"phase": phase, "launch": launch, "step_s": [0.001 + 0.0001 * launch]}
         for launch in range(2)
-        for phase in find("mnist_mlp").course.phases
+        for phase in find("mnist_mlp").schedule.phases
     ]
     path = folder / "samples.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")

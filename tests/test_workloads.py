@@ -102,16 +102,16 @@ SETS = {
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_run_goes_through_the_articles_data_as_often_as_there(name: str) -> None:
     training, validation, epochs = SETS[name]
-    course, batch = WORKLOADS[name].course, WORKLOADS[name].batch
-    assert course.epochs == epochs
-    assert course.validation == math.ceil(validation / batch)
+    schedule, batch = WORKLOADS[name].schedule, WORKLOADS[name].batch
+    assert schedule.epochs == epochs
+    assert schedule.validation == math.ceil(validation / batch)
     # CIFAR-10's script asked its generator for whole batches only.
-    whole = training // batch if course.augmented else math.ceil(training / batch)
-    assert course.steps == whole
+    whole = training // batch if schedule.augmented else math.ceil(training / batch)
+    assert schedule.steps == whole
 
 
 def test_only_cifar_10_was_augmented() -> None:
-    assert [name for name, each in WORKLOADS.items() if each.course.augmented] == ["cifar10_cnn"]
+    assert [name for name, each in WORKLOADS.items() if each.schedule.augmented] == ["cifar10_cnn"]
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

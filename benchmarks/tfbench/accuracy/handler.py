@@ -125,7 +125,7 @@ def read(wanted: AccuracyOptions) -> AccuracyQuestion:
         target=_target(wanted.target or data.target, chance=1 / CLASSES),
         epochs=options.integer(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
         if wanted.epochs
-        else find_workload(workload).course.epochs,
+        else find_workload(workload).schedule.epochs,
         seeds=tuple(range(first, first + seeds)),
         vcpus=vcpus,
         price=_price(wanted, vcpus),

@@ -98,17 +98,17 @@ def runs(launches: Sequence[KitLaunch], price: Price) -> tuple[TrainingRun, ...]
 
 def _run_s(workload: str, launches: Sequence[KitLaunch]) -> Amount | None:
     """Seconds of the published run, over launches; None where a phase is missing."""
-    course = find(workload).course
+    schedule = find(workload).schedule
     each = [
         total
         for number in dict.fromkeys(each.launch for each in launches)
-        if (total := _total(course.phases, _times(launches, number))) is not None
+        if (total := _total(schedule.phases, _times(launches, number))) is not None
     ]
     if not each:
         return None
     if len(each) < FEWEST_LAUNCHES:
-        return course.epochs * each[0]
-    return estimate([[math.log(course.epochs * seconds)] for seconds in each])
+        return schedule.epochs * each[0]
+    return estimate([[math.log(schedule.epochs * seconds)] for seconds in each])
 
 
 def _times(launches: Sequence[KitLaunch], number: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfbench.inside.synthetic import BIGRAMS, NIETZSCHE_CHARS, WORDS, images, reviews, text
-from tfbench.inside.workload import Course, Keras, Model, Workload, is_keras_3
+from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is_keras_3
 
 EPSILON = 1e-8
 """Keras's default fuzz factor in mid-2017."""
@@ -137,7 +137,7 @@ SIX = (
         targets=(128, 10),
         targets_dtype="float32",
         parameters=669_706,
-        course=Course(epochs=20, steps=469, validation=79),
+        schedule=TrainingSchedule(epochs=20, steps=469, validation=79),
         build=_mnist_mlp,
         draw=images((784,), 0.19),
     ),
@@ -148,7 +148,7 @@ SIX = (
         targets=(128, 10),
         targets_dtype="float32",
         parameters=1_199_882,
-        course=Course(epochs=12, steps=469, validation=79),
+        schedule=TrainingSchedule(epochs=12, steps=469, validation=79),
         build=_mnist_cnn,
         draw=images((28, 28, 1), 0.19),
     ),
@@ -159,7 +159,7 @@ SIX = (
         targets=(32, 10),
         targets_dtype="float32",
         parameters=1_250_858,
-        course=Course(epochs=20, steps=1562, validation=313, augmented=True),
+        schedule=TrainingSchedule(epochs=20, steps=1562, validation=313, augmented=True),
         build=_cifar10_cnn,
         draw=images((32, 32, 3), 1.0),
     ),
@@ -170,7 +170,7 @@ SIX = (
         targets=(32,),
         targets_dtype="int64",
         parameters=(WORDS + 1 + BIGRAMS) * 50 + 51,
-        course=Course(epochs=5, steps=782, validation=782),
+        schedule=TrainingSchedule(epochs=5, steps=782, validation=782),
         build=_imdb_fasttext,
         draw=reviews(400, bigrams=True),
     ),
@@ -181,7 +181,7 @@ SIX = (
         targets=(32,),
         targets_dtype="int64",
         parameters=2_658_945,
-        course=Course(epochs=4, steps=782, validation=782),
+        schedule=TrainingSchedule(epochs=4, steps=782, validation=782),
         build=_imdb_bilstm,
         draw=reviews(100, bigrams=False),
     ),
@@ -192,7 +192,7 @@ SIX = (
         targets=(128, NIETZSCHE_CHARS),
         targets_dtype="bool",
         parameters=102_585,
-        course=Course(epochs=10, steps=1565, validation=0),
+        schedule=TrainingSchedule(epochs=10, steps=1565, validation=0),
         build=_lstm_text,
         draw=text,
     ),

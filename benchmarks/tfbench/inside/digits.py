@@ -9,7 +9,7 @@ Digits (E. Alpaydin and C. Kaynak, UCI, 1998), 8 by 8 pixels of 0 to 16.
 from __future__ import annotations
 
 from tfbench.inside.synthetic import images
-from tfbench.inside.workload import Course, Keras, Model, Workload
+from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload
 
 IMAGES, TESTING = 1797, 450
 """A quarter is tested."""
@@ -46,7 +46,7 @@ DIGITS = Workload(
     targets=(BATCH, 10),
     targets_dtype="float32",
     parameters=(9 * 32 + 32) + (9 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10),
-    course=Course(
+    schedule=TrainingSchedule(
         epochs=EPOCHS, steps=-(-(IMAGES - TESTING) // BATCH), validation=-(-TESTING // BATCH)
     ),
     build=_built,

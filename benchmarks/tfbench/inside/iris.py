@@ -14,7 +14,7 @@ import pkgutil
 import numpy as np
 
 from tfbench.inside.synthetic import Array, Examples
-from tfbench.inside.workload import Course, Keras, Model, Workload
+from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload
 
 BATCH = 20
 TRAINING, TESTING = 105, 45
@@ -50,7 +50,9 @@ def workload(name: str, *, batch: int) -> Workload:
         targets=(batch, 3),
         targets_dtype="float32",
         parameters=4 * 32 + 32 + 32 * 3 + 3,
-        course=Course(epochs=EPOCHS, steps=-(-TRAINING // batch), validation=-(-TESTING // batch)),
+        schedule=TrainingSchedule(
+            epochs=EPOCHS, steps=-(-TRAINING // batch), validation=-(-TESTING // batch)
+        ),
         build=built,
         draw=_draw,
     )

@@ -87,7 +87,7 @@ def planned(workloads: str, phases: str, launches: int) -> Iterator[dict[str, An
             raise SystemExit(f"error: there is no phase {phase!r}; use train,infer or run")
     for launch in range(launches):
         for workload in found:
-            own = workload.course.phases
+            own = workload.schedule.phases
             for phase in named or own:
                 if phase == INFER or phase in own:
                     yield {"workload": workload.name, "phase": phase, "launch": launch}

@@ -14,7 +14,7 @@ import functools
 from dataclasses import dataclass
 
 from tfbench.inside.synthetic import sentences
-from tfbench.inside.workload import Course, Keras, Model, Workload
+from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload
 
 WORDS = 10_000
 BATCH = 20
@@ -43,7 +43,7 @@ class Size:
             targets=(batch, self.steps),
             targets_dtype="int64",
             parameters=self.parameters,
-            course=Course(
+            schedule=TrainingSchedule(
                 epochs=self.epochs,
                 steps=self._windows(TRAINING, batch),
                 validation=self._windows(VALIDATION, batch),

@@ -26,7 +26,7 @@ import math
 from typing import Any, TypeAlias
 
 from tfbench.inside.synthetic import pairs, ratings, signals
-from tfbench.inside.workload import Course, Keras, Model, Workload, is_keras_3
+from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is_keras_3
 
 Tensor: TypeAlias = Any
 
@@ -149,8 +149,8 @@ def _neumf(keras: Keras, seed: int) -> Model:  # noqa: ARG001  (it has no dropou
     return model
 
 
-def _course(epochs: int, training: int, validation: int, batch: int) -> Course:
-    return Course(
+def _schedule(epochs: int, training: int, validation: int, batch: int) -> TrainingSchedule:
+    return TrainingSchedule(
         epochs=epochs, steps=math.ceil(training / batch), validation=math.ceil(validation / batch)
     )
 
@@ -164,7 +164,7 @@ MODERN = (
         targets_dtype="int64",
         parameters=4_386_178,
         # GLUE's MRPC (3668 and 408 pairs of sentences), as often as Turc et al. go through it.
-        course=_course(4, 3_668, 408, 8),
+        schedule=_schedule(4, 3_668, 408, 8),
         build=_bert_tiny,
         draw=pairs(PIECES, TOKENS),
     ),
@@ -176,7 +176,7 @@ MODERN = (
         targets_dtype="int64",
         parameters=229_474,
         # Some 16 000 samples, six eighths of which are trained on; how often is not said.
-        course=_course(1, 12_000, 2_000, 64),
+        schedule=_schedule(1, 12_000, 2_000, 64),
         build=_crnn_keywords,
         draw=signals((FRAMES, CHANNELS), 2, 0.01),
     ),
@@ -188,7 +188,7 @@ MODERN = (
         targets_dtype="int64",
         parameters=266_244,
         # Two_Patterns' series, as often as the authors' code goes through them.
-        course=_course(2_000, 1_000, 4_000, 16),
+        schedule=_schedule(2_000, 1_000, 4_000, 16),
         build=_fcn_series,
         draw=signals((SERIES, 1), SHAPES, 0.2),
     ),
@@ -201,7 +201,7 @@ MODERN = (
         parameters=1_978_305,
         # The last rating of each user is held back, and ranked among 99 that are none. Batch and
         # epochs are those that the authors' code comes with.
-        course=_course(20, (RATINGS - USERS) * (1 + NEGATIVES), 100 * USERS, 256),
+        schedule=_schedule(20, (RATINGS - USERS) * (1 + NEGATIVES), 100 * USERS, 256),
         build=_neumf,
         draw=ratings(USERS, ITEMS, NEGATIVES),
     ),

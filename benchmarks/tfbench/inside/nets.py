@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tfbench.inside.synthetic import pictures
-from tfbench.inside.workload import Course, Keras, Model, Workload, is_keras_3
+from tfbench.inside.workload import Keras, Model, TrainingSchedule, Workload, is_keras_3
 
 Tensor: TypeAlias = Any
 Net: TypeAlias = Callable[[Keras, int, int], Model]
@@ -58,7 +58,7 @@ class Family:
             targets=(batch,),
             targets_dtype="int64",
             parameters=self.parameters if image == self.image else None,
-            course=Course(
+            schedule=TrainingSchedule(
                 epochs=EPOCHS,
                 steps=math.ceil(TRAINING / batch),
                 validation=math.ceil(VALIDATION / batch),

@@ -314,9 +314,9 @@ def phases(
 
     from tfbench.inside.augmentation import augment  # noqa: PLC0415
 
-    if VALIDATE in workload.course.phases:
+    if VALIDATE in workload.schedule.phases:
         yield VALIDATE, later(lambda: traced(tf, model.test_step, iter(dataset(tf, examples))))
-    if AUGMENT in workload.course.phases:
+    if AUGMENT in workload.schedule.phases:
         draw, images = np.random.default_rng(seed), itertools.cycle(examples[0])
         yield AUGMENT, lambda: augment(next(images), draw)[0, 0, 0, 0]
 

@@ -29,7 +29,7 @@ _DATA_BYTES = 256_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class TrainingSchedule:
     """A published training run in batches; its epoch's seconds hold the validation pass, too.
 
     `steps` and `validation` are batches per epoch, `augmented` says whether each training batch is
@@ -63,7 +63,7 @@ class Workload:
     targets: tuple[int, ...]
     targets_dtype: str
     parameters: int | None
-    course: Course
+    schedule: TrainingSchedule
     build: Build
     draw: Draw
 

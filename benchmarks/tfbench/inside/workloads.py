@@ -24,7 +24,7 @@ from tfbench.inside.language import SIZES, Size
 from tfbench.inside.modern import MODERN
 from tfbench.inside.nets import FAMILIES, Family
 from tfbench.inside.phases import INFER, TRAIN
-from tfbench.inside.workload import Course, Workload
+from tfbench.inside.workload import TrainingSchedule, Workload
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in SIX})
 """Those of 2017, which `compare` trains unless others are asked for."""
@@ -49,18 +49,18 @@ class UnknownWorkloadError(ValueError):
 
 
 def _classic(known: Workload, name: str, sizes: Mapping[str, int]) -> Workload:
-    """Its course goes through as many examples at any batch size."""
+    """Its schedule goes through as many examples at any batch size."""
     batch = sizes.get(BATCH, known.batch)
-    course = known.course
+    schedule = known.schedule
     return dataclasses.replace(
         known,
         name=name,
         inputs=(batch, *known.inputs[1:]),
         targets=(batch, *known.targets[1:]),
-        course=dataclasses.replace(
-            course,
-            steps=math.ceil(course.steps * known.batch / batch),
-            validation=math.ceil(course.validation * known.batch / batch),
+        schedule=dataclasses.replace(
+            schedule,
+            steps=math.ceil(schedule.steps * known.batch / batch),
+            validation=math.ceil(schedule.validation * known.batch / batch),
         ),
     )
 
@@ -204,6 +204,8 @@ def batch_of(name: str) -> int:
     return batch_in(name) if is_own(name) else find(name).batch
 
 
-def course_of(name: str) -> Course:
+def schedule_of(name: str) -> TrainingSchedule:
     """The whole training run; of a user's file one batch, as it has no other phase."""
-    return Course(epochs=1, steps=1, validation=0) if is_own(name) else find(name).course
+    return (
+        TrainingSchedule(epochs=1, steps=1, validation=0) if is_own(name) else find(name).schedule
+    )

@@ -18,7 +18,7 @@ from tfbench.engine.engine import Spent
 from tfbench.engine.schedule import block_order, chance_of
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.workloads import course_of, phase_of
+from tfbench.inside.workloads import phase_of, schedule_of
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, SHORTEST_S, longer, steps_per_sample, stop
@@ -81,7 +81,7 @@ def phases_of(workload: str, effort: Effort) -> tuple[str, ...]:
     """What is timed, the judged one last. A training run's other phases are where blocks of them
     are asked."""
     judged = phase_of(workload)
-    others = course_of(workload).phases if effort.phase_blocks and judged == TRAIN else ()
+    others = schedule_of(workload).phases if effort.phase_blocks and judged == TRAIN else ()
     return (*(phase for phase in others if phase != judged), judged)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from tfbench.arms.arm import Arm
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
-from tfbench.inside.workloads import batch_of, course_of, phase_of
+from tfbench.inside.workloads import batch_of, phase_of, schedule_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, stop
@@ -286,14 +286,14 @@ def _run_ratio(measured: ObservedCell, arm: str) -> Interval | None:
 
 def _log_run(measured: ObservedCell, launch: Launch, arm: str) -> float | None:
     """ln(seconds) from one launch; None when a phase of the run was not timed in it."""
-    course = course_of(measured.workload)
+    schedule = schedule_of(measured.workload)
     seconds = 0.0
-    for phase, count in course.phases.items():
+    for phase, count in schedule.phases.items():
         times = log_ms(measured, arm, phase, launches=(launch,))
         if not times:
             return None
         seconds += count * math.exp(times[0]) / 1000
-    return math.log(course.epochs * seconds)
+    return math.log(schedule.epochs * seconds)
 
 
 def coverage(profile: Mapping[str, Any] | None) -> Coverage | None:

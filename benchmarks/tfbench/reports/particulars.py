@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
-from tfbench.inside.workloads import course_of, is_own
+from tfbench.inside.workloads import is_own, schedule_of
 from tfbench.kernels import table
 from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, columns, tabled
@@ -180,7 +180,7 @@ def _phased(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
         *findings.place(cell),
         times.arm,
         *(_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
-        _course(cell.workload) if times.run_s else "not all phases were timed",
+        _schedule(cell.workload) if times.run_s else "not all phases were timed",
         wording.seconds(times.run_s) if times.run_s else "",
         wording.factor_span(run) if run else "",
     )
@@ -192,12 +192,12 @@ def _spread_ms(interval: Interval | None) -> str:
     return f"{interval.value:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
-def _course(workload: str) -> str:
+def _schedule(workload: str) -> str:
     if is_own(workload):
         return ""
-    course = course_of(workload)
-    validation = f" + {course.validation}" if course.validation else ""
-    return f"{course.epochs} epochs of {course.steps}{validation}"
+    schedule = schedule_of(workload)
+    validation = f" + {schedule.validation}" if schedule.validation else ""
+    return f"{schedule.epochs} epochs of {schedule.steps}{validation}"
 
 
 def starting(comparison: Comparison) -> Section:

@@ -34,7 +34,7 @@ from tfbuild.vendoring import declarations, vendor, vendored
 from tfbuild.vendoring.vendored import VendorLock
 from tfbuild.watching.attempt import Attempt
 
-COURSE = "course.json"
+HISTORY = "course.json"
 """How the build of the wheel went: its attempts, and what each met."""
 
 
@@ -65,8 +65,8 @@ def finished(plan: Plan, order: Order, paths: Paths) -> Built | None:
     if found is None or order.tree:
         return None
     facts = tuned.read_tuned(found.wheel)
-    course = load(found.manifest, schema=pool.SCHEMA)["course"]
-    other = tuple(course["attempts"][0]["defines"]) != order.defines
+    history = load(found.manifest, schema=pool.SCHEMA)["course"]
+    other = tuple(history["attempts"][0]["defines"]) != order.defines
     if facts is None or not facts.source_sha256 or other:
         return None
     console.note(f"{found.wheel.name} is already built")
@@ -227,10 +227,10 @@ def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Pat
 
     def work() -> Path:
         made = compile_wheel(site, call, _first(order))
-        save(site.folder / COURSE, replace(made, wheel=Path(made.wheel.name)))
+        save(site.folder / HISTORY, replace(made, wheel=Path(made.wheel.name)))
         return made.wheel
 
-    if not (site.folder / COURSE).is_file():
+    if not (site.folder / HISTORY).is_file():
         forget(site.folder, "compile")
     return _stage(site, "compile", _inputs(site, order, learned), work)
 
@@ -281,7 +281,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
             paths=paths,
             links=_links(order),
         )
-    course = load(site.folder / COURSE, schema=compiling.SCHEMA)
+    history = load(site.folder / HISTORY, schema=compiling.SCHEMA)
     size = sum(library.size for library in seen.libraries)
     return pool.admit(
         fresh,
@@ -289,7 +289,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
         (Part(target=plan.target.spec, size=size),),
         paths,
         smoke={name: found[name] for name in found if name != "file"},
-        course=course,
+        course=history,
         differences=site.differences,
     )
 
