@@ -163,7 +163,7 @@ TFBENCH = {
         *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "handler"),
     ),
     "articles": ("article", "sizes", "text", "parts", "handler"),
-    "tuning": ("changes", "search", "results", "trial", "hunt", "text", "handler"),
+    "tuning": ("changes", "search", "results", "trial", "running", "text", "handler"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
 GROUND = ("errors", "durations", "records", "console", "run", "settings")

@@ -13,12 +13,12 @@ from tests.measured import HOST, STOCK, TUNED
 from tests.test_search import cell, interval, setup
 
 from tfbench.commands import TuneOptions
-from tfbench.tuning import handler, hunt, text
+from tfbench.tuning import handler, running, text
 from tfbench.tuning.changes import BF16, KINDS, SCRIPT, Setup
 from tfbench.tuning.handler import digest
-from tfbench.tuning.hunt import KIND, TuningSetting, candidates
-from tfbench.tuning.hunt import TRIAL as TRIAL_FILE
 from tfbench.tuning.results import SCHEMA, FirstSteps, TriedArm, Tuning, TuningStage, outcomes
+from tfbench.tuning.running import KIND, TuningSetting, candidates
+from tfbench.tuning.running import TRIAL as TRIAL_FILE
 from tfbuild import records
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.comparison import ArmFailure
@@ -121,7 +121,7 @@ def test_a_trial_may_leave_nothing_to_try() -> None:
 def test_a_damaged_trial_is_told_in_a_line(content: str, tmp_path: Path) -> None:
     (tmp_path / TRIAL_FILE).write_text(content)
     with pytest.raises(RecordError, match=TRIAL_FILE) as caught:
-        hunt.tune(asked(), tmp_path)
+        running.tune(asked(), tmp_path)
     assert "\n" not in caught.value.message
 
 
@@ -133,10 +133,10 @@ def test_only_the_levers_that_were_asked_for_are_tried() -> None:
 def test_a_run_goes_on_only_in_an_equal_one_that_is_not_finished(tmp_path: Path) -> None:
     records.save(tmp_path / KIND.spec, asked())
     with pytest.raises(UsageError, match="program_sha256"):
-        hunt.tune(asked(program_sha256="changed"), tmp_path)
+        running.tune(asked(program_sha256="changed"), tmp_path)
     records.save(tmp_path / KIND.result, tuning())
     with pytest.raises(UsageError, match="finished"):
-        hunt.tune(asked(), tmp_path)
+        running.tune(asked(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def here(folder: Path) -> Paths:
 
 
 def test_the_budget_is_shared_out_whole() -> None:
-    assert sum(hunt.SHARES.values()) == pytest.approx(1)
-    assert {*hunt.SHARES} == {*TuningStage}
+    assert sum(running.SHARES.values()) == pytest.approx(1)
+    assert {*running.SHARES} == {*TuningStage}
 
 
 # --- the answer -----------------------------------------------------------------------------------

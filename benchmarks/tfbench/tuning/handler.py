@@ -17,10 +17,10 @@ from tfbench.engine import folder
 from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import batch_in, sized
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.tuning import hunt, search, text
+from tfbench.tuning import running, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
-from tfbench.tuning.hunt import TuningSetting
 from tfbench.tuning.results import Tuning
+from tfbench.tuning.running import TuningSetting
 from tfbuild import console, durations, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
@@ -61,7 +61,7 @@ class TuningQuestion:
     def planned(self) -> tuple[TuningSetting, tuple[Setup, ...]]:
         """What may be tried, before anything is installed. Raises UsageError for nothing."""
         asked = self.asked([_not_installed(choice) for choice in self.choices])
-        return asked, hunt.candidates(asked, None)
+        return asked, running.candidates(asked, None)
 
 
 def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
@@ -73,12 +73,12 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     question = read(wanted, paths)
     with settings.exclusive(paths.cache, "a tuning"):
         asked = question.asked(installs.install(question.choices, paths))
-        out = folder.find(hunt.KIND, asked, wanted.out, paths)
+        out = folder.find(running.KIND, asked, wanted.out, paths)
         console.note(f"samples and results: {out}")
-        found = hunt.tune(asked, out)
+        found = running.tune(asked, out)
     write_atomic(out / ENV, text.env_file(found))
     write_atomic(out / PAGE, text.markdown(found))
-    save(out / hunt.KIND.result, found)  # (last: with it a run is whole)
+    save(out / running.KIND.result, found)  # (last: with it a run is whole)
     console.note(f"settings to source: {out / ENV}")
     return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
 
@@ -98,7 +98,7 @@ def describe(wanted: TuneOptions) -> str:
         f"vCPUs      {asked.vcpus}\n"
         f"budget     {console.duration(asked.budget_s)}, but {FEWEST_LAUNCHES} launches or more in "
         f"each of {console.count(len(groups) + 2, 'comparison')} and up\n"
-        f"out        {wanted.out or paths.new_report(hunt.KIND.prefix)}\n"
+        f"out        {wanted.out or paths.new_report(running.KIND.prefix)}\n"
     )
 
 

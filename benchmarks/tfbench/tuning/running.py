@@ -95,9 +95,9 @@ def tune(asked: TuningSetting, out: Path) -> Tuning:
     """
     folder.begin(KIND, asked, out)
     folder.need_unfinished(KIND, out)
-    hunt = Hunt(asked=asked, out=out, trial=_trial(asked, out))
-    best = hunt.search()
-    return hunt.result(best)
+    run = TuningRun(asked=asked, out=out, trial=_trial(asked, out))
+    best = run.search()
+    return run.result(best)
 
 
 def candidates(asked: TuningSetting, trial: FirstSteps | None) -> tuple[Setup, ...]:
@@ -135,7 +135,7 @@ def _trial(asked: TuningSetting, out: Path) -> FirstSteps:
 
 
 @dataclass(kw_only=True, slots=True)
-class Hunt:
+class TuningRun:
     """A search under way."""
 
     asked: TuningSetting
