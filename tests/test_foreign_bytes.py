@@ -338,7 +338,7 @@ m8,8,32,,,r,0.5,0.1
 ,,,K80,4,r,0.7,
 """
 CURVE = b"epoch\thours\ttop1Accuracy\n1\t0.5\t30.5\n2\t1\t70\n"
-OFFER = b'{"costPerHour": 1.5, "hardware": "m8", "timestamp": "2018-04-20"}'
+CANDIDATE = b'{"costPerHour": 1.5, "hardware": "m8", "timestamp": "2018-04-20"}'
 WORKSPACE = b"""workspace(name = "org_tensorflow")
 load("//third_party:repo.bzl", "tf_http_archive")
 V = "1." + "2"
@@ -445,11 +445,11 @@ READERS: Mapping[str, Reader] = {
         name="curve.tsv",
         inputs=lambda: torn(CURVE),
         reads=(curve_file.read_curve,),
-        beside={"curve.json": OFFER},
+        beside={"curve.json": CANDIDATE},
     ),
     "price beside a curve": Reader(
         name="curve.json",
-        inputs=lambda: torn_or_altered(OFFER),
+        inputs=lambda: torn_or_altered(CANDIDATE),
         reads=(lambda path: curve_file.read_curve(path.with_suffix(".tsv")),),
         beside={"curve.tsv": CURVE},
     ),

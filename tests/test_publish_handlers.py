@@ -36,12 +36,12 @@ from tfbuild.packing.tuned import read_tuned
 from tfbuild.records import canonical
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
+from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.choosing import choose
 from tfwheels.commands import PublishOptions
 from tfwheels.entry import Entry, Gating, TargetVerdict
 from tfwheels.gate import Judgement
 from tfwheels.handlers import publish_wheels
-from tfwheels.offers import Offers, WheelOffer
 from tfwheels.publish import Published
 from tfwheels.summary import describe, describe_uploads, fields, unserved, verdicts_of
 from tfwheels.upload import State, Upload
@@ -444,12 +444,12 @@ ENTRIES = (
 )
 CHOICES = {target.name: choose(ENTRIES, target) for target in all_targets("x86_64")}
 PUBLISHED = Published(added=("a", "b"), present=("c",), pages=("d",), choices=CHOICES)
-NO_OFFERS = Offers(made=(), refused={})
+NO_CANDIDATES = Candidates(made=(), refused={})
 
 
-def offer(*targets: str, version: str) -> WheelOffer:
+def candidate(*targets: str, version: str) -> WheelCandidate:
     entry = entry_of(version, targets=targets)
-    return WheelOffer(
+    return WheelCandidate(
         wheel=Path(entry.file), entry=entry, tuned=tuned_for(targets), judgement=NOTHING
     )
 
@@ -461,7 +461,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_each_python_has_a_row_of_its_own() -> None:
-    found = rows(describe(PUBLISHED, NO_OFFERS, "here", dry_run=False))
+    found = rows(describe(PUBLISHED, NO_CANDIDATES, "here", dry_run=False))
     assert list(found) == [
         *("2.14.1+x86.64.v3 cp311", "2.14.1+fleet cp311", "2.14.1 cp311", "2.14.1 cp310")
     ]
@@ -471,18 +471,18 @@ def test_each_python_has_a_row_of_its_own() -> None:
 
 
 def test_every_target_stands_in_the_table() -> None:
-    text = describe(PUBLISHED, NO_OFFERS, "here", dry_run=False)
+    text = describe(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)
     assert set(CHOICES) <= set(text.split())
 
 
 def test_targets_that_no_wheel_runs_on_are_named_with_what_they_lack() -> None:
-    text = describe(PUBLISHED, NO_OFFERS, "here", dry_run=False)
+    text = describe(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)
     (line,) = (each for each in text.splitlines() if each.startswith("no TensorFlow for "))
     names, _, why = line.removeprefix("no TensorFlow for ").partition(": ")
     assert {*names.split()} == {name for name, listed in CHOICES.items() if not listed}
     assert "they lack avx, which" in why
     assert "--scope full --arch" in why
-    found = fields(PUBLISHED, NO_OFFERS, "here", dry_run=False)["lacking"]
+    found = fields(PUBLISHED, NO_CANDIDATES, "here", dry_run=False)["lacking"]
     assert isinstance(found, dict)
     assert found.keys() == {*names.split()}
     assert found["nehalem"] == ("avx",)
@@ -494,44 +494,44 @@ def test_an_index_that_nothing_was_given_for_names_none() -> None:
     for entries in ((), (arm,)):
         choices = {target.name: choose(entries, target) for target in all_targets()}
         published = Published(added=(), present=(), pages=(), choices=choices)
-        assert "no TensorFlow" not in describe(published, NO_OFFERS, "here", dry_run=False)
-        assert fields(published, NO_OFFERS, "here", dry_run=False)["lacking"] == {}
+        assert "no TensorFlow" not in describe(published, NO_CANDIDATES, "here", dry_run=False)
+        assert fields(published, NO_CANDIDATES, "here", dry_run=False)["lacking"] == {}
 
 
 def test_what_was_restored_and_what_nobody_looked_at_is_said() -> None:
     done = dataclasses.replace(PUBLISHED, restored=("e", "f"), unread=("c",))
-    text = describe(done, NO_OFFERS, "s3://here/", dry_run=False)
+    text = describe(done, NO_CANDIDATES, "s3://here/", dry_run=False)
     assert text.startswith("s3://here/: 2 wheels added, 2 restored, 1 there already, ")
     (line,) = (each for each in text.splitlines() if each.startswith("nobody looked at "))
     assert "bytes of c: " in line
     assert "--rebuild" in line
-    assert "2 would be restored" in describe(done, NO_OFFERS, "here", dry_run=True)
-    found = fields(done, NO_OFFERS, "here", dry_run=False)
+    assert "2 would be restored" in describe(done, NO_CANDIDATES, "here", dry_run=True)
+    found = fields(done, NO_CANDIDATES, "here", dry_run=False)
     assert (found["restored"], found["unread"]) == (("e", "f"), ("c",))
 
 
 def test_a_wheel_that_did_not_pass_says_so_in_the_summary() -> None:
     """As the index has it, which may know more of it than was judged now."""
-    made = offer("zen4", version="2.14.1+zen4")
-    offers = Offers(made=(made,), refused={})
+    made = candidate("zen4", version="2.14.1+zen4")
+    candidates = Candidates(made=(made,), refused={})
     words = "tensorflow-cpu 2.14.1+zen4 cp311: published without passing the gate"
-    assert f"\n{words}\n" in describe(PUBLISHED, offers, "here", dry_run=False)
-    assert f"\n{words}\n" in describe_uploads((), offers, "https://i", dry_run=False)
+    assert f"\n{words}\n" in describe(PUBLISHED, candidates, "here", dry_run=False)
+    assert f"\n{words}\n" in describe_uploads((), candidates, "https://i", dry_run=False)
     near = dataclasses.replace(made.entry, gating=Gating(passed=True), near="near sources: 1 of 2")
     choices = {"zen4": choose((near,), parse_target("zen4"))}
     published = dataclasses.replace(PUBLISHED, choices=choices)
-    text = describe(published, offers, "here", dry_run=False)
+    text = describe(published, candidates, "here", dry_run=False)
     assert "without passing" not in text
     assert "cp311: compiled from near sources: 1 of 2\n" in text
-    found = fields(published, offers, "here", dry_run=False)["caveats"]
+    found = fields(published, candidates, "here", dry_run=False)["caveats"]
     assert found == {near.file: ("compiled from near sources: 1 of 2",)}
 
 
 def test_a_wheel_that_no_page_lists_says_why() -> None:
-    everywhere = offer("haswell", version="2.14.1+haswell")
-    nowhere = offer("sapphirerapids+sha512", version="2.14.1+odd")
+    everywhere = candidate("haswell", version="2.14.1+haswell")
+    nowhere = candidate("sapphirerapids+sha512", version="2.14.1+odd")
     text = describe(
-        PUBLISHED, Offers(made=(everywhere, nowhere), refused={}), "here", dry_run=False
+        PUBLISHED, Candidates(made=(everywhere, nowhere), refused={}), "here", dry_run=False
     )
     assert "2.14.1+haswell cp311    none" in text
     found = rows(text)
@@ -554,15 +554,17 @@ def test_a_fleet_has_a_line_for_each_target() -> None:
 
 def test_what_is_published_is_written_as_it_is() -> None:
     """No word of a CPU or a folder is taken for markup or an emoji."""
-    made = offer("zen4", version="2.14.1+zen4")
+    made = candidate("zen4", version="2.14.1+zen4")
     judgement = Judgement(verdicts=(verdict("zen4"),), faults=(), gaps=(), silent=(), published={})
-    offers = Offers(
+    candidates = Candidates(
         made=(
-            WheelOffer(wheel=made.wheel, entry=made.entry, tuned=made.tuned, judgement=judgement),
+            WheelCandidate(
+                wheel=made.wheel, entry=made.entry, tuned=made.tuned, judgement=judgement
+            ),
         ),
         refused={},
     )
-    text = describe(PUBLISHED, offers, "/srv/[bold]:boom:", dry_run=True)
+    text = describe(PUBLISHED, candidates, "/srv/[bold]:boom:", dry_run=True)
     assert text.startswith("/srv/[bold]:boom:: 2 wheels would be added, 1 there already, ")
     assert "on EPYC [9]" in text
 
@@ -574,7 +576,7 @@ def cpu_of(name: str, *more: str) -> Cpu:
 
 
 def test_a_wheel_that_only_this_cpu_of_its_target_runs_is_pointed_out() -> None:
-    native = offer("icelake+avx512_bf16/sapphirerapids", version="2.14.1+native")
+    native = candidate("icelake+avx512_bf16/sapphirerapids", version="2.14.1+native")
     entries: tuple[Entry, ...] = (entry_of("2.14.1"), native.entry)
     choices = {target.name: choose(entries, target) for target in all_targets("x86_64")}
     published = Published(added=(), present=(), pages=(), choices=choices)
@@ -588,11 +590,11 @@ def test_a_wheel_that_only_this_cpu_of_its_target_runs_is_pointed_out() -> None:
 
 
 def test_an_upload_says_how_many_and_what_each_is() -> None:
-    made = offer("zen4", version="2.14.1+zen4")
+    made = candidate("zen4", version="2.14.1+zen4")
     sent = [
         Upload(wheel=made.wheel, project="tensorflow-cpu", sha256="0", state=State.SENT),
     ]
-    text = describe_uploads(sent, Offers(made=(made,), refused={}), "https://i", dry_run=False)
+    text = describe_uploads(sent, Candidates(made=(made,), refused={}), "https://i", dry_run=False)
     assert text.splitlines()[0] == "https://i: 1 wheel sent, 0 there already"
     assert "\ntensorflow-cpu 2.14.1+zen4 cp311  none     sent\n" in text
 

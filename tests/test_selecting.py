@@ -13,7 +13,6 @@ from tests.published import tuned_for
 from tfbench.engine import folder as folders
 from tfbench.engine.journal import opened
 from tfbench.kernels.known import Memory
-from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.selecting import (
     KIND,
     Selected,
@@ -22,6 +21,7 @@ from tfbench.kernels.selecting import (
     select,
 )
 from tfbench.kernels.timings import KINDS, Bench, TimingLine
+from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbuild.errors import SampleError, UsageError, WorkerError
 
 ASKED = SelectionSetting(
@@ -56,7 +56,7 @@ def selected(
     """A selection with arms that cannot be started."""
     served = served or (ServedCallSite(site=SITE, choice=TANH),)
     setting = dataclasses.replace(ASKED, threads=(1,), launches=launches)
-    offer = KernelOffer(
+    wheel_kernels = WheelKernels(
         wheel=Path("tuned.whl"),
         release="2.14.1",
         library=tuned_for(("haswell",)).libraries[0],
@@ -65,7 +65,7 @@ def selected(
         sources={"cwise_op_tanh": ()},
     )
     bench = Bench(stock=STOCK, tuned=TUNED, cpus=(0,), out=folder / "out")
-    return select(setting, served, offer, memory(folder), bench)
+    return select(setting, served, wheel_kernels, memory(folder), bench)
 
 
 def memory(folder: Path) -> Memory:

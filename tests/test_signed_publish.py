@@ -13,8 +13,8 @@ from tests.invoked import Tasks, said
 from tests.signed import key_file, made_key, public_file
 
 from tfbuild.records import pretty
+from tfwheels.candidates import Candidates
 from tfwheels.keys import PASSWORD, read_signing_key
-from tfwheels.offers import Offers
 from tfwheels.publish import Published
 from tfwheels.summary import describe, fields
 
@@ -50,11 +50,11 @@ def test_the_summary_says_who_signed_and_what_is_unsigned() -> None:
         f"{number}.whl": "" for number in range(3)
     }
     published = Published(added=(), present=(), pages=(), choices={}, signers=signers)
-    offers = Offers(made=(), refused={})
-    text = describe(published, offers, "index", dry_run=False)
+    candidates = Candidates(made=(), refused={})
+    text = describe(published, candidates, "index", dry_run=False)
     assert f"2 wheels signed by key {'f' * 64}\n" in text
     assert "4 wheels unsigned: b.whl, 0.whl, 1.whl and 1 more\n" in text
-    found = json.loads(pretty(fields(published, offers, "index", dry_run=False)))
+    found = json.loads(pretty(fields(published, candidates, "index", dry_run=False)))
     assert found["signers"] == signers
 
 

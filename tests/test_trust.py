@@ -19,7 +19,7 @@ from tfwheels.bucket import open_bucket
 from tfwheels.entry import read_entry
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey, SigningKey
-from tfwheels.leveled import publish_variants
+from tfwheels.level_variants import publish_variants
 from tfwheels.provenance import make_statement, sign, signed_by
 from tfwheels.publish import MANIFEST, Published, publish
 from tfwheels.store import Store
@@ -203,8 +203,8 @@ def test_variants_are_unsigned_and_the_others_on_their_pages_are_not(
     page = json.loads(index.read("variants/simple/tensorflow-cpu/index.json") or b"")
     links = {each["filename"]: each["provenance"] for each in page["files"]}
     assert links[variant] is None
-    (shelf,) = json.loads(index.read("variants/catalog.json") or b"")["variants"]
-    assert shelf["entry"]["provenance"] is None
+    (known,) = json.loads(index.read("variants/catalog.json") or b"")["variants"]
+    assert known["entry"]["provenance"] is None
     assert links[stock.name].endswith(f"{stock.name}.provenance")
 
 

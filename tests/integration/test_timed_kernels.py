@@ -13,7 +13,6 @@ from tests.tried import Tried
 from tfbench.arms.arm import Arm
 from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.inside.timing import BY_ROWS
-from tfbench.kernels.offer import read_offer
 from tfbench.kernels.profiles import (
     Profile,
     ProfiledProgram,
@@ -23,6 +22,7 @@ from tfbench.kernels.profiles import (
 )
 from tfbench.kernels.selecting import served_by
 from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
+from tfbench.kernels.wheel_kernels import read_wheel_kernels
 from tfbench.options import subject
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import RecordError, UsageError
@@ -205,16 +205,16 @@ def test_a_file_that_cannot_be_trained_is_the_users_error(
 def test_a_wheel_says_which_places_it_serves_and_from_which_unit(
     native: Tried, every: tuple[RankedCallSite, ...]
 ) -> None:
-    offer = read_offer(native.built.wheel, read_cpu())
-    (served,) = (each for each in served_by(offer, every) if each.site.place.op == "Tanh")
+    wheel_kernels = read_wheel_kernels(native.built.wheel, read_cpu())
+    (served,) = (each for each in served_by(wheel_kernels, every) if each.site.place.op == "Tanh")
     rare = tuple(dataclasses.replace(ranked, most=0.0) for ranked in every)
-    assert served_by(offer, rare) == ()
-    assert offer.units[served.choice] == "cwise_op_tanh"
-    assert offer.recipes.keys() >= {"cwise_op_tanh"}
+    assert served_by(wheel_kernels, rare) == ()
+    assert wheel_kernels.units[served.choice] == "cwise_op_tanh"
+    assert wheel_kernels.recipes.keys() >= {"cwise_op_tanh"}
 
 
 def test_a_wheel_without_its_manifest_offers_nothing(native: Tried, tmp_path: Path) -> None:
     moved = tmp_path / native.built.wheel.name
     moved.symlink_to(native.built.wheel)
     with pytest.raises(RecordError, match="cannot read"):
-        read_offer(moved, read_cpu())
+        read_wheel_kernels(moved, read_cpu())

@@ -17,11 +17,11 @@ from tfbuild.records import pretty
 from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfwheels import snippet, summary
+from tfwheels.candidates import Candidates, Rule, WheelCandidate, named_candidates, pool_candidates
 from tfwheels.commands import PublishOptions, SnippetOptions
 from tfwheels.dependencies import stock_and_dependencies
 from tfwheels.keys import read_signing_key
-from tfwheels.leveled import publish_variants
-from tfwheels.offers import Offers, Rule, WheelOffer, offer_named, offer_pool
+from tfwheels.level_variants import publish_variants
 from tfwheels.publish import publish
 from tfwheels.remote import check_url
 from tfwheels.sigstore_client import find_identity
@@ -54,17 +54,17 @@ def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     named = tuple(_named_wheels(wanted.wheels))
-    offers = offer_named(named, rule, paths) if named else offer_pool(rule, paths)
+    candidates = named_candidates(named, rule, paths) if named else pool_candidates(rule, paths)
     if not wanted.rebuild:
-        _need_some(offers, paths)
-    _warn(offers, gated=wanted.gate)
+        _need_some(candidates, paths)
+    _warn(candidates, gated=wanted.gate)
     if store is None:
-        return _upload(offers, wanted, as_json=as_json)
-    return _publish(offers, store, wanted, signing, rule.now, paths, as_json=as_json)
+        return _upload(candidates, wanted, as_json=as_json)
+    return _publish(candidates, store, wanted, signing, rule.now, paths, as_json=as_json)
 
 
 def _publish(
-    offers: Offers,
+    candidates: Candidates,
     store: Store,
     wanted: PublishOptions,
     signing: Signing,
@@ -73,38 +73,38 @@ def _publish(
     *,
     as_json: bool,
 ) -> str:
-    others = () if wanted.only_tuned else _stock_of(offers.made, wanted, paths)
+    others = () if wanted.only_tuned else _stock_of(candidates.made, wanted, paths)
     dry_run = wanted.dry_run
     with contextlib.nullcontext() if dry_run else console.step(f"publish to {store.where}"):
         published = publish(
-            [*(each.wheel for each in offers.made), *others],
+            [*(each.wheel for each in candidates.made), *others],
             store,
-            judgements={each.entry.sha256: each.judgement for each in offers.made},
+            judgements={each.entry.sha256: each.judgement for each in candidates.made},
             now=now,
             signing=signing,
             rebuild=wanted.rebuild,
             dry_run=dry_run,
         )
     if wanted.variants:
-        publish_variants([each.wheel for each in offers.made], store, now=now, dry_run=dry_run)
+        publish_variants([each.wheel for each in candidates.made], store, now=now, dry_run=dry_run)
     with contextlib.suppress(CpuError):
-        for line in summary.unserved(published, offers.made, read_cpu()):
+        for line in summary.unserved(published, candidates.made, read_cpu()):
             console.note(line)
     if as_json:
-        return pretty(summary.fields(published, offers, store.where, dry_run=dry_run))
-    text = summary.describe(published, offers, store.where, dry_run=dry_run)
+        return pretty(summary.fields(published, candidates, store.where, dry_run=dry_run))
+    text = summary.describe(published, candidates, store.where, dry_run=dry_run)
     if dry_run or wanted.to.startswith("s3:"):
         return text
     at = shlex.quote(store.where)
     return f"{text}\nTry it: invoke serve --at {at}\nUse it: invoke install-snippet --at {at}\n"
 
 
-def _upload(offers: Offers, wanted: PublishOptions, *, as_json: bool) -> str:
-    wheels = [each.wheel for each in offers.made]
+def _upload(candidates: Candidates, wanted: PublishOptions, *, as_json: bool) -> str:
+    wheels = [each.wheel for each in candidates.made]
     sent = upload(wheels, wanted.upload, pages=wanted.simple, dry_run=wanted.dry_run)
     if as_json:
-        return pretty(summary.upload_fields(sent, offers, wanted.upload))
-    return summary.describe_uploads(sent, offers, wanted.upload, dry_run=wanted.dry_run)
+        return pretty(summary.upload_fields(sent, candidates, wanted.upload))
+    return summary.describe_uploads(sent, candidates, wanted.upload, dry_run=wanted.dry_run)
 
 
 # ---- what was typed ----
@@ -181,31 +181,33 @@ def _comparisons(text: str) -> Iterator[Path]:
 # ---- what is published ----
 
 
-def _need_some(offers: Offers, paths: Paths) -> None:
+def _need_some(candidates: Candidates, paths: Paths) -> None:
     """Raises why the first wheel was refused when none is left, or that there is none."""
-    if offers.made:
+    if candidates.made:
         return
-    if not offers.refused:
+    if not candidates.refused:
         raise WheelError(
             f"there is no tuned wheel in {paths.pool}",
             hint="Make one (invoke build), or name some with --wheels",
         )
-    first, *others = offers.refused.values()
+    first, *others = candidates.refused.values()
     for error in others:
         console.warn(f"left out: {error.message}")
     raise first
 
 
-def _warn(offers: Offers, *, gated: bool) -> None:
+def _warn(candidates: Candidates, *, gated: bool) -> None:
     """Of wheels that were left out, and of those that are published against what was measured."""
-    for error in offers.refused.values():
+    for error in candidates.refused.values():
         console.warn(f"left out: {error.message}")
-    for each in () if gated else offers.made:
+    for each in () if gated else candidates.made:
         for what in (*each.judgement.faults, *each.judgement.gaps):
             console.warn(f"{each.entry.file}: {what}")
 
 
-def _stock_of(made: Iterable[WheelOffer], wanted: PublishOptions, paths: Paths) -> tuple[Path, ...]:
+def _stock_of(
+    made: Iterable[WheelCandidate], wanted: PublishOptions, paths: Paths
+) -> tuple[Path, ...]:
     """The stock wheels of what is offered and all that they need, each once."""
     kinds = {
         (each.tuned.release, identity.name, identity.python)

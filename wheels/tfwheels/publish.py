@@ -63,7 +63,7 @@ class _Pool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Offer:
+class _Candidate:
     """A wheel to publish; `beside` are the small files that go with it, by key."""
 
     path: Path
@@ -90,28 +90,28 @@ def publish(
     other bytes of a wheel than are given and for a wheel that was not signed as the index asks,
     WheelError, RecordError, BusyError, DiskError.
     """
-    offers = [_offer(path, judgements, now) for path in wheels]
+    candidates = [_candidate(path, judgements, now) for path in wheels]
     with contextlib.nullcontext() if dry_run else store.exclusive():
         signing = trust.settled(signing, store)
-        offers = [_signed(offer, signing, store) for offer in offers]
-        beside = {key: data for offer in offers for key, data in offer.beside.items()}
+        candidates = [_signed(candidate, signing, store) for candidate in candidates]
+        beside = {key: data for candidate in candidates for key, data in candidate.beside.items()}
         pool: _Pool | None = None
         for _ in range(TRIES):
             seen = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
             old = catalog.rebuilt(store, seen) if rebuild else catalog.parse(seen, store.where)
-            entries = catalog.merged(old.entries, (offer.entry for offer in offers))
+            entries = catalog.merged(old.entries, (candidate.entry for candidate in candidates))
             needed = trust.settled(signing, store).trusted
             trust.need_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
             pages = render(entries, family)
             changed = store.differing(pages)
             begins = pool is None
-            pool = pool or _examined(offers, old.entries, store)
-            outcome = _published(offers, old.entries, entries, changed, pool, family)
+            pool = pool or _examined(candidates, old.entries, store)
+            outcome = _published(candidates, old.entries, entries, changed, pool, family)
             if dry_run:
                 return outcome
             if begins:
                 trust.keep(signing, store)
-                _store(offers, pool, store)
+                _store(candidates, pool, store)
             show(pages, changed, _pooled(entries, store), MANIFEST, store)
             if _settled(entries, old, changed, seen, store):
                 return outcome
@@ -135,7 +135,7 @@ def _begun(store: Store, *, dry_run: bool) -> bytes | None:
     return seen
 
 
-def _offer(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Offer:
+def _candidate(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Candidate:
     entry, metadata = read_entry(path, published=now)
     beside = {metadata_key(entry.name, entry.file): metadata}
     judgement = judgements.get(entry.sha256)
@@ -143,21 +143,21 @@ def _offer(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Offer:
         entry = catalog.with_judgement(entry, judgement)
         files = judgement.published
         beside |= {_comparison_key(entry, file): data for file, data in files.items()}
-    return _Offer(path=path, entry=entry, beside=beside)
+    return _Candidate(path=path, entry=entry, beside=beside)
 
 
-def _signed(offer: _Offer, signing: Signing, store: Store) -> _Offer:
+def _signed(candidate: _Candidate, signing: Signing, store: Store) -> _Candidate:
     """With its provenance, where it has one or gets one. Raises PublishError."""
-    found = trust.provenance_for(offer.path, offer.entry, signing, store)
+    found = trust.provenance_for(candidate.path, candidate.entry, signing, store)
     if found is None:
-        return offer
+        return candidate
     signed, data = found
-    key = provenance_key(offer.entry.name, offer.entry.file)
-    entry = dataclasses.replace(offer.entry, provenance=signed)
-    return dataclasses.replace(offer, entry=entry, beside={**offer.beside, key: data})
+    key = provenance_key(candidate.entry.name, candidate.entry.file)
+    entry = dataclasses.replace(candidate.entry, provenance=signed)
+    return dataclasses.replace(candidate, entry=entry, beside={**candidate.beside, key: data})
 
 
-def _examined(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) -> _Pool:
+def _examined(candidates: Iterable[_Candidate], known: Iterable[Entry], store: Store) -> _Pool:
     """What the pool has of the wheels. Nothing is written until their bytes are seen to be right.
 
     Only the wheels that are given are looked at, each time anew: a memory of sizes and times would
@@ -167,23 +167,23 @@ def _examined(offers: Iterable[_Offer], known: Iterable[Entry], store: Store) ->
     sizes = store.sizes(catalog.POOL)
     vouched = {entry.file for entry in known}
     lacks, lost, unread = set[str](), set[str](), list[str]()
-    for offer in offers:
-        entry, key = offer.entry, _key(offer.entry)
+    for candidate in candidates:
+        entry, key = candidate.entry, _key(candidate.entry)
         beside = metadata_key(entry.name, entry.file)
         if entry.file in vouched and not {key, beside} <= sizes.keys():
             lost.add(entry.file)
         if key not in sizes:
             lacks.add(entry.file)
-        elif not _seen_same(offer, store, vouched=entry.file in vouched, size=sizes[key]):
+        elif not _seen_same(candidate, store, vouched=entry.file in vouched, size=sizes[key]):
             unread.append(entry.file)
     return _Pool(lacks=frozenset(lacks), lost=frozenset(lost), unread=tuple(unread))
 
 
-def _seen_same(offer: _Offer, store: Store, *, vouched: bool, size: int) -> bool:
+def _seen_same(candidate: _Candidate, store: Store, *, vouched: bool, size: int) -> bool:
     """Whether the pool is seen to have the wheel's bytes. False where that would take a download
     and the catalog vouches for a wheel of this `size`. Raises PublishError for other bytes."""
-    entry, key = offer.entry, _key(offer.entry)
-    same = store.holds(key, offer.path, entry.sha256)
+    entry, key = candidate.entry, _key(candidate.entry)
+    same = store.holds(key, candidate.path, entry.sha256)
     if same is None and vouched and size == entry.size:
         return False
     if not same:
@@ -193,12 +193,12 @@ def _seen_same(offer: _Offer, store: Store, *, vouched: bool, size: int) -> bool
     return True
 
 
-def _store(offers: Iterable[_Offer], pool: _Pool, store: Store) -> None:
+def _store(candidates: Iterable[_Candidate], pool: _Pool, store: Store) -> None:
     """Bring into the pool what it has not."""
-    for offer in offers:
-        if offer.entry.file in pool.lacks:
-            store.put_new(_key(offer.entry), offer.path, offer.entry.sha256)
-        for key, data in offer.beside.items():
+    for candidate in candidates:
+        if candidate.entry.file in pool.lacks:
+            store.put_new(_key(candidate.entry), candidate.path, candidate.entry.sha256)
+        for key, data in candidate.beside.items():
             store.put_new(key, data, digest_of(data).sha256)
 
 
@@ -262,7 +262,7 @@ def _settled(
 
 
 def _published(
-    offers: Sequence[_Offer],
+    candidates: Sequence[_Candidate],
     known: Iterable[Entry],
     entries: Sequence[Entry],
     changed: tuple[str, ...],
@@ -270,7 +270,7 @@ def _published(
     family: str | None,
 ) -> Published:
     there = {entry.file for entry in known}
-    given = {offer.entry.file: offer.entry for offer in offers}
+    given = {candidate.entry.file: candidate.entry for candidate in candidates}
     versions = {(entry.name, entry.public) for entry in given.values()}
     rivals = [entry for entry in entries if (entry.name, entry.public) in versions]
     return Published(

@@ -15,11 +15,11 @@ from tfbuild.console import count
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.packing.tuned import chosen
+from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import with_judgement
 from tfwheels.choosing import PageChoice, decide, explain, stock_lacks, targets_for
 from tfwheels.entry import Entry, TargetVerdict, WheelKind
 from tfwheels.identities import described
-from tfwheels.offers import Offers, WheelOffer
 from tfwheels.publish import Published
 from tfwheels.upload import State, Upload
 
@@ -29,7 +29,7 @@ _TARGETS = 60
 """Characters of a line of targets: a page is right for many."""
 
 
-def describe(published: Published, offers: Offers, where: str, *, dry_run: bool) -> str:
+def describe(published: Published, candidates: Candidates, where: str, *, dry_run: bool) -> str:
     """What happened, in a line; then which targets get which wheel, and what was measured of it."""
     be, change = ("would be ", "would change") if dry_run else ("", "changed")
     restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
@@ -45,11 +45,11 @@ def describe(published: Published, offers: Offers, where: str, *, dry_run: bool)
     listed = {entry.file for entry in reached}
     rows += [
         (title(each.entry), verdicts_of(each.entry, each.judgement.verdicts), _unlisted(each.entry))
-        for each in offers.made
+        for each in candidates.made
         if each.entry.file not in listed
     ]
     table = f"\n{_table(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
-    shown = _shown(published, offers)
+    shown = _shown(published, candidates)
     lines = (
         *_without(published.choices),
         *_caveats(shown),
@@ -59,7 +59,9 @@ def describe(published: Published, offers: Offers, where: str, *, dry_run: bool)
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
 
-def fields(published: Published, offers: Offers, where: str, *, dry_run: bool) -> dict[str, object]:
+def fields(
+    published: Published, candidates: Candidates, where: str, *, dry_run: bool
+) -> dict[str, object]:
     """The same for a program: for each target the wheels that its pages list, with the reasons."""
     return {
         "index": where,
@@ -84,33 +86,37 @@ def fields(published: Published, offers: Offers, where: str, *, dry_run: bool) -
             for name, listed in published.choices.items()
         },
         "lacking": {name: stock_lacks(parse_target(name)) for name in _lacking(published.choices)},
-        "caveats": {each.file: each.caveats for each in _shown(published, offers) if each.caveats},
-        **_offered(offers),
+        "caveats": {
+            each.file: each.caveats for each in _shown(published, candidates) if each.caveats
+        },
+        **_offered(candidates),
     }
 
 
-def describe_uploads(sent: Sequence[Upload], offers: Offers, url: str, *, dry_run: bool) -> str:
+def describe_uploads(
+    sent: Sequence[Upload], candidates: Candidates, url: str, *, dry_run: bool
+) -> str:
     """How many wheels were sent, then each with its state and what was measured of it."""
     states = Counter(each.state for each in sent)
     new, there = states[State.ABSENT if dry_run else State.SENT], states[State.THERE]
     verb = "would be sent" if dry_run else "sent"
     head = f"{url}: {count(new, 'wheel')} {verb}, {there} there already"
-    entries = {each.wheel: (each.entry, each.judgement.verdicts) for each in offers.made}
+    entries = {each.wheel: (each.entry, each.judgement.verdicts) for each in candidates.made}
     rows = [
         (title(entries[each.wheel][0]), verdicts_of(*entries[each.wheel]), each.state.value)
         for each in sent
     ]
     table = f"\n{_table(('wheel', 'verdict', 'state'), rows)}" if rows else ""
-    lines = tuple(_caveats(_judged(offers)))
+    lines = tuple(_caveats(_judged(candidates)))
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
 
-def upload_fields(sent: Sequence[Upload], offers: Offers, url: str) -> dict[str, object]:
+def upload_fields(sent: Sequence[Upload], candidates: Candidates, url: str) -> dict[str, object]:
     states = {each.wheel.name: each.state.value for each in sent}
-    return {"index": url, "states": states, **_offered(offers)}
+    return {"index": url, "states": states, **_offered(candidates)}
 
 
-def unserved(published: Published, made: Iterable[WheelOffer], cpu: Cpu) -> Iterator[str]:
+def unserved(published: Published, made: Iterable[WheelCandidate], cpu: Cpu) -> Iterator[str]:
     """Which of the wheels that this CPU runs the page of its own target cannot list, for another
     CPU of that target lacks a feature: --arch native on a virtual machine makes such a wheel."""
     target = match(cpu).best
@@ -173,15 +179,15 @@ def _unlisted(entry: Entry) -> str:
     return "no page: others are nearer" if fits else "no page: no target has all that it needs"
 
 
-def _judged(offers: Offers) -> tuple[Entry, ...]:
+def _judged(candidates: Candidates) -> tuple[Entry, ...]:
     """The entries of what is offered, with what was judged of it now."""
-    return tuple(with_judgement(each.entry, each.judgement) for each in offers.made)
+    return tuple(with_judgement(each.entry, each.judgement) for each in candidates.made)
 
 
-def _shown(published: Published, offers: Offers) -> tuple[Entry, ...]:
+def _shown(published: Published, candidates: Candidates) -> tuple[Entry, ...]:
     """Those entries and those that pages list, as the index has them."""
     reached = _reached(published.choices)
-    return tuple({each.file: each for each in (*_judged(offers), *reached)}.values())
+    return tuple({each.file: each for each in (*_judged(candidates), *reached)}.values())
 
 
 def _caveats(entries: Iterable[Entry]) -> Iterator[str]:
@@ -214,7 +220,7 @@ def _unread(published: Published, where: str) -> Iterator[str]:
         )
 
 
-def _offered(offers: Offers) -> dict[str, object]:
+def _offered(candidates: Candidates) -> dict[str, object]:
     return {
         "judgements": {
             each.entry.file: {
@@ -224,10 +230,10 @@ def _offered(offers: Offers) -> dict[str, object]:
                 "gaps": each.judgement.gaps,
                 "silent": each.judgement.silent,
             }
-            for each in offers.made
+            for each in candidates.made
         },
-        "admissions": {each.entry.file: each.standings for each in offers.made},
-        "left_out": {file: error.message for file, error in offers.refused.items()},
+        "admissions": {each.entry.file: each.standings for each in candidates.made},
+        "left_out": {file: error.message for file, error in candidates.refused.items()},
     }
 
 

@@ -16,8 +16,8 @@ from tfbench.kernels.flag_table import called, described
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.kernels.handlers import check, timed
 from tfbench.kernels.judging import RATE
-from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.selecting import KIND
+from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbuild import console, durations, handlers, settings
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags
@@ -80,7 +80,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     console.note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
     kept: dict[TypedOp, str] = {}
-    began, offer = time.monotonic(), None
+    began, wheel_kernels = time.monotonic(), None
     for number, (compiler, words) in enumerate(asked.tries(tried), 1):
         spent = time.monotonic() - began
         if tried and asked.budget_s and spent * (1 + 1 / len(tried)) > asked.budget_s:
@@ -89,17 +89,19 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
         console.say(f"flags {number} of {asked.most}: {called(compiler, words)}")
         known = (_learned(asked, compiler, out, paths),) if words == _LEARNED else words
         wheel = _candidate(asked, compiler, known, paths)
-        offer, rows = timed(replace(asked.timing, candidate=str(wheel), out=str(out / str(number))))
-        tried.append(
-            FlagSet(compiler=compiler, flags=known, saved=flagsets.saved(rows, offer.units))
+        wheel_kernels, rows = timed(
+            replace(asked.timing, candidate=str(wheel), out=str(out / str(number)))
         )
-        kept |= {each.choice: offer.units[each.choice] for each in rows}
-    assert offer is not None  # noqa: S101  (there is a first set)
+        tried.append(
+            FlagSet(compiler=compiler, flags=known, saved=flagsets.saved(rows, wheel_kernels.units))
+        )
+        kept |= {each.choice: wheel_kernels.units[each.choice] for each in rows}
+    assert wheel_kernels is not None  # noqa: S101  (there is a first set)
     winner = _winner(tried)
     if len(asked.compilers) > 1:
         console.note(f"of the compilers {winner.compiler} is taken: build with --compiler")
     chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
-    selection = _selection(offer, chosen, kept)
+    selection = _selection(wheel_kernels, chosen, kept)
     save(out / KIND.result, selection)
     console.note(f"selection: {out / KIND.result}")
     if as_json:
@@ -193,21 +195,21 @@ def _learned(asked: _Asked, compiler: str, out: Path, paths: Paths) -> str:
 
 
 def _selection(
-    offer: KernelOffer, chosen: Mapping[str, FlagSet], kept: Mapping[TypedOp, str]
+    wheel_kernels: WheelKernels, chosen: Mapping[str, FlagSet], kept: Mapping[TypedOp, str]
 ) -> Selection:
     """Of the units that have flags."""
     found = {
         source: best.flags
         for unit, best in chosen.items()
-        for source in offer.sources[unit]
+        for source in wheel_kernels.sources[unit]
         if best.flags
     }
     return Selection(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         cpu=read_host().cpu.name,
-        release=offer.release,
-        target=offer.library.target,
-        plan_key=offer.library.plan_key,
+        release=wheel_kernels.release,
+        target=wheel_kernels.library.target,
+        plan_key=wheel_kernels.library.plan_key,
         rate=RATE,
         kernels=tuple(sorted(chosen)),
         flags=found,

@@ -16,10 +16,10 @@ from tfbench.inside.workloads import requests
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, TimedCallSite
 from tfbench.kernels.known import Memory
-from tfbench.kernels.offer import KernelOffer, read_offer
 from tfbench.kernels.profiles import Profile, profiled, ranked_call_sites, read_profile
 from tfbench.kernels.selecting import Selected, SelectionSetting, ServedCallSite
 from tfbench.kernels.timings import Bench
+from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
 from tfbuild import console, durations, settings
@@ -63,7 +63,7 @@ class _Asked:
 
     options: _Options
     choices: tuple[installs.ArmChoice, ...]
-    offer: KernelOffer
+    wheel_kernels: WheelKernels
     served: tuple[ServedCallSite, ...]
 
     @property
@@ -153,7 +153,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     with settings.exclusive(paths.cache, "a selection"):
         setting, bench, memory = _set_up(asked, wanted.out, paths)
         console.note(f"timings and selection: {bench.out}")
-        found = selecting.select(setting, asked.served, asked.offer, memory, bench)
+        found = selecting.select(setting, asked.served, asked.wheel_kernels, memory, bench)
         named = (word for words in found.selection.flags.values() for word in words)
         pgo.leave(flags.learned(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.markdown(found))
@@ -161,7 +161,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     return found, text
 
 
-def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedCallSite, ...]]:
+def timed(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...]]:
     """Time the wheel's kernels as `select` does first, and keep the times; nothing is judged.
 
     Raises SampleError when nothing could be timed.
@@ -171,11 +171,13 @@ def timed(wanted: SelectOptions) -> tuple[KernelOffer, tuple[TimedCallSite, ...]
     with settings.exclusive(paths.cache, "timings"):
         setting, bench, memory = _set_up(asked, wanted.out, paths)
         folder.begin(selecting.KIND, setting, bench.out)
-        _, found, reasons = selecting.searched(setting, asked.served, asked.offer, memory, bench)
+        _, found, reasons = selecting.searched(
+            setting, asked.served, asked.wheel_kernels, memory, bench
+        )
     rows = selecting.timed_of(asked.served, asked.options.threads, found)
     if not rows:
         raise SampleError("no call site could be timed", hint=next(iter(reasons.values()), ""))
-    return asked.offer, rows
+    return asked.wheel_kernels, rows
 
 
 def _set_up(asked: _Asked, out: str, paths: Paths) -> tuple[SelectionSetting, Bench, Memory]:
@@ -207,7 +209,7 @@ def describe_selecting(wanted: SelectOptions) -> str:
     budget = console.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
     share = sum(each.site.share for each in asked.served)
     return (
-        f"wheel     {asked.offer.wheel.name}\n"
+        f"wheel     {asked.wheel_kernels.wheel.name}\n"
         f"sites     {len(asked.served)}, {share:.1%} of the op time\n"
         f"threads   {', '.join(map(str, asked.options.threads))}\n"
         f"timings   {console.count(cells, 'cell')} (call sites times threads) in each of "
@@ -260,14 +262,14 @@ def _ask(wanted: SelectOptions, paths: Paths) -> _Asked:
     asked = _read(wanted)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(paths)
     choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
-    offer = read_offer(candidate.resolve(), read_cpu())
-    served = selecting.served_by(offer, ranked_call_sites(asked.profile))
+    wheel_kernels = read_wheel_kernels(candidate.resolve(), read_cpu())
+    served = selecting.served_by(wheel_kernels, ranked_call_sites(asked.profile))
     if not served:
         raise UsageError(
             f"no kernel of {candidate.name} serves a call site of the profile",
             hint="Profile what it is for: invoke profile --workload PATH",
         )
-    return _Asked(options=asked, choices=choices, offer=offer, served=served)
+    return _Asked(options=asked, choices=choices, wheel_kernels=wheel_kernels, served=served)
 
 
 def _subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:

@@ -12,10 +12,10 @@ from tfbench.engine.folder import RunKind
 from tfbench.kernels import judging
 from tfbench.kernels.judging import Control, Series, TimedCallSite
 from tfbench.kernels.known import Memory
-from tfbench.kernels.offer import KernelOffer
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.kernels.serving import serving
 from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
+from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild import console
 from tfbuild.errors import SampleError
@@ -92,10 +92,12 @@ class Selected:
     untimed: tuple[Untimed, ...]
 
 
-def served_by(offer: KernelOffer, sites: Sequence[RankedCallSite]) -> tuple[ServedCallSite, ...]:
+def served_by(
+    wheel_kernels: WheelKernels, sites: Sequence[RankedCallSite]
+) -> tuple[ServedCallSite, ...]:
     """The call sites that matter and that the wheel has a kernel for."""
     mattering = (site for site in sites if site.most >= MATTERS)
-    found = ((site, serving(site.place, offer.library.registrations)) for site in mattering)
+    found = ((site, serving(site.place, wheel_kernels.library.registrations)) for site in mattering)
     return tuple(
         ServedCallSite(site=site, choice=choice) for site, choice in found if choice is not None
     )
@@ -104,7 +106,7 @@ def served_by(offer: KernelOffer, sites: Sequence[RankedCallSite]) -> tuple[Serv
 def select(
     setting: SelectionSetting,
     served: Sequence[ServedCallSite],
-    offer: KernelOffer,
+    wheel_kernels: WheelKernels,
     memory: Memory,
     bench: Bench,
 ) -> Selected:
@@ -114,7 +116,7 @@ def select(
     nothing could be timed.
     """
     folder.begin(KIND, setting, bench.out)
-    recalled, found, reasons = searched(setting, served, offer, memory, bench)
+    recalled, found, reasons = searched(setting, served, wheel_kernels, memory, bench)
     timed = timed_of(served, setting.threads, found)
     untimed = _untimed(setting, served, found, reasons)
     if not timed:
@@ -122,7 +124,7 @@ def select(
     rows, missing = judging.rows(timed), {each.choice: each.place for each in untimed}
     fresh = _confirmed(setting, timed, rows, missing, bench)
     judged, kept = judging.confirmed(rows, fresh, setting.rate, missing)
-    selection = _selection(setting, offer, judged, kept)
+    selection = _selection(setting, wheel_kernels, judged, kept)
     chosen = Selected(
         selection=selection,
         control=judging.control(timed, setting.rate),
@@ -140,7 +142,7 @@ def select(
 def searched(
     setting: SelectionSetting,
     served: Sequence[ServedCallSite],
-    offer: KernelOffer,
+    wheel_kernels: WheelKernels,
     memory: Memory,
     bench: Bench,
 ) -> tuple[int, dict[tuple[str, int], Series], dict[str, str]]:
@@ -148,7 +150,9 @@ def searched(
     and why not, by the call sites' keys. What a stopped run began to time itself is not from the
     cache."""
     begun = {(each.key, each.threads) for each in known_lines(bench) if each.stage == SEARCH}
-    recipes = {each.site.key: offer.recipes[offer.units[each.choice]] for each in served}
+    recipes = {
+        each.site.key: wheel_kernels.recipes[wheel_kernels.units[each.choice]] for each in served
+    }
     found: dict[tuple[str, int], Series] = {}
     wanted: dict[int, list[RankedCallSite]] = {threads: [] for threads in setting.threads}
     for each in served:
@@ -244,20 +248,20 @@ def _untimed(
 
 def _selection(
     setting: SelectionSetting,
-    offer: KernelOffer,
+    wheel_kernels: WheelKernels,
     rows: tuple[KernelRow, ...],
     kept: tuple[TypedOp, ...],
 ) -> Selection:
-    units = frozenset(offer.units[each] for each in kept)
+    units = frozenset(wheel_kernels.units[each] for each in kept)
     return Selection(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         cpu=setting.cpu,
-        release=offer.release,
-        target=offer.library.target,
-        plan_key=offer.library.plan_key,
+        release=wheel_kernels.release,
+        target=wheel_kernels.library.target,
+        plan_key=wheel_kernels.library.plan_key,
         rate=setting.rate,
         kernels=tuple(sorted(units)),
-        flags=offer.flags(units),
+        flags=wheel_kernels.flags(units),
         kept=kept,
         rows=rows,
     )

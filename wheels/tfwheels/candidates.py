@@ -42,7 +42,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WheelOffer:
+class WheelCandidate:
     """A tuned wheel that may be published, how its kernels were admitted, and what was measured of
     it."""
 
@@ -54,14 +54,14 @@ class WheelOffer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offers:
+class Candidates:
     """`refused` says of each wheel that was left out why, by its file name."""
 
-    made: tuple[WheelOffer, ...]
+    made: tuple[WheelCandidate, ...]
     refused: Mapping[str, TensorwrightError]
 
 
-def offer(path: Path, rule: Rule, paths: Paths) -> WheelOffer:
+def candidate(path: Path, rule: Rule, paths: Paths) -> WheelCandidate:
     """Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that must
     not be handed out, ChecksumError for a stock wheel that is not the pinned one, and RecordError
     for a comparison or an admission that is none."""
@@ -80,7 +80,7 @@ def offer(path: Path, rule: Rule, paths: Paths) -> WheelOffer:
         audit.judge(audit.audit(path, paths=paths, stock=stock))
     files = rule.comparisons or gate.find_comparisons(paths.reports, entry.sha256)
     judge = gate.judge if rule.gated else gate.examine
-    return WheelOffer(
+    return WheelCandidate(
         wheel=path,
         entry=entry,
         tuned=facts,
@@ -114,12 +114,12 @@ def _need_exact(path: Path, facts: Tuned, rule: Rule) -> None:
         )
 
 
-def offer_named(wheels: Sequence[Path], rule: Rule, paths: Paths) -> Offers:
-    """All of these wheels; one that may not be published stops the whole. Raises as `offer`."""
-    return Offers(made=tuple(offer(path, rule, paths) for path in wheels), refused={})
+def named_candidates(wheels: Sequence[Path], rule: Rule, paths: Paths) -> Candidates:
+    """All of these wheels; one that may not be published stops the whole. Raises as `candidate`."""
+    return Candidates(made=tuple(candidate(path, rule, paths) for path in wheels), refused={})
 
 
-def offer_pool(rule: Rule, paths: Paths) -> Offers:
+def pool_candidates(rule: Rule, paths: Paths) -> Candidates:
     """What may be published of the tuned wheels in the pool, of which some may be old, or not
     measured yet. Those that are for comparing only are none."""
     made, refused = [], dict[str, TensorwrightError]()
@@ -127,7 +127,7 @@ def offer_pool(rule: Rule, paths: Paths) -> Offers:
         try:
             facts = read_tuned(path)
             if facts is not None and not is_control(facts):
-                made.append(offer(path, rule, paths))
+                made.append(candidate(path, rule, paths))
         except (WheelError, PublishError, AuditError, AdmissionError, GateError) as error:
             refused[path.name] = error
-    return Offers(made=tuple(made), refused=refused)
+    return Candidates(made=tuple(made), refused=refused)

@@ -25,7 +25,7 @@ from tfbuild.errors import CommandError, PublishError, RecordError
 from tfbuild.run import run
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
-from tfwheels.leveled import KEY, MANIFEST, publish_variants
+from tfwheels.level_variants import KEY, MANIFEST, publish_variants
 from tfwheels.publish import publish
 from tfwheels.serve import TreeServer
 from tfwheels.store import Store

@@ -63,7 +63,7 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shelf:
+class VariantCatalog:
     """What stands in the tree. `revision` grows with every publishing that changed something."""
 
     schema: int = SCHEMA
@@ -125,8 +125,8 @@ def _sources(wheels: Iterable[Path]) -> dict[str, Path]:
     return found
 
 
-def _need_free(sources: Mapping[str, Path], shelf: Shelf) -> None:
-    for each in shelf.variants:
+def _need_free(sources: Mapping[str, Path], known: VariantCatalog) -> None:
+    for each in known.variants:
         wheel = sources.get(each.entry.file)
         if wheel is not None:
             _need_one(each.source, wheel.name, each.entry.file)
@@ -143,33 +143,35 @@ def _need_one(first: str, second: str, variant: str) -> None:
 # ---- what stands in the tree ----
 
 
-def _begun(store: Store) -> Shelf:
+def _begun(store: Store) -> VariantCatalog:
     """The catalog. A tree begins with an empty one, so that it is noticed when it was lost."""
     seen = store.read(KEY)
     if seen is None and store.sizes(_POOL):
         raise RecordError(f"{store.where} has variants, but no {KEY}", hint=_MEND)
     if seen is None:
-        store.swap(KEY, pretty(Shelf()).encode(), None)
+        store.swap(KEY, pretty(VariantCatalog()).encode(), None)
         seen = store.read(KEY)
     return _parse(seen, store.where)
 
 
-def _parse(data: bytes | None, where: str) -> Shelf:
+def _parse(data: bytes | None, where: str) -> VariantCatalog:
     if data is None:
-        return Shelf()
+        return VariantCatalog()
     try:
-        shelf = read(Shelf, parse_json(data))
+        known = read(VariantCatalog, parse_json(data))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=_MEND) from error
-    if shelf.schema != SCHEMA:
-        seen = shown(shelf.schema)
+    if known.schema != SCHEMA:
+        seen = shown(known.schema)
         raise RecordError(
             f"{KEY} of {where} has schema {seen}, this version reads {SCHEMA}", hint=_MEND
         )
-    return shelf
+    return known
 
 
-def _stored(sources: Mapping[str, Path], old: Shelf, store: Store, now: str) -> tuple[Variant, ...]:
+def _stored(
+    sources: Mapping[str, Path], old: VariantCatalog, store: Store, now: str
+) -> tuple[Variant, ...]:
     """The variants that are new, made and brought into the pool."""
     there = {each.entry.file for each in old.variants}
     known = {entry.file: entry for entry in _indexed(store)}
@@ -219,7 +221,9 @@ def _merged(known: Iterable[Variant], fresh: Iterable[Variant]) -> tuple[Variant
 # ---- pages ----
 
 
-def _shown(variants: tuple[Variant, ...], old: Shelf, seen: bytes | None, store: Store) -> bool:
+def _shown(
+    variants: tuple[Variant, ...], old: VariantCatalog, seen: bytes | None, store: Store
+) -> bool:
     """Write what leads to the variants; False when another publisher was faster. As in publish,
     whoever wrote a page makes a new revision."""
     plain = [entry for entry in _indexed(store) if entry.kind is not WheelKind.TUNED]
@@ -230,7 +234,7 @@ def _shown(variants: tuple[Variant, ...], old: Shelf, seen: bytes | None, store:
     show(tree.pages, changed, _pooled(variants, tree, store), MANIFEST, store)
     if variants == old.variants and not changed:
         return True
-    new = Shelf(revision=old.revision + 1, variants=variants)
+    new = VariantCatalog(revision=old.revision + 1, variants=variants)
     return store.swap(KEY, pretty(new).encode(), seen)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.invented import host
 from tests.published import stand_in
 
-from tfbench.kernels.offer import KernelOffer, read_offer
+from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import RecordError
@@ -62,9 +62,9 @@ def described(wheel: Path, **changed: Any) -> Path:  # noqa: ANN401
     return path
 
 
-def read(wheel: Path, **changed: Any) -> KernelOffer:  # noqa: ANN401
+def read(wheel: Path, **changed: Any) -> WheelKernels:  # noqa: ANN401
     described(wheel, **changed)
-    return read_offer(wheel, cpu())
+    return read_wheel_kernels(wheel, cpu())
 
 
 def recipe(wheel: Path, **changed: Any) -> str:  # noqa: ANN401
@@ -72,9 +72,9 @@ def recipe(wheel: Path, **changed: Any) -> str:  # noqa: ANN401
 
 
 def test_each_registration_has_the_unit_that_it_comes_from(wheel: Path) -> None:
-    offer = read(wheel)
-    assert {*offer.units.values()} == {"cwise_op_tanh"}
-    assert offer.units.keys() == {*offer.library.registrations}
+    wheel_kernels = read(wheel)
+    assert {*wheel_kernels.units.values()} == {"cwise_op_tanh"}
+    assert wheel_kernels.units.keys() == {*wheel_kernels.library.registrations}
 
 
 @pytest.mark.parametrize("fields", [{"sha256": "5" * 64}, {"sha256": None}])

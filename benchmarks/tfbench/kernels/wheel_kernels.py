@@ -22,7 +22,7 @@ flags, and the improved implementations that are included before it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KernelOffer:
+class WheelKernels:
     """`units` has the unit of each registration, `recipes` a hash per unit of all that its code
     follows from: sources, compiler, flags and our own part."""
 
@@ -39,7 +39,7 @@ class KernelOffer:
         return {path: flags for path, flags in self.library.source_flags.items() if path in own}
 
 
-def read_offer(wheel: Path, cpu: Cpu) -> KernelOffer:
+def read_wheel_kernels(wheel: Path, cpu: Cpu) -> WheelKernels:
     """Raises WheelError for a wheel without kernels that run here, RecordError without its own
     manifest beside it, which says which source registers what."""
     tuned = read_tuned(wheel)
@@ -65,7 +65,7 @@ def read_offer(wheel: Path, cpu: Cpu) -> KernelOffer:
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{manifest} is no manifest of {wheel.name} ({error})") from error
     flags = library.source_flags
-    return KernelOffer(
+    return WheelKernels(
         wheel=wheel,
         release=tuned.release,
         library=library,
