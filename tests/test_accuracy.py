@@ -17,7 +17,7 @@ from scipy import stats
 from tests.invented import host
 from tests.priced import price
 
-from tfbench.accuracy import article, elsewhere, figures, handler, results, sets, text
+from tfbench.accuracy import article, figures, handler, imported_text, results, sets, text
 from tfbench.accuracy.curve import reached
 from tfbench.accuracy.median import FEWEST, coverage, median
 from tfbench.accuracy.results import (
@@ -122,7 +122,7 @@ def test_the_articles_hours_and_dollars_come_out(
 
 
 def test_the_articles_table_has_the_figures_and_their_source() -> None:
-    shown = elsewhere.article_table(article.read_article("2018"), colour=False)
+    shown = imported_text.article_table(article.read_article("2018"), colour=False)
     for figure in (
         "8.15",
         "54.6",

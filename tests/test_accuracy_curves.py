@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.priced import price
 
-from tfbench.accuracy import elsewhere, figures
+from tfbench.accuracy import figures, imported_text
 from tfbench.accuracy.curve import CurvePoint, Reached, best, reached
 from tfbench.accuracy.curve_file import Curve, parse, read_curve
 from tfbench.accuracy.results import imported
@@ -235,7 +235,7 @@ def test_the_json_beside_a_curve_has_its_price(tmp_path: Path) -> None:
     path = entry(tmp_path, costPerHour=6.595, timestamp="2018-03-25", hardware="Cloud TPU")
     found = imported(read_curve(path), 0.757, None)
     assert found.usd == pytest.approx(10.492777777777778 * 6.595)
-    lines = list(elsewhere.lines(found))
+    lines = list(imported_text.lines(found))
     for what in ("epoch 66", "3 to 64", "10 h 29 min", "69.2 USD"):
         assert what in lines[0]
     for what in ("Cloud TPU", "6.595 USD", "2018-03-25"):
@@ -251,7 +251,7 @@ def test_a_price_book_counts_before_the_json(tmp_path: Path) -> None:
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
     found = imported(read_curve(entry(tmp_path, model="ResNet50")), 0.757, None)
     assert found.usd is None
-    assert "no price" in list(elsewhere.lines(found))[1]
+    assert "no price" in list(imported_text.lines(found))[1]
 
 
 @pytest.mark.parametrize(
@@ -280,9 +280,9 @@ def test_a_torn_json_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_a_target_that_no_epoch_reaches_is_said_with_the_best() -> None:
     found = imported(Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None)
-    (line,) = elsewhere.lines(found)
+    (line,) = imported_text.lines(found)
     assert "60% at epoch 2" in line
-    assert "not reached" in elsewhere.table(found, colour=False)
+    assert "not reached" in imported_text.table(found, colour=False)
 
 
 def test_a_curve_has_a_figure_and_a_page() -> None:
@@ -291,8 +291,8 @@ def test_a_curve_has_a_figure_and_a_page() -> None:
     )
     (drawn,) = figures.curve(found)
     assert "from 20% to 60%" in drawn.description
-    page = elsewhere.document(found)
+    page = imported_text.document(found)
     assert page.answers[0].figure == "20.0 s"
     assert page.sections[0].key == figures.KEY
     unpriced = dataclasses.replace(found, usd=None)
-    assert page.sections != elsewhere.document(unpriced).sections
+    assert page.sections != imported_text.document(unpriced).sections

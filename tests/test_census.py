@@ -18,7 +18,7 @@ from tests.later import later
 
 from tfbuild.auditing.libraries import look_at
 from tfbuild.binaries import elf
-from tfbuild.binaries.census import census, count, pieces, strangers, uses
+from tfbuild.binaries.census import census, count, pieces, unexpected, uses
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import CommandError, WheelError
@@ -312,7 +312,7 @@ def test_a_process_that_is_killed_is_an_error(large: Path, child: subprocess.Pop
 def test_strangers_are_all_that_the_census_has_beyond_what_is_allowed(tmp_path: Path) -> None:
     path = library(tmp_path, "mixed", KERNEL + VNNI, *QUICK, "-march=haswell")
     allowed = ("avx", "sse", "sse2")
-    found = strangers(path, allowed)
+    found = unexpected(path, allowed)
     total: Counter[str] = Counter()
     for each in found.values():
         total.update(each)

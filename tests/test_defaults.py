@@ -26,14 +26,14 @@ from tfbuild.errors import RecordError, UsageError
 from tfbuild.planning import defaults, guard
 from tfbuild.planning.defaults import (
     Default,
-    Evidence,
-    EvidenceSource,
+    LeverMeasurement,
     LeverRatio,
+    MeasurementSource,
     Wishes,
     decide,
     levers,
     of_cpu,
-    read_evidence,
+    read_measurements,
     undue,
 )
 from tfbuild.planning.fleet import fleet_of
@@ -49,13 +49,13 @@ def by_name(target: str, **wishes: Any) -> dict[str, Default]:  # noqa: ANN401
     return {each.lever.name: each for each in found}
 
 
-def evidence(
+def measurement(
     *ratios: float,
-    source: EvidenceSource = EvidenceSource.MEASURED,
+    source: MeasurementSource = MeasurementSource.MEASURED,
     verdict: str = "faster",
     isa: str = "AVX2",
-) -> Evidence:
-    return Evidence(
+) -> LeverMeasurement:
+    return LeverMeasurement(
         lever="onednn",
         source=source,
         isa=isa,
@@ -83,7 +83,7 @@ def test_the_table_names_features_and_tfbenchs_levers() -> None:
 def test_what_was_only_emulated_is_off_until_it_is_trusted() -> None:
     emulated = by_name("skylake_avx512")["onednn"]
     assert not emulated.on
-    assert {each.source for each in emulated.evidence} == {EvidenceSource.EMULATED}
+    assert {each.source for each in emulated.evidence} == {MeasurementSource.EMULATED}
     assert by_name("skylake_avx512", trust_emulated=True)["onednn"].on
 
 
@@ -91,7 +91,7 @@ def test_what_was_only_emulated_is_off_until_it_is_trusted() -> None:
 def test_what_was_measured_on_such_silicon_is_on(target: str) -> None:
     found = by_name(target)["onednn"]
     assert found.on
-    measured = [each for each in found.evidence if each.source is EvidenceSource.MEASURED]
+    measured = [each for each in found.evidence if each.source is MeasurementSource.MEASURED]
     assert {each.vcpus for each in measured} == {1, 2}
     assert all(each.wins for each in measured)
 
@@ -101,9 +101,9 @@ def test_a_comparison_from_such_silicon_decides() -> None:
     won, lost, unsure = (
         dataclasses.replace(each, isa=isa)
         for each in (
-            evidence(1.3, 1.2),
-            evidence(1.3, 0.8, verdict="slower"),
-            evidence(1.3, verdict="inconclusive"),
+            measurement(1.3, 1.2),
+            measurement(1.3, 0.8, verdict="slower"),
+            measurement(1.3, verdict="inconclusive"),
         )
     )
     assert by_name(target, evidence=(won,))["onednn"].on
@@ -113,7 +113,7 @@ def test_a_comparison_from_such_silicon_decides() -> None:
     assert not by_name(target, evidence=(dataclasses.replace(won, isa="AVX2"),))["onednn"].on
     older = dataclasses.replace(won, release="2.13.1")
     assert not by_name(target, evidence=(older,))["onednn"].on
-    assert not by_name("haswell", evidence=(evidence(1.3, 0.8, verdict="slower"),))["onednn"].on
+    assert not by_name("haswell", evidence=(measurement(1.3, 0.8, verdict="slower"),))["onednn"].on
 
 
 @pytest.mark.parametrize("target", ["cascadelake", "icelake", "zen4", "sapphirerapids"])
@@ -192,8 +192,8 @@ OFF = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_DISABLE_MKL": "1"}
 
 
 def test_a_comparison_on_such_silicon_is_measured(tmp_path: Path) -> None:
-    (found,) = read_evidence(comparison_of(tmp_path, before={}, after=ON, gains=GAINS))
-    assert (found.source, found.isa, found.lever) == (EvidenceSource.MEASURED, "AVX2", "onednn")
+    (found,) = read_measurements(comparison_of(tmp_path, before={}, after=ON, gains=GAINS))
+    assert (found.source, found.isa, found.lever) == (MeasurementSource.MEASURED, "AVX2", "onednn")
     assert (found.release, found.vcpus) == ("2.14.1", 2)
     assert [*found.ratios] == [*GAINS]
     assert found.ratios["mnist_mlp"].verdict == "faster"
@@ -211,8 +211,8 @@ def test_a_capped_one_is_emulated(tmp_path: Path) -> None:
         features=frozenset({"avx2", VNNI}),
         gains=GAINS,
     )
-    (found,) = read_evidence(path)
-    assert (found.source, found.isa) == (EvidenceSource.EMULATED, "AVX512_CORE")
+    (found,) = read_measurements(path)
+    assert (found.source, found.isa) == (MeasurementSource.EMULATED, "AVX512_CORE")
     assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE" in found.setting
 
 
@@ -229,7 +229,7 @@ def test_a_capped_one_is_emulated(tmp_path: Path) -> None:
 )
 def test_another_comparison_says_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        read_evidence(comparison_of(tmp_path, gains=GAINS, **options))
+        read_measurements(comparison_of(tmp_path, gains=GAINS, **options))
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema": 2}', '{"schema": 2, "arms": 1}', "[]"])
@@ -237,7 +237,7 @@ def test_a_damaged_comparison_is_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "comparison.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RecordError):
-        read_evidence(path)
+        read_measurements(path)
 
 
 # ---- what is said of a CPU ----

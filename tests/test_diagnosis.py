@@ -50,10 +50,10 @@ SEEN = [
 def test_builds_that_really_failed(name: str, cause: Cause, label: str, what: str) -> None:
     found = diagnose(read_outcome(RECORDED / f"{name}.json"), log_of(name))
     assert (found.cause, found.label, found.what) == (cause, label, what)
-    assert found.evidence
+    assert found.deciding_line
     message, hint = explain(found)
     assert "\n" not in message
-    assert found.evidence in message
+    assert found.deciding_line in message
     assert hint == found.remedy
 
 
@@ -93,7 +93,7 @@ def test_the_log_alone_tells_the_cause(name: str, cause: Cause) -> None:
 def test_what_compilers_and_linkers_say(line: str, cause: Cause, what: str) -> None:
     found = diagnose(failed(stderr=f"In file included from a.h:\n{line}\n"), "")
     assert (found.cause, found.label, found.what) == (cause, "//a:b", what)
-    assert found.evidence == line.translate(diagnosis._QUOTES)
+    assert found.deciding_line == line.translate(diagnosis._QUOTES)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_compilers_and_linkers_say(line: str, cause: Cause, what: str) -> N
 def test_what_bazel_says(line: str, cause: Cause, what: str) -> None:
     found = diagnose(BuildOutcome(finished=False), f"INFO: Found 1 target...\n{line}\n")
     assert (found.cause, found.what) == (cause, what)
-    assert found.evidence == line.removeprefix("ERROR: ")
+    assert found.deciding_line == line.removeprefix("ERROR: ")
 
 
 def test_a_mirror_that_was_down_before_another_served_is_no_cause() -> None:
@@ -178,14 +178,14 @@ def test_a_message_holds_no_password_and_no_command() -> None:
 def test_any_text_has_a_diagnosis(stderr: str, log: str) -> None:
     for found in (diagnose(failed(stderr=stderr), log), diagnose(None, log)):
         assert found.remedy
-        assert len(found.evidence) <= 300
+        assert len(found.deciding_line) <= 300
 
 
 # Remedies -----------------------------------------------------------------------------------------
 
 
-def because(cause: Cause, what: str = "", evidence: str = "") -> Diagnosis:
-    return diagnosis._diagnosis(cause, label="//a:b", line=evidence, what=what)
+def because(cause: Cause, what: str = "", deciding_line: str = "") -> Diagnosis:
+    return diagnosis._diagnosis(cause, label="//a:b", line=deciding_line, what=what)
 
 
 def test_out_of_memory_halves_the_jobs_down_to_one() -> None:

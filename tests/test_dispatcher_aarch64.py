@@ -138,4 +138,4 @@ def test_without_the_dispatcher_an_older_core_would_have_died(
 
 
 def test_the_dispatcher_needs_no_later_c_library(site: Path) -> None:
-    assert elf.floors(site / LIBRARY) == {"GLIBC": "2.17"}
+    assert elf.version_floors(site / LIBRARY) == {"GLIBC": "2.17"}

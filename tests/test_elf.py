@@ -9,12 +9,12 @@ from tfbuild.binaries.elf import (
     code,
     demangled,
     exported,
-    floors,
     function_at,
     isa_needed,
     needed,
     shared_objects,
     undefined,
+    version_floors,
 )
 from tfbuild.errors import WheelError
 
@@ -126,10 +126,10 @@ def test_floors_are_the_newest_version_of_each_family(tmp_path: Path) -> None:
     __asm__(".symver memcpy_new,memcpy@GLIBC_2.14");
     extern "C" void* copy(void* a, const void* b) { return memcpy_new(a, b, 99); }
     """
-    found = floors(library(tmp_path, "x", text, "-nostartfiles"))
+    found = version_floors(library(tmp_path, "x", text, "-nostartfiles"))
     assert found == {"GLIBC": "2.14"}
     text = "#include <string>\nstd::string f(int n) { return std::to_string(n) + 'x'; }"
-    found = floors(library(tmp_path, "y", text))
+    found = version_floors(library(tmp_path, "y", text))
     assert {"GLIBC", "GLIBCXX", "CXXABI"} <= set(found)
 
 
@@ -142,13 +142,13 @@ def test_versions_are_compared_as_numbers(tmp_path: Path) -> None:
     given = 'extern "C" { int old_one() { return 1; } int new_one() { return 2; } }'
     lender = library(tmp_path, "lender", given, f"-Wl,--version-script={tmp_path / 'map'}")
     taker = library(tmp_path, "taker", text, "-nostdlib", str(lender))
-    assert floors(taker) == {"GLIBC": "2.14"}
+    assert version_floors(taker) == {"GLIBC": "2.14"}
 
 
 def test_a_library_that_needs_nothing_has_no_floor(tmp_path: Path) -> None:
     text = 'extern "C" int f() { return 1; }'
     path = library(tmp_path, "x", text, "-nostdlib")
-    assert floors(path) == {}
+    assert version_floors(path) == {}
     assert undefined(path) == ()
 
 
@@ -157,7 +157,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.so"
     path.write_bytes(content)
     with pytest.raises(WheelError, match=r"x\.so"):
-        floors(path)
+        version_floors(path)
     with pytest.raises(WheelError, match=r"x\.so"):
         shared_objects(path, frozenset())
 
@@ -167,9 +167,9 @@ def test_a_library_cut_in_half_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(WheelError, match=r"libx\.so"):
-        floors(path)
+        version_floors(path)
     with pytest.raises(WheelError, match=r"absent\.so"):
-        floors(tmp_path / "absent.so")
+        version_floors(tmp_path / "absent.so")
 
 
 def test_names_are_demangled_in_their_order() -> None:

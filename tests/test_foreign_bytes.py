@@ -302,8 +302,8 @@ ON_WHEELS: tuple[Read, ...] = (
 ON_LIBRARIES: tuple[Read, ...] = (
     census.census,
     lambda path: census.uses(path, {"avx", "undecoded"}, 3),
-    lambda path: census.strangers(path, ()),
-    elf.floors,
+    lambda path: census.unexpected(path, ()),
+    elf.version_floors,
     elf.needed,
     elf.isa_needed,
     look_into_library,

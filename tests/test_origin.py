@@ -25,7 +25,7 @@ from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origi
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
-from tfbuild.planning.defaults import Evidence, EvidenceSource, LeverRatio, levers
+from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementSource, levers
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, declared_compiler
 from tfbuild.planning.request import fleet_for
@@ -37,9 +37,9 @@ CLANG = "clang@16.0.6"
 LIBRARY = Path(_speedups.__file__)
 """Any library: what is in it decides nothing here."""
 LEVER = levers()[0]
-EMULATED = Evidence(
+EMULATED = LeverMeasurement(
     lever=LEVER.name,
-    source=EvidenceSource.EMULATED,
+    source=MeasurementSource.EMULATED,
     isa="",
     cpu="another CPU",
     release="2.20.0",
@@ -158,7 +158,7 @@ def test_part_of_the_recorded_selection_is_found_again() -> None:
 
 @pytest.mark.parametrize("trust", [False, True])
 def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> None:
-    with patch("tfbuild.planning.request.read_evidence", return_value=(EMULATED,)):
+    with patch("tfbuild.planning.request.read_measurements", return_value=(EMULATED,)):
         fleet, _ = fleet_for(request(release="2.20.0", evidence="c.json", trust_emulated=trust))
     (default,) = (each for each in fleet.first.defaults if each.lever == LEVER)
     assert default.on is trust

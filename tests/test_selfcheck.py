@@ -41,7 +41,7 @@ from tfbench.measuring.selfcheck import (
     run_trials,
     widths,
 )
-from tfbench.reports import evidence
+from tfbench.reports import selfcheck_text
 from tfbuild import records
 from tfbuild.errors import (
     HostError,
@@ -147,18 +147,18 @@ def test_it_fails_only_when_false_positives_are_clearly_too_many() -> None:
     many = check(*(trial(n, false if n < 40 else right) for n in range(200)))
     assert few.passed
     assert not many.passed
-    assert "may be trusted" in evidence.conclusion(few)
-    assert "Do not trust" in evidence.conclusion(many)
-    assert "40 in 200 trials" in evidence.conclusion(many)
+    assert "may be trusted" in selfcheck_text.conclusion(few)
+    assert "Do not trust" in selfcheck_text.conclusion(many)
+    assert "40 in 200 trials" in selfcheck_text.conclusion(many)
 
 
 def test_a_few_trials_prove_nothing_and_it_says_so() -> None:
-    assert "too few" in evidence.conclusion(check(trial(0, finding(0.9, 1.1))))
+    assert "too few" in selfcheck_text.conclusion(check(trial(0, finding(0.9, 1.1))))
 
 
 def test_table_and_page_show_each_row() -> None:
     made = check(*(trial(n, finding(0.9, 1.1)) for n in range(8)))
-    table, page = evidence.table(made, colour=False), evidence.markdown(made)
+    table, page = selfcheck_text.table(made, colour=False), selfcheck_text.markdown(made)
     assert "\x1b" not in table
     for text in (table, page):
         assert "0.0% (0-37)" in text

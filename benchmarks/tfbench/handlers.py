@@ -27,7 +27,7 @@ from tfbench.measuring.comparison import (
     make_setting,
 )
 from tfbench.measuring.selfcheck import SelfCheck
-from tfbench.reports import evidence
+from tfbench.reports import selfcheck_text
 from tfbench.reports.reporting import write_reports
 from tfbench.tuning.handler import digest
 from tfbench.tuning.trial import try_out
@@ -185,8 +185,8 @@ def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck
             )
     check = selfcheck.summarise(trials, arm, host, datetime.now(UTC).isoformat(timespec="seconds"))
     save(there / selfcheck.KIND.result, check)
-    write_atomic(there / "selfcheck.md", evidence.markdown(check))
-    text = pretty(check) if as_json else evidence.table(check, colour=sys.stdout.isatty())
+    write_atomic(there / "selfcheck.md", selfcheck_text.markdown(check))
+    text = pretty(check) if as_json else selfcheck_text.table(check, colour=sys.stdout.isatty())
     return check, text
 
 
@@ -194,7 +194,7 @@ def judge_harness(check: SelfCheck) -> None:
     """Raises HarnessError for too many false positives."""
     if not check.passed:
         raise HarnessError(
-            evidence.conclusion(check),
+            selfcheck_text.conclusion(check),
             hint="Compare on a quieter machine, or with more launches (--thorough)",
         )
 

@@ -146,7 +146,7 @@ def test_a_host_tool_that_dies_of_sigill_is_told_from_a_broken_one(bench: Bench)
     dies = written(CORE / "op_gen.cc", "int main() { __builtin_trap(); }\n")
     found = bench.diagnosis(change=dies)
     assert (found.cause, found.label) == (Cause.HOST_TOOL, "//tensorflow/core:table")
-    assert "Illegal instruction" in found.evidence
+    assert "Illegal instruction" in found.deciding_line
     assert "host_copt" in found.remedy
 
 
@@ -155,7 +155,7 @@ def test_a_compiler_that_the_kernel_killed_is_out_of_memory(bench: Bench) -> Non
     killed = compiler(bench.folder, "killed", "kill -9 $$")
     found = bench.diagnosis(compiler=killed)
     assert (found.cause, found.label) == (Cause.MEMORY, "@XNNPACK//:XNNPACK")
-    assert "src/vmul.cc failed: (Killed)" in found.evidence
+    assert "src/vmul.cc failed: (Killed)" in found.deciding_line
     assert "--jobs" in found.remedy
     assert diagnosis.remedied(ATTEMPT, found) == dataclasses.replace(ATTEMPT, jobs=4)
 
@@ -163,7 +163,7 @@ def test_a_compiler_that_the_kernel_killed_is_out_of_memory(bench: Bench) -> Non
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(bench: Bench) -> None:
     found = bench.diagnosis(change=written(CORE / "ops.cc", "int x() { return missing_name; }\n"))
     assert (found.cause, found.label) == (Cause.COMPILE, "//tensorflow/core:ops")
-    assert found.evidence.endswith("error: use of undeclared identifier 'missing_name'")
+    assert found.deciding_line.endswith("error: use of undeclared identifier 'missing_name'")
     assert bench.outcome().failures[0].stderr  # the words came from the event's own file
 
 
@@ -172,7 +172,7 @@ def test_an_undefined_symbol_is_the_linkers(bench: Bench) -> None:
     text = "int nowhere();\nint main() { return nowhere(); }\n"
     found = bench.diagnosis(change=written(CORE / "op_gen.cc", text))
     assert (found.cause, found.label) == (Cause.LINK, "//tensorflow/core:op_gen")
-    assert "nowhere" in found.evidence
+    assert "nowhere" in found.deciding_line
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from tfbench import options
-from tfbench.accuracy import article, elsewhere, figures, results, sets, text
+from tfbench.accuracy import article, figures, imported_text, results, sets, text
 from tfbench.accuracy.article import PricedArticle
 from tfbench.accuracy.curve_file import read_curve
 from tfbench.accuracy.results import Accuracy, Goal, ImportedCurve
@@ -77,10 +77,12 @@ def accuracy(
     paths = settings.paths()
     if wanted.article:
         found = article.read_article(wanted.article)
-        return found, pretty(found) if as_json else elsewhere.article_table(found, colour=colour)
+        return found, pretty(found) if as_json else imported_text.article_table(
+            found, colour=colour
+        )
     if wanted.curve:
         read_in = read_in_curve(wanted, paths)
-        return read_in, pretty(read_in) if as_json else elsewhere.table(read_in, colour=colour)
+        return read_in, pretty(read_in) if as_json else imported_text.table(read_in, colour=colour)
     choices = experiment.choose_arms(wanted.arms, paths)
     question = read(wanted)
     with settings.exclusive(paths.cache, "a measurement"):
@@ -190,7 +192,7 @@ def read_in_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
     result = results.imported(curve, target, _price(wanted, 0))
     if wanted.out:
         folder, drawn = Path(wanted.out), {figures.KEY: figures.curve(result)}
-        experiment.write_report(folder, elsewhere.document(result), paths.templates, drawn)
+        experiment.write_report(folder, imported_text.document(result), paths.templates, drawn)
         save(folder / experiment.kind_of(CURVE).result, result)
     return result
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from tfbench.accuracy import elsewhere
 from tfbench.accuracy import handler as accuracies
+from tfbench.accuracy import imported_text
 from tfbench.accuracy import text as accuracy_text
 from tfbench.accuracy.article import read_article
 from tfbench.articles.sizes import Sizes
@@ -82,7 +82,7 @@ def tpu_gpu(bench: Scale) -> SectionPart:
     found = accuracies.measure(question, choices, wanted.accuracy.out, paths)
     reached = _shown(found, accuracy_text)
     return SectionPart(
-        blocks=(elsewhere.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
+        blocks=(imported_text.article_block(read_article("2018")), *speed.blocks, *reached.blocks),
         figures=(*speed.figures, *reached.figures),
         lines=(*speed.lines, *reached.lines),
     )

@@ -25,7 +25,7 @@ from tfbuild.records import save
 
 SCHEMA = 2
 KIND = RunKind(name="selection", prefix="select", result="selection.json")
-EVIDENCE = "evidence.json"
+TIMINGS_FILE = "evidence.json"
 MATTERS = 0.001
 """A call site with less of the op time of every program is not looked at: nothing is won there, and
 nothing to speak of lost."""
@@ -134,7 +134,7 @@ def select(
         recalled=recalled,
         untimed=untimed,
     )
-    save(bench.out / EVIDENCE, chosen)
+    save(bench.out / TIMINGS_FILE, chosen)
     save(bench.out / KIND.result, selection)  # (last: with it a run is whole)
     return chosen
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfbench.costs.cost import inverse
-from tfbench.reports import findings, method, particulars, wording
+from tfbench.reports import details, findings, method, wording
 from tfbench.reports.document import Answer, Document, Points, Section, Table, columns, tabled
 from tfbench.reports.ladder import Ladder, find_ladder
 from tfbuild import console
@@ -27,16 +27,16 @@ def document(comparison: Comparison, templates: Path, costs: Iterable[Section] =
         *costs,
         _coverage(comparison),
         _fused(comparison),
-        particulars.doubts(comparison),
-        particulars.verdicts(comparison),
-        particulars.samples(comparison),
-        particulars.latency(comparison),
-        particulars.agreement(comparison),
-        particulars.phases(comparison),
-        particulars.starting(comparison),
-        particulars.arms(comparison),
-        particulars.kernels(comparison),
-        particulars.machine(comparison),
+        details.doubts(comparison),
+        details.verdicts(comparison),
+        details.samples(comparison),
+        details.latency(comparison),
+        details.agreement(comparison),
+        details.phases(comparison),
+        details.starting(comparison),
+        details.arms(comparison),
+        details.kernels(comparison),
+        details.machine(comparison),
         method.method(comparison, templates),
         method.limits(comparison),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
-from tfbench.reports import chapters, particulars, plots
+from tfbench.reports import chapters, details, plots
 from tfbench.reports import spending as costs
 from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, standalone
 from tfbench.reports.document import Document
@@ -39,8 +39,8 @@ def html(
         chapters.LADDER: list(plots.ladder(comparison, found)) if found else [],
         chapters.TIMES: list(plots.times(comparison)),
         chapters.COST: list(_bill_figures(bill)) if bill else [],
-        particulars.VERDICTS: list(plots.looks(comparison)),
-        particulars.SAMPLES: list(plots.samples(comparison, samples)),
+        details.VERDICTS: list(plots.looks(comparison)),
+        details.SAMPLES: list(plots.samples(comparison, samples)),
     }
     return rendered(chapters.document(comparison, templates, sections), figures, templates)
 

@@ -169,11 +169,11 @@ def full_build_problems(
             yield f"{name} is missing"
         elif own[name] not in [each[name] for each in written]:
             yield f"{name} is not {_AS_MADE}"
-    yield from _strangers(wheel, stem)
+    yield from _unexpected_files(wheel, stem)
     yield from packed.problems(wheel, None)
 
 
-def _strangers(wheel: Path, stem: str) -> Iterator[str]:
+def _unexpected_files(wheel: Path, stem: str) -> Iterator[str]:
     """What an installer would put beside TensorFlow, or Python would run by itself."""
     info = f"{stem}.dist-info/"
     ours = {f"{info}{name}" for name in (*_TREES_OWN, *papers.FILES)}

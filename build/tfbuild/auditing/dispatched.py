@@ -46,14 +46,14 @@ def attribute(path: Path) -> Attribution:
     dispatched: dict[str, Counter[str]] = {}
     own, nameless = Counter[str](), Counter[str]()
     first: dict[str, list[str]] = {}
-    strangers = census.strangers(path, STOCK_BASELINE)
-    for name in sorted(strangers):
+    unexpected = census.unexpected(path, STOCK_BASELINE)
+    for name in sorted(unexpected):
         row = row_of(name) if name else ""
         if row:
-            dispatched.setdefault(row, Counter()).update(strangers[name])
+            dispatched.setdefault(row, Counter()).update(unexpected[name])
             continue
-        (own if name else nameless).update(strangers[name])
-        for feature in strangers[name] if name else ():
+        (own if name else nameless).update(unexpected[name])
+        for feature in unexpected[name] if name else ():
             shown = first.setdefault(feature, [])
             if len(shown) < _FEW:
                 shown.append(name)

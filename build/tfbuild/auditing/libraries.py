@@ -133,7 +133,7 @@ def look_at(path: Path) -> Facts:
     return Facts(
         decoders=instructions.DECODERS,
         census=census.census(path),
-        floors=elf.floors(path),
+        floors=elf.version_floors(path),
         needed=elf.needed(path),
         isa_needed=elf.isa_needed(path),
     )

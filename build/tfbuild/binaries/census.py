@@ -113,7 +113,7 @@ def uses(path: Path, wanted: Collection[str], limit: int) -> tuple[Use, ...]:
     return tuple(found)
 
 
-def strangers(path: Path, allowed: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+def unexpected(path: Path, allowed: Collection[str]) -> Mapping[str, Mapping[str, int]]:
     """How many instructions of an x86-64 library need each feature beyond `allowed`, by function.
 
     Functions have the names of symbols, as the linker has them (mangled); what no symbol names is
@@ -122,7 +122,7 @@ def strangers(path: Path, allowed: Collection[str]) -> Mapping[str, Mapping[str,
     code = elf.code(path)
     known = frozenset((code.machine, *allowed))
     found: Counter[tuple[int, str]] = Counter()
-    for each in _from_each(pieces(path, code), partial(count_strangers, known=known)):
+    for each in _from_each(pieces(path, code), partial(count_unexpected, known=known)):
         found.update(each)
     addresses: dict[int, int] = {}
     for place, _ in found:
@@ -170,7 +170,7 @@ def count(piece: Piece) -> Counter[str]:
     return instructions.tally(piece.machine, (data for _, data in piece.functions()))
 
 
-def count_strangers(piece: Piece, known: frozenset[str]) -> Counter[tuple[int, str]]:
+def count_unexpected(piece: Piece, known: frozenset[str]) -> Counter[tuple[int, str]]:
     """How many instructions need each feature that is not `known`, by where in the file their
     function begins."""
     found: Counter[tuple[int, str]] = Counter()

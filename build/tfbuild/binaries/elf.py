@@ -92,7 +92,7 @@ def opened(path: Path) -> Iterator[ELFFile]:
         raise WheelError(f"{path.name} is not a whole ELF library ({why})") from error
 
 
-def floors(path: Path) -> dict[str, str]:
+def version_floors(path: Path) -> dict[str, str]:
     """The newest version of each runtime family that the library asks for, such as
     {"GLIBC": "2.14", "GLIBCXX": "3.4.19"}: the oldest machine that can load it.
     """

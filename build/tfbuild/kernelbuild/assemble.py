@@ -140,7 +140,7 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
         measured_on=plan.measured_on,
         defaults=plan.defaults,
         stay_stock={each.unit: each.reason for each in verdicts if not each.admitted},
-        floors=elf.floors(made.library),
+        floors=elf.version_floors(made.library),
         census=census.census(made.library),
     )
 

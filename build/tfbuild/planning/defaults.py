@@ -39,7 +39,7 @@ _ISAS: Mapping[str, frozenset[str]] = {
 }
 
 
-class EvidenceSource(StrEnum):
+class MeasurementSource(StrEnum):
     MEASURED = "measured"
     EMULATED = "emulated"
 
@@ -56,12 +56,12 @@ class LeverRatio:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class LeverMeasurement:
     """A comparison of one lever with stock. `isa` is the kind of CPU that it speaks of, empty for
     any; `cpu` the one that it was made on; `ratios` are by workload."""
 
     lever: str
-    source: EvidenceSource
+    source: MeasurementSource
     isa: str
     cpu: str
     release: str
@@ -104,7 +104,7 @@ class Default:
 
     lever: DefaultLever
     on: bool
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[LeverMeasurement, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +113,7 @@ class Wishes:
 
     bf16: bool = False
     trust_emulated: bool = False
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[LeverMeasurement, ...] = ()
 
 
 NO_WISHES = Wishes()
@@ -125,8 +125,8 @@ def levers() -> tuple[DefaultLever, ...]:
 
 
 @functools.cache
-def known_evidence() -> tuple[Evidence, ...]:
-    return tuple(read(Evidence, row) for row in _table()["evidence"])
+def known_measurements() -> tuple[LeverMeasurement, ...]:
+    return tuple(read(LeverMeasurement, row) for row in _table()["evidence"])
 
 
 @functools.cache
@@ -161,10 +161,10 @@ def decide(target: Target, release: str, wishes: Wishes = NO_WISHES) -> tuple[De
 def _default(lever: DefaultLever, isa: str, release: str, wishes: Wishes) -> Default:
     speaking = tuple(
         each
-        for each in (*known_evidence(), *wishes.evidence)
+        for each in (*known_measurements(), *wishes.evidence)
         if each.lever == lever.name and each.release == release and each.isa in {"", isa}
     )
-    measured = [each for each in speaking if each.source is EvidenceSource.MEASURED]
+    measured = [each for each in speaking if each.source is MeasurementSource.MEASURED]
     counted = measured or (speaking if wishes.trust_emulated else ())
     won = bool(counted) and all(each.wins for each in counted)
     return Default(lever=lever, on=lever.opt_in or won, evidence=speaking)
@@ -192,7 +192,7 @@ def undue(defaults: Sequence[Default], target: Target) -> Iterator[str]:
 # ---- what a comparison says ----
 
 
-def read_evidence(path: Path) -> tuple[Evidence, ...]:
+def read_measurements(path: Path) -> tuple[LeverMeasurement, ...]:
     """What a finished comparison.json says of levers: arms that differ from its baseline in nothing
     else. Raises RecordError, and UsageError for a comparison of something else."""
     comparison = comparisons.load(path)
@@ -205,7 +205,7 @@ def read_evidence(path: Path) -> tuple[Evidence, ...]:
     return found
 
 
-def _said_of(lever: DefaultLever, comparison: Comparison) -> Iterator[Evidence]:
+def _said_of(lever: DefaultLever, comparison: Comparison) -> Iterator[LeverMeasurement]:
     if not comparison.complete or not comparison.arms:
         return
     baseline, *others = comparison.arms
@@ -221,9 +221,9 @@ def _said_of(lever: DefaultLever, comparison: Comparison) -> Iterator[Evidence]:
         if not same or idle or not lever.set.items() <= after.items():
             continue
         for vcpus, ratios in _ratios(comparison.cells, arm.name).items():
-            yield Evidence(
+            yield LeverMeasurement(
                 lever=lever.name,
-                source=EvidenceSource.EMULATED if emulated else EvidenceSource.MEASURED,
+                source=MeasurementSource.EMULATED if emulated else MeasurementSource.MEASURED,
                 isa=cap or isa_of(cpu.features),
                 cpu=cpu.name,
                 release=baseline.tensorflow,
@@ -261,10 +261,10 @@ def _why(default: Default) -> str:
     return "; ".join(map(_line, default.evidence)) or "nothing was measured of it"
 
 
-def _line(evidence: Evidence) -> str:
-    where = f"{vcpus_text(evidence.vcpus)} of {evidence.cpu}"
-    count = f"{len(evidence.ratios)} workloads"
-    return f"{evidence.source} {evidence.mean:.2f}x ({count}, {where})"
+def _line(measurement: LeverMeasurement) -> str:
+    where = f"{vcpus_text(measurement.vcpus)} of {measurement.cpu}"
+    count = f"{len(measurement.ratios)} workloads"
+    return f"{measurement.source} {measurement.mean:.2f}x ({count}, {where})"
 
 
 def _assignments(lever: DefaultLever) -> str:

@@ -248,7 +248,7 @@ def make_plan(
             bf16=wishes.bf16,
         )
     # Of other flags, which are other code, nothing was measured; nor of a search for flags.
-    evidence = selection if selection and selection.rows and not extra_flags else None
+    selected = selection if selection and selection.rows and not extra_flags else None
     return Plan(
         scope=wanted,
         release=release.version,
@@ -266,8 +266,8 @@ def make_plan(
         source_flags=source_flags,
         selection=selection.kept if selection else None,
         only_selected=bool(selection and selection.sources),
-        measured=evidence.rows if evidence else (),
-        measured_on=f"{evidence.cpu}, code for {evidence.target}" if evidence else "",
+        measured=selected.rows if selected else (),
+        measured_on=f"{selected.cpu}, code for {selected.target}" if selected else "",
         defaults=decide(target, release.version, wishes),
         kernel_recipe=kernel,
         full_recipe=full,

@@ -17,7 +17,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import Target, parse_target, resolve, stand_ins
 from tfbuild.errors import CompilerError, UsageError
 from tfbuild.planning import plan as plans
-from tfbuild.planning.defaults import Wishes, read_evidence
+from tfbuild.planning.defaults import Wishes, read_measurements
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import Plan, Scope
@@ -159,7 +159,7 @@ def _wishes(request: Request) -> Wishes:
     return Wishes(
         bf16=request.bf16,
         trust_emulated=request.trust_emulated,
-        evidence=tuple(each for path in paths for each in read_evidence(path)),
+        evidence=tuple(each for path in paths for each in read_measurements(path)),
     )
 
 

@@ -16,7 +16,7 @@ from tfbuild.watching.attempt import Attempt
 from tfbuild.watching.events import BuildFailure, BuildOutcome, plain
 
 MOST_FETCHES = 3
-_EVIDENCE = 300
+_LONGEST = 300
 _SIGKILL, _SIGILL = 9, 4
 
 
@@ -43,14 +43,14 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """`evidence` is the line that decided, `what` the flag, config, option, target or address in
-    it, `label` the Bazel label that failed; each empty when unknown. `remedy` is for the user.
+    """`deciding_line` is the line that decided, `what` the flag, config, option, target or address
+    in it, `label` the Bazel label that failed; each empty when unknown. `remedy` is for the user.
     """
 
     cause: Cause
     label: str = ""
     what: str = ""
-    evidence: str = ""
+    deciding_line: str = ""
     remedy: str
 
 
@@ -243,12 +243,12 @@ def diagnose(outcome: BuildOutcome | None, log: str) -> Diagnosis:
     found = _recognised(log_lines, label)
     if found is not None:
         return found
-    evidence = next((line for failure in failures for line in _lines(failure)), "")
+    deciding_line = next((line for failure in failures for line in _lines(failure)), "")
     finished = outcome is not None and outcome.finished
     if not (finished or log_lines or failures):
         return _diagnosis(Cause.INTERRUPTED, label="", line="")
     cause = _EXITS.get(outcome.exit_name, Cause.UNKNOWN) if outcome else Cause.UNKNOWN
-    return _diagnosis(cause, label=label, line=evidence or next(iter(log_lines), ""))
+    return _diagnosis(cause, label=label, line=deciding_line or next(iter(log_lines), ""))
 
 
 def _error_lines(log: str) -> Iterator[str]:
@@ -300,7 +300,7 @@ def _diagnosis(cause: Cause, *, label: str, line: str, what: str = "") -> Diagno
         cause=cause,
         label=label,
         what=_PASSWORD.sub("", what),
-        evidence=_PASSWORD.sub("", _AROUND.sub("", line.strip()))[:_EVIDENCE],
+        deciding_line=_PASSWORD.sub("", _AROUND.sub("", line.strip()))[:_LONGEST],
         remedy=remedy,
     )
 
@@ -318,7 +318,7 @@ def remedied(attempt: Attempt, diagnosis: Diagnosis) -> Attempt | None:
         return replace(attempt, defines=(*attempt.defines, *new)) if new else None
     if diagnosis.cause is Cause.CACHE and not attempt.distrusting:
         return replace(attempt, distrusting=True)
-    final = _FINAL.search(diagnosis.evidence)
+    final = _FINAL.search(diagnosis.deciding_line)
     if diagnosis.cause is Cause.DOWNLOAD and not final and attempt.fetches < MOST_FETCHES:
         return replace(attempt, fetches=attempt.fetches + 1)
     return None
@@ -328,5 +328,5 @@ def explain(diagnosis: Diagnosis) -> tuple[str, str]:
     """One line of what failed, where and why, and the hint of what to do."""
     log_lines = _TEXTS[diagnosis.cause][0]
     where = f" at {diagnosis.label}" if diagnosis.label else ""
-    why = f": {diagnosis.evidence}" if diagnosis.evidence else ""
+    why = f": {diagnosis.deciding_line}" if diagnosis.deciding_line else ""
     return f"{log_lines}{where}{why}", diagnosis.remedy
