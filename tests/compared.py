@@ -14,7 +14,7 @@ from tfbench.costs.bill import Bill, Build, bill, bill_of_totals
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbench.inside.phases import TRAIN
 from tfbench.measuring.samples import Sample
-from tfbench.measuring.statistics import Bar, verdict
+from tfbench.measuring.statistics import Thresholds, verdict
 from tfbuild.measured.comparison import (
     SCHEMA,
     Agreement,
@@ -97,7 +97,7 @@ def confidence(interval: Interval) -> float:
 
 
 def speedup(name: str, interval: Interval, noise: Interval, *, fair: bool = True) -> Speedup:
-    found = verdict(interval, Bar(floor=noise.reach, threshold=THRESHOLD))
+    found = verdict(interval, Thresholds(floor=noise.reach, threshold=THRESHOLD))
     return Speedup(
         arm=name,
         interval=interval,

@@ -16,7 +16,7 @@ from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.measuring.observations import ObservedCell, failures_of, launches_of, starts_of
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import LEVEL, MARGIN
-from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
+from tfbench.measuring.summary import Criteria, arm_facts, cell, overall
 from tfbuild.cpus.cpu import Vcpus
 from tfbuild.measured.comparison import SCHEMA, Comparison
 from tfbuild.measured.effort import Effort
@@ -182,8 +182,8 @@ def measured(found: Sequence[Entry]) -> ObservedCell:
     )
 
 
-def yardstick(threshold: float = 0.0, effort: Effort | None = None) -> Yardstick:
-    return Yardstick(
+def criteria(threshold: float = 0.0, effort: Effort | None = None) -> Criteria:
+    return Criteria(
         effort=effort or Effort(looks=(3, 6)),
         tolerances=dict.fromkeys((STOCK.name, REPEAT, TUNED.name), TOLERANCE),
         threshold=threshold,
@@ -191,7 +191,7 @@ def yardstick(threshold: float = 0.0, effort: Effort | None = None) -> Yardstick
 
 
 def comparison(*cells: ObservedCell) -> Comparison:
-    by = yardstick()
+    by = criteria()
     return Comparison(
         schema=SCHEMA,
         made="2026-01-02T03:04:05+00:00",

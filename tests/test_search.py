@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.measuring.statistics import Bar, verdict
+from tfbench.measuring.statistics import Thresholds, verdict
 from tfbench.tuning.changes import Change, Setup
 from tfbench.tuning.search import FINALISTS, chosen, grouped, halved, halvings, ladder, promising
 from tfbuild.measured.comparison import Agreement, ComparedCell, Gates, Speedup
@@ -27,7 +27,7 @@ def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
     return Speedup(
         arm=arm,
         interval=found,
-        verdict=verdict(found, Bar(floor=NOISE)),
+        verdict=verdict(found, Thresholds(floor=NOISE)),
         confidence=0.5,
     )
 

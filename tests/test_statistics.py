@@ -14,8 +14,8 @@ from tests.examples import at_most
 from tfbench.measuring.statistics import (
     LEVEL,
     MOST_CONTRASTS,
-    Bar,
     Contrast,
+    Thresholds,
     combined,
     contrast,
     estimate,
@@ -523,13 +523,13 @@ def test_equal_arms_are_rarely_called_different() -> None:
     chance, trials, wrong = generator(12), 400, 0
     for _ in range(trials):
         found = estimate(simulated(0.0, chance, between=0.005))
-        wrong += verdict(found, Bar(floor=0.0)) in (Verdict.FASTER, Verdict.SLOWER)
+        wrong += verdict(found, Thresholds(floor=0.0)) in (Verdict.FASTER, Verdict.SLOWER)
     assert 0 < wrong / trials <= 0.08
 
 
 def test_a_gain_of_five_per_cent_is_found_in_one_per_cent_noise() -> None:
     found = estimate(simulated(math.log(1.05), generator(13), between=0.01))
-    assert verdict(found, Bar(floor=0.01)) is Verdict.FASTER
+    assert verdict(found, Thresholds(floor=0.01)) is Verdict.FASTER
 
 
 # --- trends ---------------------------------------------------------------------------------------
@@ -576,29 +576,37 @@ def test_noise_without_a_trend_seldom_shows_one() -> None:
 def test_without_a_bar_only_the_interval_decides(
     low: float, value: float, high: float, expected: Verdict
 ) -> None:
-    assert verdict(Interval(value=value, low=low, high=high), Bar(floor=0.0)) is expected
+    assert verdict(Interval(value=value, low=low, high=high), Thresholds(floor=0.0)) is expected
 
 
 @pytest.mark.parametrize(
-    ("bar", "gain", "loss"),
+    ("thresholds", "gain", "loss"),
     [
-        (Bar(floor=math.log(1.04)), Verdict.FASTER, Verdict.SLOWER),
-        (Bar(floor=0.0, threshold=0.04), Verdict.FASTER, Verdict.SLOWER),
+        (Thresholds(floor=math.log(1.04)), Verdict.FASTER, Verdict.SLOWER),
+        (Thresholds(floor=0.0, threshold=0.04), Verdict.FASTER, Verdict.SLOWER),
         # Less than anyone cares for, and known to be.
-        (Bar(floor=0.0, threshold=0.06), Verdict.WITHIN_NOISE, Verdict.WITHIN_NOISE),
-        (Bar(floor=math.log(1.04), threshold=0.06), Verdict.WITHIN_NOISE, Verdict.WITHIN_NOISE),
+        (Thresholds(floor=0.0, threshold=0.06), Verdict.WITHIN_NOISE, Verdict.WITHIN_NOISE),
+        (
+            Thresholds(floor=math.log(1.04), threshold=0.06),
+            Verdict.WITHIN_NOISE,
+            Verdict.WITHIN_NOISE,
+        ),
         # The machine differs from itself as much.
-        (Bar(floor=math.log(1.06)), Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
-        (Bar(floor=math.log(1.06), threshold=0.04), Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
-        (Bar(floor=math.inf), Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
+        (Thresholds(floor=math.log(1.06)), Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
+        (
+            Thresholds(floor=math.log(1.06), threshold=0.04),
+            Verdict.INCONCLUSIVE,
+            Verdict.INCONCLUSIVE,
+        ),
+        (Thresholds(floor=math.inf), Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
     ],
 )
 def test_a_difference_must_pass_the_floor_and_the_threshold(
-    bar: Bar, gain: Verdict, loss: Verdict
+    thresholds: Thresholds, gain: Verdict, loss: Verdict
 ) -> None:
     """5 % either way, known to 1 %."""
-    assert verdict(Interval(value=1.05, low=1.04, high=1.06), bar) is gain
-    assert verdict(Interval(value=1 / 1.05, low=1 / 1.06, high=1 / 1.04), bar) is loss
+    assert verdict(Interval(value=1.05, low=1.04, high=1.06), thresholds) is gain
+    assert verdict(Interval(value=1 / 1.05, low=1 / 1.06, high=1 / 1.04), thresholds) is loss
 
 
 @pytest.mark.parametrize(
@@ -609,19 +617,19 @@ def test_a_small_difference_below_the_floor_is_noise_where_the_floor_is_small_to
     floor: float, expected: Verdict
 ) -> None:
     found = Interval(value=1.019, low=1.01, high=1.028)
-    assert verdict(found, Bar(floor=floor)) is expected
+    assert verdict(found, Thresholds(floor=floor)) is expected
 
 
 def test_no_difference_is_one_whatever_the_floor() -> None:
     none = Interval(value=1.0, low=0.99, high=1.01)
-    assert verdict(none, Bar(floor=0.3)) is Verdict.WITHIN_NOISE
-    assert verdict(none, Bar(floor=0.3, margin=0.005)) is Verdict.INCONCLUSIVE
+    assert verdict(none, Thresholds(floor=0.3)) is Verdict.WITHIN_NOISE
+    assert verdict(none, Thresholds(floor=0.3, margin=0.005)) is Verdict.INCONCLUSIVE
 
 
 def test_the_bar_itself_is_not_passed() -> None:
     gain = Interval(value=1.05, low=1.04, high=1.06)
-    assert verdict(gain, Bar(floor=math.log(1.05))) is Verdict.INCONCLUSIVE
-    assert verdict(gain, Bar(floor=math.log(1.05) - 1e-9)) is Verdict.FASTER
+    assert verdict(gain, Thresholds(floor=math.log(1.05))) is Verdict.INCONCLUSIVE
+    assert verdict(gain, Thresholds(floor=math.log(1.05) - 1e-9)) is Verdict.FASTER
 
 
 @given(value=st.floats(0.5, 2), width=st.floats(1e-4, 0.5), floor=st.floats(0, 0.5))
@@ -629,9 +637,9 @@ def test_faster_and_slower_are_mirror_images(value: float, width: float, floor: 
     one = Interval(value=value, low=value / (1 + width), high=value * (1 + width))
     other = Interval(value=1 / value, low=1 / one.high, high=1 / one.low)
     turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
-    found = verdict(one, Bar(floor=floor, margin=0))
+    found = verdict(one, Thresholds(floor=floor, margin=0))
     if abs(abs(math.log(value)) - floor) > 1e-9:
-        assert verdict(other, Bar(floor=floor, margin=0)) is turned.get(found, found)
+        assert verdict(other, Thresholds(floor=floor, margin=0)) is turned.get(found, found)
 
 
 def test_half_width_and_reach_are_logarithmic() -> None:

@@ -18,13 +18,13 @@ from tests.measured import (
     STEPS,
     STOCK,
     TUNED,
+    criteria,
     end,
     entries,
     fault,
     measured,
     paces,
     start,
-    yardstick,
 )
 
 from tfbench.arms.arm import TOLERANCE
@@ -33,7 +33,7 @@ from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbench.inside.workloads import WORKLOADS
 from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.samples import End, Entry, Sample, Start
-from tfbench.measuring.summary import Yardstick, arm_facts, cell, coverage, overall
+from tfbench.measuring.summary import Criteria, arm_facts, cell, coverage, overall
 from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import ArmTimes, ComparedCell, Coverage, OpShare
 from tfbuild.measured.effort import Effort, Stop
@@ -59,8 +59,8 @@ def noisy(
     )
 
 
-def summed(found: Sequence[Entry], by: Yardstick | None = None) -> ComparedCell:
-    return cell(measured(found), by or yardstick())
+def summed(found: Sequence[Entry], by: Criteria | None = None) -> ComparedCell:
+    return cell(measured(found), by or criteria())
 
 
 def times(found: ComparedCell, arm: str) -> ArmTimes:
@@ -116,8 +116,8 @@ def test_arms_that_take_the_same_time_are_neither_faster_nor_slower() -> None:
 def test_a_gain_must_pass_the_noise_of_the_baseline_and_the_threshold() -> None:
     journal = entries(paces(1.05), launches=6)
     assert summed(journal).speedups[0].verdict is Verdict.FASTER
-    assert summed(journal, yardstick(0.04)).speedups[0].verdict is Verdict.FASTER
-    assert summed(journal, yardstick(0.06)).speedups[0].verdict is Verdict.WITHIN_NOISE
+    assert summed(journal, criteria(0.04)).speedups[0].verdict is Verdict.FASTER
+    assert summed(journal, criteria(0.06)).speedups[0].verdict is Verdict.WITHIN_NOISE
     for factor in (1.12, 1 / 1.04):
         unlike = paces(1.05) | {REPEAT: paces()[STOCK.name] * factor}
         assert summed(entries(unlike, launches=6)).speedups[0].verdict is Verdict.INCONCLUSIVE
@@ -151,7 +151,7 @@ def test_launches_that_never_became_steady_are_counted() -> None:
     ],
 )
 def test_a_cell_says_what_ended_it(effort: Effort, stopped_by: str) -> None:
-    assert summed(noisy(launches=3), yardstick(effort=effort)).stopped_by == stopped_by
+    assert summed(noisy(launches=3), criteria(effort=effort)).stopped_by == stopped_by
 
 
 def test_intervals_are_looked_at_after_each_launch_from_the_third() -> None:
@@ -419,7 +419,7 @@ def test_where_too_much_was_disturbed_there_is_no_verdict() -> None:
     assert summed(journal).speedups[0].verdict is Verdict.FASTER
     journal = slowed(journal, [(1, 0)], throttled_s=0.1)
     assert summed(journal).speedups[0].verdict is Verdict.INCONCLUSIVE
-    (mean,) = overall([measured(journal)], yardstick())
+    (mean,) = overall([measured(journal)], criteria())
     assert mean.speedup.verdict is Verdict.INCONCLUSIVE
 
 
@@ -437,7 +437,7 @@ def three(journal: Sequence[Entry], arms: Sequence[str] = (TUNED.name, OTHER)) -
 def test_an_arm_that_failed_is_marked_and_the_others_survive() -> None:
     journal = entries(paces() | {OTHER: 0.01})
     journal.append(fault(TUNED.name, 3))
-    found = cell(three(journal, [OTHER]), yardstick())
+    found = cell(three(journal, [OTHER]), criteria())
     assert [each.arm for each in found.failures] == [TUNED.name]
     assert "SIGKILL" in found.failures[0].reason
     assert [each.arm for each in found.speedups] == [OTHER]
@@ -453,7 +453,7 @@ def test_without_its_baseline_a_cell_is_marked_and_empty(failing: str, launches:
     assert [each.arm for each in found.failures] == [failing]
     assert (found.noise, found.speedups, found.arms) == (None, (), ())
     assert (found.steps, found.stopped_by) == (0, "")
-    assert overall([measured(journal)], yardstick()) == ()
+    assert overall([measured(journal)], criteria()) == ()
 
 
 def test_an_arm_that_computes_something_else_is_told_of_and_not_timed() -> None:
@@ -476,7 +476,7 @@ def test_a_disagreement_in_a_launch_too_short_to_count_is_not_forgotten() -> Non
     assert not alone.agrees
     assert alone.launches == 0
     later = entries({STOCK.name: 1.0, REPEAT: 1.0, OTHER: 1.0}, launches=4)
-    found = cell(three([*disagreed, *(each for each in later if each.launch)]), yardstick())
+    found = cell(three([*disagreed, *(each for each in later if each.launch)]), criteria())
     assert not found.agrees
     assert [each.arm for each in found.speedups] == [OTHER]
 
@@ -498,10 +498,10 @@ def test_an_arm_that_disagrees_later_on_does_not_hold_up_the_others() -> None:
         if not (isinstance(each, Start | Sample) and each.arm == TUNED.name and each.launch)
     ]
     journal.append(start(TUNED.name, 1, losses=off(1.1)))
-    found = cell(three(journal), yardstick())
+    found = cell(three(journal), criteria())
     assert [each.arm for each in found.speedups] == [OTHER]
     assert not found.agrees
-    (mean,) = overall([three(journal)], yardstick())
+    (mean,) = overall([three(journal)], criteria())
     assert mean.speedup.arm == OTHER
 
 
@@ -520,7 +520,7 @@ def test_the_overall_figure_is_the_geometric_mean_at_each_number_of_vcpus() -> N
         measured(entries(paces(1.1), workload="lstm_text", vcpus=2)),
         measured(entries(paces(0.9), workload="mnist_mlp", vcpus=1)),
     ]
-    two, one = overall(cells, yardstick())
+    two, one = overall(cells, criteria())
     assert (two.vcpus, two.workloads, one.vcpus, one.workloads) == (2, 2, 1, 1)
     assert two.speedup.interval.value == pytest.approx(math.sqrt(1.5 * 1.1))
     assert one.speedup.interval.value == pytest.approx(0.9)
@@ -533,7 +533,7 @@ def test_an_arms_overall_figure_leaves_out_the_cells_in_which_it_failed() -> Non
     """Also one in which it had been timed before."""
     good = entries(paces(1.5), workload="mnist_mlp")
     bad = [*entries(paces(3.0), workload="lstm_text"), fault(TUNED.name, 3, workload="lstm_text")]
-    (mean,) = overall([measured(good), measured(bad)], yardstick())
+    (mean,) = overall([measured(good), measured(bad)], criteria())
     assert mean.workloads == 1
     assert mean.speedup.interval.value == pytest.approx(1.5)
 
@@ -541,7 +541,7 @@ def test_an_arms_overall_figure_leaves_out_the_cells_in_which_it_failed() -> Non
 def test_a_cell_without_a_baseline_does_not_count_overall() -> None:
     good = entries(paces(1.5), workload="mnist_mlp")
     bad = [*entries(paces(3.0), workload="lstm_text"), fault(REPEAT, 3, workload="lstm_text")]
-    (mean,) = overall([measured(good), measured(bad)], yardstick())
+    (mean,) = overall([measured(good), measured(bad)], criteria())
     assert mean.workloads == 1
     assert mean.speedup.interval.value == pytest.approx(1.5)
 

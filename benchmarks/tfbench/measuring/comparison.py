@@ -18,7 +18,7 @@ from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.samples import KINDS
 from tfbench.measuring.statistics import LEVEL, MARGIN
-from tfbench.measuring.summary import Yardstick, arm_facts, cell, overall
+from tfbench.measuring.summary import Criteria, arm_facts, cell, overall
 from tfbuild import console
 from tfbuild.errors import (
     AgreementError,
@@ -246,7 +246,7 @@ def summarised(
     setting: ComparisonSetting, done: Sequence[ObservedCell], *, made: str
 ) -> Comparison:
     """What the cells that are done say. Raises SampleError."""
-    by = Yardstick(
+    by = Criteria(
         effort=setting.effort,
         tolerances=setting.questions[0].tolerances,
         threshold=setting.threshold,

@@ -34,7 +34,7 @@ from tfbench.inside.worker import SLOWDOWN
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellQuestion, MeasuredCell
 from tfbench.measuring.observations import ObservedCell, contrast_of, half_width, medians
-from tfbench.measuring.statistics import LEVEL, Bar, floor, verdict
+from tfbench.measuring.statistics import LEVEL, Thresholds, floor, verdict
 from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host
@@ -329,12 +329,12 @@ def _findings(measured: ObservedCell, slowdown: float) -> Iterator[TrialFinding]
     for name, true in ((measured.repeat, 1.0), (ARM, truth)):
         interval = contrast_of(measured, name).interval
         # The repeat is the floor itself, so it is judged without one.
-        bar = Bar(floor=0.0 if name == measured.repeat else least)
+        thresholds = Thresholds(floor=0.0 if name == measured.repeat else least)
         yield TrialFinding(
             truth=true,
             interval=interval,
             medians=medians(measured, name),
-            verdict=verdict(interval, bar) if measured.fair else Verdict.INCONCLUSIVE,
+            verdict=verdict(interval, thresholds) if measured.fair else Verdict.INCONCLUSIVE,
         )
 
 

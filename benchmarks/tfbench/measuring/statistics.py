@@ -46,7 +46,7 @@ FEWEST_LAUNCHES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
+class Thresholds:
     """What a difference must pass: `floor` is that of the A/A interval, `threshold` the least
     gain or loss that anyone cares for; a whole interval within 1 ± `margin` is no difference.
     """
@@ -203,18 +203,18 @@ def floor(noise: Interval) -> float:
     return noise.reach + abs(math.log(noise.value)) / 2
 
 
-def verdict(speedup: Interval, bar: Bar) -> Verdict:
+def verdict(speedup: Interval, thresholds: Thresholds) -> Verdict:
     """Faster or slower when the interval leaves out 1 and the estimate passes the bar.
 
     One that leaves out 1 and does not pass is noise if what it had to pass is small; where the
     machine's own noise is large, nothing can be said.
     """
-    least = max(bar.floor, math.log1p(bar.threshold))
+    least = max(thresholds.floor, math.log1p(thresholds.threshold))
     outside = speedup.leaves_out_1
     if outside and abs(math.log(speedup.value)) > least:
         return Verdict.FASTER if speedup.low > 1 else Verdict.SLOWER
-    inside = speedup.low >= 1 - bar.margin and speedup.high <= 1 + bar.margin
-    small = outside and least <= math.log1p(max(bar.margin, bar.threshold))
+    inside = speedup.low >= 1 - thresholds.margin and speedup.high <= 1 + thresholds.margin
+    small = outside and least <= math.log1p(max(thresholds.margin, thresholds.threshold))
     return Verdict.WITHIN_NOISE if inside or small else Verdict.INCONCLUSIVE
 
 

@@ -30,7 +30,7 @@ from tfbench.measuring.observations import (
     more_blocks,
 )
 from tfbench.measuring.samples import Sample, Start
-from tfbench.measuring.statistics import Bar, combined, floor, mean_of, verdict
+from tfbench.measuring.statistics import Thresholds, combined, floor, mean_of, verdict
 from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import (
     ArmFacts,
@@ -54,7 +54,7 @@ _FOR_P99 = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Yardstick:
+class Criteria:
     """What every cell of a comparison is judged by. `tolerances` names the arms and the repeat."""
 
     effort: Effort
@@ -62,7 +62,7 @@ class Yardstick:
     threshold: float
 
 
-def cell(measured: ObservedCell, by: Yardstick) -> ComparedCell:
+def cell(measured: ObservedCell, by: Criteria) -> ComparedCell:
     """Raises SampleError when the samples allow no answer."""
     answered = measured.answered
     found = [gates.reasons(block) for block in measured.blocks]
@@ -96,7 +96,7 @@ def cell(measured: ObservedCell, by: Yardstick) -> ComparedCell:
     )
 
 
-def overall(cells: Sequence[ObservedCell], by: Yardstick) -> tuple[Overall, ...]:
+def overall(cells: Sequence[ObservedCell], by: Criteria) -> tuple[Overall, ...]:
     """One figure per vCPU count and arm, over the cells in which the arm was timed."""
     found = []
     for vcpus in dict.fromkeys(each.vcpus for each in cells):
@@ -160,17 +160,17 @@ def _seen(measured: ObservedCell) -> Iterator[str]:
 
 
 def _speedup(
-    cells: Sequence[ObservedCell], arm: str, noise: Interval | None, by: Yardstick
+    cells: Sequence[ObservedCell], arm: str, noise: Interval | None, by: Criteria
 ) -> Speedup:
     """An arm's, over one cell or several."""
     found = mean_of([contrast_of(each, arm) for each in cells])
-    bar = Bar(floor=floor(noise) if noise else math.inf, threshold=by.threshold)
+    thresholds = Thresholds(floor=floor(noise) if noise else math.inf, threshold=by.threshold)
     fair = all(each.fair for each in cells)
     single = cells[0] if len(cells) == 1 else None
     return Speedup(
         arm=arm,
         interval=found.interval,
-        verdict=verdict(found.interval, bar) if fair else Verdict.INCONCLUSIVE,
+        verdict=verdict(found.interval, thresholds) if fair else Verdict.INCONCLUSIVE,
         confidence=found.confidence if fair else 0.0,
         medians=medians(single, arm) if single else None,
         run=_run_ratio(single, arm) if single else None,

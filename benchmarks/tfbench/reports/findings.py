@@ -167,26 +167,26 @@ def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
     """Which rule of the method gave the verdict."""
     if over_gated(cell):
         return f"too many blocks are no measurement: {_dropped(cell)}"
-    interval, bar = speedup.interval, _bar(comparison, cell)
+    interval, edge = speedup.interval, _edge(comparison, cell)
     outside = interval.leaves_out_1
     match speedup.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
-            return f"the interval leaves out 1, and the estimate lies beyond {bar}"
+            return f"the interval leaves out 1, and the estimate lies beyond {edge}"
         case Verdict.WITHIN_NOISE if outside:
-            return f"the interval leaves out 1, but the estimate lies within {bar}"
+            return f"the interval leaves out 1, but the estimate lies within {edge}"
         case Verdict.WITHIN_NOISE:
             return f"the whole interval lies within {comparison.margin:.0%} of 1"
         case _ if outside:
             return (
-                f"the interval leaves out 1, but the estimate lies within {bar}, which is too high "
-                "to tell"
+                f"the interval leaves out 1, but the estimate lies within {edge}, which is too "
+                "high to tell"
             )
         case _ if likely(comparison, speedup, cell.noise):
             return f"an interval of {wording.level(speedup.confidence)} would leave out 1"
     return f"the interval holds 1 and reaches beyond {comparison.margin:.0%} of it"
 
 
-def _bar(comparison: Comparison, cell: ComparedCell) -> str:
+def _edge(comparison: Comparison, cell: ComparedCell) -> str:
     """What a difference must pass: the higher of two."""
     if cell.noise is None:
         return "a noise floor that is not known"
