@@ -323,7 +323,7 @@ def test_cifar_10_is_read_from_its_archive_only_with_the_pinned_bytes(
 # ---- what is asked ----
 
 
-def asking(**options: str) -> handler.AccuracyQuestion:
+def asking(**options: str) -> handler.AccuracyConfig:
     return handler.read(AccuracyOptions(**options))
 
 
@@ -405,17 +405,17 @@ def test_a_dry_run_says_what_would_be_done() -> None:
 
 def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, paths: Paths) -> None:
     path = npz(tmp_path)
-    question = asking(data=MNIST, data_file=str(path), batch="201")
+    config = asking(data=MNIST, data_file=str(path), batch="201")
     examples = sets.load(SETS[MNIST], path, paths, tmp_path)
     arm = Arm(name="stock", python=Path("/none"), label="stock")
     with pytest.raises(UsageError, match=r"201 .* 200"):
-        handler.train(question, {arm.name: arm}, examples, str(tmp_path / "out"), paths)
+        handler.train(config, {arm.name: arm}, examples, str(tmp_path / "out"), paths)
     assert not (tmp_path / "out").exists()
 
 
 # ---- what is said ----
 
-ASKED = Goal(
+SETTING = Goal(
     data=DIGITS,
     source=SETS[DIGITS].source,
     workload="digits_cnn",
@@ -444,7 +444,7 @@ def run(seed: int, *accuracies: float, arm: str = "stock", pace: float = 1.0) ->
         images=1344,
         start_up=START_UP,
         epochs=epochs,
-        reached=reached(points_of(epochs), ASKED.target),
+        reached=reached(points_of(epochs), SETTING.target),
     )
 
 
@@ -467,7 +467,7 @@ def result(*runs: Trained, paid: Price | None = None) -> Accuracy:
         schema=results.SCHEMA,
         made="2026-01-01T00:00:00+00:00",
         host=host(2),
-        asked=ASKED,
+        asked=SETTING,
         price=paid,
         arms=tuple(Wheel(arm=arm, label=arm, wheel_sha256="") for arm in arms),
         runs=runs,

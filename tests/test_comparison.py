@@ -83,7 +83,7 @@ def stopped(out: Path, asked: ComparisonSetting, found: Sequence[Entry] = ()) ->
 
 
 def test_every_workload_is_asked_at_every_number_of_vcpus() -> None:
-    found = setting(workloads=("mnist_mlp", "lstm_text"), vcpus=(1, 2), seed=7).questions
+    found = setting(workloads=("mnist_mlp", "lstm_text"), vcpus=(1, 2), seed=7).specs
     assert [(each.workload, each.vcpus) for each in found] == [
         ("mnist_mlp", (0,)),
         ("lstm_text", (0,)),
@@ -95,7 +95,7 @@ def test_every_workload_is_asked_at_every_number_of_vcpus() -> None:
 
 def test_the_baseline_is_asked_twice_and_the_arms_in_their_order() -> None:
     control = dataclasses.replace(TUNED, name="control", tolerance=0.01)
-    (found,) = setting(arms=(STOCK, control, TUNED)).questions
+    (found,) = setting(arms=(STOCK, control, TUNED)).specs
     assert [arm.name for arm in found.arms] == [STOCK.name, REPEAT, "control", TUNED.name]
     assert found.tolerances["control"] == 0.01
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.kernel_call_sites import TANH, ranked, timed
 
 from tfbench.commands import FlagsOptions
-from tfbench.kernels.flag_search import _ask, _candidate, describe
+from tfbench.kernels.flag_search import _candidate, _read_config, describe
 from tfbench.kernels.flag_table import described
 from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
 from tfbuild.commands import NEWEST, Request
@@ -68,15 +68,15 @@ def test_a_wheel_has_the_compiler_that_saves_most_over_all_units() -> None:
 
 def test_the_better_compiler_gets_the_flags() -> None:
     both = Request(arch="haswell", compiler="gcc@12.2.0,clang@16.0.6")
-    asked = _ask(both, FlagsOptions(variants="-O3"))
+    config = _read_config(both, FlagsOptions(variants="-O3"))
     tried: list[FlagSet] = []
     seen = []
-    for compiler, flags in asked.tries(tried):
+    for compiler, flags in config.tries(tried):
         seen.append((compiler, flags))
         kept = (FASTER if "clang" in compiler else PLAIN).saved
         tried.append(FlagSet(compiler=compiler, flags=flags, saved=kept))
     assert seen == [("gcc@12.2.0", ()), ("clang@16.0.6", ()), ("clang@16.0.6", ("-O3",))]
-    assert asked.most == len(seen)
+    assert config.most == len(seen)
 
 
 @pytest.mark.toolchain
@@ -141,11 +141,11 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(tmp_path: Path, pa
     source.touch()
     compiler = "clang@16.0.6"
     request = Request(arch="haswell", release=NEWEST, kernels="mini", compiler=compiler)
-    asked = _ask(request, FlagsOptions(variants="-O3", source=str(tmp_path)))
-    assert asked.request.release == with_kernels()[-1].version
+    config = _read_config(request, FlagsOptions(variants="-O3", source=str(tmp_path)))
+    assert config.request.release == with_kernels()[-1].version
     source.unlink()
     with pytest.raises(KernelError, match=f"--source {tmp_path} holds none"):
-        _candidate(asked, compiler, (), paths)
+        _candidate(config, compiler, (), paths)
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,15 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Spec:
     schema: int = 3
     host: Machine = dataclasses.field(default_factory=Machine)
     seed: int = 1
     budget_s: float | None = None
 
 
-def begun(out: Path, spec: Asked | None = None, age_s: int = 0) -> Path:
-    folder.begin(KIND, spec or Asked(), out)
+def begun(out: Path, spec: Spec | None = None, age_s: int = 0) -> Path:
+    folder.begin(KIND, spec or Spec(), out)
     os.utime(out / KIND.spec, (1_000_000 - age_s,) * 2)
     return out
 
@@ -50,7 +50,7 @@ def finished(out: Path, *, complete: bool = True) -> Path:
 def test_an_equal_run_goes_on_and_its_file_stays(tmp_path: Path) -> None:
     begun(tmp_path)
     before = (tmp_path / KIND.spec).stat()
-    folder.begin(KIND, Asked(), tmp_path)
+    folder.begin(KIND, Spec(), tmp_path)
     assert (tmp_path / KIND.spec).stat().st_mtime_ns == before.st_mtime_ns
 
 
@@ -68,7 +68,7 @@ def test_a_run_that_asked_something_else_is_refused_and_left_alone(
     begun(tmp_path)
     before = (tmp_path / KIND.spec).read_bytes()
     with pytest.raises(UsageError, match=rf"another sizing, which differs in {named}") as caught:
-        folder.begin(KIND, dataclasses.replace(Asked(), **changed), tmp_path)
+        folder.begin(KIND, dataclasses.replace(Spec(), **changed), tmp_path)
     assert "--out" in caught.value.hint
     assert (tmp_path / KIND.spec).read_bytes() == before
 
@@ -76,7 +76,7 @@ def test_a_run_that_asked_something_else_is_refused_and_left_alone(
 def test_a_run_of_another_machine_is_refused_as_such(tmp_path: Path) -> None:
     begun(tmp_path)
     with pytest.raises(HostError, match=r'host\.cpu \("a CPU", now "another"\)'):
-        folder.begin(KIND, Asked(host=Machine(cpu="another")), tmp_path)
+        folder.begin(KIND, Spec(host=Machine(cpu="another")), tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"schema": 2}', "\x00"])
@@ -84,13 +84,13 @@ def test_a_damaged_or_an_older_run_is_an_error_with_its_file(text: str, tmp_path
     begun(tmp_path)
     (tmp_path / KIND.spec).write_text(text, encoding="utf-8")
     with pytest.raises(RecordError, match=KIND.spec):
-        folder.begin(KIND, Asked(), tmp_path)
+        folder.begin(KIND, Spec(), tmp_path)
 
 
 def test_a_journal_of_nobody_knows_what_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / KIND.journal).write_text("{}\n", encoding="utf-8")
     with pytest.raises(UsageError, match="unknown run"):
-        folder.begin(KIND, Asked(), tmp_path)
+        folder.begin(KIND, Spec(), tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == [KIND.journal]
 
 
@@ -124,7 +124,7 @@ def paths(root: Path) -> Paths:
 
 def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> None:
     older, newer = begun(tmp_path / "a", age_s=30), begun(tmp_path / "b", age_s=20)
-    other = begun(tmp_path / "c", Asked(seed=2), age_s=10)
+    other = begun(tmp_path / "c", Spec(seed=2), age_s=10)
     done = finished(begun(tmp_path / "d"))
     damaged = begun(tmp_path / "e")
     (damaged / KIND.spec).write_text("{", encoding="utf-8")
@@ -132,24 +132,24 @@ def test_the_newest_stopped_run_that_asked_the_same_is_found(tmp_path: Path) -> 
     (torn / KIND.result).write_text("{", encoding="utf-8")
     (tmp_path / "g").mkdir()
     folders = [*tmp_path.iterdir(), tmp_path / "none"]
-    assert folder.unfinished(KIND, Asked(), folders) == newer
-    assert folder.unfinished(KIND, Asked(), [older, done, damaged, torn]) == older
-    assert folder.unfinished(KIND, Asked(seed=2), folders) == other
-    assert folder.unfinished(KIND, Asked(seed=3), folders) is None
+    assert folder.unfinished(KIND, Spec(), folders) == newer
+    assert folder.unfinished(KIND, Spec(), [older, done, damaged, torn]) == older
+    assert folder.unfinished(KIND, Spec(seed=2), folders) == other
+    assert folder.unfinished(KIND, Spec(seed=3), folders) is None
 
 
 def test_a_folder_that_was_named_is_taken_and_else_the_stopped_runs_or_a_new_one(
     tmp_path: Path,
 ) -> None:
     here = paths(tmp_path)
-    new = folder.find(KIND, Asked(), "", here)
+    new = folder.find(KIND, Spec(), "", here)
     assert new.parent == here.reports
     assert new.name.startswith("sizing-")
     assert not new.exists()
     stopped = begun(here.reports / "sizing-20260101-000000")
-    assert folder.find(KIND, Asked(), "", here) == stopped
-    assert folder.find(KIND, Asked(), str(tmp_path / "named"), here) == tmp_path / "named"
-    assert folder.find(KIND, Asked(seed=2), "", here) != stopped
+    assert folder.find(KIND, Spec(), "", here) == stopped
+    assert folder.find(KIND, Spec(), str(tmp_path / "named"), here) == tmp_path / "named"
+    assert folder.find(KIND, Spec(seed=2), "", here) != stopped
 
 
 def test_the_newest_result_is_that_of_any_run(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from tests.test_admitted import SHA, record, trial
 from tests.test_audit import XGETBV
 from tests.test_kit import line
 from tests.test_profiles import profile, program
-from tests.test_recorded import ASKED, run
+from tests.test_recorded import SETTING, run
 from tests.test_source import STAGING
 from tests.test_structures import tables
 from tests.vendors import make_folder
@@ -235,9 +235,9 @@ def use_index(path: Path) -> None:
 
 def go_on(path: Path) -> None:
     paths = Paths(root=path.parent, cache=path.parent, pool=path.parent)
-    folders.unfinished(KIND, ASKED, [path.parent])
+    folders.unfinished(KIND, SETTING, [path.parent])
     folders.newest(KIND, paths)
-    folders.begin(KIND, ASKED, path.parent)
+    folders.begin(KIND, SETTING, path.parent)
 
 
 def use_result(path: Path) -> None:

@@ -25,7 +25,7 @@ from tfbuild.measured.interval import Verdict
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"
-ASKED = ComparisonSetting(
+SETTING = ComparisonSetting(
     host=HOST,
     arms=(STOCK, TUNED),
     workloads=("mnist_mlp", "lstm_text"),
@@ -47,7 +47,7 @@ def run(
     **changed: Any,  # noqa: ANN401
 ) -> Path:
     """A folder as a run leaves it."""
-    (folder / KIND.spec).write_text(json.dumps(records.plain(ASKED) | changed), encoding="utf-8")
+    (folder / KIND.spec).write_text(json.dumps(records.plain(SETTING) | changed), encoding="utf-8")
     with opened(folder / KIND.journal, KINDS) as (_, keep):
         for entry in found:
             keep(entry)
@@ -66,7 +66,7 @@ def undated(comparison: Comparison) -> Comparison:
 
 
 def expected(*cells: Sequence[Entry]) -> Comparison:
-    return summarised(ASKED, [measured(cell) for cell in cells], made="")
+    return summarised(SETTING, [measured(cell) for cell in cells], made="")
 
 
 # --- made-up runs ---------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ def test_half_a_line_at_the_end_is_what_a_killed_run_leaves(tmp_path: Path) -> N
         (KIND.spec, b"[]"),
         (KIND.spec, b'{"schema": 3}'),
         (KIND.spec, b'{"schema": 3, "colour": "blue"}'),
-        (KIND.spec, json.dumps(records.plain(ASKED) | {"schema": 1}).encode()),
-        (KIND.spec, json.dumps(records.plain(ASKED) | {"schema": SCHEMA + 1}).encode()),
+        (KIND.spec, json.dumps(records.plain(SETTING) | {"schema": 1}).encode()),
+        (KIND.spec, json.dumps(records.plain(SETTING) | {"schema": SCHEMA + 1}).encode()),
         (KIND.journal, None),
         (KIND.journal, b"epoch,loss\n"),
         (KIND.journal, b'{"is": "end"}\n'),

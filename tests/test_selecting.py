@@ -24,7 +24,7 @@ from tfbench.kernels.timings import KINDS, Bench, TimingLine
 from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbuild.errors import SampleError, UsageError, WorkerError
 
-ASKED = SelectionSetting(
+SETTING = SelectionSetting(
     cpu="a CPU",
     arms=(STOCK, TUNED),
     spots=("a", "b"),
@@ -55,7 +55,7 @@ def selected(
 ) -> Selected:
     """A selection with arms that cannot be started."""
     served = served or (ServedCallSite(site=SITE, choice=TANH),)
-    setting = dataclasses.replace(ASKED, threads=(1,), launches=launches)
+    setting = dataclasses.replace(SETTING, threads=(1,), launches=launches)
     wheel_kernels = WheelKernels(
         wheel=Path("tuned.whl"),
         release="2.14.1",
@@ -107,7 +107,7 @@ def test_what_is_known_from_fewer_launches_is_timed_again(tmp_path: Path) -> Non
 
 
 def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) -> None:
-    folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    folders.begin(KIND, dataclasses.replace(SETTING, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, *map(line, range(4)))
     assert selected(tmp_path).recalled == 0
     memory(tmp_path).keep("recipe", SITE.place, 1, series(*EVEN))
@@ -116,7 +116,7 @@ def test_what_a_stopped_run_timed_is_its_own_and_not_the_caches(tmp_path: Path) 
 
 def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path) -> None:
     memory(tmp_path).keep("recipe", SITE.place, 1, series(0.2, 0.21, 0.19, 0.2))
-    folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    folders.begin(KIND, dataclasses.replace(SETTING, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, OTHER.key, reason="it aborts"))
     found = selected(
         tmp_path, served=tuple(ServedCallSite(site=s, choice=TANH) for s in (SITE, OTHER))
@@ -127,7 +127,7 @@ def test_a_place_that_could_not_be_timed_is_told_with_its_reason(tmp_path: Path)
 
 
 def test_where_nothing_can_be_timed_it_is_said_why(tmp_path: Path) -> None:
-    folders.begin(KIND, dataclasses.replace(ASKED, threads=(1,), launches=4), tmp_path / "out")
+    folders.begin(KIND, dataclasses.replace(SETTING, threads=(1,), launches=4), tmp_path / "out")
     journal(tmp_path, line(0, reason="it aborts"))
     with pytest.raises(SampleError) as caught:
         selected(tmp_path)

@@ -260,7 +260,7 @@ def test_files_that_stayed_in_memory_are_told() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def read(**options: str) -> handler.SizingQuestion:
+def read(**options: str) -> handler.SizingConfig:
     return handler.read(SizingOptions(**options))
 
 

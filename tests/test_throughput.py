@@ -143,7 +143,7 @@ def test_the_page_has_the_tables_rows() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def read(**options: str) -> handler.ThroughputQuestion:
+def read(**options: str) -> handler.ThroughputConfig:
     return handler.read(ThroughputOptions(**options))
 
 

@@ -29,7 +29,7 @@ TRIAL = FirstSteps(batch=128, parameters=102_585, step_s=0.002, onednn=True)
 HINT = f"{SCRIPT[0]}=8"
 
 
-def asked(**changed: Any) -> TuningSetting:  # noqa: ANN401
+def setting(**changed: Any) -> TuningSetting:  # noqa: ANN401
     whole: dict[str, Any] = {
         "host": HOST,
         "workload": "lstm_text",
@@ -94,7 +94,7 @@ def tuning(*found: TriedArm, **changed: Any) -> Tuning:  # noqa: ANN401
 
 
 def test_wheels_settings_and_advice_are_tried_alone() -> None:
-    found = candidates(asked(), TRIAL)
+    found = candidates(setting(), TRIAL)
     assert all(len(each) == 1 for each in found)
     levers = [each.lever for (each,) in found]
     assert levers[0] == "wheel"
@@ -112,31 +112,31 @@ def test_nothing_to_try_is_told_before_anything_is_installed(tmp_path: Path) -> 
 
 def test_a_trial_may_leave_nothing_to_try() -> None:
     slow = dataclasses.replace(TRIAL, step_s=1.0)
-    assert candidates(asked(levers=(SCRIPT[0],)), TRIAL)
+    assert candidates(setting(levers=(SCRIPT[0],)), TRIAL)
     with pytest.raises(UsageError, match="nothing to try"):
-        candidates(asked(levers=(SCRIPT[0],)), slow)
+        candidates(setting(levers=(SCRIPT[0],)), slow)
 
 
 @pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"schema": 1, "trial": {"batch": 3}}'])
 def test_a_damaged_trial_is_told_in_a_line(content: str, tmp_path: Path) -> None:
     (tmp_path / TRIAL_FILE).write_text(content)
     with pytest.raises(RecordError, match=TRIAL_FILE) as caught:
-        running.tune(asked(), tmp_path)
+        running.tune(setting(), tmp_path)
     assert "\n" not in caught.value.message
 
 
 def test_only_the_levers_that_were_asked_for_are_tried() -> None:
-    found = candidates(asked(levers=("intra", SCRIPT[0])), TRIAL)
+    found = candidates(setting(levers=("intra", SCRIPT[0])), TRIAL)
     assert [str(each) for (each,) in found] == ["intra=1", HINT]
 
 
 def test_a_run_goes_on_only_in_an_equal_one_that_is_not_finished(tmp_path: Path) -> None:
-    records.save(tmp_path / KIND.spec, asked())
+    records.save(tmp_path / KIND.spec, setting())
     with pytest.raises(UsageError, match="program_sha256"):
-        running.tune(asked(program_sha256="changed"), tmp_path)
+        running.tune(setting(program_sha256="changed"), tmp_path)
     records.save(tmp_path / KIND.result, tuning())
     with pytest.raises(UsageError, match="finished"):
-        running.tune(asked(), tmp_path)
+        running.tune(setting(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_requests_are_tuned_without_what_only_training_has(
     plain = TuneOptions(workload=workload, phase="infer", arms="stock")
     found = handler.read(plain, here(tmp_path))
     assert found.workload == asked_for
-    setups = candidates(found.asked([STOCK]), TRIAL)
+    setups = candidates(found.setting([STOCK]), TRIAL)
     assert {each.lever for (each,) in setups}.isdisjoint(SCRIPT)
     with pytest.raises(UsageError, match="nothing to try"):
         handler.read(dataclasses.replace(plain, levers="jit_compile"), here(tmp_path))
@@ -219,7 +219,7 @@ def test_a_users_file_is_known_by_its_content(tmp_path: Path) -> None:
     )
     assert found.program == tmp_path / "model"
     assert found.workload == "own:model"
-    own = found.asked([STOCK])
+    own = found.setting([STOCK])
     assert dict(own.arm(()).env) == {"TENSORWRIGHT_PROGRAM": str(tmp_path / "model")}
 
 

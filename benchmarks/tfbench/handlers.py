@@ -51,7 +51,7 @@ QUICKSTART = Effort(precision=0.015, budget_s=60.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompareQuestion:
+class CompareConfig:
     """The same, read and checked; what must be installed is not yet."""
 
     choices: tuple[ArmChoice, ...]
@@ -68,58 +68,58 @@ def compare_wheels(
 ) -> tuple[Comparison, str]:
     """Measure, write samples, comparison and reports; the comparison and what to print of it."""
     paths = settings.paths()
-    asked = ask(wanted, paths, effort)
+    config = read_config(wanted, paths, effort)
     with settings.exclusive(paths.cache, "a comparison"):
         setting = make_setting(
-            _arms(asked, paths),
-            asked.workloads,
-            asked.vcpus,
-            effort=asked.effort,
-            threshold=asked.threshold,
-            seed=asked.seed,
+            _arms(config, paths),
+            config.workloads,
+            config.vcpus,
+            effort=config.effort,
+            threshold=config.threshold,
+            seed=config.seed,
         )
         out = folder.find(KIND, setting, wanted.out, paths)
         console.note(f"samples and results: {out}")
         with (
-            console.step(f"compare {', '.join(map(label_of, asked.workloads))}"),
+            console.step(f"compare {', '.join(map(label_of, config.workloads))}"),
             console.counting("launches", 1) as count,
         ):
             comparison = compare(setting, out, count.advance)
     return comparison, write_reports(comparison, out, paths, as_json=as_json)
 
 
-def _arms(asked: CompareQuestion, paths: Paths) -> tuple[Arm, ...]:
+def _arms(config: CompareConfig, paths: Paths) -> tuple[Arm, ...]:
     """Installed; with a workload of the user's own, which is tried first in the baseline, every
     arm's processes are told of it. Raises UsageError for a file that cannot be trained."""
-    arms = installs.install(asked.choices, paths)
-    if asked.program is None:
+    arms = installs.install(config.choices, paths)
+    if config.program is None:
         return arms
-    own = ((PROGRAM, str(asked.program)), (PROGRAM_SHA256, digest(asked.program)))
+    own = ((PROGRAM, str(config.program)), (PROGRAM_SHA256, digest(config.program)))
     arms = tuple(dataclasses.replace(arm, env=(*arm.env, *own)) for arm in arms)
     with (
-        console.step(f"try {asked.program.name}"),
+        console.step(f"try {config.program.name}"),
         TemporaryDirectory(prefix="tensorwright-") as logs,
     ):
-        vcpus = read_host().affinity[: asked.vcpus[0]]
-        try_out(arms[0], asked.workloads[0], vcpus, asked.seed, Path(logs))
+        vcpus = read_host().affinity[: config.vcpus[0]]
+        try_out(arms[0], config.workloads[0], vcpus, config.seed, Path(logs))
     return arms
 
 
 def describe_comparison(wanted: CompareOptions) -> str:
     """What would be compared. Nothing is installed."""
     paths = settings.paths()
-    asked = ask(wanted, paths, None)
-    budget = console.duration(asked.effort.budget_s) if asked.effort.budget_s else "no limit"
+    config = read_config(wanted, paths, None)
+    budget = console.duration(config.effort.budget_s) if config.effort.budget_s else "no limit"
     return (
-        f"{installs.describe(asked.choices)}"
-        f"workloads  {', '.join(map(label_of, asked.workloads))}\n"
-        f"vCPUs      {', '.join(map(str, asked.vcpus))}\n"
-        f"per cell   until ±{asked.effort.precision:.1%} or {budget}\n"
+        f"{installs.describe(config.choices)}"
+        f"workloads  {', '.join(map(label_of, config.workloads))}\n"
+        f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
+        f"per cell   until ±{config.effort.precision:.1%} or {budget}\n"
         f"out        {wanted.out or paths.new_report()}\n"
     )
 
 
-def ask(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> CompareQuestion:
+def read_config(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> CompareConfig:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     names, program = _workloads(wanted)
     usable = read_vcpus().usable
@@ -128,7 +128,7 @@ def ask(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> CompareQ
         every = (requests(name, count) for name in names for count in vcpus)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(every)))
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
-    return CompareQuestion(
+    return CompareConfig(
         choices=installs.choose(specs, wanted.candidate, paths),
         workloads=names,
         program=program,

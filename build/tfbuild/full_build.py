@@ -37,7 +37,7 @@ def build(request: Request, options: BuildOptions) -> Built:
     """Make the wheel of a request from TensorFlow's whole tree. What was asked for is looked at
     first, so that a wrong request leaves no trace, and then the machine."""
     paths = settings.paths()
-    plan, compiler, order = _asked(request, options)
+    plan, compiler, order = _settled(request, options)
     compiler.need_here()
     finished = builder.finished(plan, order, paths)
     if finished is not None:
@@ -53,10 +53,10 @@ def build(request: Request, options: BuildOptions) -> Built:
 
 def check(request: Request, options: BuildOptions) -> None:
     """Raises for what a build would refuse before it looks at the machine."""
-    _asked(request, options)
+    _settled(request, options)
 
 
-def _asked(request: Request, options: BuildOptions) -> tuple[Plan, Compiler, Order]:
+def _settled(request: Request, options: BuildOptions) -> tuple[Plan, Compiler, Order]:
     remote = remote_of(options)
     caches.check_given(remote)
     caches.need_explicit(request.arch, remote)
@@ -67,7 +67,7 @@ def _asked(request: Request, options: BuildOptions) -> tuple[Plan, Compiler, Ord
 def vendor(request: Request, options: BuildOptions, out: str, *, as_json: bool) -> str:
     """Make or complete a vendor folder for a request. Returns what is in it."""
     paths = settings.paths()
-    plan, compiler, order = _asked(request, options)
+    plan, compiler, order = _settled(request, options)
     compiler.need_here()
     folder = path_of(out) or paths.reports / f"vendor-{plan.release}"
     with settings.exclusive(paths.cache, "vendoring"):

@@ -38,18 +38,18 @@ from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
 from tfbuild import settings
 paths = settings.paths()
-question = handler.read(AccuracyOptions(**{options}))
-examples = sets.load(question.data, question.file, paths, Path("/"))
+config = handler.read(AccuracyOptions(**{options}))
+examples = sets.load(config.data, config.file, paths, Path("/"))
 arm = Arm(name="stock", python=Path({python}), label="stock")
-handler.train(question, {{arm.name: arm}}, examples, {out}, paths)
+handler.train(config, {{arm.name: arm}}, examples, {out}, paths)
 """
 
 
 def asked(python: Path, out: Path, paths: Paths, **options: str) -> Accuracy:
-    question = handler.read(AccuracyOptions(**options))
-    examples = sets.load(question.data, question.file, paths, Path("/"))
+    config = handler.read(AccuracyOptions(**options))
+    examples = sets.load(config.data, config.file, paths, Path("/"))
     arm = Arm(name="stock", python=python, label="stock")
-    return handler.train(question, {arm.name: arm}, examples, str(out), paths)
+    return handler.train(config, {arm.name: arm}, examples, str(out), paths)
 
 
 @pytest.fixture(scope="module")

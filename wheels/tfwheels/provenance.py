@@ -67,7 +67,7 @@ def _built(entry: Entry, tuned: Tuned) -> dict[str, object]:
             **_named(entry),
             "release": tuned.release,
             "scope": tuned.scope,
-            "builds": [_asked(build) for build in tuned.builds],
+            "builds": [_build_parameters(build) for build in tuned.builds],
         },
         "internalParameters": {
             "key": tuned.key,
@@ -90,7 +90,7 @@ def _named(entry: Entry) -> dict[str, object]:
     return {"package": entry.name, "version": entry.version, "tags": entry.tags}
 
 
-def _asked(build: KernelLibrary | TunedTree) -> dict[str, object]:
+def _build_parameters(build: KernelLibrary | TunedTree) -> dict[str, object]:
     """What was asked for of one target."""
     own: dict[str, object] = (
         {"options": build.options}

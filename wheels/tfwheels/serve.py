@@ -105,10 +105,10 @@ def part_of(size: int, wanted: str) -> range | None:
 
     An empty range is one that the file has not. RFC 9110, 14.1.2.
     """
-    asked = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.replace(" ", ""), re.ASCII)
-    if asked is None or asked[0] == "bytes=-":
+    byte_range = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", wanted.replace(" ", ""), re.ASCII)
+    if byte_range is None or byte_range[0] == "bytes=-":
         return None
-    first, last = asked.groups()
+    first, last = byte_range.groups()
     if not first:
         return range(max(0, size - int(last)), size)
     if last and int(last) < int(first):

@@ -95,7 +95,7 @@ class SigningIdentity:
             config = models.ClientTrustConfig.production()
             config.force_tlog_version = 1  # PEP 740 has no place for the timestamps of version 2
             services = config.signing_config
-        token = _token(self._given) or _asked_for(services.get_oidc_url())
+        token = _token(self._given) or _answer_of(services.get_oidc_url())
         with _said("Fulcio gives no certificate", _REACH):
             context = sign.SigningContext(
                 fulcio=services.get_fulcio(),
@@ -135,7 +135,7 @@ def _token(given: str) -> Any:  # noqa: ANN401  (imported late)
         return oidc.IdentityToken(text) if text else None
 
 
-def _asked_for(url: str) -> Any:  # noqa: ANN401  (imported late)
+def _answer_of(url: str) -> Any:  # noqa: ANN401  (imported late)
     """The token that somebody at the terminal gets by a browser."""
     oidc = _library("oidc")
     with _said("no identity token can be had", _GET, UsageError):

@@ -47,7 +47,7 @@ _PRICING = ("prices", "machine", "mode", "region")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AccuracyQuestion:
+class AccuracyConfig:
     """The options of training, read and checked; nothing is installed or fetched yet."""
 
     data: Set
@@ -84,9 +84,9 @@ def accuracy(
         read_in = read_in_curve(wanted, paths)
         return read_in, pretty(read_in) if as_json else imported_text.table(read_in, colour=colour)
     choices = experiment.choose_arms(wanted.arms, paths)
-    question = read(wanted)
+    config = read(wanted)
     with settings.exclusive(paths.cache, "a measurement"):
-        result = measure(question, choices, wanted.out, paths)
+        result = measure(config, choices, wanted.out, paths)
     return result, pretty(result) if as_json else text.table(result, colour=colour)
 
 
@@ -97,22 +97,22 @@ def describe(wanted: AccuracyOptions) -> str:
     if wanted.article or wanted.curve:
         what = wanted.curve or article.read_article(wanted.article).name
         return f"read       {what}\ntrain      nothing\n"
-    question, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
-    data, seeds = question.data, console.count(len(question.seeds), "seed")
-    cost = f"{question.price} at {question.price.usd_hour:.4g} USD/h" if question.price else "none"
+    config, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
+    data, seeds = config.data, console.count(len(config.seeds), "seed")
+    cost = f"{config.price} at {config.price.usd_hour:.4g} USD/h" if config.price else "none"
     return (
-        f"data       {data.name}: {sets.describe(data, question.file, paths, Path.home())}\n"
-        f"model      {question.workload}, batches of {question.batch}\n"
-        f"target     {question.target:g} of the test examples, within "
-        f"{console.count(question.epochs, 'epoch')}\n"
+        f"data       {data.name}: {sets.describe(data, config.file, paths, Path.home())}\n"
+        f"model      {config.workload}, batches of {config.batch}\n"
+        f"target     {config.target:g} of the test examples, within "
+        f"{console.count(config.epochs, 'epoch')}\n"
         f"arms       {installs.describe(choices).strip()}\n"
-        f"processes  {seeds} of each arm, in turns, on {console.vcpus(question.vcpus)}\n"
+        f"processes  {seeds} of each arm, in turns, on {console.vcpus(config.vcpus)}\n"
         f"price      {cost}\n"
         f"out        {wanted.out or paths.new_report(KIND)}\n"
     )
 
 
-def read(wanted: AccuracyOptions) -> AccuracyQuestion:
+def read(wanted: AccuracyOptions) -> AccuracyConfig:
     """Raises UsageError."""
     data = sets.find(wanted.data or sets.DIGITS)
     file = _file(wanted.data_file, data)
@@ -120,7 +120,7 @@ def read(wanted: AccuracyOptions) -> AccuracyQuestion:
     vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
     first = options.integer(wanted.seed, "--seed", least=0) if wanted.seed else 1
     seeds = options.integer(wanted.seeds, "--seeds", most=_MOST_SEEDS) if wanted.seeds else SEEDS
-    return AccuracyQuestion(
+    return AccuracyConfig(
         data=data,
         file=file,
         workload=workload,
@@ -135,17 +135,17 @@ def read(wanted: AccuracyOptions) -> AccuracyQuestion:
 
 
 def measure(
-    question: AccuracyQuestion, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
+    config: AccuracyConfig, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
 ) -> Accuracy:
     """The result, written with its report. The caller holds the cache. Raises DownloadError,
     UsageError for examples that are not those, and what an installation raises."""
-    examples = sets.load(question.data, question.file, paths, Path.home())
+    examples = sets.load(config.data, config.file, paths, Path.home())
     arms = experiment.install_arms(choices, paths)
-    return train(question, arms, examples, wanted_out, paths)
+    return train(config, arms, examples, wanted_out, paths)
 
 
 def train(
-    question: AccuracyQuestion,
+    config: AccuracyConfig,
     arms: Mapping[str, Arm],
     examples: Examples,
     wanted_out: str,
@@ -153,28 +153,28 @@ def train(
 ) -> Accuracy:
     """Every seed of every arm that `wanted_out` does not know yet; the result, the report and the
     learning curves are written there. Raises UsageError, DiskError."""
-    asked = _asked(question, examples, read_host().affinity[: question.vcpus])
-    run = experiment.start(KIND, asked, arms, wanted_out, paths)
-    cells = _cells(question, asked, run.names, sets.write(examples, run.out))
+    goal = _goal(config, examples, read_host().affinity[: config.vcpus])
+    run = experiment.start(KIND, goal, arms, wanted_out, paths)
+    cells = _cells(config, goal, run.names, sets.write(examples, run.out))
     images = examples.training + examples.testing
     launches = running.measure(
         cells,
         arms,
         run.out,
-        seed=asked.seeds[0],
-        limit_s=_START_S + asked.epochs * images / _SLOWEST,
+        seed=goal.seeds[0],
+        limit_s=_START_S + goal.epochs * images / _SLOWEST,
     )
-    runs = tuple(results.trained(cell, launches[cell.key], asked.target) for cell in cells)
+    runs = tuple(results.trained(cell, launches[cell.key], goal.target) for cell in cells)
     result = Accuracy(
         schema=results.SCHEMA,
         made=experiment.now(),
         host=run.host,
-        asked=asked,
-        price=question.price,
+        asked=goal,
+        price=config.price,
         arms=run.wheels,
         runs=runs,
         summaries=tuple(
-            results.summarised(name, [run for run in runs if run.arm == name], question.price)
+            results.summarised(name, [run for run in runs if run.arm == name], config.price)
             for name in arms
         ),
     )
@@ -197,26 +197,26 @@ def read_in_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
     return result
 
 
-def _asked(question: AccuracyQuestion, examples: Examples, cpus: tuple[int, ...]) -> Goal:
-    _check_batch(question.batch, examples.training)
-    data = question.data
+def _goal(config: AccuracyConfig, examples: Examples, cpus: tuple[int, ...]) -> Goal:
+    _check_batch(config.batch, examples.training)
+    data = config.data
     return Goal(
         data=data.name,
         source=data.source,
-        workload=question.workload,
-        batch=question.batch,
+        workload=config.workload,
+        batch=config.batch,
         training=examples.training,
         testing=examples.testing,
         examples_sha256=examples.sha256,
-        target=question.target,
-        epochs=question.epochs,
-        seeds=question.seeds,
+        target=config.target,
+        epochs=config.epochs,
+        seeds=config.seeds,
         cpus=cpus,
     )
 
 
 def _cells(
-    question: AccuracyQuestion, asked: Goal, arms: Sequence[str], examples: Path
+    config: AccuracyConfig, goal: Goal, arms: Sequence[str], examples: Path
 ) -> tuple[Cell, ...]:
     """Each arm's processes with the same seed are one launch: they are run one after the other."""
     return tuple(
@@ -226,17 +226,17 @@ def _cells(
             launch=launch,
             module=MODULE,
             request={
-                "workload": asked.workload,
+                "workload": goal.workload,
                 "examples": str(examples),
-                "sha256": asked.examples_sha256,
-                "white": question.data.white,
-                "target": asked.target,
-                "epochs": asked.epochs,
+                "sha256": goal.examples_sha256,
+                "white": config.data.white,
+                "target": goal.target,
+                "epochs": goal.epochs,
                 "seed": seed,
             },
-            vcpus=asked.cpus,
+            vcpus=goal.cpus,
         )
-        for launch, seed in enumerate(asked.seeds)
+        for launch, seed in enumerate(goal.seeds)
         for arm in arms
     )
 

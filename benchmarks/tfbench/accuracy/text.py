@@ -92,11 +92,11 @@ _NO_VERDICT = (
 
 
 def _setting(result: Accuracy) -> str:
-    asked = result.asked
+    goal = result.asked
     return (
-        f"{asked.workload} in batches of {asked.batch} on {asked.data} ({asked.source}): "
-        f"{asked.training} images are trained on, {asked.testing} tested after each epoch, at most "
-        f"{console.count(asked.epochs, 'epoch')}. {console.count(len(asked.seeds), 'seed')}, each "
+        f"{goal.workload} in batches of {goal.batch} on {goal.data} ({goal.source}): "
+        f"{goal.training} images are trained on, {goal.testing} tested after each epoch, at most "
+        f"{console.count(goal.epochs, 'epoch')}. {console.count(len(goal.seeds), 'seed')}, each "
         "deciding the first parameters and the order of the images."
     )
 

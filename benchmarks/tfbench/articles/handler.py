@@ -92,13 +92,13 @@ def _part(article: Article, bench: Scale) -> SectionPart:
 def describe(wanted: ArticlesOptions) -> str:
     """What would be measured. Nothing is installed."""
     folder = Path(wanted.out) if wanted.out else settings.paths().new_report(KIND)
-    asked = _sizes(wanted).into(folder)
+    sizes = _sizes(wanted).into(folder)
     described = (
-        (throughputs.KIND, throughputs.describe(asked.throughput)),
-        (accuracies.KIND, accuracies.describe(asked.accuracy)),
-        (sizings.KIND, sizings.describe(asked.sizing)),
-        (placements.KIND, placements.describe(asked.strategies)),
-        (overheads.KIND, overheads.describe(asked.overhead)),
+        (throughputs.KIND, throughputs.describe(sizes.throughput)),
+        (accuracies.KIND, accuracies.describe(sizes.accuracy)),
+        (sizings.KIND, sizings.describe(sizes.sizing)),
+        (placements.KIND, placements.describe(sizes.strategies)),
+        (overheads.KIND, overheads.describe(sizes.overhead)),
     )
     return "\n".join(f"{name}\n{_indented(words)}" for name, words in described)
 

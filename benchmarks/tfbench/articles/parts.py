@@ -15,8 +15,8 @@ from tfbench.articles.sizes import Sizes
 from tfbench.articles.text import SectionPart
 from tfbench.cells.experiment import (
     CellExperiment,
+    ExperimentConfig,
     ExperimentOptions,
-    Question,
     Summary,
     choose_arms,
 )
@@ -44,7 +44,7 @@ class Scale:
 
 
 _W = TypeVar("_W", bound=ExperimentOptions)
-_Q = TypeVar("_Q", bound=Question)
+_Q = TypeVar("_Q", bound=ExperimentConfig)
 _R = TypeVar("_R")
 
 
@@ -78,8 +78,8 @@ def tpu_gpu(bench: Scale) -> SectionPart:
     wanted, paths = bench.sizes, bench.paths
     speed = _part(throughputs.THROUGHPUT, wanted.throughput, paths)
     choices = choose_arms(wanted.accuracy.arms, paths)
-    question = accuracies.read(wanted.accuracy)
-    found = accuracies.measure(question, choices, wanted.accuracy.out, paths)
+    config = accuracies.read(wanted.accuracy)
+    found = accuracies.measure(config, choices, wanted.accuracy.out, paths)
     reached = _shown(found, accuracy_text)
     return SectionPart(
         blocks=(imported_text.article_block(read_article("2018")), *speed.blocks, *reached.blocks),

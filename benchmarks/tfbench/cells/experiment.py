@@ -29,7 +29,7 @@ SCHEMA = 1
 """Of run.json."""
 MARKDOWN, HTML = "report.md", "report.html"
 _W = TypeVar("_W", bound="ExperimentOptions")
-_Q = TypeVar("_Q", bound="Question")
+_Q = TypeVar("_Q", bound="ExperimentConfig")
 _R = TypeVar("_R")
 _R_contra = TypeVar("_R_contra", contravariant=True)
 Figures = Mapping[str, Iterable[Drawing]]
@@ -76,7 +76,7 @@ class ExperimentOptions(Protocol):
     def out(self) -> str: ...
 
 
-class Question(Protocol):
+class ExperimentConfig(Protocol):
     """The same, read and checked."""
 
     @property
@@ -121,30 +121,30 @@ class CellExperiment(Generic[_W, _Q, _R]):
         """
         paths = settings.paths()
         choices = choose_arms(wanted.arms, paths)
-        question = self.read(wanted)
+        config = self.read(wanted)
         with settings.exclusive(paths.cache, "a measurement"):
-            found = self.measure(question, choices, wanted.out, paths)
+            found = self.measure(config, choices, wanted.out, paths)
         shown = pretty(found) if as_json else self.text.table(found, colour=sys.stdout.isatty())
         return found, shown
 
     def measure(
-        self, question: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
+        self, config: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
     ) -> _R:
         """The result, written with its report. The caller holds the cache."""
         arms = install_arms(choices, paths)
-        run = start(self.kind, question, arms, wanted_out, paths)
-        found = self.found(question, run)
+        run = start(self.kind, config, arms, wanted_out, paths)
+        found = self.found(config, run)
         drawn = {self.text.KEY: self.text.figures(found)}
         finish(run, found, self.text.document(found), drawn, paths.templates)
         return found
 
-    def found(self, question: _Q, run: ExperimentRun) -> _R:
+    def found(self, config: _Q, run: ExperimentRun) -> _R:
         """What the run's folder knows already is not measured again. Raises DiskError,
         RecordError."""
-        cells = self.cells(question, run)
+        cells = self.cells(config, run)
         with console.step(f"{self.kind}, {console.count(len(cells), 'process', 'processes')}"):
-            results = running.measure(cells, run.arms, run.out, seed=question.seed)
-        return self.result(question, run, gathered(cells, results))
+            results = running.measure(cells, run.arms, run.out, seed=config.seed)
+        return self.result(config, run, gathered(cells, results))
 
 
 def wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
@@ -189,7 +189,7 @@ class ExperimentSpec:
 
 
 def start(
-    kind: str, question: object, arms: Mapping[str, Arm], wanted_out: str, paths: Paths
+    kind: str, config: object, arms: Mapping[str, Arm], wanted_out: str, paths: Paths
 ) -> ExperimentRun:
     """Go on with the run that asked the same of the same wheels on this machine and was stopped,
     or begin one.
@@ -197,7 +197,7 @@ def start(
     Raises UsageError for a folder of something else, HostError, RecordError, CpuError, DiskError.
     """
     host, named = read_host(), kind_of(kind)
-    spec = ExperimentSpec(kind=kind, question=question, host=host, wheels=wheels(arms))
+    spec = ExperimentSpec(kind=kind, question=config, host=host, wheels=wheels(arms))
     out = folder.find(named, spec, wanted_out, paths).resolve()
     folder.begin(named, spec, out)
     console.note(f"cells and results: {out}")

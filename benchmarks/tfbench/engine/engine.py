@@ -31,7 +31,7 @@ class Experiment(Protocol[Entry, Launch]):
     def following(self, entries: Sequence[Entry], spent: Spent, /) -> Launch | None:
         """What to launch next, by what is known; None when that is enough."""
 
-    def launch(self, asked: Launch, keep: Callable[[Entry], None], /) -> None:
+    def launch(self, launch: Launch, keep: Callable[[Entry], None], /) -> None:
         """Do it. What a failing worker does is an entry as well, so that a run goes on."""
 
 
@@ -51,8 +51,8 @@ def run(
     began, launches = time.monotonic(), 0
     while True:
         spent = Spent(launches=launches, seconds=time.monotonic() - began)
-        asked = experiment.following(entries, spent)
-        if asked is None:
+        launch = experiment.following(entries, spent)
+        if launch is None:
             return tuple(entries)
-        experiment.launch(asked, remember)
+        experiment.launch(launch, remember)
         launches += 1

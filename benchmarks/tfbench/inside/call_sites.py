@@ -278,9 +278,9 @@ def constant(dtype: str, node: Node | None) -> tuple[int, ...] | None:
 
 
 def main(request: Path, answer: Path) -> None:
-    asked = json.loads(request.read_text(encoding="utf-8"))
+    fields = json.loads(request.read_text(encoding="utf-8"))
     try:
-        found = examined(asked)
+        found = examined(fields)
     except (Exception, SystemExit) as error:
         # NumPy is imported after the affinity is set.
         from tfbench.inside.programs import error_line  # noqa: PLC0415

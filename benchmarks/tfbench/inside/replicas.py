@@ -92,8 +92,8 @@ def run(request: Mapping[str, Any]) -> Answer:
         return refused(error)
 
 
-def _kind(asked: str, gpus: int) -> str:
-    return GPU if asked == ON_GPU or (asked == AUTO and gpus) else CPU
+def _kind(kind: str, gpus: int) -> str:
+    return GPU if kind == ON_GPU or (kind == AUTO and gpus) else CPU
 
 
 def _devices(tf: TensorFlow, kind: str, strategy: str, count: int) -> tuple[str, ...]:

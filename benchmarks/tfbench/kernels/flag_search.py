@@ -41,7 +41,7 @@ _LEARNED = ("what the training program tells",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class _Config:
     """What is built, by which compilers, with which flags, and how each wheel is timed."""
 
     request: Request
@@ -75,22 +75,22 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     The wheels are candidates: they lie in the cache, and the user's own stay as they are. What was
     timed is kept there too, and a stopped search goes on where its `out` is given again.
     """
-    asked, paths = _ask(request, wanted), settings.paths()
+    config, paths = _read_config(request, wanted), settings.paths()
     out = Path(wanted.out) if wanted.out else paths.new_report("flags")
     console.note(f"a search that is stopped goes on with --out {out}")
     tried: list[FlagSet] = []
     kept: dict[TypedOp, str] = {}
     began, wheel_kernels = time.monotonic(), None
-    for number, (compiler, words) in enumerate(asked.tries(tried), 1):
+    for number, (compiler, words) in enumerate(config.tries(tried), 1):
         spent = time.monotonic() - began
-        if tried and asked.budget_s and spent * (1 + 1 / len(tried)) > asked.budget_s:
+        if tried and config.budget_s and spent * (1 + 1 / len(tried)) > config.budget_s:
             console.note(f"the time is up: {called(compiler, words)} and what follows is not tried")
             break
-        console.say(f"flags {number} of {asked.most}: {called(compiler, words)}")
-        known = (_learned(asked, compiler, out, paths),) if words == _LEARNED else words
-        wheel = _candidate(asked, compiler, known, paths)
+        console.say(f"flags {number} of {config.most}: {called(compiler, words)}")
+        known = (_learned(config, compiler, out, paths),) if words == _LEARNED else words
+        wheel = _candidate(config, compiler, known, paths)
         wheel_kernels, rows = timed(
-            replace(asked.timing, candidate=str(wheel), out=str(out / str(number)))
+            replace(config.timing, candidate=str(wheel), out=str(out / str(number)))
         )
         tried.append(
             FlagSet(compiler=compiler, flags=known, saved=flagsets.saved(rows, wheel_kernels.units))
@@ -98,7 +98,7 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
         kept |= {each.choice: wheel_kernels.units[each.choice] for each in rows}
     assert wheel_kernels is not None  # noqa: S101  (there is a first set)
     winner = _winner(tried)
-    if len(asked.compilers) > 1:
+    if len(config.compilers) > 1:
         console.note(f"of the compilers {winner.compiler} is taken: build with --compiler")
     chosen = flagsets.fastest([winner, *(each for each in tried if each.flags)], RATE)
     selection = _selection(wheel_kernels, chosen, kept)
@@ -117,12 +117,12 @@ def _winner(tried: Sequence[FlagSet]) -> FlagSet:
 
 def describe(request: Request, wanted: FlagsOptions) -> str:
     """What would be built and timed. Nothing is done."""
-    asked = _ask(request, wanted)
-    threads, launches = asked.timing.vcpus.replace(",", " and "), asked.timing.launches
-    first, *others = asked.compilers
-    names = [called(each, ()) for each in asked.compilers]
+    config = _read_config(request, wanted)
+    threads, launches = config.timing.vcpus.replace(",", " and "), config.timing.launches
+    first, *others = config.compilers
+    names = [called(each, ()) for each in config.compilers]
     best = "the best compiler" if others else first
-    names += [called(best, words) for words in asked.sets]
+    names += [called(best, words) for words in config.sets]
     return "".join(
         f"flags {number}: build with {name}, time its kernels with {threads} "
         f"thread{'s' * (threads != '1')} in {launches} launches\n"
@@ -130,7 +130,7 @@ def describe(request: Request, wanted: FlagsOptions) -> str:
     )
 
 
-def _ask(request: Request, wanted: FlagsOptions) -> _Asked:
+def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
     """Raises UsageError, CompilerError, RecordError."""
     if request.flags or request.selection:
         raise UsageError(
@@ -154,7 +154,7 @@ def _ask(request: Request, wanted: FlagsOptions) -> _Asked:
     check(timing)
     # By their names, so that no recorded selection brings flags of its own.
     units = ",".join(unit.name for unit in plan.kernels)
-    return _Asked(
+    return _Config(
         request=replace(request, kernels=units),
         compilers=names,
         variants=variants,
@@ -171,24 +171,24 @@ def _program(path: str) -> Path | None:
     return Path(path).resolve() if path else None
 
 
-def _candidate(asked: _Asked, compiler: str, words: tuple[str, ...], paths: Paths) -> Path:
+def _candidate(config: _Config, compiler: str, words: tuple[str, ...], paths: Paths) -> Path:
     """A wheel with these flags, in a pool of its own: all sets have the same version."""
-    request = replace(asked.request, compiler=compiler, flags=" ".join(words))
+    request = replace(config.request, compiler=compiler, flags=" ".join(words))
     pool = paths.cache / "candidates"
     given = BuildOptions(source=request.source, keep_going=True)
     (built,) = handlers.build_wheel(request, given, pool=pool)
     return built.wheel.resolve()
 
 
-def _learned(asked: _Asked, compiler: str, out: Path, paths: Paths) -> str:
+def _learned(config: _Config, compiler: str, out: Path, paths: Paths) -> str:
     """The flag of what the training program's run tells. Its profile lies in `out` as well, beside
     the selection that names it."""
-    assert asked.training is not None  # noqa: S101  (or there is no such set)
+    assert config.training is not None  # noqa: S101  (or there is no such set)
     found = learning.earlier_profile(out)
     if found is None:
-        _, used = plan_for(replace(asked.request, compiler=compiler))
-        wheel = _candidate(asked, compiler, (flags.COUNTING,), paths)
-        found = learning.learn(wheel, asked.training, used, out=out, paths=paths)
+        _, used = plan_for(replace(config.request, compiler=compiler))
+        wheel = _candidate(config, compiler, (flags.COUNTING,), paths)
+        found = learning.learn(wheel, config.training, used, out=out, paths=paths)
     word = pgo.keep(found, paths)
     pgo.leave(flags.learned((word,)), out, paths)
     return word

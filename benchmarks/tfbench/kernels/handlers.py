@@ -58,7 +58,7 @@ class _Options:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class _Config:
     """A wheel's kernels and the call sites that they serve; nothing is installed yet."""
 
     options: _Options
@@ -149,11 +149,11 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
     paths = settings.paths()
     if _profiles_first(wanted):
         wanted = _with_profile(wanted, paths)
-    asked = _ask(wanted, paths)
+    config = _read_config(wanted, paths)
     with settings.exclusive(paths.cache, "a selection"):
-        setting, bench, memory = _set_up(asked, wanted.out, paths)
+        setting, bench, memory = _set_up(config, wanted.out, paths)
         console.note(f"timings and selection: {bench.out}")
-        found = selecting.select(setting, asked.served, asked.wheel_kernels, memory, bench)
+        found = selecting.select(setting, config.served, config.wheel_kernels, memory, bench)
         named = (word for words in found.selection.flags.values() for word in words)
         pgo.leave(flags.learned(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.markdown(found))
@@ -167,32 +167,32 @@ def timed(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...
     Raises SampleError when nothing could be timed.
     """
     paths = settings.paths()
-    asked = _ask(wanted, paths)
+    config = _read_config(wanted, paths)
     with settings.exclusive(paths.cache, "timings"):
-        setting, bench, memory = _set_up(asked, wanted.out, paths)
+        setting, bench, memory = _set_up(config, wanted.out, paths)
         folder.begin(selecting.KIND, setting, bench.out)
         _, found, reasons = selecting.searched(
-            setting, asked.served, asked.wheel_kernels, memory, bench
+            setting, config.served, config.wheel_kernels, memory, bench
         )
-    rows = selecting.timed_of(asked.served, asked.options.threads, found)
+    rows = selecting.timed_of(config.served, config.options.threads, found)
     if not rows:
         raise SampleError("no call site could be timed", hint=next(iter(reasons.values()), ""))
-    return asked.wheel_kernels, rows
+    return config.wheel_kernels, rows
 
 
-def _set_up(asked: _Asked, out: str, paths: Paths) -> tuple[SelectionSetting, Bench, Memory]:
+def _set_up(config: _Config, out: str, paths: Paths) -> tuple[SelectionSetting, Bench, Memory]:
     """Both arms installed, and where the times go."""
     host = read_host()
-    stock, tuned = installs.install(asked.choices, paths)
+    stock, tuned = installs.install(config.choices, paths)
     setting = SelectionSetting(
         cpu=host.cpu.name,
         arms=(stock, tuned),
-        spots=tuple(each.site.key for each in asked.served),
-        threads=asked.options.threads,
-        launches=asked.options.launches,
-        rate=asked.options.rate,
-        seed=asked.options.seed,
-        budget_s=asked.options.budget_s,
+        spots=tuple(each.site.key for each in config.served),
+        threads=config.options.threads,
+        launches=config.options.launches,
+        rate=config.options.rate,
+        seed=config.options.seed,
+        budget_s=config.options.budget_s,
     )
     there = folder.find(selecting.KIND, setting, out, paths)
     bench = Bench(stock=stock, tuned=tuned, cpus=host.affinity, out=there)
@@ -204,17 +204,17 @@ def describe_selecting(wanted: SelectOptions) -> str:
     if _profiles_first(wanted):
         said = describe_profiling(ProfileOptions(workload=wanted.workload, phase=wanted.phase))
         return f"{said}then time the wheel's kernels at these call sites\n"
-    asked = _ask(wanted, settings.paths())
-    cells = len(asked.served) * len(asked.options.threads)
-    budget = console.duration(asked.options.budget_s) if asked.options.budget_s else "no limit"
-    share = sum(each.site.share for each in asked.served)
+    config = _read_config(wanted, settings.paths())
+    cells = len(config.served) * len(config.options.threads)
+    budget = console.duration(config.options.budget_s) if config.options.budget_s else "no limit"
+    share = sum(each.site.share for each in config.served)
     return (
-        f"wheel     {asked.wheel_kernels.wheel.name}\n"
-        f"sites     {len(asked.served)}, {share:.1%} of the op time\n"
-        f"threads   {', '.join(map(str, asked.options.threads))}\n"
+        f"wheel     {config.wheel_kernels.wheel.name}\n"
+        f"sites     {len(config.served)}, {share:.1%} of the op time\n"
+        f"threads   {', '.join(map(str, config.options.threads))}\n"
         f"timings   {console.count(cells, 'cell')} (call sites times threads) in each of "
-        f"{asked.options.launches} launches, about "
-        f"{console.duration(asked.estimate_s)} if nothing is known; winners again\n"
+        f"{config.options.launches} launches, about "
+        f"{console.duration(config.estimate_s)} if nothing is known; winners again\n"
         f"budget    {budget}\n"
     )
 
@@ -257,19 +257,19 @@ def _read(wanted: SelectOptions) -> _Options:
     )
 
 
-def _ask(wanted: SelectOptions, paths: Paths) -> _Asked:
+def _read_config(wanted: SelectOptions, paths: Paths) -> _Config:
     """Raises what `check` does, and WheelError and HostError for wheels that do not fit."""
-    asked = _read(wanted)
+    config = _read(wanted)
     candidate = Path(wanted.candidate) if wanted.candidate else installs.newest_runnable(paths)
     choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
     wheel_kernels = read_wheel_kernels(candidate.resolve(), read_cpu())
-    served = selecting.served_by(wheel_kernels, ranked_call_sites(asked.profile))
+    served = selecting.served_by(wheel_kernels, ranked_call_sites(config.profile))
     if not served:
         raise UsageError(
             f"no kernel of {candidate.name} serves a call site of the profile",
             hint="Profile what it is for: invoke profile --workload PATH",
         )
-    return _Asked(options=asked, choices=choices, wheel_kernels=wheel_kernels, served=served)
+    return _Config(options=config, choices=choices, wheel_kernels=wheel_kernels, served=served)
 
 
 def _subjects(wanted: ProfileOptions) -> tuple[Subject, ...]:

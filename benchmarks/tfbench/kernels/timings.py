@@ -150,34 +150,34 @@ class Timings:
         every_s = spent.seconds / rounds if rounds else 0.0
         return self.stage.budget_s is not None and spent.seconds + every_s > self.stage.budget_s
 
-    def launch(self, asked: KernelLaunch, keep: Callable[[TimingLine], None]) -> None:
+    def launch(self, launch: KernelLaunch, keep: Callable[[TimingLine], None]) -> None:
         """Every call site once. One that ends its worker is left out, with new workers for the
         others. Raises WorkerError, DiskError."""
-        threads, cpus = asked.threads, self.bench.cpus[: asked.threads]
-        chance = chance_of(self.stage.seed, self.stage.name, threads, asked.number)
-        left, faults = chance.sample(asked.sites, len(asked.sites)), 0
+        threads, cpus = launch.threads, self.bench.cpus[: launch.threads]
+        chance = chance_of(self.stage.seed, self.stage.name, threads, launch.number)
+        left, faults = chance.sample(launch.sites, len(launch.sites)), 0
         total = self.stage.launches * sum(map(len, self.wanted.values()))
 
         def remember(line: TimingLine) -> None:
             keep(line)
             left.pop(0)
-            self.listen(asked.before + len(asked.sites) - len(left), total)
+            self.listen(launch.before + len(launch.sites) - len(left), total)
 
         while left:
             with workers.opened(self.bench.arms, cpus, chance, self.bench.out) as sessions:
                 try:
                     while left:
-                        remember(self._line(asked, left[0], sessions, chance))
+                        remember(self._line(launch, left[0], sessions, chance))
                 except WorkerError as error:
                     faults += 1
                     if faults > MOST_FAULTS:
                         raise
                     reason = f"a worker failed: {error.message.splitlines()[0]}"
-                    remember(self._without(asked, left[0], reason))
+                    remember(self._without(launch, left[0], reason))
 
     def _line(
         self,
-        asked: KernelLaunch,
+        launch: KernelLaunch,
         site: RankedCallSite,
         sessions: Mapping[str, Session],
         chance: Random,
@@ -187,24 +187,24 @@ class Timings:
         for each in sessions.values():
             reason, call_s = workers.prepare(each, site.place, count)
             if reason:
-                return self._without(asked, site, reason)
+                return self._without(launch, site, reason)
             calls_s.append(call_s)
         calls = max(1, math.ceil(SAMPLE_S / max(calls_s)))
         taken: dict[str, list[float]] = {name: [] for name in sessions}
         for _ in range(BLOCKS):
             for name in block_order(sorted(sessions), chance):
-                seconds = workers.sample(sessions[name], calls, alone=asked.threads == 1)
+                seconds = workers.sample(sessions[name], calls, alone=launch.threads == 1)
                 taken[name].append(seconds / calls / count)
         stock, again, tuned = (tuple(taken[name]) for name in sessions)
-        line = self._without(asked, site)
+        line = self._without(launch, site)
         return dataclasses.replace(line, stock=stock, again=again, tuned=tuned)
 
-    def _without(self, asked: KernelLaunch, site: RankedCallSite, reason: str = "") -> TimingLine:
+    def _without(self, launch: KernelLaunch, site: RankedCallSite, reason: str = "") -> TimingLine:
         """A line without times."""
         return TimingLine(
             stage=self.stage.name,
-            threads=asked.threads,
-            launch=asked.number,
+            threads=launch.threads,
+            launch=launch.number,
             key=site.key,
             reason=reason,
         )

@@ -13,7 +13,7 @@ from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
 from tfbench.inside.workloads import NAMES, clients_of, is_own, label_of
-from tfbench.measuring.measurement import CellQuestion, MeasuredCell
+from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.repetition import FAVOURED
 from tfbench.measuring.samples import KINDS
@@ -55,12 +55,12 @@ class ComparisonSetting:
     seed: int
 
     @property
-    def questions(self) -> tuple[CellQuestion, ...]:
+    def specs(self) -> tuple[CellSpec, ...]:
         """Every cell. The baseline is followed by its repeat, which gives the noise floor. Several
         clients are as many as vCPUs."""
         baseline, *others = self.arms
         return tuple(
-            CellQuestion(
+            CellSpec(
                 workload=name,
                 vcpus=self.host.affinity[:count],
                 arms=(baseline, repeat_of(baseline), *others),
@@ -87,11 +87,9 @@ def compare(
     made = datetime.now(UTC).isoformat(timespec="seconds")
     done: list[ObservedCell] = []
     with opened(out / KIND.journal, KINDS) as (known, keep):
-        for question in setting.questions:
-            listen = functools.partial(_say, on_progress or _silent, setting, question, done)
-            cell = MeasuredCell(
-                question=question, effort=setting.effort, logs=out / "logs", listen=listen
-            )
+        for spec in setting.specs:
+            listen = functools.partial(_say, on_progress or _silent, setting, spec, done)
+            cell = MeasuredCell(spec=spec, effort=setting.effort, logs=out / "logs", listen=listen)
             done.append(cell.measured(engine.run(cell, known, keep)))
             save(out / KIND.result, summarised(setting, done, made=made))
     return load(out / KIND.result)
@@ -221,7 +219,7 @@ def _silent(done: int, total: int, detail: str) -> None:
 def _say(
     progress: Progress,
     setting: ComparisonSetting,
-    question: CellQuestion,
+    spec: CellSpec,
     done: Sequence[ObservedCell],
     now: ObservedCell,
 ) -> None:
@@ -229,8 +227,8 @@ def _say(
     finished = sum(len(each.launches) for each in done)
     launches = len(now.launches)
     expected = max(launches, _expected(setting.effort, now))
-    rest = (len(setting.questions) - len(done) - 1) * expected
-    where = f"{label_of(question.workload)} on {console.vcpus(len(question.vcpus))}"
+    rest = (len(setting.specs) - len(done) - 1) * expected
+    where = f"{label_of(spec.workload)} on {console.vcpus(len(spec.vcpus))}"
     progress(finished + launches, finished + expected + rest, f"{where}, launch {launches + 1}")
 
 
@@ -248,7 +246,7 @@ def summarised(
     """What the cells that are done say. Raises SampleError."""
     by = Criteria(
         effort=setting.effort,
-        tolerances=setting.questions[0].tolerances,
+        tolerances=setting.specs[0].tolerances,
         threshold=setting.threshold,
     )
     return Comparison(
@@ -264,5 +262,5 @@ def summarised(
         arms=arm_facts(setting.arms, done),
         cells=tuple(cell(each, by) for each in done),
         overall=overall(done, by),
-        complete=len(done) == len(setting.questions),
+        complete=len(done) == len(setting.specs),
     )

@@ -49,7 +49,7 @@ Listen = Callable[[ObservedCell], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CellQuestion:
+class CellSpec:
     """A cell to be measured. The first arm is the baseline, the second its repeat."""
 
     workload: str
@@ -71,7 +71,7 @@ class CellQuestion:
         """The cell's own."""
         return [entry for entry in entries if (entry.workload, entry.vcpus) == self.place]
 
-    def without(self, names: frozenset[str]) -> CellQuestion:
+    def without(self, names: frozenset[str]) -> CellSpec:
         return dataclasses.replace(
             self, arms=tuple(arm for arm in self.arms if arm.name not in names)
         )
@@ -91,7 +91,7 @@ class PlannedLaunch:
     calibrated. `blocks` are those of training; None lets the launch tell from what its own start
     cost. With `profiled` the tuned arms are profiled at its end."""
 
-    question: CellQuestion
+    spec: CellSpec
     number: int
     steps: Mapping[str, int]
     blocks: int | None
@@ -106,57 +106,57 @@ class MeasuredCell:
     When the baseline or its repeat does, the cell ends with that.
     """
 
-    question: CellQuestion
+    spec: CellSpec
     effort: Effort
     logs: Path
     listen: Listen
 
     def measured(self, entries: Sequence[Entry]) -> ObservedCell:
-        return measured_of(self.question, entries)
+        return measured_of(self.spec, entries)
 
     def counts(self, entry: Entry) -> bool:
-        return (entry.workload, entry.vcpus) == self.question.place
+        return (entry.workload, entry.vcpus) == self.spec.place
 
     def following(self, entries: Sequence[Entry], _: Spent) -> PlannedLaunch | None:
         measured = self.measured(entries)
         self.listen(measured)
         out = frozenset(each.arm for each in measured.failures)
-        out |= _disagreeing(self.question, measured.starts)
+        out |= _disagreeing(self.spec, measured.starts)
         blocks = more_blocks(measured, self.effort) if measured.launches else None
-        if blocks == 0 or _ended(self.question, measured, out, self.effort):
+        if blocks == 0 or _ended(self.spec, measured, out, self.effort):
             return None
         return PlannedLaunch(
-            question=self.question.without(out),
+            spec=self.spec.without(out),
             number=1 + max((entry.launch for entry in entries), default=-1),
             steps={p: each.steps(p) for each in measured.launches[:1] for p in each.blocks},
             blocks=blocks,
             profiled=not measured.profiled,
         )
 
-    def launch(self, asked: PlannedLaunch, keep: Keep) -> None:
+    def launch(self, launch: PlannedLaunch, keep: Keep) -> None:
         """Raises DiskError as `keep` does."""
         try:
-            measure_launch(asked, self.effort, logs=self.logs, keep=keep)
+            measure_launch(launch, self.effort, logs=self.logs, keep=keep)
         except WorkerError as error:
             keep(
                 Fault(
-                    workload=self.question.workload,
-                    vcpus=len(self.question.vcpus),
-                    launch=asked.number,
+                    workload=self.spec.workload,
+                    vcpus=len(self.spec.vcpus),
+                    launch=launch.number,
                     arm=error.arm,
                     reason=str(error),
                 )
             )
 
 
-def measured_of(question: CellQuestion, entries: Sequence[Entry]) -> ObservedCell:
+def measured_of(spec: CellSpec, entries: Sequence[Entry]) -> ObservedCell:
     """What a cell's own entries amount to. Raises SampleError."""
-    baseline, repeat, *others = (arm.name for arm in question.arms)
+    baseline, repeat, *others = (arm.name for arm in spec.arms)
     failures = failures_of(entries)
     failed = {each.arm for each in failures}
     return ObservedCell(
-        workload=question.workload,
-        vcpus=len(question.vcpus),
+        workload=spec.workload,
+        vcpus=len(spec.vcpus),
         baseline=baseline,
         repeat=repeat,
         arms=tuple(name for name in (baseline, *others) if name not in failed),
@@ -166,15 +166,13 @@ def measured_of(question: CellQuestion, entries: Sequence[Entry]) -> ObservedCel
     )
 
 
-def _disagreeing(question: CellQuestion, starts: Sequence[Start]) -> frozenset[str]:
-    found = agreements(starts, question.tolerances)
+def _disagreeing(spec: CellSpec, starts: Sequence[Start]) -> frozenset[str]:
+    found = agreements(starts, spec.tolerances)
     return frozenset(each.arm for each in found if not each.agrees)
 
 
-def _ended(
-    question: CellQuestion, measured: ObservedCell, out: frozenset[str], effort: Effort
-) -> bool:
-    baseline, repeat, *others = (arm.name for arm in question.arms)
+def _ended(spec: CellSpec, measured: ObservedCell, out: frozenset[str], effort: Effort) -> bool:
+    baseline, repeat, *others = (arm.name for arm in spec.arms)
     if out & {baseline, repeat} or (others and out.issuperset(others)):
         return True
     count = len(measured.launches)
@@ -182,36 +180,36 @@ def _ended(
     return stop(count, width, effort) is not None
 
 
-def measure_launch(asked: PlannedLaunch, effort: Effort, *, logs: Path, keep: Keep) -> None:
+def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: Keep) -> None:
     """Start every arm's worker, check what they compute, then time the blocks of each phase.
 
     `keep` gets everything as it comes, but nothing of arms that did not start from equal data. Arms
     that disagree with the baseline are not timed. Raises WorkerError.
     """
-    began, question, number = time.monotonic(), asked.question, asked.number
-    chance = chance_of(question.seed, question.workload, len(question.vcpus), number)
-    log = logs / f"{question.workload}-{len(question.vcpus)}-{number}"
-    with workers.opened(question.arms, question.vcpus, chance, log) as opened:
-        starts = _starts(question, number, opened)
-        timed = _timed(question, opened, starts)
+    began, spec, number = time.monotonic(), launch.spec, launch.number
+    chance = chance_of(spec.seed, spec.workload, len(spec.vcpus), number)
+    log = logs / f"{spec.workload}-{len(spec.vcpus)}-{number}"
+    with workers.opened(spec.arms, spec.vcpus, chance, log) as opened:
+        starts = _starts(spec, number, opened)
+        timed = _timed(spec, opened, starts)
         for start in starts:
             keep(start)
-        blocks = _Blocks(question=question, number=number, began=began, chance=chance, keep=keep)
+        blocks = _Blocks(spec=spec, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
-        for phase in phases_of(question.workload, effort):
-            steps = asked.steps.get(phase) or _calibrated(timed, phase)
+        for phase in phases_of(spec.workload, effort):
+            steps = launch.steps.get(phase) or _calibrated(timed, phase)
             count = effort.phase_blocks
-            if phase == phase_of(question.workload):
+            if phase == phase_of(spec.workload):
                 warm = _warm_up(timed, phase, steps)
                 cost = LaunchCost(start_s=time.monotonic() - began, block_s=warm.block_s)
-                count = asked.blocks or _first_blocks(question, effort, cost)
+                count = launch.blocks or _first_blocks(spec, effort, cost)
             blocks.measure(timed, phase, count, steps)
-        profiles = _profiles(timed, starts) if asked.profiled else {}
+        profiles = _profiles(timed, starts) if launch.profiled else {}
         peak_mb = {name: each.peak_mb() for name, each in opened.items()}
     keep(
         End(
-            workload=question.workload,
-            vcpus=len(question.vcpus),
+            workload=spec.workload,
+            vcpus=len(spec.vcpus),
             launch=number,
             seconds=time.monotonic() - began,
             warm_up=warm.rounds,
@@ -226,7 +224,7 @@ def measure_launch(asked: PlannedLaunch, effort: Effort, *, logs: Path, keep: Ke
 class _Blocks:
     """What all blocks of one launch have in common."""
 
-    question: CellQuestion
+    spec: CellSpec
     number: int
     began: float
     chance: Random
@@ -240,8 +238,8 @@ class _Blocks:
     def _sample(self, opened: Session, phase: str, steps: int, place: tuple[int, int]) -> Sample:
         taken = opened.sample(phase, steps)
         return Sample(
-            workload=self.question.workload,
-            vcpus=len(self.question.vcpus),
+            workload=self.spec.workload,
+            vcpus=len(self.spec.vcpus),
             launch=self.number,
             phase=phase,
             block=place[0],
@@ -253,35 +251,33 @@ class _Blocks:
         )
 
 
-def _starts(
-    question: CellQuestion, number: int, opened: Mapping[str, Session]
-) -> tuple[Start, ...]:
+def _starts(spec: CellSpec, number: int, opened: Mapping[str, Session]) -> tuple[Start, ...]:
     """All workers load and take their first steps at the same time."""
     for each in opened.values():
-        each.ask_load(question.workload, question.seed, question.vcpus)
-    facts = {name: each.loaded(question.vcpus) for name, each in opened.items()}
+        each.ask_load(spec.workload, spec.seed, spec.vcpus)
+    facts = {name: each.loaded(spec.vcpus) for name, each in opened.items()}
     for each in opened.values():
         each.ask_check(CHECKED_STEPS)
     checked = {name: each.checked() for name, each in opened.items()}
     return tuple(
         Start(
-            workload=question.workload,
-            vcpus=len(question.vcpus),
+            workload=spec.workload,
+            vcpus=len(spec.vcpus),
             launch=number,
             arm=arm.name,
             facts=facts[arm.name] | {"first_steps_s": checked[arm.name]["first_steps_s"]},
             losses=tuple(checked[arm.name]["losses"]),
             predictions=tuple(checked[arm.name]["predictions"]),
         )
-        for arm in question.arms
+        for arm in spec.arms
     )
 
 
 def _timed(
-    question: CellQuestion, opened: Mapping[str, Session], starts: Sequence[Start]
+    spec: CellSpec, opened: Mapping[str, Session], starts: Sequence[Start]
 ) -> dict[str, Session]:
-    wrong = _disagreeing(question, starts)
-    baseline, repeat = (arm.name for arm in question.arms[:2])
+    wrong = _disagreeing(spec, starts)
+    baseline, repeat = (arm.name for arm in spec.arms[:2])
     if repeat in wrong:
         raise WorkerError(
             f"{baseline} does not compute the same twice: two workers of it differ",
@@ -325,12 +321,12 @@ def _warm_up(timed: Mapping[str, Session], phase: str, steps: int) -> _WarmUp:
     return _WarmUp(rounds=rounds, steady=steady, block_s=2 * round_s * steps / few)
 
 
-def _first_blocks(question: CellQuestion, effort: Effort, cost: LaunchCost) -> int:
+def _first_blocks(spec: CellSpec, effort: Effort, cost: LaunchCost) -> int:
     """Of a cell's first launch. Says so when the budget is too short for any answer."""
     least_s = repetition.shortest_s(cost)
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
         console.note(
-            f"{question.workload} on {console.vcpus(len(question.vcpus))} takes about "
+            f"{spec.workload} on {console.vcpus(len(spec.vcpus))} takes about "
             f"{console.duration(least_s)}, more than its budget of "
             f"{console.duration(effort.budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"

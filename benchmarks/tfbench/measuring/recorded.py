@@ -36,7 +36,7 @@ def recorded(folder: Path) -> tuple[Comparison, tuple[Sample, ...]]:
     setting = _setting(folder / KIND.spec)
     found = entries(path, KINDS)
     try:
-        every = [measured_of(each, each.of(found)) for each in setting.questions]
+        every = [measured_of(each, each.of(found)) for each in setting.specs]
         done = [each for each in every if each.starts]
         comparison = summarised(setting, done, made=_made(folder / KIND.result))
     except _FOREIGN as error:

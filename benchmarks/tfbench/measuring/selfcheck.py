@@ -32,7 +32,7 @@ from tfbench.engine.journal import Kinds, opened
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.measuring.effort import FEWEST_LAUNCHES
-from tfbench.measuring.measurement import CellQuestion, MeasuredCell
+from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import ObservedCell, contrast_of, half_width, medians
 from tfbench.measuring.statistics import LEVEL, Thresholds, floor, verdict
 from tfbuild.errors import SampleError, WorkerError
@@ -304,11 +304,11 @@ def _trial(task: Task, cpu: int) -> Trial:
     part, seed = task.part, task.seed + task.number
     share = part.slowdown
     arm = dataclasses.replace(task.arm, name=ARM, env=((SLOWDOWN, str(share)),) if share else ())
-    question = CellQuestion(
+    spec = CellSpec(
         workload=WORKLOAD, vcpus=(cpu,), arms=(task.arm, repeat_of(task.arm), arm), seed=seed
     )
     logs = task.logs / f"cpu{cpu}"
-    cell = MeasuredCell(question=question, effort=part.effort, logs=logs, listen=lambda _: None)
+    cell = MeasuredCell(spec=spec, effort=part.effort, logs=logs, listen=lambda _: None)
     measured = cell.measured(engine.run(cell, (), keep=lambda _: None))
     if measured.failures:
         raise WorkerError(measured.failures[0].reason, arm=measured.failures[0].arm)

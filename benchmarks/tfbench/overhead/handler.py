@@ -31,7 +31,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OverheadQuestion:
+class OverheadConfig:
     """The same, read and checked. `forms` are what is timed, the script's own first."""
 
     workload: str
@@ -73,26 +73,26 @@ class OverheadQuestion:
 def describe(wanted: OverheadOptions) -> str:
     """What would be timed. Nothing is installed."""
     paths = settings.paths()
-    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
+    config, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
     forms = "".join(
         f"  {each.epochs} x fit of repeat({each.repeat}), "
         f"steps_per_execution={each.steps_per_execution}\n"
-        for each in question.forms
+        for each in config.forms
     )
     return (
-        f"workload   {question.workload}\n"
+        f"workload   {config.workload}\n"
         f"arms       {', '.join(arms)}\n"
-        f"vCPUs      {question.vcpus}\n"
-        f"launches   {question.launches}, {ROUNDS} rounds each of\n{forms}"
+        f"vCPUs      {config.vcpus}\n"
+        f"launches   {config.launches}, {ROUNDS} rounds each of\n{forms}"
         f"out        {wanted.out or paths.new_report(KIND)}\n"
     )
 
 
-def read(wanted: OverheadOptions) -> OverheadQuestion:
+def read(wanted: OverheadOptions) -> OverheadConfig:
     """Raises UsageError."""
     workload, program = options.subject(wanted.workload)
     steps = STEPS if workload == WORKLOAD else BATCHES
-    return OverheadQuestion(
+    return OverheadConfig(
         workload=workload,
         program=str(program or ""),
         device=wanted.device,
@@ -107,25 +107,21 @@ def _mark(measured: CellResult) -> tuple[str, str]:
     return str(measured.place["arm"]), f"{measured.outcome.value}: {measured.reason}"
 
 
-def _cells(question: OverheadQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
-    return question.cells(run.names, run.host)
+def _cells(config: OverheadConfig, run: ExperimentRun) -> tuple[Cell, ...]:
+    return config.cells(run.names, run.host)
 
 
-def _result(
-    question: OverheadQuestion, run: ExperimentRun, measured: Sequence[CellResult]
-) -> Overhead:
+def _result(config: OverheadConfig, run: ExperimentRun, measured: Sequence[CellResult]) -> Overhead:
     """Raises WorkerError when no fit could be timed."""
     found = Overhead(
         made=experiment.now(),
         host=run.host,
-        workload=question.workload,
-        vcpus=question.vcpus,
-        seed=question.seed,
+        workload=config.workload,
+        vcpus=config.vcpus,
+        seed=config.seed,
         wheels=run.wheels,
         answers=tuple(
-            results.answered(each, question.forms)
-            for each in measured
-            if each.outcome is Outcome.OK
+            results.answered(each, config.forms) for each in measured if each.outcome is Outcome.OK
         ),
         marks=tuple(_mark(each) for each in measured if each.outcome is not Outcome.OK),
     )

@@ -31,7 +31,7 @@ EXAMPLES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SizingQuestion:
+class SizingConfig:
     """The same, read and checked. `memory` 0 is no limit; `data` is the user's own folder."""
 
     workloads: tuple[str, ...]
@@ -107,27 +107,27 @@ def measure_sizing(wanted: SizingOptions, *, as_json: bool = False) -> tuple[Siz
 def describe(wanted: SizingOptions) -> str:
     """What would be measured. Nothing is installed."""
     paths = settings.paths()
-    question = read(wanted)
+    config = read(wanted)
     arms = experiment.names(experiment.choose_arms(wanted.arms, paths))
-    count = len(question.cells(arms, read_host(), Path()))
-    memory = ", ".join(f"{each:.0f} MB" if each else "no limit" for each in question.memory)
+    count = len(config.cells(arms, read_host(), Path()))
+    memory = ", ".join(f"{each:.0f} MB" if each else "no limit" for each in config.memory)
     return (
-        f"workloads  {', '.join(question.workloads)}\n"
-        f"phases     {', '.join(question.phases)}\n"
-        f"inputs     {', '.join(each.name for each in question.inputs)}\n"
-        f"vCPUs      {', '.join(map(str, question.vcpus))}\n"
+        f"workloads  {', '.join(config.workloads)}\n"
+        f"phases     {', '.join(config.phases)}\n"
+        f"inputs     {', '.join(each.name for each in config.inputs)}\n"
+        f"vCPUs      {', '.join(map(str, config.vcpus))}\n"
         f"memory     {memory}\n"
-        f"processes  {count}, {question.seconds:g} s of steps each\n"
+        f"processes  {count}, {config.seconds:g} s of steps each\n"
         f"out        {wanted.out or paths.new_report(KIND)}\n"
     )
 
 
-def read(wanted: SizingOptions) -> SizingQuestion:
+def read(wanted: SizingOptions) -> SizingConfig:
     """Raises UsageError."""
     if len(options.words(wanted.arms)) > 1:
         raise UsageError(f"--arms {wanted.arms} names several", hint="Sizes are of one wheel")
     names, program = _workloads(wanted)
-    return SizingQuestion(
+    return SizingConfig(
         workloads=names,
         program=program,
         phases=(TRAIN, INFER) if program else _phases(wanted.phases),
@@ -197,13 +197,13 @@ def _memory(words: str) -> tuple[float, ...]:
     return found or (0.0,)
 
 
-def _cells(question: SizingQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
-    return question.cells(run.names, run.host, run.out / "inputs")
+def _cells(config: SizingConfig, run: ExperimentRun) -> tuple[Cell, ...]:
+    return config.cells(run.names, run.host, run.out / "inputs")
 
 
 def _result(
     book: PriceBook | None,
-    question: SizingQuestion,
+    config: SizingConfig,
     run: ExperimentRun,
     measured: Sequence[CellResult],
 ) -> Sizing:
@@ -211,17 +211,17 @@ def _result(
     return Sizing(
         made=experiment.now(),
         host=run.host,
-        seed=question.seed,
-        within=question.within,
-        means=limits.means() if any(question.memory) else "",
+        seed=config.seed,
+        within=config.within,
+        means=limits.means() if any(config.memory) else "",
         wheels=run.wheels,
         rows=rows,
-        knees=results.knees(rows, question.within, book),
+        knees=results.knees(rows, config.within, book),
         book=book.name if book else "",
     )
 
 
-def sizing(book: PriceBook | None = None) -> CellExperiment[SizingOptions, SizingQuestion, Sizing]:
+def sizing(book: PriceBook | None = None) -> CellExperiment[SizingOptions, SizingConfig, Sizing]:
     """The experiment; with a book the machines that hold what was measured are named."""
     result = functools.partial(_result, book)
     return CellExperiment(kind=KIND, read=read, cells=_cells, result=result, text=text)

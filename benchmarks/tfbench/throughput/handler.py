@@ -29,7 +29,7 @@ _AUGMENTATION = {"off": (False,), "on": (True,), "both": (False, True)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ThroughputQuestion:
+class ThroughputConfig:
     """The same, read and checked. `program` is the path of a user's own workload; 0 stands for the
     batch that is its own."""
 
@@ -85,20 +85,20 @@ class ThroughputQuestion:
 def describe(wanted: ThroughputOptions) -> str:
     """What would be measured. Nothing is installed."""
     paths = settings.paths()
-    question, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
-    count = len(question.cells(arms, read_host()))
+    config, arms = read(wanted), experiment.names(experiment.choose_arms(wanted.arms, paths))
+    count = len(config.cells(arms, read_host()))
     return (
-        f"workloads    {', '.join(question.workloads)}\n"
-        f"batches      {', '.join(map(str, question.batches))}\n"
+        f"workloads    {', '.join(config.workloads)}\n"
+        f"batches      {', '.join(map(str, config.batches))}\n"
         f"augmentation {wanted.augmentation}\n"
         f"arms         {', '.join(arms)}\n"
-        f"vCPUs        {question.vcpus}\n"
-        f"processes    {count}, {question.steps} steps each\n"
+        f"vCPUs        {config.vcpus}\n"
+        f"processes    {count}, {config.steps} steps each\n"
         f"out          {wanted.out or paths.new_report(KIND)}\n"
     )
 
 
-def read(wanted: ThroughputOptions) -> ThroughputQuestion:
+def read(wanted: ThroughputOptions) -> ThroughputConfig:
     """Raises UsageError."""
     if wanted.workload:
         return _read_own(wanted)
@@ -120,27 +120,27 @@ def read(wanted: ThroughputOptions) -> ThroughputQuestion:
         )
     augmentation = _AUGMENTATION[wanted.augmentation]
     _need_images(names, augmentation)
-    return _question(wanted, names, batches, augmentation)
+    return _config(wanted, names, batches, augmentation)
 
 
-def _read_own(wanted: ThroughputOptions) -> ThroughputQuestion:
+def _read_own(wanted: ThroughputOptions) -> ThroughputConfig:
     name, path = options.own_file(wanted.workload)
     if wanted.augmentation != "off" or wanted.image:
         raise UsageError(
             "a workload of one's own is trained as it is", hint="Leave --image, --augmentation out"
         )
-    return _question(wanted, (name,), (0,), (False,), str(path))
+    return _config(wanted, (name,), (0,), (False,), str(path))
 
 
-def _question(
+def _config(
     wanted: ThroughputOptions,
     names: tuple[str, ...],
     batches: tuple[int, ...],
     augmentation: tuple[bool, ...],
     program: str = "",
-) -> ThroughputQuestion:
+) -> ThroughputConfig:
     vcpus = options.vcpu_count(wanted.vcpus, read_vcpus().usable)
-    return ThroughputQuestion(
+    return ThroughputConfig(
         workloads=names,
         program=program,
         batches=batches,
@@ -166,24 +166,24 @@ def _need_images(names: tuple[str, ...], augmentation: tuple[bool, ...]) -> None
             raise UsageError(f"{name} takes no images to augment", hint=f"Use one of {nets}")
 
 
-def _cells(question: ThroughputQuestion, run: ExperimentRun) -> tuple[Cell, ...]:
-    return question.cells(run.names, run.host)
+def _cells(config: ThroughputConfig, run: ExperimentRun) -> tuple[Cell, ...]:
+    return config.cells(run.names, run.host)
 
 
 def _result(
-    question: ThroughputQuestion, run: ExperimentRun, measured: Sequence[CellResult]
+    config: ThroughputConfig, run: ExperimentRun, measured: Sequence[CellResult]
 ) -> Throughput:
     answers = [answer for each in measured if each.outcome is Outcome.OK for answer in each.answers]
     return Throughput(
         made=experiment.now(),
         host=run.host,
         device=answers[0]["device"] if answers else "CPU",
-        vcpus=question.vcpus,
-        seed=question.seed,
-        steps=question.steps,
+        vcpus=config.vcpus,
+        seed=config.seed,
+        steps=config.steps,
         wheels=run.wheels,
         rows=results.rows(measured),
-        price=question.price,
+        price=config.price,
     )
 
 

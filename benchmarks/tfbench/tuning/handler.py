@@ -33,7 +33,7 @@ ENV, PAGE = "tune.env", "tune.md"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TuningQuestion:
+class TuningConfig:
     """The same, read and checked; nothing is installed yet."""
 
     workload: str
@@ -44,7 +44,7 @@ class TuningQuestion:
     seed: int
     levers: tuple[str, ...]
 
-    def asked(self, arms: Sequence[Arm]) -> TuningSetting:
+    def setting(self, arms: Sequence[Arm]) -> TuningSetting:
         own = self.program
         return TuningSetting(
             host=read_host(),
@@ -60,8 +60,8 @@ class TuningQuestion:
 
     def planned(self) -> tuple[TuningSetting, tuple[Setup, ...]]:
         """What may be tried, before anything is installed. Raises UsageError for nothing."""
-        asked = self.asked([_not_installed(choice) for choice in self.choices])
-        return asked, running.candidates(asked, None)
+        setting = self.setting([_not_installed(choice) for choice in self.choices])
+        return setting, running.candidates(setting, None)
 
 
 def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
@@ -70,12 +70,12 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     Raises UsageError, WheelError, HostError, WorkerError, DiskError.
     """
     paths = settings.paths()
-    question = read(wanted, paths)
+    config = read(wanted, paths)
     with settings.exclusive(paths.cache, "a tuning"):
-        asked = question.asked(installs.install(question.choices, paths))
-        out = folder.find(running.KIND, asked, wanted.out, paths)
+        setting = config.setting(installs.install(config.choices, paths))
+        out = folder.find(running.KIND, setting, wanted.out, paths)
         console.note(f"samples and results: {out}")
-        found = running.tune(asked, out)
+        found = running.tune(setting, out)
     write_atomic(out / ENV, text.env_file(found))
     write_atomic(out / PAGE, text.markdown(found))
     save(out / running.KIND.result, found)  # (last: with it a run is whole)
@@ -86,28 +86,28 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
 def describe(wanted: TuneOptions) -> str:
     """What would be tried. Nothing is installed, and the workload is not read."""
     paths = settings.paths()
-    question = read(wanted, paths)
-    asked, setups = question.planned()
+    config = read(wanted, paths)
+    setting, setups = config.planned()
     groups = search.grouped(setups)
-    names = (asked.arm(setup).name for setup in setups)
+    names = (setting.arm(setup).name for setup in setups)
     return (
-        f"workload   {asked.title}\n"
-        f"baseline   {installs.describe(question.choices[:1]).strip()}\n"
+        f"workload   {setting.title}\n"
+        f"baseline   {installs.describe(config.choices[:1]).strip()}\n"
         f"each alone {', '.join(names)}\n"
         f"then       the better half again, the best combined, the result confirmed\n"
-        f"vCPUs      {asked.vcpus}\n"
-        f"budget     {console.duration(asked.budget_s)}, but {FEWEST_LAUNCHES} launches or more in "
-        f"each of {console.count(len(groups) + 2, 'comparison')} and up\n"
+        f"vCPUs      {setting.vcpus}\n"
+        f"budget     {console.duration(setting.budget_s)}, but {FEWEST_LAUNCHES} launches or more "
+        f"in each of {console.count(len(groups) + 2, 'comparison')} and up\n"
         f"out        {wanted.out or paths.new_report(running.KIND.prefix)}\n"
     )
 
 
-def read(wanted: TuneOptions, paths: Paths) -> TuningQuestion:
+def read(wanted: TuneOptions, paths: Paths) -> TuningConfig:
     """Raises UsageError for options that make no sense, WheelError and HostError for wheels."""
     workload, program = options.subject(wanted.workload)
     if options.phase(wanted.phase) == INFER:
         workload = sized(workload, batch=batch_in(workload) or 1, clients=1)
-    question = TuningQuestion(
+    config = TuningConfig(
         workload=workload,
         program=program,
         choices=_choices(wanted, paths),
@@ -116,8 +116,8 @@ def read(wanted: TuneOptions, paths: Paths) -> TuningQuestion:
         seed=options.integer(wanted.seed, "--seed", least=0),
         levers=_levers(wanted),
     )
-    question.planned()
-    return question
+    config.planned()
+    return config
 
 
 def digest(path: Path) -> str:

@@ -86,36 +86,37 @@ class TuningSetting:
         return arm_of(setup, dict(self.wheels), self.own)
 
 
-def tune(asked: TuningSetting, out: Path) -> Tuning:
+def tune(setting: TuningSetting, out: Path) -> Tuning:
     """Measure until the budget is spent, in `out`. The caller writes the result there, last of all:
     with it a run is finished.
 
     Raises UsageError for a file that cannot be trained, nothing to try, and an `out` with another
     run, RecordError for a damaged file in it, WorkerError when the baseline fails.
     """
-    folder.begin(KIND, asked, out)
+    folder.begin(KIND, setting, out)
     folder.need_unfinished(KIND, out)
-    run = TuningRun(asked=asked, out=out, trial=_trial(asked, out))
+    run = TuningRun(setting=setting, out=out, trial=_trial(setting, out))
     best = run.search()
     return run.result(best)
 
 
-def candidates(asked: TuningSetting, trial: FirstSteps | None) -> tuple[Setup, ...]:
+def candidates(setting: TuningSetting, trial: FirstSteps | None) -> tuple[Setup, ...]:
     """Every single change; without a trial all that may be tried. Raises UsageError for none."""
-    wheels = [Change(lever=WHEEL, value=text) for text, _ in asked.wheels[1:]]
-    own = settings(asked.vcpus, onednn=trial.onednn if trial else None)
-    script = () if clients_of(asked.workload) else advice(trial.step_s if trial else None)
+    wheels = [Change(lever=WHEEL, value=text) for text, _ in setting.wheels[1:]]
+    own = settings(setting.vcpus, onednn=trial.onednn if trial else None)
+    script = () if clients_of(setting.workload) else advice(trial.step_s if trial else None)
     every = (*wheels, *own, *script)
-    found = tuple((each,) for each in every if each.lever in asked.levers)
+    found = tuple((each,) for each in every if each.lever in setting.levers)
     if not found:
         raise UsageError(
-            f"there is nothing to try with {console.vcpus(asked.vcpus)}: {', '.join(asked.levers)}",
+            f"there is nothing to try with {console.vcpus(setting.vcpus)}: "
+            f"{', '.join(setting.levers)}",
             hint="Allow more --levers, or give two --arms",
         )
     return found
 
 
-def _trial(asked: TuningSetting, out: Path) -> FirstSteps:
+def _trial(setting: TuningSetting, out: Path) -> FirstSteps:
     """As the file has it where a stopped run left one: the stages depend on it."""
     path = out / TRIAL
     if path.exists():
@@ -126,9 +127,9 @@ def _trial(asked: TuningSetting, out: Path) -> FirstSteps:
             raise RecordError(
                 f"{path} is no trial ({error})", hint="Delete it: the workload is tried again"
             ) from error
-    with console.step(f"try {asked.title}"):
-        arm = asked.arm(())
-        found = try_out(arm, asked.workload, asked.cpus, asked.seed, out / "logs")
+    with console.step(f"try {setting.title}"):
+        arm = setting.arm(())
+        found = try_out(arm, setting.workload, setting.cpus, setting.seed, out / "logs")
     records.save(path, {"schema": SCHEMA, "trial": found})
     console.note(f"{1000 * found.step_s:.2f} ms a step, batches of {found.batch}")
     return found
@@ -138,7 +139,7 @@ def _trial(asked: TuningSetting, out: Path) -> FirstSteps:
 class TuningRun:
     """A search under way."""
 
-    asked: TuningSetting
+    setting: TuningSetting
     out: Path
     trial: FirstSteps
     tried: list[TriedArm] = field(default_factory=list)
@@ -146,7 +147,7 @@ class TuningRun:
 
     def search(self) -> Setup:
         """The best setup, confirmed or not; none when no change was faster."""
-        single = candidates(self.asked, self.trial)
+        single = candidates(self.setting, self.trial)
         left = self._again(self._promising(TuningStage.SCREEN, search.grouped(single)))
         hints = [setup for setup in left if setup[0].is_advice]
         best = self._combined([setup for setup in left if not setup[0].is_advice])
@@ -154,8 +155,8 @@ class TuningRun:
         return best
 
     def result(self, best: Setup) -> Tuning:
-        asked, confirmed = (
-            self.asked,
+        setting, confirmed = (
+            self.setting,
             [each for each in self.tried if each.stage is TuningStage.CONFIRM],
         )
         won = any(each.is_faster and each.changes == best for each in confirmed)
@@ -164,17 +165,17 @@ class TuningRun:
             schema=SCHEMA,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=self.seconds,
-            workload=asked.title,
-            program_sha256=asked.program_sha256,
-            vcpus=asked.cpus,
-            budget_s=asked.budget_s,
-            seed=asked.seed,
-            host=asked.host,
-            baseline=asked.arm(()).label,
+            workload=setting.title,
+            program_sha256=setting.program_sha256,
+            vcpus=setting.cpus,
+            budget_s=setting.budget_s,
+            seed=setting.seed,
+            host=setting.host,
+            baseline=setting.arm(()).label,
             trial=self.trial,
             tried=tuple(self.tried),
             variables=variables(faster),
-            wheel=asked.arm(tuple(each for each in faster if each.lever == WHEEL)).label,
+            wheel=setting.arm(tuple(each for each in faster if each.lever == WHEEL)).label,
         )
 
     def _again(self, left: Sequence[Setup]) -> tuple[Setup, ...]:
@@ -191,7 +192,7 @@ class TuningRun:
         if len(rungs) < 2:  # noqa: PLR2004  (nothing to combine)
             return rungs[0] if rungs else ()
         (cell,) = self._measure(TuningStage.COMBINE, [rungs])
-        return search.chosen(cell, {self.asked.arm(setup).name: setup for setup in rungs})
+        return search.chosen(cell, {self.setting.arm(setup).name: setup for setup in rungs})
 
     def _confirm(self, best: Setup, hints: Sequence[Setup]) -> None:
         """In launches that chose nothing: the best, and the advice on top of it."""
@@ -202,7 +203,7 @@ class TuningRun:
     def _promising(
         self, stage: TuningStage, groups: Sequence[Sequence[Setup]], rounds: int = 1
     ) -> tuple[Setup, ...]:
-        names = {self.asked.arm(setup).name: setup for group in groups for setup in group}
+        names = {self.setting.arm(setup).name: setup for group in groups for setup in group}
         cells = self._measure(stage, groups, rounds)
         return tuple(names[each.arm] for each in search.promising(cells))
 
@@ -214,7 +215,7 @@ class TuningRun:
         cells = []
         for number, group in enumerate(groups, start=1):
             part = f" {number} of {len(groups)}" if len(groups) > 1 else ""
-            arms = {self.asked.arm(setup).name: setup for setup in group}
+            arms = {self.setting.arm(setup).name: setup for setup in group}
             with console.step(f"{stage}{part}: {', '.join(arms)}"):
                 found = self._compared(stage, group, len(groups) * rounds)
             self.seconds += found.seconds
@@ -225,17 +226,17 @@ class TuningRun:
         return cells
 
     def _compared(self, stage: TuningStage, group: Sequence[Setup], parts: int) -> Comparison:
-        asked = self.asked
+        setting = self.setting
         effort = _CONFIRM if stage is TuningStage.CONFIRM else _SEARCH
-        setting = make_setting(
-            [asked.arm(()), *map(asked.arm, group)],
-            [asked.workload],
-            [asked.vcpus],
-            effort=_within(effort, SHARES[stage] * asked.budget_s / parts),
+        comparison = make_setting(
+            [setting.arm(()), *map(setting.arm, group)],
+            [setting.workload],
+            [setting.vcpus],
+            effort=_within(effort, SHARES[stage] * setting.budget_s / parts),
             threshold=0.0,
-            seed=asked.seed,
+            seed=setting.seed,
         )
-        return _once(setting, self.out / "stages" / records.key_of(setting)[:12])
+        return _once(comparison, self.out / "stages" / records.key_of(comparison)[:12])
 
 
 def _within(effort: Effort, budget_s: float) -> Effort:

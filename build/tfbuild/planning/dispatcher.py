@@ -124,11 +124,11 @@ def target_of(name: str, library: str, required: Sequence[str], family: str) -> 
     unknown = [each for each in required if each not in rows]
     if unknown:
         raise TargetError(f"{unknown[0]} is no feature of {family} that is known")
-    asked = (_asked(rows[each]) for each in required)
-    return DispatchTarget(name=name, library=library, features=tuple(filter(None, asked)))
+    found = (_feature(rows[each]) for each in required)
+    return DispatchTarget(name=name, library=library, features=tuple(filter(None, found)))
 
 
-def _asked(row: Feature) -> DispatchFeature | HwcapFeature | None:
+def _feature(row: Feature) -> DispatchFeature | HwcapFeature | None:
     """Where the dispatcher asks for a feature; None for one that nothing tells of."""
     if row.hwcap is not None:
         return HwcapFeature(name=row.name, word=row.hwcap.word, bit=row.hwcap.bit)

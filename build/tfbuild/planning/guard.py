@@ -83,20 +83,20 @@ def defaults_file(family: str, carriers: Iterable[Carrier]) -> dict[str, bytes]:
     Raises TargetError for a feature that nobody knows.
     """
     targets = []
-    asked: set[str] = set()
+    features: set[str] = set()
     for name, required, defaults in carriers:
         rows = [
             {**plain(each.lever), "on": each.on, "evidence": each.evidence} for each in defaults
         ]
         targets.append({"name": name, "needs": sorted(required), "defaults": rows})
-        asked.update(required)
-        asked.update(*((*each.lever.needs, *each.lever.unless) for each in defaults))
+        features.update(required)
+        features.update(*((*each.lever.needs, *each.lever.unless) for each in defaults))
     known = {
         "features": _names(family),
         "vendors": _vendors(family),
         "mask": sorted(every_name()),
     }
-    return {DEFAULTS_DATA: _data({**known, "places": _needs(asked, family), "targets": targets})}
+    return {DEFAULTS_DATA: _data({**known, "places": _needs(features, family), "targets": targets})}
 
 
 def full_build_files(target: Target, required: Iterable[str]) -> dict[str, bytes]:

@@ -123,9 +123,9 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
     download, else Debian's package. Raises ToolError when none of them runs.
     """
     bazelisk = find_bazelisk(paths) or install_bazelisk(paths)
-    asked = os.environ.get("USE_BAZEL_VERSION")
-    if asked:
-        return _asked(bazelisk, asked, paths)
+    wanted = os.environ.get("USE_BAZEL_VERSION")
+    if wanted:
+        return _version_of(bazelisk, wanted, paths)
     fallback = paths.tools / f"bazel-{version}-is-debian"
     if fallback.exists() and DEBIAN_BAZEL.is_file():
         return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
@@ -151,11 +151,11 @@ def pinned(version: str) -> str:
     return releases.bazel_sha256(version, machine) or ""
 
 
-def _asked(bazelisk: Path, asked: str, paths: Paths) -> Bazel:
+def _version_of(bazelisk: Path, version: str, paths: Paths) -> Bazel:
     try:
-        return _probe(bazelisk, asked, paths, "")
+        return _probe(bazelisk, version, paths, "")
     except CommandError as error:
-        raise ToolError(f"USE_BAZEL_VERSION={asked} does not run: {error.message}") from error
+        raise ToolError(f"USE_BAZEL_VERSION={version} does not run: {error.message}") from error
 
 
 def _reason(error: CommandError) -> str:
