@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbuild.probe import fusing, registry, updates
-from tfbuild.probe.fusing import State, Tensor, in_graph, seen
+from tfbuild.probe.fusing import State, Tensor, as_arrays, in_graph
 from tfbuild.probe.updates import DTYPES
 
 STEPS = 3
@@ -74,7 +74,7 @@ def dense(name: str, dtype: str) -> State:
 
     for number in range(STEPS):
         step([drawn(shape, 10 * number + 2, dtype) for shape in SHAPES])
-    return seen([*variables, *variables_of(optimizer)])
+    return as_arrays([*variables, *variables_of(optimizer)])
 
 
 def sparse(name: str, dtype: str, *, empty: bool = False) -> State:
@@ -98,7 +98,7 @@ def sparse(name: str, dtype: str, *, empty: bool = False) -> State:
             [drawn((count, shape[1]), 10 * number + 2, dtype) for shape in SPARSE],
             [tf.constant(rng.integers(0, shape[0], count), tf.int32) for shape in SPARSE],
         )
-    return seen([*variables, *variables_of(optimizer)])
+    return as_arrays([*variables, *variables_of(optimizer)])
 
 
 def compiled() -> State:
@@ -111,7 +111,7 @@ def compiled() -> State:
 
     for _ in range(STEPS):
         step()
-    return seen([weight, moment])
+    return as_arrays([weight, moment])
 
 
 def sessions() -> State:
@@ -173,7 +173,7 @@ def fitted(*, scaled: bool = False) -> State:
             model.save_weights(kept)
             model.load_weights(kept)
             model.fit(inputs, outputs, 16, epochs=1, verbose=0, shuffle=False)
-        return seen([*model.variables, *variables_of(model.optimizer)])
+        return as_arrays([*model.variables, *variables_of(model.optimizer)])
     finally:
         tf.keras.mixed_precision.set_global_policy("float32")
 
@@ -199,7 +199,7 @@ def saved() -> State:
         loaded = tf.saved_model.load(folder)
         for number in range(STEPS):
             loaded.step(drawn((64, 65), number, "float32"))
-        return seen([loaded.weight, loaded.moment])
+        return as_arrays([loaded.weight, loaded.moment])
 
 
 def mirrored() -> State:
@@ -209,7 +209,7 @@ def mirrored() -> State:
         model.compile(tf.keras.optimizers.Adam(0.01), loss="mse", jit_compile=False)
     inputs, outputs = some_data()
     model.fit(inputs, outputs, 16, epochs=2, verbose=0, shuffle=False)
-    return seen([np.asarray(each) for each in model.get_weights()])
+    return as_arrays([np.asarray(each) for each in model.get_weights()])
 
 
 def legacy() -> State:
@@ -222,7 +222,7 @@ def legacy() -> State:
 
     for number in range(STEPS):
         step(drawn((64, 65), number, "float32"))
-    return seen([weight])
+    return as_arrays([weight])
 
 
 def deterministic() -> State:

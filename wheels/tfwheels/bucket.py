@@ -89,31 +89,31 @@ class Bucket:
         somebody has said of the bytes. A tag of another kind (of parts, of some encryptions) does
         not tell."""
         with self._answering(key):
-            seen = self.client.head_object(**self._at(key), ChecksumMode="ENABLED")
-        checksum = seen.get("ChecksumSHA256", "")
+            actual = self.client.head_object(**self._at(key), ChecksumMode="ENABLED")
+        checksum = actual.get("ChecksumSHA256", "")
         if checksum and "-" not in checksum:
             return bool(checksum == _base64(sha256))
-        if not _MD5.fullmatch(seen["ETag"]):
+        if not _MD5.fullmatch(actual["ETag"]):
             return None
         with content.open("rb") as source:
-            return bool(seen["ETag"] == f'"{hashlib.file_digest(source, _md5).hexdigest()}"')
+            return bool(actual["ETag"] == f'"{hashlib.file_digest(source, _md5).hexdigest()}"')
 
     def put_new(self, key: str, content: Path | bytes, sha256: str) -> bool:
         """It is looked at first, so that nothing large is sent in vain."""
-        seen = self._sha256(key)
-        if seen is None and self._created(key, content, sha256):
+        actual = self._sha256(key)
+        if actual is None and self._created(key, content, sha256):
             return True
-        need_same(self.where, key, seen or self._sha256(key) or "of nothing", sha256)
+        need_same(self.where, key, actual or self._sha256(key) or "of nothing", sha256)
         return False
 
     def put(self, key: str, data: bytes) -> None:
         for each in _objects(key, digest_of(data)):
             self._send(each, data)
 
-    def swap(self, key: str, data: bytes, seen: bytes | None) -> bool:
+    def swap(self, key: str, data: bytes, expected: bytes | None) -> bool:
         with self._answering(key):
             found = self._found(key)
-            if (None if found is None else found["Body"].read()) != seen:
+            if (None if found is None else found["Body"].read()) != expected:
                 return False
         (target,) = _objects(key, digest_of(data))
         condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found["ETag"]}

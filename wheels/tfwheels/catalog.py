@@ -57,8 +57,8 @@ def parse(data: bytes | None, where: str) -> Catalog:
         return Catalog()
     try:
         fields = parse_json(data)
-        seen = fields["schema"]
-        if seen == SCHEMA:
+        schema = fields["schema"]
+        if schema == SCHEMA:
             found = read(Catalog, fields)
             for entry in found.entries:
                 _check(entry)
@@ -66,7 +66,7 @@ def parse(data: bytes | None, where: str) -> Catalog:
     except (ValueError, KeyError, TypeError, AttributeError, PublishError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=MEND) from error
     raise RecordError(
-        f"{KEY} of {where} has schema {shown(seen)}, this version reads {SCHEMA}", hint=MEND
+        f"{KEY} of {where} has schema {shown(schema)}, this version reads {SCHEMA}", hint=MEND
     )
 
 
@@ -92,14 +92,14 @@ def merged(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(found.values(), key=_place))
 
 
-def rebuilt(store: Store, seen: bytes | None = None) -> Catalog:
+def rebuilt(store: Store, current: bytes | None = None) -> Catalog:
     """A catalog of all wheels in the pool, also of one that a killed run has brought there, read
     again with the comparisons beside them; the time of each is when it was stored.
 
-    What the catalog that was `seen` says beyond that stays, where it can be read. Raises
+    What the catalog that was `current` says beyond that stays, where it can be read. Raises
     WheelError, RecordError, and PublishError for a wheel that has other bytes than it says.
     """
-    known = _readable(seen, store.where)
+    known = _readable(current, store.where)
     files = tuple(store.sizes(POOL))
     wheels = [key for key in files if key.endswith(".whl")]
     entries = []
@@ -149,10 +149,10 @@ def _judged(
         return gate.examine(entry.file, entry.sha256, tuned, paths)
 
 
-def _readable(seen: bytes | None, where: str) -> dict[str, Entry]:
+def _readable(current: bytes | None, where: str) -> dict[str, Entry]:
     """The entries of a catalog by file; nothing of one that is torn."""
     with contextlib.suppress(RecordError):
-        return {entry.file: entry for entry in parse(seen, where).entries}
+        return {entry.file: entry for entry in parse(current, where).entries}
     return {}
 
 

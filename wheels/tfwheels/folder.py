@@ -77,8 +77,8 @@ class Folder:
     def put(self, key: str, data: bytes) -> None:
         self._write(place(self.root, key), (data,), hashlib.sha256(data).hexdigest())
 
-    def swap(self, key: str, data: bytes, seen: bytes | None) -> bool:
-        if self.read(key) != seen:
+    def swap(self, key: str, data: bytes, expected: bytes | None) -> bool:
+        if self.read(key) != expected:
             return False
         self.put(key, data)
         _sync(place(self.root, key).parent)
@@ -103,8 +103,8 @@ class Folder:
         try:
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                seen = _settle(part, blocks)
-            _need_unchanged(path, seen, sha256)
+                actual = _settle(part, blocks)
+            _need_unchanged(path, actual, sha256)
             with writing(path):
                 part.replace(path)
         except BaseException:
@@ -115,18 +115,18 @@ class Folder:
 OWN_NAME = "A published file never changes: give the wheel a version of its own"
 
 
-def need_same(where: str, key: str, seen: str, sha256: str, *, hint: str = OWN_NAME) -> None:
+def need_same(where: str, key: str, actual: str, sha256: str, *, hint: str = OWN_NAME) -> None:
     """Raises PublishError unless the bytes that are there have this SHA-256."""
-    if seen != sha256:
+    if actual != sha256:
         raise PublishError(
-            f"{where} has other bytes as {key}: sha256 {seen}, not {sha256}", hint=hint
+            f"{where} has other bytes as {key}: sha256 {actual}, not {sha256}", hint=hint
         )
 
 
-def _need_unchanged(path: Path, seen: str, sha256: str) -> None:
-    if seen != sha256:
+def _need_unchanged(path: Path, actual: str, sha256: str) -> None:
+    if actual != sha256:
         raise ChecksumError(
-            f"the bytes for {path} have sha256 {seen}, and had {sha256} before",
+            f"the bytes for {path} have sha256 {actual}, and had {sha256} before",
             hint="Something writes into the wheel: publish it again when that is done",
         )
 

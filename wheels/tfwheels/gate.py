@@ -95,9 +95,9 @@ def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
     found: list[tuple[str, Path]] = []
     for path in reports.rglob(FILE):
         with contextlib.suppress(RecordError):
-            seen = load(path)
-            if any(arm.wheel_sha256 == sha256 for arm in seen.arms):
-                found.append((seen.made, path))
+            loaded = load(path)
+            if any(arm.wheel_sha256 == sha256 for arm in loaded.arms):
+                found.append((loaded.made, path))
     return tuple(path for _, path in sorted(found, reverse=True))
 
 
@@ -107,20 +107,22 @@ def judge(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> 
     Raises GateError for a wheel without a verdict, that is slower, or that computes something else,
     and RecordError.
     """
-    seen = examine(file, sha256, tuned, comparisons)
-    if seen.faults:
+    judgement = examine(file, sha256, tuned, comparisons)
+    if judgement.faults:
         raise GateError(
-            f"{file} is refused: {'; '.join(seen.faults)}",
+            f"{file} is refused: {'; '.join(judgement.faults)}",
             hint="--no-gate publishes it with this verdict beside it",
         )
-    if not seen.verdicts:
-        measure = f"invoke compare{' --thorough' if seen.gaps else ''} --candidate wheels/{file}"
+    if not judgement.verdicts:
+        measure = (
+            f"invoke compare{' --thorough' if judgement.gaps else ''} --candidate wheels/{file}"
+        )
         raise GateError(
-            f"{file} has no verdict: {'; '.join(seen.gaps) or 'no comparison is about it'}",
+            f"{file} has no verdict: {'; '.join(judgement.gaps) or 'no comparison is about it'}",
             hint=f"Measure it: {measure}, on a CPU that runs {' or '.join(tuned.targets)}; or name "
             "what was measured elsewhere: --comparison PATH",
         )
-    return seen
+    return judgement
 
 
 def examine(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
@@ -215,8 +217,8 @@ def _ran(arm: ArmFacts, tuned: Tuned) -> KernelLibrary | TunedTree | None:
     """The wheel's library that was in the worker's memory, or all of a full build."""
     if tuned.tree is not None:
         return tuned.tree
-    seen = PurePosixPath(arm.kernel_library or "").name
-    named = (each for each in tuned.libraries if PurePosixPath(each.file).name == seen)
+    loaded = PurePosixPath(arm.kernel_library or "").name
+    named = (each for each in tuned.libraries if PurePosixPath(each.file).name == loaded)
     return next(named, None)
 
 

@@ -97,10 +97,10 @@ def publish_variants(
     with store.exclusive():
         fresh = _stored(sources, _begun(store), store, now)
         for _ in range(TRIES):
-            seen = store.read(KEY)
-            old = _parse(seen, store.where)
+            current = store.read(KEY)
+            old = _parse(current, store.where)
             _need_free(sources, old)
-            if _shown(_merged(old.variants, fresh), old, seen, store):
+            if _shown(_merged(old.variants, fresh), old, current, store):
                 return tuple(sources)
     raise BusyError(
         f"others published to {store.where} {TRIES} times meanwhile",
@@ -145,13 +145,13 @@ def _need_one(first: str, second: str, variant: str) -> None:
 
 def _begun(store: Store) -> VariantCatalog:
     """The catalog. A tree begins with an empty one, so that it is noticed when it was lost."""
-    seen = store.read(KEY)
-    if seen is None and store.sizes(_POOL):
+    current = store.read(KEY)
+    if current is None and store.sizes(_POOL):
         raise RecordError(f"{store.where} has variants, but no {KEY}", hint=_MEND)
-    if seen is None:
+    if current is None:
         store.swap(KEY, pretty(VariantCatalog()).encode(), None)
-        seen = store.read(KEY)
-    return _parse(seen, store.where)
+        current = store.read(KEY)
+    return _parse(current, store.where)
 
 
 def _parse(data: bytes | None, where: str) -> VariantCatalog:
@@ -162,9 +162,9 @@ def _parse(data: bytes | None, where: str) -> VariantCatalog:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{KEY} of {where} cannot be read ({error})", hint=_MEND) from error
     if known.schema != SCHEMA:
-        seen = shown(known.schema)
+        schema = shown(known.schema)
         raise RecordError(
-            f"{KEY} of {where} has schema {seen}, this version reads {SCHEMA}", hint=_MEND
+            f"{KEY} of {where} has schema {schema}, this version reads {SCHEMA}", hint=_MEND
         )
     return known
 
@@ -222,7 +222,7 @@ def _merged(known: Iterable[Variant], fresh: Iterable[Variant]) -> tuple[Variant
 
 
 def _shown(
-    variants: tuple[Variant, ...], old: VariantCatalog, seen: bytes | None, store: Store
+    variants: tuple[Variant, ...], old: VariantCatalog, current: bytes | None, store: Store
 ) -> bool:
     """Write what leads to the variants; False when another publisher was faster. As in publish,
     whoever wrote a page makes a new revision."""
@@ -235,7 +235,7 @@ def _shown(
     if variants == old.variants and not changed:
         return True
     new = VariantCatalog(revision=old.revision + 1, variants=variants)
-    return store.swap(KEY, pretty(new).encode(), seen)
+    return store.swap(KEY, pretty(new).encode(), current)
 
 
 def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:

@@ -97,8 +97,10 @@ def publish(
         beside = {key: data for candidate in candidates for key, data in candidate.beside.items()}
         pool: _Pool | None = None
         for _ in range(TRIES):
-            seen = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
-            old = catalog.rebuilt(store, seen) if rebuild else catalog.parse(seen, store.where)
+            current = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
+            old = (
+                catalog.rebuilt(store, current) if rebuild else catalog.parse(current, store.where)
+            )
             entries = catalog.merged(old.entries, (candidate.entry for candidate in candidates))
             needed = trust.settled(signing, store).trusted
             trust.need_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
@@ -113,7 +115,7 @@ def publish(
                 trust.keep(signing, store)
                 _store(candidates, pool, store)
             show(pages, changed, _pooled(entries, store), MANIFEST, store)
-            if _settled(entries, old, changed, seen, store):
+            if _settled(entries, old, changed, current, store):
                 return outcome
     raise BusyError(
         f"others published to {store.where} {TRIES} times meanwhile",
@@ -124,15 +126,15 @@ def publish(
 def _begun(store: Store, *, dry_run: bool) -> bytes | None:
     """The catalog. An index begins with an empty one, before there is a wheel, so that it is
     noticed when it was lost. Raises RecordError."""
-    seen = store.read(catalog.KEY)
-    if seen is None and store.sizes(catalog.POOL):
-        seen = store.read(catalog.KEY)  # unless another publisher has begun just now
-        if seen is None:
+    current = store.read(catalog.KEY)
+    if current is None and store.sizes(catalog.POOL):
+        current = store.read(catalog.KEY)  # unless another publisher has begun just now
+        if current is None:
             raise RecordError(f"{store.where} has wheels, but no {catalog.KEY}", hint=catalog.MEND)
-    if seen is None and not dry_run:
+    if current is None and not dry_run:
         store.swap(catalog.KEY, Catalog().to_bytes(), None)
-        seen = store.read(catalog.KEY)
-    return seen
+        current = store.read(catalog.KEY)
+    return current
 
 
 def _candidate(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Candidate:
@@ -247,7 +249,7 @@ def _settled(
     entries: tuple[Entry, ...],
     old: Catalog,
     changed: Sequence[str],
-    seen: bytes | None,
+    current: bytes | None,
     store: Store,
 ) -> bool:
     """Write the catalog, unless there was nothing to do; False when another publisher was faster.
@@ -255,10 +257,10 @@ def _settled(
     Whoever wrote a page makes a new revision, even of the same entries: another publisher that has
     looked at the pages before sees by it that it must look again.
     """
-    if seen is not None and entries == old.entries and not changed and old.to_bytes() == seen:
+    if current is not None and entries == old.entries and not changed and old.to_bytes() == current:
         return True
     new = Catalog(revision=old.revision + 1, entries=entries)
-    return store.swap(catalog.KEY, new.to_bytes(), seen)
+    return store.swap(catalog.KEY, new.to_bytes(), current)
 
 
 def _published(

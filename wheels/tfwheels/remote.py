@@ -255,9 +255,9 @@ def _as_publish_error(host: str) -> Iterator[None]:
 
 def _cause(error: BaseException) -> str:
     """The operating system's words where there are some, else the kind of the error."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.strerror:
-            return seen.strerror
-        seen = seen.__cause__ or seen.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
     return type(error).__name__

@@ -59,8 +59,8 @@ def _refused(key: str, why: str) -> bool:
 
 def _stamp(file: IO[bytes]) -> _Stamp:
     """What changes with the content; the time of the last change cannot be set back."""
-    seen = os.fstat(file.fileno())
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+    status = os.fstat(file.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _sha256(file: IO[bytes]) -> str:

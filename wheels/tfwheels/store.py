@@ -52,7 +52,7 @@ class Store(Protocol):
     def put(self, key: str, data: bytes) -> None:
         """Store a file, or replace it in one step."""
 
-    def swap(self, key: str, data: bytes, seen: bytes | None) -> bool:
+    def swap(self, key: str, data: bytes, expected: bytes | None) -> bool:
         """Replace a file if it still has the bytes that were seen (None: if it is still absent).
 
         False when another publisher was faster.

@@ -97,8 +97,8 @@ def settled(given: Signing, store: Store) -> Signing:
     where it trusts others than were given, or not the one that signs."""
     own = own_keys(store)
     if own and given.trusted and set(own) != set(given.trusted):
-        seen, wanted = (", ".join(each.id for each in keys) for keys in (own, given.trusted))
-        raise PublishError(f"{store.where} trusts {seen}, not {wanted}", hint=_CHANGE)
+        known, wanted = (", ".join(each.id for each in keys) for keys in (own, given.trusted))
+        raise PublishError(f"{store.where} trusts {known}, not {wanted}", hint=_CHANGE)
     trusted = given.trusted or own
     if isinstance(given.key, SigningKey):  # who an identity is, its certificate says later
         _need_trusted(given.key.public, trusted, store.where)

@@ -94,15 +94,15 @@ def plan(wheels: Iterable[Path], index: Index) -> tuple[Upload, ...]:
 
 
 def _same(name: str, sha256: str, there: File) -> State:
-    seen = there.hashes.get("sha256")
-    if seen is None:
+    actual = there.hashes.get("sha256")
+    if actual is None:
         raise PublishError(
             f"the index has {name} and gives no sha256, so nobody can tell whether it is the same",
             hint="Make it show SHA-256 hashes, or remove the file there",
         )
-    if seen != sha256:
+    if actual != sha256:
         raise PublishError(
-            f"the index has other bytes under {name} (sha256 {seen[:64]}, here {sha256})",
+            f"the index has other bytes under {name} (sha256 {actual[:64]}, here {sha256})",
             hint="A name keeps its bytes: build the wheel under a version of its own",
         )
     return State.THERE

@@ -84,7 +84,7 @@ def cell(measured: ObservedCell, by: Criteria) -> ComparedCell:
         ),
         others=gates.others([sample for block in measured.blocks for sample in block]),
         unsteady=sum(not launch.steady for launch in measured.launches),
-        arms=tuple(_arm_times(measured, name) for name in _seen(measured)),
+        arms=tuple(_arm_times(measured, name) for name in _started(measured)),
         agreements=tuple(
             each
             for each in agreements(measured.starts, by.tolerances)
@@ -152,7 +152,7 @@ def _candidates(cells: Sequence[ObservedCell]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _seen(measured: ObservedCell) -> Iterator[str]:
+def _started(measured: ObservedCell) -> Iterator[str]:
     """The arms that started; none of a cell whose baseline failed."""
     if measured.stands:
         started = {start.arm for start in measured.starts}

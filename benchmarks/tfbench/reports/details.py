@@ -24,10 +24,10 @@ VERDICTS, SAMPLES = "verdicts", "samples"
 def doubts(comparison: Comparison) -> Section:
     """Cell by cell, of the warnings that sum up several."""
     rows = (
-        (kind, *findings.place(each.cell), each.seen)
+        (kind, *findings.place(each.cell), each.what)
         for kind, found in findings.doubts(comparison).items()
         for each in found
-        if len(found) > 1 and each.seen != kind
+        if len(found) > 1 and each.what != kind
     )
     names = ("warning", "workload", "#vCPUs", "seen")
     return tabled("doubts", "The warnings cell by cell", "Warnings by cell", names, rows)

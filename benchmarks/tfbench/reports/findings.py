@@ -347,7 +347,7 @@ class Doubt:
 
     kind: str
     cell: ComparedCell
-    seen: str
+    what: str
     then: str = ""
 
 
@@ -359,8 +359,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     for kind, found in doubts(comparison).items():
         cells = [(each.cell.workload, each.cell.vcpus) for each in found]
         where = wording.places(cells, of=len(comparison.cells))
-        seen = f"{where}: {found[0].seen}." if len(found) == 1 else f"{kind} in {where}."
-        yield f"{seen} {found[0].then}".rstrip()
+        what = f"{where}: {found[0].what}." if len(found) == 1 else f"{kind} in {where}."
+        yield f"{what} {found[0].then}".rstrip()
 
 
 def doubts(comparison: Comparison) -> dict[str, list[Doubt]]:
@@ -408,12 +408,12 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
     for agreement in cell.agreements:
         if not agreement.agrees:
             other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
-            yield Doubt(kind=other, cell=cell, seen=other, then="Do not use it.")
+            yield Doubt(kind=other, cell=cell, what=other, then="Do not use it.")
     if over_gated(cell):
         yield Doubt(
             kind="Too many blocks are no measurement",
             cell=cell,
-            seen=f"too many blocks are no measurement, {_dropped(cell)}",
+            what=f"too many blocks are no measurement, {_dropped(cell)}",
             then="All blocks count there, and there is no verdict.",
         )
     if cell.unsteady:
@@ -422,14 +422,14 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
         yield Doubt(
             kind=unsteady.capitalize(),
             cell=cell,
-            seen=f"in {cell.unsteady} of {launches} {unsteady}",
+            what=f"in {cell.unsteady} of {launches} {unsteady}",
         )
     yield from _unexplained(cell)
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:
         yield Doubt(
             kind=f"A quick look: fewer than {FEW_LAUNCHES} launches",
             cell=cell,
-            seen=f"a quick look: {console.count(cell.launches, 'launch', 'launches')}",
+            what=f"a quick look: {console.count(cell.launches, 'launch', 'launches')}",
             then="So few hardly show how two starts of a model differ.",
         )
     for times in cell.arms:
@@ -438,7 +438,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
             yield Doubt(
                 kind=restless,
                 cell=cell,
-                seen=f"{restless}: its threads took {times.idle_share:.1%} of that time",
+                what=f"{restless}: its threads took {times.idle_share:.1%} of that time",
                 then="It slows down the others.",
             )
 
@@ -461,7 +461,7 @@ def _unexplained(cell: ComparedCell) -> Iterator[Doubt]:
             yield Doubt(
                 kind=f"More gain than {each.arm} kernels can give",
                 cell=cell,
-                seen=f"{wording.factor(each.interval.value)} cannot come from {each.arm} kernels, "
+                what=f"{wording.factor(each.interval.value)} cannot come from {each.arm} kernels, "
                 f"which take {share:.1%} of the op time: they would have to be more than {LANES} "
                 "times as fast",
                 then="Take it for noise of this machine.",

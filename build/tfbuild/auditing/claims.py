@@ -189,8 +189,8 @@ def _unlike(claim: KernelLibrary | TreeLibrary, shown: WheelLibrary) -> Iterator
     if (claim.size, claim.sha256) != (shown.size, shown.sha256):
         yield "its bytes are not those that tuned.json names"
     if dict(claim.floors) != dict(shown.floors):
-        said, seen = _listed(claim.floors), _listed(shown.floors)
-        yield f"tuned.json says that it asks for {said}, it asks for {seen}"
+        said, actual = _listed(claim.floors), _listed(shown.floors)
+        yield f"tuned.json says that it asks for {said}, it asks for {actual}"
     if dict(claim.census) != dict(shown.census):
         name = min(claim.census.items() ^ shown.census.items())[0]
         counted, there = claim.census.get(name, 0), shown.census.get(name, 0)

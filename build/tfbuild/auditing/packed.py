@@ -116,8 +116,8 @@ def _header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
         return length, "has extra fields in its own header"
     if large:
         size, packed = struct.unpack_from("<QQ", extra.ljust(20, b"\0"), 4)
-    seen = (flags, method, crc, packed, size)
-    if seen != (info.flag_bits, info.compress_type, info.CRC, info.compress_size, info.file_size):
+    actual = (flags, method, crc, packed, size)
+    if actual != (info.flag_bits, info.compress_type, info.CRC, info.compress_size, info.file_size):
         return length, "has other sizes in its own header"
     return length, ""
 

@@ -94,26 +94,26 @@ def problems(facts: Tuned, path: Path) -> Iterator[str]:
             )
             for each in facts.libraries
         )
-        seen = table_of(path)
+        actual = table_of(path)
     except WheelError as error:
         yield f"what the dispatcher asks cannot be read: {error.message}"
         return
     except TargetError as error:
         yield f"what the dispatcher asks cannot be compared with tuned.json: {error.message}"
         return
-    names, there = ([each.name for each in rows] for rows in (wanted, seen))
+    names, there = ([each.name for each in rows] for rows in (wanted, actual))
     if names != there:
         said = ", ".join(names)
         yield f"the dispatcher chooses among {', '.join(there)}, tuned.json names {said}"
         return
-    for must, row in zip(wanted, seen, strict=True):
+    for must, row in zip(wanted, actual, strict=True):
         yield from (f"the dispatcher {what} for {must.name}" for what in _unlike(must, row))
 
 
-def _unlike(must: DispatchTarget, seen: DispatchTarget) -> Iterator[str]:
-    if must.library != seen.library:
-        yield f"opens {seen.library}, not {must.library},"
-    wanted, asked = ({each.name: each for each in row.features} for row in (must, seen))
+def _unlike(must: DispatchTarget, actual: DispatchTarget) -> Iterator[str]:
+    if must.library != actual.library:
+        yield f"opens {actual.library}, not {must.library},"
+    wanted, asked = ({each.name: each for each in row.features} for row in (must, actual))
     if lost := [name for name in wanted if name not in asked]:
         yield f"does not ask for {', '.join(lost)}, which tuned.json requires,"
     if more := [name for name in asked if name not in wanted]:
@@ -121,7 +121,7 @@ def _unlike(must: DispatchTarget, seen: DispatchTarget) -> Iterator[str]:
     for name, each in asked.items():
         if name in wanted and wanted[name] != each:
             yield f"asks for {name} in another place ({each.place}, not {wanted[name].place})"
-    if wanted == asked and must.features != seen.features:
+    if wanted == asked and must.features != actual.features:
         yield "asks in another order, or for a feature twice,"
 
 

@@ -178,8 +178,8 @@ def try_out(
 
 def _need_promised(wheel: Path, failed: Mapping[str, str]) -> None:
     """Raises AgreementError for what TensorFlow's documentation promises and is not so."""
-    for name, seen in failed.items():
-        raise AgreementError(f"{wheel.name}, with tuned and stock kernels mixed: {name}: {seen}")
+    for name, problem in failed.items():
+        raise AgreementError(f"{wheel.name}, with tuned and stock kernels mixed: {name}: {problem}")
 
 
 def smoke(arm: Environment, folder: Path, *, promises: bool = False) -> dict[str, Any]:

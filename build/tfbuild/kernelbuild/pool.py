@@ -47,17 +47,17 @@ def admit(
     fleet: Fleet,
     parts: tuple[Part, ...],
     paths: Paths,
-    **seen: object,
+    **details: object,
 ) -> Built:
-    """Move a wheel into the pool, whole or not at all, and write its manifest last. `seen` is what
-    the manifest says beside the plans: how the wheel was tried, and how its build went."""
+    """Move a wheel into the pool, whole or not at all, and write its manifest last. `details` is
+    what the manifest says beside the plans: how the wheel was tried, and how its build went."""
     facts: Mapping[str, object] = {
         "schema": SCHEMA,
         "key": fleet.key,
         "sha256": sha256_of(fresh),
         "size": fresh.stat().st_size,
         "parts": parts,
-        **seen,
+        **details,
         "plans": fleet.plans,
     }
     settings.need_disk(paths.pool, fresh.stat().st_size, "the finished wheel")

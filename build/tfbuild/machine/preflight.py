@@ -159,13 +159,13 @@ def limit_findings(files: int | None, processes: int | None, jobs: int) -> Itera
     """Hard limits, to which Bazel raises its own at the start (blaze.cc, UnlimitResources). None is
     unlimited."""
     few = CheckVerdict.WARNING if files is not None and files < _LEAST_FILES else None
-    seen = "unlimited" if files is None else str(files)
+    limit = "unlimited" if files is None else str(files)
     advice = "Raise it in /etc/security/limits.conf, or in the container's options."
-    yield finding("open files", seen, f"{_LEAST_FILES} or more", few, advice)
+    yield finding("open files", limit, f"{_LEAST_FILES} or more", few, advice)
     wanted = _OWN_THREADS + _PER_JOB * jobs
     few = CheckVerdict.WARNING if processes is not None and processes < wanted else None
-    seen = "unlimited" if processes is None else str(processes)
-    yield finding("processes and threads", seen, f"{wanted} or more", few, advice)
+    limit = "unlimited" if processes is None else str(processes)
+    yield finding("processes and threads", limit, f"{wanted} or more", few, advice)
 
 
 def _hard_limits() -> tuple[int | None, int | None]:

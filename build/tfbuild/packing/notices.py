@@ -127,8 +127,8 @@ def lacking_licence(stock: Path, tree: Path) -> dict[str, bytes]:
             )
     need_licence([*names, *(f"{stock.name}.dist-info/{name}" for name in lacking)])
     if _GENERAL in names:
-        seen = hashlib.sha256(read_member(stock, _GENERAL)).hexdigest()
-        if seen != _ABSEILS and _OWN not in names:
+        actual = hashlib.sha256(read_member(stock, _GENERAL)).hexdigest()
+        if actual != _ABSEILS and _OWN not in names:
             raise WheelError(f"{stock.name}: {_GENERAL} is not Abseil's licence")
     return lacking
 

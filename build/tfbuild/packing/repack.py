@@ -146,13 +146,13 @@ def renamed(name: str, old: str, new: str) -> str:
 
 
 def _renaming(stock: Path, local: str | None, label: str, platform: str) -> _Renaming:
-    seen = Version(read_identity(stock).version)
+    published = Version(read_identity(stock).version)
     try:
-        version = seen.public if local is None else str(Version(f"{seen.public}+{local}"))
+        version = published.public if local is None else str(Version(f"{published.public}+{local}"))
     except InvalidVersion as error:
-        raise WheelError(f"{seen} cannot get the local version {local!r}") from error
-    if local is not None and seen.local is not None and version != str(seen):
-        raise WheelError(f"{seen} cannot get the local version {local!r}: it has one")
+        raise WheelError(f"{published} cannot get the local version {local!r}") from error
+    if local is not None and published.local is not None and version != str(published):
+        raise WheelError(f"{published} cannot get the local version {local!r}: it has one")
     dist, stock_version, rest = stock.name.split("-", 2)
     with opened(stock) as archive:
         record = record_name(archive)

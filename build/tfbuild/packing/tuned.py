@@ -170,10 +170,10 @@ def parse(text: bytes, wheel: str) -> Tuned:
     """The record that stands in a wheel of this name. Raises WheelError."""
     try:
         fields = parse_json(text)
-        seen = fields["schema"]
-        if seen != SCHEMA:
+        schema = fields["schema"]
+        if schema != SCHEMA:
             raise WheelError(
-                f"{wheel} has {FILE} of schema {shown(seen)}, this version reads {SCHEMA}",
+                f"{wheel} has {FILE} of schema {shown(schema)}, this version reads {SCHEMA}",
                 hint="Build it anew",
             )
         tuned = read(Tuned, fields)
@@ -243,13 +243,17 @@ def find_control(wheel: Path, pool: Path) -> Path:
         )
     own = read_identity(wheel)
     target = releases.stock_target(releases.find_release(tuned.release), own.machine)
-    seen = ""
+    difference = ""
     for path in _namesakes(own, f"{tuned.release}+{target.local}", pool):
         control = read_tuned(path)
-        seen = "it is not tuned" if control is None else _difference(control, tuned, target)
-        if not seen:
+        difference = "it is not tuned" if control is None else _difference(control, tuned, target)
+        if not difference:
             return path
-    what = f"the control wheel in {pool} does not fit: {seen}" if seen else f"{pool} has none"
+    what = (
+        f"the control wheel in {pool} does not fit: {difference}"
+        if difference
+        else f"{pool} has none"
+    )
     raise WheelError(
         f"no control wheel for {wheel.name}: {what}",
         hint=f"Make it: {_command_for(own, tuned)}",

@@ -178,10 +178,10 @@ def _selection(request: Request, release: Release, target: Target) -> Selection 
         each for each in read if (each.release, each.target) == (release.version, target.spec)
     ]
     if len(fitting) != 1:
-        seen = ", ".join(f"{each.release} for {each.target}" for each in read)
+        others = ", ".join(f"{each.release} for {each.target}" for each in read)
         raise UsageError(
             f"--selection has {len(fitting)} selections of {release.version} for {target.spec}: "
-            f"it is of {seen}",
+            f"it is of {others}",
             hint="invoke select makes one",
         )
     return fitting[0]

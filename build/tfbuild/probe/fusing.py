@@ -38,7 +38,7 @@ def drawn(tf: ModuleType, shape: tuple[int, ...], seed: int, dtype: str = "float
     return tf.cast(tf.constant(values), dtype)
 
 
-def seen(values: Sequence[Tensor]) -> State:
+def as_arrays(values: Sequence[Tensor]) -> State:
     return [np.asarray(each) for each in values]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbuild.probe.fusing import Case, State, Tensor, drawn, in_graph, seen
+from tfbuild.probe.fusing import Case, State, Tensor, as_arrays, drawn, in_graph
 
 PART = "loops"
 OPS = ("_TensorwrightLoop", "_TensorwrightStatelessLoop")
@@ -169,12 +169,12 @@ def drawn_as(tf: ModuleType, dtype: str, shape: Sequence[int], seed: int) -> Ten
 
 @functools.cache
 def _exact(program: Program, tf: ModuleType) -> State:
-    return seen(program(tf, "float64"))
+    return as_arrays(program(tf, "float64"))
 
 
 def in_both_types(program: Program) -> Case:
     """What it computes in float32, then the same of float64."""
-    return lambda tf: [*seen(program(tf, "float32")), *_exact(program, tf)]
+    return lambda tf: [*as_arrays(program(tf, "float32")), *_exact(program, tf)]
 
 
 @functools.cache

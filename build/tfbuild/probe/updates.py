@@ -12,7 +12,7 @@ from types import ModuleType
 
 import numpy as np
 
-from tfbuild.probe.fusing import Case, State, Tensor, drawn, in_graph, seen
+from tfbuild.probe.fusing import Case, State, Tensor, as_arrays, drawn, in_graph
 
 PART = "updates"
 OPS = ("_TensorwrightUpdate",)
@@ -49,7 +49,7 @@ def adam(tf: ModuleType, dtype: str) -> State:
     for number in range(_STEPS):
         gradients = [drawn(tf, shape, 10 * number + 2, dtype) for shape in _SHAPES]
         step(gradients, tf.cast(0.01, dtype))
-    return seen([*weights, *means, *squares, *largest])
+    return as_arrays([*weights, *means, *squares, *largest])
 
 
 def scattered(tf: ModuleType, dtype: str) -> State:
@@ -67,7 +67,7 @@ def scattered(tf: ModuleType, dtype: str) -> State:
         for number, count in enumerate((300, 1, 0, 900)):
             places = np.random.default_rng(number).integers(0, _TABLE[0], count)
             step(tf.constant(places, kind), drawn(tf, (count, _TABLE[1]), number, dtype))
-    return seen([table, moments])
+    return as_arrays([table, moments])
 
 
 def by_hand(tf: ModuleType) -> State:
@@ -83,7 +83,7 @@ def by_hand(tf: ModuleType) -> State:
 
     for _ in range(_STEPS):
         step(tf.constant(0.1))
-    return seen(weights + slow)
+    return as_arrays(weights + slow)
 
 
 def held(tf: ModuleType) -> State:
@@ -103,7 +103,7 @@ def held(tf: ModuleType) -> State:
     kept: list[Tensor] = []
     for number in range(_STEPS):
         kept += step(drawn(tf, _MATRIX, number))
-    return seen([weight, moment, outside, *kept])
+    return as_arrays([weight, moment, outside, *kept])
 
 
 def in_a_branch(tf: ModuleType) -> State:
@@ -120,7 +120,7 @@ def in_a_branch(tf: ModuleType) -> State:
 
     for flag in (True, False, True, True):
         step(tf.constant(flag))
-    return seen([weight, moment])
+    return as_arrays([weight, moment])
 
 
 def in_a_loop(tf: ModuleType) -> State:
@@ -139,7 +139,7 @@ def in_a_loop(tf: ModuleType) -> State:
         return total
 
     kept = [steps(tf.constant(times)) for times in (0, 3, 4)]
-    return seen([weight, moment, *kept])
+    return as_arrays([weight, moment, *kept])
 
 
 def of_other_shapes(tf: ModuleType) -> State:
@@ -153,7 +153,7 @@ def of_other_shapes(tf: ModuleType) -> State:
 
     for shape in (_MATRIX, (), (1,), (65,), (64, 1), (1, 1)):
         step(drawn(tf, shape, 3))
-    return seen([weight])
+    return as_arrays([weight])
 
 
 def failing(tf: ModuleType) -> State:
@@ -172,7 +172,7 @@ def failing(tf: ModuleType) -> State:
             step(tf.constant(indices), drawn(tf, (2, 4), 5))
         except tf.errors.InvalidArgumentError as error:
             right.append("is not in [0, 10)" in str(error))
-    return [*seen([table, other]), np.asarray(right)]
+    return [*as_arrays([table, other]), np.asarray(right)]
 
 
 def out_of_bounds(tf: ModuleType) -> State:
@@ -187,7 +187,7 @@ def out_of_bounds(tf: ModuleType) -> State:
         weight.assign_sub(gradient * tf.math.rsqrt(moment + 0.0) + tf.sqrt(moment) / weight)
 
     step(tf.constant(odd, tf.float32))
-    return seen([weight, moment])
+    return as_arrays([weight, moment])
 
 
 def cases() -> Mapping[str, Case]:

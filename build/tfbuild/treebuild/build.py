@@ -270,8 +270,8 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
             profile_sha256=sha256_of(learned) if learned else "",
         )
     with console.step("audit"):
-        seen = audit.audit(fresh, paths=paths)
-        audit.judge(seen)
+        audited = audit.audit(fresh, paths=paths)
+        audit.judge(audited)
     with console.step("install the wheel and try it"):
         found = finish.try_out(
             fresh,
@@ -282,7 +282,7 @@ def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: 
             links=_links(order),
         )
     history = load(site.folder / HISTORY, schema=compiling.SCHEMA)
-    size = sum(library.size for library in seen.libraries)
+    size = sum(library.size for library in audited.libraries)
     return pool.admit(
         fresh,
         Fleet(plans=(plan,)),

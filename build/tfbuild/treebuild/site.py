@@ -78,14 +78,14 @@ def prepare(
     tree = read_tree(at)
     found = found or bazel.find_bazel(paths, tree.bazel or plan.bazel)
     recipe, release = _recipe(plan), releases.find_release(plan.release)
-    seen = differences(tree, release, recipe, bazel=found.version)
-    _tell(seen)
+    unlike = differences(tree, release, recipe, bazel=found.version)
+    _tell(unlike)
     site = Site(
         plan=plan,
         recipe=adapted(recipe, tree, found.version),
         compiler=compiler,
         tree=tree,
-        differences=seen,
+        differences=unlike,
         bazel=found,
         repositories=provided(found, recipe, paths),
         python=python,
