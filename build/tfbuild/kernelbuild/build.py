@@ -72,7 +72,8 @@ def build_all(
     given_stock: Path | None = None,
     keep_going: bool = False,
 ) -> tuple[Built, ...]:
-    """As `build`, for fleets that differ in Python only: one build makes the libraries of all."""
+    """The wheels of fleets that differ in Python only, as `build` makes one: their libraries are
+    built once."""
     for fleet in fleets:
         need_stock(fleet.first)
     found = {fleet.key: pool.find(fleet, paths) for fleet in fleets}
@@ -116,7 +117,7 @@ class _Making:
         self._first: Workspace | None = None
 
     def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
-        """Compile, admit and link those of every target."""
+        """The linked library of every target, compiled and admitted."""
         ground, paths = self._ground, self._places
         runners = [stand_in(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans]
         distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
@@ -219,7 +220,7 @@ class _Tried:
         return self._compiled[plan.key]
 
     def verdicts(self, plan: Plan) -> tuple[UnitVerdict, ...]:
-        """Of a plan that this CPU runs."""
+        """Verdicts on the units of a plan whose kernels this CPU runs."""
         if plan.key not in self._verdicts:
             compiled = self.compiled(plan)
             with console.step(
@@ -232,7 +233,8 @@ class _Tried:
         return self._verdicts[plan.key]
 
     def vouched(self, plan: Plan, runner: Plan) -> tuple[UnitVerdict, ...]:
-        """Of a plan that this CPU does not run, by the `runner` of its sources."""
+        """Verdicts on the units of a plan that this CPU cannot run: those on `runner`, the same
+        sources for a target that it can run, and what shows without running."""
         recipe = plan.kernel_recipe
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
         verdicts = self.verdicts(runner)
@@ -305,7 +307,7 @@ def _host(ground: Ground) -> str:
 
 
 def _ran_as(runner: Plan, ground: Ground) -> str:
-    """The target that kernels ran as, and under what, if it was no CPU."""
+    """The target that kernels ran as, and the emulator, if it was no CPU."""
     spec = runner.target.spec
     return f"{spec} under {ground.emulator.name}" if ground.emulator else spec
 

@@ -103,7 +103,8 @@ def _lacking(group: Iterable[str], symbols: Mapping[str, Symbols], owners: Owner
 
 
 def owners_of(symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, ...]]) -> Owners:
-    """Both mappings are those of `units`."""
+    """The sources that define each symbol, and those that register each op. Both mappings are those
+    of `units`."""
     definers: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
     wanted = frozenset().union(*(each.taken for each in symbols.values()))
     for source, each in symbols.items():
@@ -123,7 +124,7 @@ def owners_of(symbols: Mapping[str, Symbols], table: Mapping[str, tuple[str, ...
 def _unit(
     group: frozenset[str], equal: list[str], table: Mapping[str, tuple[str, ...]]
 ) -> KernelUnit:
-    """`equal` are the sources that this unit grows from: it is called after them."""
+    """The unit of a group of sources, named after `equal`, those that all grow to this group."""
     stems = {_PARTS.sub("", source.removesuffix(".cc")) for source in equal}
     first = min(equal, key=lambda source: (-len(table[source]), source))
     name = stems.pop() if len(stems) == 1 and len(equal) > 1 else first.removesuffix(".cc")

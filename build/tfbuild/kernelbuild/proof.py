@@ -88,7 +88,7 @@ class Pair:
     folder: Path
 
     def files(self, name: str) -> tuple[Path, Path]:
-        """A library of both, unpacked."""
+        """The paths of a library of both wheels, unpacked."""
         tops = (self.folder / "there", self.folder / "here")
         for wheel, top in zip((self.wheel, self.fresh), tops, strict=True):
             extract(wheel, (name,), top / Path(name).name)
@@ -97,7 +97,8 @@ class Pair:
 
 
 def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
-    """Raises WheelError for what cannot be read."""
+    """What a pair of wheels proves: equal bytes, differences, or reasons why nothing is proven.
+    Raises WheelError for what cannot be read."""
     proof, reasons, findings, agreeing = Proof.SAME, list[str](), list[str](), list[str]()
     if (pair.wheel.name, sha256_of(pair.wheel)) != (pair.fresh.name, sha256_of(pair.fresh)):
         found = unlike(pair.wheel, pair.fresh)
@@ -244,7 +245,7 @@ def _registered(library: Path) -> set[tuple[str, str]]:
 
 
 def describe(found: Rebuilt) -> str:
-    """A line for each thing that was seen."""
+    """The proof as text: a line for each finding."""
     lines = [_verdict(found)]
     lines += [f"  {each}" for each in (*found.reasons, *found.findings)]
     lines += [f"  agrees: {each}" for each in found.agreeing]

@@ -42,7 +42,7 @@ _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:]+/)+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchResult:
-    """What a batch has shown of a unit; `reason` is empty if it is well."""
+    """The result of a unit in a batch of admissions; `reason` is empty if it was admitted."""
 
     reason: str = ""
     registrations: int = 0

@@ -30,7 +30,7 @@ _KINDS = (
 
 
 def kind(reason: str) -> str:
-    """What sort of reason it is, for counting."""
+    """The kind of a reason, for counting."""
     return next((name for name, words in _KINDS if re.search(words, reason)), "another reason")
 
 

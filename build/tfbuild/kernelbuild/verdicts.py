@@ -23,13 +23,13 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """What is kept in `folder`, of the judge whose hash is `judge`."""
+    """Verdicts kept in `folder`, of the judge whose hash is `judge`."""
 
     folder: Path
     judge: str
 
     def recall(self, unit: str, library: Path) -> UnitVerdict | None:
-        """None for a library that is new, or whose record is damaged."""
+        """The verdict that was kept; None for a library that is new, or whose record is damaged."""
         path = self._path(unit, library)
         if not path.is_file():
             return None
@@ -38,7 +38,7 @@ class Verdicts:
         return None
 
     def keep(self, library: Path, verdict: UnitVerdict) -> None:
-        """Raises DiskError."""
+        """Keep the verdict on a library. Raises DiskError."""
         if not verdict.lost:
             save(self._path(verdict.unit, library), {"schema": SCHEMA, "verdict": verdict})
 
@@ -49,7 +49,7 @@ class Verdicts:
 def verdicts_in(
     folder: Path, environment: Environment, staged: Path, copts: tuple[str, ...], cpu: Cpu
 ) -> Verdicts:
-    """Those of today's judge against this TensorFlow, on this CPU. `staged` lies in a folder
+    """Verdicts of today's judge against this TensorFlow, on this CPU. `staged` lies in a folder
     that is named by the hash of the sources, whose headers say what belongs to kernels."""
     judge = (admission.judge_sha256(), environment.folder.name, staged.parent.name, copts, cpu.kind)
     return Verdicts(folder=folder, judge=key_of(judge))

@@ -193,7 +193,8 @@ def amended(init: bytes) -> bytes:
 
 
 def _can_be_seen(uarch: Microarchitecture) -> bool:
-    """Not the versions of the Arm architecture: no list of features tells which one a CPU has."""
+    """Whether a CPU can be recognised as this target. Not as a version of the Arm architecture: no
+    list of features tells which one a CPU has."""
     family = str(uarch.family)
     return uarch.vendor != "generic" or family in {"x86_64", uarch.name}
 

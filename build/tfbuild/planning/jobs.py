@@ -12,7 +12,7 @@ _RESERVED_MB = 2500  # Bazel's Java heap and the linker beside the compiles.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Jobs:
-    """The number, and what set it."""
+    """The number of compiles at once, and what set it."""
 
     count: int
     limited_by: str

@@ -157,7 +157,7 @@ class Plan:
 
     @property
     def sources_compiled(self) -> tuple[str, ...]:
-        """Those of all units, each once."""
+        """The sources of all units, each once."""
         return tuple(sorted({source for unit in self.kernels for source in unit.sources}))
 
     @property
@@ -200,7 +200,7 @@ def make_plan(
     wishes: Wishes = NO_WISHES,
     sources: tuple[SourcePin, ...] = (),
 ) -> Plan:
-    """Decide; `sources` are those that were given in place of the release's.
+    """The plan of a wheel; `sources` are those that were given in place of the release's.
 
     Raises UsageError, CompilerError, ReleaseError, PythonError; a stock wheel that does not exist
     for the machine is None in the plan, and an error only for whoever needs it.
@@ -312,7 +312,8 @@ def needed(units: tuple[KernelUnit, ...], sources: Collection[str]) -> tuple[Ker
 def _source_flags(
     units: tuple[KernelUnit, ...], selection: Selection | None, extra: tuple[str, ...]
 ) -> Mapping[str, tuple[str, ...]]:
-    """What was asked for all, else what the selection found for some."""
+    """Flags by source: those that were asked for all, else those that a selection found for
+    some."""
     if extra:
         return {source: extra for unit in units for source in unit.sources}
     there = {source for unit in units for source in unit.sources}
@@ -424,8 +425,8 @@ def full_recipe(
     training: str = "",
     bf16: bool = False,
 ) -> FullRecipe:
-    """Raises CompilerError for what only clang can do here, PythonError for a Python that the
-    release cannot be built for."""
+    """The recipe of a full build. Raises CompilerError for what only clang can do, PythonError for
+    a Python that the release cannot be built for."""
     if python not in release.pythons:
         raise PythonError(
             f"TensorFlow {release.version} is built for Python {', '.join(release.pythons)}, not "

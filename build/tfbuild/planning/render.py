@@ -207,7 +207,8 @@ def _environment(templates: Path) -> jinja2.Environment:
 
 
 def write(files: Mapping[str, str], folder: Path) -> tuple[str, ...]:
-    """Write what differs, so that Bazel sees unchanged files as unchanged; its names."""
+    """Names of the files that were written: those that differ, so that Bazel sees the others as
+    unchanged."""
     changed = []
     for name, text in files.items():
         path = folder / name

@@ -30,8 +30,8 @@ from tfbuild.upstream.source import SourcePin
 
 
 def settled(request: Request, paths: Paths) -> Request:
-    """The same with a version for `newest`: of kernels the newest release whose sources can be had.
-    Says which was taken, where nobody named one."""
+    """The request with a version for `newest`: of kernels the newest release whose sources can be
+    had. Says which was taken, where nobody named one."""
     if request.release != NEWEST:
         return request
     if request.scope != Scope.KERNELS or request.source:
@@ -55,8 +55,8 @@ def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
 
 
 def fleets_for(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
-    """Those of every Python of --python, which differ in nothing else: a list with commas between,
-    or `all` that the release has a wheel for. Raises as `plan_for`."""
+    """The fleets of every Python of --python, which differ in nothing else: a list with commas
+    between, or `all` that the release has a wheel for. Raises as `plan_for`."""
     wanted = [word.strip() for word in request.python.split(",") if word.strip()]
     if request.python and not wanted:
         raise UsageError("--python names no version", hint="Write it as 3.11, or 3.11,3.12, or all")
@@ -70,7 +70,8 @@ def fleets_for(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
 
 
 def _every_python(request: Request) -> list[str]:
-    """Those that the release has a wheel for, of the package and the first target's machine."""
+    """The Pythons that the release has a wheel for, of the package and the first target's
+    machine."""
     release = releases.find_release(request.release)
     arch = request.arch.strip(" ,").partition(",")[0].lower()
     own = arch in {"native", "stock"}
@@ -154,7 +155,7 @@ def _sources(request: Request, release: Release, target: Target) -> tuple[Source
 
 
 def _wishes(request: Request) -> Wishes:
-    """Raises RecordError, UsageError."""
+    """The run-time defaults that were asked for. Raises RecordError, UsageError."""
     paths = [Path(path.strip()) for path in request.evidence.split(",") if path.strip()]
     return Wishes(
         bf16=request.bf16,

@@ -95,7 +95,7 @@ def _recorded() -> tuple[Selection, ...]:
 
 
 def read_selection(path: Path) -> Selection:
-    """Raises RecordError for a file that is none."""
+    """A selection from its file. Raises RecordError for a file that is none."""
     try:
         return read(Selection, load(path, schema=SCHEMA))
     except (TypeError, ValueError, KeyError) as error:

@@ -75,7 +75,7 @@ def nearest(target: Target, cpu: Cpu) -> tuple[Target, ...]:
 
 
 def _unlisted(target: Target) -> bool:
-    """The versions of the Arm architecture: archspec lists no features of theirs."""
+    """Targets without a list of features in archspec: the versions of the Arm architecture."""
     generic = target.family == "aarch64" and target.vendor == "generic"
     return generic and target.name != target.family
 

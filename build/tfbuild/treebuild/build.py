@@ -196,7 +196,7 @@ def _call(site: Site, order: Order, lock: VendorLock | None, secrets: tuple[str,
 
 
 def _learned(site: Site, call: Call, order: Order, needs: str) -> Path | None:
-    """What clang reads of a training run; None for a plan without one."""
+    """The profile of a training run, as clang reads it; None for a plan without one."""
     program = order.training
     if program is None:
         return None
@@ -236,8 +236,8 @@ def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Pat
 
 
 def _stage(site: Site, name: str, inputs: object, work: Callable[[], Path]) -> Path:
-    """A stage that is done once, but for a checkout: that may have changed since, and only Bazel
-    knows where."""
+    """The result of a stage, which is run once. That of a checkout runs each time: the tree may
+    have changed, and only Bazel knows where."""
     if not site.source_sha256:
         forget(site.folder, name)
     return stage(site.folder, name, inputs, work)

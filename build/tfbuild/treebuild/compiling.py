@@ -146,7 +146,7 @@ def _following(site: Site, call: Call, attempt: Attempt, found: Diagnosis) -> At
 
 
 def _change(before: Attempt, after: Attempt) -> str:
-    """What is different, as options where there are some."""
+    """The difference between two attempts, as options where there are some."""
     added = [each for each in after.defines if each not in before.defines]
     new = [f"--define {','.join(added)}"] if added else []
     if after.distrusting:

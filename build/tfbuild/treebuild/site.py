@@ -70,7 +70,8 @@ def prepare(
     found: Bazel | None,
     paths: Paths,
 ) -> Site:
-    """`found` is the Bazel to use; None for the one that the tree asks for.
+    """A tree made ready for Bazel. `found` is the Bazel to use; None for the one that the tree asks
+    for.
 
     Raises TreeError for a tree that this plan cannot be built in, and what fetching raises.
     """

@@ -54,7 +54,7 @@ def _record(folder: Path, name: str) -> Path:
 
 
 def _earlier(record: Path) -> Done | None:
-    """None where no run has ended here, or its record is torn."""
+    """The record of an earlier run; None where none has ended here, or its record is torn."""
     with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
         return read(Done, load(record, schema=SCHEMA))
     return None

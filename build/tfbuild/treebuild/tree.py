@@ -71,7 +71,8 @@ class SourceTree:
 
 
 def read_tree(folder: Path) -> SourceTree:
-    """Raises TreeError for what is no TensorFlow tree, or one whose files cannot be understood."""
+    """The facts of a tree, from its files. Raises TreeError for what is no TensorFlow tree, or one
+    whose files cannot be understood."""
     read = functools.partial(_read, folder)
     rc = _needed(folder, ".bazelrc")
     configure = _needed(folder, "configure.py")
@@ -245,7 +246,7 @@ def wheel_options(program: str) -> frozenset[str]:
 def questioned(
     configure: str,
 ) -> tuple[frozenset[str], frozenset[str], tuple[str, str] | None]:
-    """Of configure.py: every variable that it names, those that it asks a person for, and the
+    """Variables of configure.py: every one that it names, those that it asks a person for, and the
     oldest and newest Bazel that it accepts if it says so (_TF_MIN_BAZEL_VERSION, up to 2.9)."""
     tree = _parsed(configure, "configure.py")
     named = frozenset(text for text in _strings(ast.walk(tree)) if _VARIABLE.fullmatch(text))
