@@ -7,7 +7,7 @@ import pytest
 from tfbuild.cpus.cpu import MASK
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild.admission import (
-    Refused,
+    RefusedKernel,
     UnitVerdict,
     _check_abi,
     _static_reason,
@@ -165,7 +165,7 @@ def test_an_answer_of_the_probe_becomes_a_verdict() -> None:
     assert verdict == UnitVerdict(
         unit="tanh",
         registrations=(TypedOp(op="Tanh", types="T=1"),),
-        refused=(Refused(op="Tanh", types="T=19", reason="far away"),),
+        refused=(RefusedKernel(op="Tanh", types="T=19", reason="far away"),),
         cases=202,
         ulps={"Tanh": 2.5},
         state=("x",),

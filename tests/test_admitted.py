@@ -9,13 +9,13 @@ import pytest
 from tests.published import tuned_for
 
 from tfbuild.errors import AdmissionError, KernelError, RecordError
-from tfbuild.kernelbuild.admission import Refused, UnitVerdict
+from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
 from tfbuild.kernelbuild.finished import outcome
 from tfbuild.packing import admitted
 from tfbuild.packing.admitted import (
+    AdmissionStatus,
     AdmissionTrial,
     Record,
-    Standing,
     UnitOutcome,
     describe,
     standings,
@@ -158,7 +158,7 @@ def test_kernels_that_fail_are_named_and_the_remedy_is_said() -> None:
 
 
 def test_a_registered_kernel_may_not_be_refused() -> None:
-    lost = Refused(op="Tanh", types="T=1", reason="9 ULPs from the stock kernel")
+    lost = RefusedKernel(op="Tanh", types="T=1", reason="9 ULPs from the stock kernel")
     assert outcome(UnitVerdict(unit=UNIT, cases=3, ulps={"Tanh": 1.0})) == UnitOutcome(
         cases=3, ulps={"Tanh": 1.0}
     )
@@ -169,4 +169,4 @@ def test_a_registered_kernel_may_not_be_refused() -> None:
 def test_a_full_build_has_nothing_to_admit() -> None:
     whole = dataclasses.replace(tuned_for(()), libraries=())
     assert standings(whole, None) == ()
-    assert Standing(target="x", ran_as=("x",), trial=None, proven=True).failed == {}
+    assert AdmissionStatus(target="x", ran_as=("x",), trial=None, proven=True).failed == {}

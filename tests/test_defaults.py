@@ -26,10 +26,10 @@ from tfbuild.errors import RecordError, UsageError
 from tfbuild.planning import defaults, guard
 from tfbuild.planning.defaults import (
     Default,
+    DefaultsRequest,
     LeverMeasurement,
     LeverRatio,
     MeasurementSource,
-    Wishes,
     decide,
     levers,
     of_cpu,
@@ -45,7 +45,7 @@ ONEDNN, THREADS, BF16 = levers()
 
 
 def by_name(target: str, **wishes: Any) -> dict[str, Default]:  # noqa: ANN401
-    found = decide(parse_target(target), "2.14.1", Wishes(**wishes))
+    found = decide(parse_target(target), "2.14.1", DefaultsRequest(**wishes))
     return {each.lever.name: each for each in found}
 
 
@@ -139,7 +139,7 @@ def test_bfloat16_is_asked_for_and_named() -> None:
     assert fleet.local.startswith("fleet.of")
     assert fleet.local.endswith(".bf16")
     with pytest.raises(UsageError, match=r"--bf16 .*AMX"):
-        decide(parse_target("neoverse_v1"), "2.14.1", Wishes(bf16=True))
+        decide(parse_target("neoverse_v1"), "2.14.1", DefaultsRequest(bf16=True))
 
 
 def test_arm_has_the_defaults_that_need_no_feature() -> None:
@@ -157,7 +157,7 @@ def test_a_default_that_is_none_of_ours_is_told() -> None:
 
 
 def test_records_survive_json() -> None:
-    for each in decide(parse_target("haswell"), "2.14.1", Wishes(bf16=True)):
+    for each in decide(parse_target("haswell"), "2.14.1", DefaultsRequest(bf16=True)):
         assert read(Default, plain(each)) == each
 
 

@@ -34,7 +34,16 @@ TFBUILD = {
         *("stand_in", "containers", "jobs"),
     ),
     "binaries": ("elf", "image", "instructions", "census"),
-    "packing": ("wheel", "unlike", "repack", "tuned", "admitted", "notices", "sbom", "papers"),
+    "packing": (
+        "wheel",
+        "file_differences",
+        "repack",
+        "tuned",
+        "admitted",
+        "notices",
+        "sbom",
+        "papers",
+    ),
     "auditing": (
         *("dispatched", "tables", "libraries", "manylinux", "claims", "packed"),
         *("alterations", "audit"),

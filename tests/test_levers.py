@@ -17,7 +17,7 @@ from tfbench.arms.levers import (
     ISAS,
     LEVERS,
     MALLOCS,
-    Takes,
+    ValueKind,
     check_lever,
     check_variable,
     find_lever,
@@ -72,7 +72,7 @@ def test_a_lever_is_environment_variables(
 def test_every_lever_takes_its_words_and_says_what_it_does() -> None:
     for lever in LEVERS.values():
         assert lever.doc
-        assert lever.words or lever.takes == Takes.NUMBER
+        assert lever.words or lever.takes == ValueKind.NUMBER
         for word in lever.words:
             assert len(pairs(lever.name, word, nowhere)) == len(lever.variables)
 

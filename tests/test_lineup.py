@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.arms.arm import TOLERANCE
-from tfbench.arms.levers import BFLOAT16_TOLERANCE, ISAS, LEVERS, Takes, variables
+from tfbench.arms.levers import BFLOAT16_TOLERANCE, ISAS, LEVERS, ValueKind, variables
 from tfbench.arms.lineup import (
     PRESETS,
     WHEELS,
@@ -183,7 +183,7 @@ versions = st.tuples(st.sampled_from(["tensorflow-cpu", "a"]), st.integers(0, 9)
 )
 values: dict[str, st.SearchStrategy[str]] = {
     name: st.integers(1, 9999).map(str)
-    if lever.takes == Takes.NUMBER
+    if lever.takes == ValueKind.NUMBER
     else st.sampled_from([*lever.words])
     for name, lever in LEVERS.items()
 }

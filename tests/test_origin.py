@@ -20,7 +20,7 @@ from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild.admission import UnitVerdict, registered
-from tfbuild.kernelbuild.assemble import Made
+from tfbuild.kernelbuild.assemble import LinkedLibrary
 from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origin_of
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing.tuned import KernelLibrary, Tuned
@@ -65,14 +65,14 @@ def made_of(fleet: Fleet, left: int = 0) -> Tuned:
     )
 
 
-def _made(plan: Plan, left: int) -> Made:
+def _made(plan: Plan, left: int) -> LinkedLibrary:
     verdicts = tuple(
         UnitVerdict(unit=unit.name, reason="it differs")
         if number < left
         else UnitVerdict(unit=unit.name, registrations=tuple(_registrations(plan, unit.name)))
         for number, unit in enumerate(plan.kernels)
     )
-    return Made(
+    return LinkedLibrary(
         plan=plan,
         ran_as=plan.target.spec,
         library=LIBRARY,

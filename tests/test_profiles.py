@@ -11,8 +11,8 @@ from tests.kernel_call_sites import FLOAT, INT32, call_site
 from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.kernels.profiles import (
     Profile,
+    ProfiledCallSite,
     ProfiledProgram,
-    Weighed,
     gathered,
     of_rows,
     ranked_call_sites,
@@ -31,7 +31,7 @@ def program(name: str, *rows: tuple[CallSite, float, float]) -> ProfiledProgram:
         step_s=1.0,
         parameters=1,
         op_s={},
-        places=tuple(Weighed(place=p, calls=calls, seconds=s) for p, calls, s in rows),
+        places=tuple(ProfiledCallSite(place=p, calls=calls, seconds=s) for p, calls, s in rows),
     )
 
 
@@ -72,11 +72,13 @@ def rows_of(count: int) -> CallSite:
 
 
 def test_what_varies_from_step_to_step_is_one_place_of_the_middle_size() -> None:
-    rows = [Weighed(place=rows_of(count), calls=0.5, seconds=0.5) for count in (70, 90, 80)]
-    steady = Weighed(place=call_site("Tanh", 10), calls=1, seconds=1)
+    rows = [
+        ProfiledCallSite(place=rows_of(count), calls=0.5, seconds=0.5) for count in (70, 90, 80)
+    ]
+    steady = ProfiledCallSite(place=call_site("Tanh", 10), calls=1, seconds=1)
     assert list(gathered([*rows, steady])) == [
         steady,
-        Weighed(place=rows_of(80), calls=1.5, seconds=1.5),
+        ProfiledCallSite(place=rows_of(80), calls=1.5, seconds=1.5),
     ]
 
 
@@ -84,13 +86,15 @@ def test_what_varies_in_more_than_its_sizes_stays_apart() -> None:
     other = dataclasses.replace(rows_of(70), types={"dtype": (FLOAT,), "Tindices": (9,)})
     small = dataclasses.replace(EMBEDDING, shape=(10, 50))
     places = [rows_of(70), other, dataclasses.replace(rows_of(70), inputs=(small,))]
-    rows = [Weighed(place=each, calls=0.5, seconds=0.5) for each in places]
+    rows = [ProfiledCallSite(place=each, calls=0.5, seconds=0.5) for each in places]
     assert list(gathered(rows)) == rows
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.floats(0.1, 3)), max_size=9))
 def test_no_time_is_lost_when_places_are_gathered(rows: list[tuple[int, float]]) -> None:
-    made = [Weighed(place=rows_of(size), calls=calls, seconds=calls) for size, calls in rows]
+    made = [
+        ProfiledCallSite(place=rows_of(size), calls=calls, seconds=calls) for size, calls in rows
+    ]
     assert sum(row.seconds for row in gathered(made)) == pytest.approx(
         sum(row.seconds for row in made)
     )
@@ -102,10 +106,10 @@ def test_reads_of_a_variable_count_for_what_updates_its_rows() -> None:
         CallSite(op="ReadVariableOp", types={"dtype": (FLOAT,)}, inputs=(each,))
         for each in (EMBEDDING, dataclasses.replace(EMBEDDING, shape=(7,)))
     )
-    half = Weighed(place=rows_of(80), calls=1, seconds=0.1)
-    again = Weighed(place=rows_of(90), calls=3, seconds=0.3)
-    alone = Weighed(place=other, calls=1, seconds=1)
-    found = list(of_rows([half, Weighed(place=read, calls=4, seconds=8), again, alone]))
+    half = ProfiledCallSite(place=rows_of(80), calls=1, seconds=0.1)
+    again = ProfiledCallSite(place=rows_of(90), calls=3, seconds=0.3)
+    alone = ProfiledCallSite(place=other, calls=1, seconds=1)
+    found = list(of_rows([half, ProfiledCallSite(place=read, calls=4, seconds=8), again, alone]))
     assert [row.place for row in found] == [half.place, again.place, other]
     assert [row.seconds for row in found] == pytest.approx([2.1, 6.3, 1])
 
@@ -118,7 +122,9 @@ def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
         CallSite(op=name, types={"dtype": (FLOAT,)}, inputs=(each,))
         for name, each in (("ResourceGather", EMBEDDING), (op, EMBEDDING), (op, other))
     )
-    found = of_rows([Weighed(place=each, calls=1, seconds=1) for each in (gather, whole, alone)])
+    found = of_rows(
+        [ProfiledCallSite(place=each, calls=1, seconds=1) for each in (gather, whole, alone)]
+    )
     marked = dataclasses.replace(whole, attributes={"_by_rows": "b: true"})
     assert [row.place for row in found] == [gather, marked, alone]
 
@@ -126,7 +132,7 @@ def test_updates_of_a_variable_whose_rows_are_read_are_marked(op: str) -> None:
 def test_variables_that_the_trace_does_not_tell_apart_stay_as_they_are() -> None:
     opaque = CallSiteInput(dtype="opaque")
     rows = [
-        Weighed(place=CallSite(op=op, inputs=inputs), calls=1, seconds=1)
+        ProfiledCallSite(place=CallSite(op=op, inputs=inputs), calls=1, seconds=1)
         for op in ("ResourceGather", "ResourceScatterAdd", "AssignAddVariableOp", "ReadVariableOp")
         for inputs in ((opaque,), ())
     ]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbuild.errors import VendorError
-from tfbuild.vendoring.resolved import Fetched, resolved
+from tfbuild.vendoring.resolved import FetchedRepository, resolved
 
 # As Bazel 4.2.3 wrote it, shortened.
 TEXT = """
@@ -64,19 +64,19 @@ resolved = [
 
 def test_what_was_downloaded_is_read_and_shows_no_password() -> None:
     assert resolved(TEXT) == (
-        Fetched(
+        FetchedRepository(
             name="FXdiv",
             urls=("https://host.example:8443/FXdiv-1.tar.gz",),
             sha256="6e58",
             pinned=False,
         ),
-        Fetched(
+        FetchedRepository(
             name="XNNPACK",
             urls=("https://a.example/x", "https://b.example/x"),
             sha256="c77e",
             pinned=True,
         ),
-        Fetched(name="one", urls=("https://a.example/one",), sha256="aa", pinned=True),
+        FetchedRepository(name="one", urls=("https://a.example/one",), sha256="aa", pinned=True),
     )
 
 

@@ -27,7 +27,7 @@ from tfwheels.dependencies import Pinned
 from tfwheels.publish import publish
 from tfwheels.serve import TreeServer
 from tfwheels.snippet import (
-    Listed,
+    ListedWheel,
     Query,
     Snippet,
     _on_disk,
@@ -42,7 +42,7 @@ TAG = f"cp{PYTHON.replace('.', '')}"
 NOW = "2026-01-02T03:04:05+00:00"
 WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
 ALONE = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
-PAGE = (Listed(file=WHEEL, sha256="a" * 64),)
+PAGE = (ListedWheel(file=WHEEL, sha256="a" * 64),)
 WANTED = Query(
     base="https://example.org/tf",
     target="icelake",
@@ -54,13 +54,13 @@ NEEDS = (
     Pinned(exact=Exact(name="one", version="1.0"), sha256s=frozenset({"b" * 64, "c" * 64})),
     Pinned(exact=Exact(name="two", version="2.5"), sha256s=frozenset({"d" * 64})),
 )
-CARRIED: dict[str, tuple[Listed, ...]] = {
+CARRIED: dict[str, tuple[ListedWheel, ...]] = {
     "tensorflow-cpu": PAGE,
     "one": (
-        Listed(file="one-1.0-py3-none-any.whl", sha256="b" * 64),
-        Listed(file="one-9.0-py3-none-any.whl", sha256="e" * 64),
+        ListedWheel(file="one-1.0-py3-none-any.whl", sha256="b" * 64),
+        ListedWheel(file="one-9.0-py3-none-any.whl", sha256="e" * 64),
     ),
-    "two": (Listed(file="two-2.5-py3-none-any.whl", sha256="d" * 64),),
+    "two": (ListedWheel(file="two-2.5-py3-none-any.whl", sha256="d" * 64),),
 }
 on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheels are for x86-64")
 
@@ -94,7 +94,7 @@ def test_what_the_index_does_not_carry_is_installed_first_by_hash(lost: str) -> 
 
 
 def test_other_bytes_of_a_dependency_are_not_carried() -> None:
-    other = Listed(file="two-2.5-py3-none-any.whl", sha256="f" * 64)
+    other = ListedWheel(file="two-2.5-py3-none-any.whl", sha256="f" * 64)
     made = make_snippet(WANTED, CARRIED | {"two": (other,)}, NEEDS, "lock.txt")
     assert made.lock == "lock.txt"
     assert "f" * 64 not in pretty(made)
@@ -180,7 +180,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
 
 
 def test_the_stock_wheel_on_an_older_indexs_page_is_not_taken_where_it_would_kill() -> None:
-    stock = Listed(file=WHEEL.replace("+haswell", ""), sha256="a" * 64)
+    stock = ListedWheel(file=WHEEL.replace("+haswell", ""), sha256="a" * 64)
     wanted = replace(WANTED, target="nehalem")
     with pytest.raises(HostError, match="nehalem lacks avx"):
         make_snippet(wanted, {"tensorflow-cpu": (stock,)}, NEEDS)
@@ -188,7 +188,7 @@ def test_the_stock_wheel_on_an_older_indexs_page_is_not_taken_where_it_would_kil
 
 
 def test_a_page_with_a_choice_is_refused() -> None:
-    rival = Listed(file=WHEEL.replace("haswell", "zen4"), sha256="9" * 64)
+    rival = ListedWheel(file=WHEEL.replace("haswell", "zen4"), sha256="9" * 64)
     with pytest.raises(UsageError, match="2 wheels"):
         make_snippet(WANTED, CARRIED | {"tensorflow-cpu": (*PAGE, rival)}, NEEDS)
 

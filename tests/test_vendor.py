@@ -25,7 +25,7 @@ from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.environment import create_bare
 from tfbuild.vendoring import vendor, vendored
 from tfbuild.vendoring.declarations import DeclaredArchive
-from tfbuild.vendoring.resolved import Fetched
+from tfbuild.vendoring.resolved import FetchedRepository
 from tfbuild.vendoring.vendored import BEFORE, DEPENDENCIES, LOCK
 
 DATA = random.Random(2).randbytes(200_000)  # noqa: S311  (bytes to carry, no secret)
@@ -146,7 +146,7 @@ def test_what_is_not_the_folders_own_is_copied(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_changed_since_its_first_use_is_refused() -> None:
-    new = Fetched(name="a", urls=("https://x.example/a",), sha256="11", pinned=False)
+    new = FetchedRepository(name="a", urls=("https://x.example/a",), sha256="11", pinned=False)
     vendor._unchanged([new], {})
     vendor._unchanged([new], {"a": "11", "b": "22"})
     vendor._unchanged([dataclasses.replace(new, pinned=True)], {"a": "22"})

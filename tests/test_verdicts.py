@@ -10,7 +10,7 @@ import pytest
 
 from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.kernelbuild import admission
-from tfbuild.kernelbuild.admission import Refused, UnitVerdict
+from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
 from tfbuild.kernelbuild.verdicts import Verdicts, verdicts_in
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.tools.environment import Environment
@@ -18,7 +18,7 @@ from tfbuild.tools.environment import Environment
 FOUND = UnitVerdict(
     unit="cwise_op_tanh",
     registrations=(TypedOp(op="Tanh", types="T=1"),),
-    refused=(Refused(op="Tanh", types="T=2", reason="too far"),),
+    refused=(RefusedKernel(op="Tanh", types="T=2", reason="too far"),),
     cases=12,
     ulps={"Tanh": 1.5},
     state=("guard variable for x",),

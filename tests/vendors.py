@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfbuild import records
 from tfbuild.upstream.download import sha256_of
-from tfbuild.vendoring.vendored import LOCK, SCHEMA, Item, VendorLock, key_of
+from tfbuild.vendoring.vendored import LOCK, SCHEMA, VendoredFile, VendorLock, key_of
 
 FILES = {
     "distdir/a.tar.gz": b"archive a",
@@ -32,7 +32,7 @@ def make_folder(
         from_system=not any(name.startswith("bazel/") for name in files),
         first_use={"b": sha256_of(folder / "distdir/b.zip")},
         files=tuple(
-            Item(
+            VendoredFile(
                 path=name,
                 urls=("https://x.example/" + name,),
                 sha256=sha256_of(folder / name),

@@ -172,7 +172,7 @@ def main() -> None:
         outcomes = fusing.both(functools.partial(case, tf), loops.PART)
         after = fused.fused()
         answer[name] = {
-            "unlike": loops.unlike(*outcomes),
+            "unlike": loops.difference(*outcomes),
             "ulps": loops.ulps(*outcomes),
             "events": {key: after[key] - before[key] for key in after if after[key] != before[key]},
         }

@@ -46,7 +46,7 @@ from tfbuild.treebuild.differences import adapted
 from tfbuild.treebuild.site import Site, provided
 from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream.releases import Release, find_release, load_releases
-from tfbuild.vendoring.vendored import SCHEMA, Item, VendorLock
+from tfbuild.vendoring.vendored import SCHEMA, VendoredFile, VendorLock
 from tfbuild.watching.attempt import Attempt
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
@@ -219,7 +219,7 @@ class Bench:
 
 def calls(site: Site, remote: Remote, secrets: tuple[str, ...]) -> tuple[Call, ...]:
     """The calls of a build from a vendor folder: where the plan says so, two for its profile."""
-    item = Item(path="wheels/a.whl", urls=(), sha256="", size=0)
+    item = VendoredFile(path="wheels/a.whl", urls=(), sha256="", size=0)
     lock = VendorLock(
         schema=SCHEMA,
         release=site.plan.release,

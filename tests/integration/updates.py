@@ -269,7 +269,7 @@ def main() -> None:
         expected, got = fusing.both(case, updates.PART)
         after = fused.fused()
         answer[name] = {
-            "unlike": updates.unlike(expected, got),
+            "unlike": updates.difference(expected, got),
             "error": expected if isinstance(expected, str) else "",
             "events": {key: after[key] - before[key] for key in after if after[key] != before[key]},
         }

@@ -18,7 +18,7 @@ from tfbuild.errors import (
     WheelError,
 )
 from tfbuild.packing import admitted
-from tfbuild.packing.admitted import Standing
+from tfbuild.packing.admitted import AdmissionStatus
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.settings import Paths
 from tfbuild.tools import environment
@@ -49,7 +49,7 @@ class WheelCandidate:
     wheel: Path
     entry: Entry
     tuned: Tuned
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[AdmissionStatus, ...] = ()
     judgement: Judgement
 
 

@@ -50,7 +50,7 @@ _WITH_SIGSTORE = "Python 3.10 and its package sigstore"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class ListedWheel:
     """A wheel on a page."""
 
     file: str
@@ -172,13 +172,16 @@ def _as_file(name: str, text: str) -> str:
 
 def _read_pages(
     wanted: Query, folder: Path | None, projects: Sequence[str]
-) -> Mapping[str, Sequence[Listed]]:
+) -> Mapping[str, Sequence[ListedWheel]]:
     """What the target's pages list of the projects."""
     return _on_disk(folder, wanted.target, projects) if folder else _on_server(wanted, projects)
 
 
 def make_snippet(
-    wanted: Query, listed: Mapping[str, Sequence[Listed]], needs: Sequence[Pinned], lock: str = ""
+    wanted: Query,
+    listed: Mapping[str, Sequence[ListedWheel]],
+    needs: Sequence[Pinned],
+    lock: str = "",
 ) -> Snippet:
     """The snippet for what the pages of the projects list; `needs` is what `lock` pins. Raises
     UsageError when the page has no such wheel, HostError when its CPUs could run none."""
@@ -228,7 +231,7 @@ def describe(snippet: Snippet) -> str:
     return "\n".join((*texts, *(f"# {note}" for note in snippet.notes))).rstrip() + "\n"
 
 
-def _newest(wanted: Query, listed: Iterable[Listed]) -> str:
+def _newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
     """The newest public version of a wheel that fits."""
     seen = [parse_wheel_filename(each.file)[1] for each in listed if _fits(wanted, each)]
     if not seen:
@@ -240,7 +243,7 @@ def _newest(wanted: Query, listed: Iterable[Listed]) -> str:
     return max(seen).public
 
 
-def _fits(wanted: Query, each: Listed) -> bool:
+def _fits(wanted: Query, each: ListedWheel) -> bool:
     """Whether a wheel is for the Python and the target's machine. The stock one of an index that
     was published by an older version may stand where it would kill."""
     tag, target = releases.python_tag(wanted.python), parse_target(wanted.target)
@@ -260,7 +263,7 @@ def _need_baseline(wanted: Query) -> None:
         raise HostError(f"{wanted.page} lists no {wanted.package} that its CPUs run: {why}")
 
 
-def _pick(wanted: Query, listed: Iterable[Listed]) -> Listed:
+def _pick(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
     """The wheel of the version for the Python and the target's machine."""
     try:
         version = Version(wanted.version)
@@ -285,7 +288,7 @@ def _pick(wanted: Query, listed: Iterable[Listed]) -> Listed:
     return found[0]
 
 
-def _carried(need: Pinned, listed: Iterable[Listed]) -> Pinned:
+def _carried(need: Pinned, listed: Iterable[ListedWheel]) -> Pinned:
     """The need with the hashes of those of its files that the index has."""
     there = frozenset(each.sha256 for each in listed)
     return Pinned(exact=need.exact, sha256s=need.sha256s & there)
@@ -352,7 +355,9 @@ def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
     return "", ()
 
 
-def _on_disk(folder: Path, target: str, projects: Iterable[str]) -> dict[str, tuple[Listed, ...]]:
+def _on_disk(
+    folder: Path, target: str, projects: Iterable[str]
+) -> dict[str, tuple[ListedWheel, ...]]:
     found = {}
     for project in projects:
         path = folder / folder_key(target, project) / JSON
@@ -365,13 +370,13 @@ def _on_disk(folder: Path, target: str, projects: Iterable[str]) -> dict[str, tu
     return found
 
 
-def _on_server(wanted: Query, projects: Iterable[str]) -> dict[str, tuple[Listed, ...]]:
+def _on_server(wanted: Query, projects: Iterable[str]) -> dict[str, tuple[ListedWheel, ...]]:
     """Without the password for uploads: what netrc has for the host is taken by itself."""
     with open_index(wanted.base, wanted.page, Credentials()) as index:
         return {project: tuple(_listed(index.read(project).values())) for project in projects}
 
 
-def _listed(files: Iterable[File]) -> Iterator[Listed]:
+def _listed(files: Iterable[File]) -> Iterator[ListedWheel]:
     """The wheels that an installer may take by their hash."""
     for file in files:
         try:
@@ -379,4 +384,4 @@ def _listed(files: Iterable[File]) -> Iterator[Listed]:
         except InvalidWheelFilename:
             continue
         if "sha256" in file.hashes and not file.yanked:
-            yield Listed(file=file.filename, sha256=file.hashes["sha256"])
+            yield ListedWheel(file=file.filename, sha256=file.hashes["sha256"])

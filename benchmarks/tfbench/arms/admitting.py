@@ -9,7 +9,7 @@ from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import finished
 from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import Standing
+from tfbuild.packing.admitted import AdmissionStatus
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 
@@ -34,7 +34,7 @@ def need_admitted(wheel: Path, cpu: Cpu, paths: Paths) -> None:
     admitted.judge(wheel.name, record.targets)
 
 
-def standing_of(wheel: Path, cpu: Cpu) -> Standing | None:
+def standing_of(wheel: Path, cpu: Cpu) -> AdmissionStatus | None:
     """What is known of the kernels that this CPU takes of a wheel; None where it takes none."""
     facts = tuned.read_tuned(wheel)
     library = tuned.chosen(facts, cpu) if facts else None

@@ -47,7 +47,7 @@ _OURS = ("PATH", "HOME", "LD_LIBRARY_PATH")
 _OURS_BEGIN = ("PYTHON", "TENSORWRIGHT_")
 
 
-class Takes(StrEnum):
+class ValueKind(StrEnum):
     """What a lever's value may be, beside its words."""
 
     WORD = "nothing else"
@@ -65,7 +65,7 @@ class Lever:
     name: str
     doc: str
     variables: tuple[str, ...]
-    takes: Takes = Takes.WORD
+    takes: ValueKind = ValueKind.WORD
     words: Mapping[str, tuple[str, ...]]
     tolerance: float | None = None
 
@@ -111,14 +111,14 @@ _TABLE = (
         name="intra",
         doc="threads inside an operation; by default the vCPUs of the cell",
         variables=("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"),
-        takes=Takes.NUMBER,
+        takes=ValueKind.NUMBER,
         words={},
     ),
     Lever(
         name="inter",
         doc="operations that run at once; by default the vCPUs of the cell",
         variables=("TF_NUM_INTEROP_THREADS",),
-        takes=Takes.NUMBER,
+        takes=ValueKind.NUMBER,
         words={},
     ),
     Lever(
@@ -134,7 +134,7 @@ _TABLE = (
         name="malloc",
         doc="the memory allocator that is loaded before all else",
         variables=(_PRELOAD,),
-        takes=Takes.MALLOC,
+        takes=ValueKind.MALLOC,
         words=dict.fromkeys(MALLOCS, ()),
     ),
 )
@@ -152,14 +152,14 @@ def check_lever(name: str, value: str) -> None:
     """Raises UsageError for an unknown lever or a value that it does not take."""
     lever = find_lever(name)
     match lever.takes:
-        case Takes.NUMBER:
+        case ValueKind.NUMBER:
             fits = _NUMBER.fullmatch(value) is not None
-        case Takes.MALLOC:
+        case ValueKind.MALLOC:
             fits = value in lever.words or _is_preloadable(value)
         case _:
             fits = value in lever.words
     if not fits:
-        taken = (*lever.words, *(() if lever.takes == Takes.WORD else (lever.takes,)))
+        taken = (*lever.words, *(() if lever.takes == ValueKind.WORD else (lever.takes,)))
         raise UsageError(
             f"{name} is {value!r}, it takes {', '.join(taken)}",
             hint=did_you_mean(value, lever.words),
@@ -184,9 +184,9 @@ def pairs(name: str, value: str, malloc: Callable[[str], Path]) -> Pairs:
     check_lever(name, value)
     lever = find_lever(name)
     match lever.takes:
-        case Takes.NUMBER:
+        case ValueKind.NUMBER:
             set_to = (value,) * len(lever.variables)
-        case Takes.MALLOC:
+        case ValueKind.MALLOC:
             set_to = (str(malloc(value)) if value in MALLOCS else value,)
         case _:
             set_to = lever.words[value]

@@ -30,7 +30,7 @@ _OF_ALL = {"AssignAddVariableOp", "AssignSubVariableOp"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Weighed:
+class ProfiledCallSite:
     """A call site with its calls and seconds per step."""
 
     place: CallSite
@@ -48,7 +48,7 @@ class ProfiledProgram:
     step_s: float
     parameters: int
     op_s: Mapping[str, float]
-    places: tuple[Weighed, ...]
+    places: tuple[ProfiledCallSite, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +96,7 @@ def _check(program: ProfiledProgram) -> None:
 def ranked_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
     """The call sites of all programs, the ones that take longest first."""
     shares: dict[str, list[float]] = defaultdict(list)
-    calls: dict[str, Weighed] = {}
+    calls: dict[str, ProfiledCallSite] = {}
     for each in profile.programs:
         total = sum(row.seconds for row in each.places)
         for row in of_rows(gathered(each.places)):
@@ -116,11 +116,11 @@ def ranked_call_sites(profile: Profile) -> tuple[RankedCallSite, ...]:
     return tuple(sorted(found, key=lambda site: (-site.share, site.key)))
 
 
-def gathered(rows: Sequence[Weighed]) -> Iterator[Weighed]:
+def gathered(rows: Sequence[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:
     """The same where what has another size in each step, such as a batch's distinct words, is one
     call site: that of the middle size, with all calls. Else each size would be too rare to
     matter."""
-    varying: dict[str, list[Weighed]] = defaultdict(list)
+    varying: dict[str, list[ProfiledCallSite]] = defaultdict(list)
     for row in rows:
         if row.calls < 1:
             varying[_sketch(row.place)].append(row)
@@ -148,7 +148,7 @@ def _elements(site: CallSite) -> int:
     return sum(math.prod(each.shape) for each in site.inputs)
 
 
-def of_rows(rows: Iterable[Weighed]) -> Iterator[Weighed]:
+def of_rows(rows: Iterable[ProfiledCallSite]) -> Iterator[ProfiledCallSite]:
     """The same where a variable whose rows are read or updated is timed as such (inside.timing).
 
     Stock TensorFlow copies it from then on, at every read and before every update of the whole

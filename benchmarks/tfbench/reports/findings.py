@@ -342,7 +342,7 @@ def kernels(arm: ArmFacts) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Doubt:
+class Caveat:
     """What was seen in one cell. Those of one `kind` are one warning; `then` is what follows."""
 
     kind: str
@@ -363,9 +363,9 @@ def warnings(comparison: Comparison) -> Iterator[str]:
         yield f"{what} {found[0].then}".rstrip()
 
 
-def doubts(comparison: Comparison) -> dict[str, list[Doubt]]:
+def doubts(comparison: Comparison) -> dict[str, list[Caveat]]:
     """By kind."""
-    found: dict[str, list[Doubt]] = {}
+    found: dict[str, list[Caveat]] = {}
     for cell in comparison.cells:
         for each in _doubts(comparison, cell):
             found.setdefault(each.kind, []).append(each)
@@ -404,13 +404,13 @@ def _is_other(arm: ArmFacts) -> bool:
     return bool(arm.kernel_library or arm.whole or arm.env)
 
 
-def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
+def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
     for agreement in cell.agreements:
         if not agreement.agrees:
             other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
-            yield Doubt(kind=other, cell=cell, what=other, then="Do not use it.")
+            yield Caveat(kind=other, cell=cell, what=other, then="Do not use it.")
     if over_gated(cell):
-        yield Doubt(
+        yield Caveat(
             kind="Too many blocks are no measurement",
             cell=cell,
             what=f"too many blocks are no measurement, {_dropped(cell)}",
@@ -419,14 +419,14 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
     if cell.unsteady:
         launches = console.count(cell.launches, "launch", "launches")
         unsteady = "the warm-up had not become steady in its time"
-        yield Doubt(
+        yield Caveat(
             kind=unsteady.capitalize(),
             cell=cell,
             what=f"in {cell.unsteady} of {launches} {unsteady}",
         )
     yield from _unexplained(cell)
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:
-        yield Doubt(
+        yield Caveat(
             kind=f"A quick look: fewer than {FEW_LAUNCHES} launches",
             cell=cell,
             what=f"a quick look: {console.count(cell.launches, 'launch', 'launches')}",
@@ -435,7 +435,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
     for times in cell.arms:
         if times.idle_share is not None and times.idle_share > IDLE:
             restless = f"{times.arm} did not rest while others were timed"
-            yield Doubt(
+            yield Caveat(
                 kind=restless,
                 cell=cell,
                 what=f"{restless}: its threads took {times.idle_share:.1%} of that time",
@@ -443,7 +443,7 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Doubt]:
             )
 
 
-def _unexplained(cell: ComparedCell) -> Iterator[Doubt]:
+def _unexplained(cell: ComparedCell) -> Iterator[Caveat]:
     """Gains for which the tuned kernels would have to be more than LANES times as fast as stock's,
     of arms that have no other settings which could give them.
 
@@ -458,7 +458,7 @@ def _unexplained(cell: ComparedCell) -> Iterator[Doubt]:
     for each in cell.speedups:
         share = shares.get(each.arm)
         if share is not None and each.interval.low > 1 + (LANES - 1) * share:
-            yield Doubt(
+            yield Caveat(
                 kind=f"More gain than {each.arm} kernels can give",
                 cell=cell,
                 what=f"{wording.factor(each.interval.value)} cannot come from {each.arm} kernels, "

@@ -28,7 +28,7 @@ from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, table
 from tfbuild.errors import AuditError
 from tfbuild.packing import admitted, tuned
-from tfbuild.packing.admitted import Standing
+from tfbuild.packing.admitted import AdmissionStatus
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import defaults, dispatcher
@@ -63,7 +63,7 @@ class Audit:
     libraries: tuple[WheelLibrary, ...]
     problems: tuple[str, ...]
     remarks: tuple[str, ...] = ()
-    admissions: tuple[Standing, ...] = ()
+    admissions: tuple[AdmissionStatus, ...] = ()
 
 
 def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:

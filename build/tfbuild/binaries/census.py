@@ -57,7 +57,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Use:
+class InstructionUse:
     """An instruction that needs `feature`. `place` is section and offset, as objdump counts them;
     `function` is empty in a stripped library."""
 
@@ -88,9 +88,9 @@ def census(path: Path) -> Mapping[str, int]:
     return {name: total[name] for name in (*known, *others, instructions.UNDECODED) if total[name]}
 
 
-def uses(path: Path, wanted: Collection[str], limit: int) -> tuple[Use, ...]:
+def uses(path: Path, wanted: Collection[str], limit: int) -> tuple[InstructionUse, ...]:
     """The first instructions of a library that need a feature of `wanted`, one of each function."""
-    found: list[Use] = []
+    found: list[InstructionUse] = []
     code = elf.code(path)
     functions = (each for piece in pieces(path, code) for each in piece.functions())
     for begin, data in functions:
@@ -101,7 +101,7 @@ def uses(path: Path, wanted: Collection[str], limit: int) -> tuple[Use, ...]:
         place, text, needs = first
         section = code.section_at(begin)
         offset = begin + place - section.offset
-        use = Use(
+        use = InstructionUse(
             feature=min(set(needs).intersection(wanted)),
             instruction=text,
             place=f"{section.name}+{offset:#x}",

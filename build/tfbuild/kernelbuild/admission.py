@@ -53,7 +53,7 @@ HARMLESS_STATE = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class RefusedKernel:
     """A kernel that stays stock though its unit is admitted: nothing was found to try it with, or
     it lies too far from the stock one."""
 
@@ -74,7 +74,7 @@ class UnitVerdict:
     unit: str
     reason: str = ""
     registrations: tuple[TypedOp, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedKernel, ...] = ()
     cases: int = 0
     ulps: Mapping[str, float] = field(default_factory=dict)
     state: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ def vouched(
     good = {each.unit: own[each.unit] for each in judged if each.admitted and each.unit in own}
     looked = _looked_at(good, staged, stock_libraries)
     for unit, library in good.items():
-        if looked[unit].admitted and (reason := unlike(library, ran[unit])):
+        if looked[unit].admitted and (reason := difference(library, ran[unit])):
             looked[unit] = UnitVerdict(unit=unit, reason=reason, state=looked[unit].state)
     return tuple(
         replace(each, state=looked[each.unit].state)
@@ -152,7 +152,7 @@ def vouched(
     )
 
 
-def unlike(library: Path, ran: Path) -> str:
+def difference(library: Path, ran: Path) -> str:
     """Why a library registers other kernels than the one that ran; empty if it does not. What is
     under an #ifdef of a feature is in one of them only."""
     wanted, there = registered_by(ran), registered_by(library)
@@ -359,7 +359,9 @@ def verdict_of(unit: str, row: Mapping[str, object], state: tuple[str, ...]) -> 
     return UnitVerdict(
         unit=unit,
         registrations=tuple(TypedOp(op=op, types=types) for op, types in registrations),
-        refused=tuple(Refused(op=op, types=types, reason=reason) for op, types, reason in refused),
+        refused=tuple(
+            RefusedKernel(op=op, types=types, reason=reason) for op, types, reason in refused
+        ),
         cases=int(str(row["cases"])),
         ulps=ulps,
         state=state,

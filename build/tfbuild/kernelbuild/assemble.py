@@ -29,7 +29,7 @@ _TRY_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class LinkedLibrary:
     """A plan's linked library, on its way into the wheel, what admission said of its units, which
     ran as compiled for `ran_as`, and the kernels that it registers."""
 
@@ -42,7 +42,7 @@ class Made:
 
 def assemble(
     fleet: Fleet,
-    made: Sequence[Made],
+    made: Sequence[LinkedLibrary],
     dispatching: Path,
     *,
     stock: Path,
@@ -77,7 +77,12 @@ def _folder(fleet: Fleet) -> str:
 
 
 def facts_of(
-    fleet: Fleet, made: Sequence[Made], *, bazel: str, source_sha256: str, nearness: Nearness
+    fleet: Fleet,
+    made: Sequence[LinkedLibrary],
+    *,
+    bazel: str,
+    source_sha256: str,
+    nearness: Nearness,
 ) -> Tuned:
     """What the wheel will say of itself."""
     folder = f"{_folder(fleet)}/{dispatcher.LIBRARY_FOLDER}"
@@ -120,7 +125,7 @@ def papers_of(facts: Tuned, fleet: Fleet, stock: Path, tree: Path) -> dict[str, 
     )
 
 
-def _facts(made: Made, folder: str) -> KernelLibrary:
+def _facts(made: LinkedLibrary, folder: str) -> KernelLibrary:
     plan, verdicts = made.plan, made.verdicts
     return KernelLibrary(
         name=plan.target.local,
@@ -145,7 +150,7 @@ def _facts(made: Made, folder: str) -> KernelLibrary:
     )
 
 
-def _admitted(verdict: UnitVerdict, made: Made) -> Admitted:
+def _admitted(verdict: UnitVerdict, made: LinkedLibrary) -> Admitted:
     ops = {each.op for each in verdict.registrations} & {each.op for each in made.registrations}
     return Admitted(ran_as=made.ran_as, ops=tuple(sorted(ops)))
 

@@ -17,7 +17,7 @@ from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.kernelbuild.assemble import Made
+from tfbuild.kernelbuild.assemble import LinkedLibrary
 from tfbuild.kernelbuild.ground import Ground, ground_for, installed, stock_wheel_of
 from tfbuild.kernelbuild.pool import Built, Part
 from tfbuild.kernelbuild.verdicts import verdicts_in
@@ -113,7 +113,7 @@ class _Making:
         self._ground = ground
         self._places = paths
         self._given_stock = given_stock
-        self._made: tuple[Made, ...] = ()
+        self._made: tuple[LinkedLibrary, ...] = ()
         self._first: Workspace | None = None
 
     def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
@@ -125,7 +125,7 @@ class _Making:
             key: workspaces.prepare(plan, compiler, jobs, ground, paths)
             for key, plan in distinct.items()
         }
-        tried = _Tried(ground=ground, rooms=rooms, keep_going=keep_going)
+        tried = _Admissions(ground=ground, rooms=rooms, keep_going=keep_going)
         self._first = rooms[fleet.first.key]
         self._made = tuple(
             _made(plan, runner, tried, dispatched=() if number else fleet.plans)
@@ -200,7 +200,7 @@ class _Making:
         return {name: found[name] for name in found if name != "file"}
 
 
-class _Tried:
+class _Admissions:
     """What was compiled and admitted in the workspaces (`rooms`, by their plans' keys) of a build:
     each once, though one target may stand in for several."""
 
@@ -263,7 +263,9 @@ def _with_broken(
     return tuple(every[name] for name in sorted(every))
 
 
-def _made(plan: Plan, runner: Plan, tried: _Tried, *, dispatched: Sequence[Plan]) -> Made:
+def _made(
+    plan: Plan, runner: Plan, tried: _Admissions, *, dispatched: Sequence[Plan]
+) -> LinkedLibrary:
     """The library of one target, of the units that agree with the stock kernels as compiled for the
     target of `runner`; beside it the dispatcher of these plans."""
     if runner.target != plan.target:
@@ -283,7 +285,7 @@ def _made(plan: Plan, runner: Plan, tried: _Tried, *, dispatched: Sequence[Plan]
         registered = admission.registered(verdicts, plan.selection)
         _need_registered(plan, registered)
         library = workspaces.link(workspace, units, registered, dispatched, compiled=compiled)
-        return Made(
+        return LinkedLibrary(
             plan=plan,
             ran_as=_ran_as(runner, tried.ground),
             library=library,

@@ -21,7 +21,7 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning import plan as plans
 from tfbuild.planning import selection as selections
-from tfbuild.planning.defaults import BF16, Wishes, decide, known_measurements
+from tfbuild.planning.defaults import BF16, DefaultsRequest, decide, known_measurements
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.request import macros_of
@@ -190,7 +190,7 @@ def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, .
     yield library.registrations
 
 
-def _wishes(library: KernelLibrary, target: Target, release: str) -> Wishes:
+def _wishes(library: KernelLibrary, target: Target, release: str) -> DefaultsRequest:
     """What was asked for of run-time defaults."""
     known = known_measurements()
     measurements = tuple(
@@ -198,7 +198,8 @@ def _wishes(library: KernelLibrary, target: Target, release: str) -> Wishes:
     )
     bf16 = any(each.lever.name == BF16 for each in library.defaults)
     plain, trusting = (
-        Wishes(bf16=bf16, trust_emulated=trust, evidence=measurements) for trust in (False, True)
+        DefaultsRequest(bf16=bf16, trust_emulated=trust, evidence=measurements)
+        for trust in (False, True)
     )
     trusted = decide(target, release, trusting) == library.defaults
     return trusting if trusted and decide(target, release, plain) != library.defaults else plain

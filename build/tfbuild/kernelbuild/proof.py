@@ -17,8 +17,8 @@ from tfbuild.binaries import elf
 from tfbuild.errors import AuditError, RebuildError
 from tfbuild.kernelbuild.origin import Origin
 from tfbuild.packing import tuned
+from tfbuild.packing.file_differences import FileDifference, file_differences
 from tfbuild.packing.tuned import KernelLibrary, Tuned
-from tfbuild.packing.unlike import Unlike, unlike
 from tfbuild.packing.wheel import extract, read_member
 from tfbuild.planning import dispatcher
 from tfbuild.records import differences, plain
@@ -101,7 +101,7 @@ def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
     Raises WheelError for what cannot be read."""
     proof, reasons, findings, agreeing = Proof.SAME, list[str](), list[str](), list[str]()
     if (pair.wheel.name, sha256_of(pair.wheel)) != (pair.fresh.name, sha256_of(pair.fresh)):
-        found = unlike(pair.wheel, pair.fresh)
+        found = file_differences(pair.wheel, pair.fresh)
         unknown, elsewhere = list(_unknown(pair.origin)), list(_elsewhere(pair, found))
         reasons = [*unknown, *elsewhere] or ([] if found else [_packed(pair)])
         agreed = {
@@ -138,7 +138,7 @@ def _unknown(origin: Origin) -> Iterator[str]:
         )
 
 
-def _elsewhere(pair: Pair, found: Sequence[Unlike]) -> Iterator[str]:
+def _elsewhere(pair: Pair, found: Sequence[FileDifference]) -> Iterator[str]:
     """What is other here than where the wheel was made: what it says, and what its libraries do."""
     said, made = pair.origin.facts, pair.made
     if said.compiler != made.compiler:
@@ -157,7 +157,7 @@ def _elsewhere(pair: Pair, found: Sequence[Unlike]) -> Iterator[str]:
 # ---- where the compiler is the same ----
 
 
-def _finding(pair: Pair, each: Unlike) -> str:
+def _finding(pair: Pair, each: FileDifference) -> str:
     """In what a file is not the same, as a line."""
     if not each.both:
         return f"{each.file} {'is not made here' if each.other is None else 'is missing'}"
@@ -188,7 +188,7 @@ def _fields(pair: Pair) -> Iterator[str]:
 # ---- where it is another ----
 
 
-def _agreement(pair: Pair, each: Unlike) -> str:
+def _agreement(pair: Pair, each: FileDifference) -> str:
     """What is the same in a file that another compiler made; empty where something is not that
     must be."""
     if not each.both:

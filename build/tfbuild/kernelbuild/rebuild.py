@@ -18,7 +18,7 @@ from tfbuild.kernelbuild import assemble, proof
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.kernelbuild.assemble import Made
+from tfbuild.kernelbuild.assemble import LinkedLibrary
 from tfbuild.kernelbuild.ground import Inputs, inputs_for
 from tfbuild.kernelbuild.origin import Origin, compiler_for, need_kernels, origin_of
 from tfbuild.kernelbuild.proof import Pair, Rebuilt, Steps
@@ -96,7 +96,7 @@ def rebuild(
 
 
 def _assembled(
-    origin: Origin, made: Sequence[Made], first: Workspace, inputs: Inputs, folder: Path
+    origin: Origin, made: Sequence[LinkedLibrary], first: Workspace, inputs: Inputs, folder: Path
 ) -> Path:
     with console.step("assemble the wheel"):
         return assemble.assemble(
@@ -130,7 +130,7 @@ def _bring_profiles(wheel: Path, origin: Origin, paths: Paths) -> None:
         raise RebuildError(error.message, hint=hint) from error
 
 
-def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Made:
+def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> LinkedLibrary:
     """The library of one target, of the units and with the registrations that tuned.json names."""
     plan = room.plan
     said = next(each for each in origin.facts.libraries if each.target == plan.target.spec)
@@ -138,7 +138,7 @@ def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Mad
     nothing = CompiledUnits(libraries={}, failed={}, complete=False)
     with console.step(f"compile and link {len(units)} kernel units for {plan.target.spec}"):
         library = workspaces.link(room, units, said.registrations, dispatched, compiled=nothing)
-    return Made(
+    return LinkedLibrary(
         plan=plan,
         ran_as=next(iter(said.ran_as), ""),
         library=library,

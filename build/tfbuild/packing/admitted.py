@@ -58,7 +58,7 @@ class Record:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class AdmissionStatus:
     """What is known of a target's kernels: as what they were run when they were built, and the
     recorded `trial` of the finished library. `proven` if they ran on their own target and agreed
     with the stock ones."""
@@ -112,7 +112,7 @@ def keep(wheel: Path, record: Record) -> Path:
     return path
 
 
-def standings(facts: Tuned, record: Record | None) -> tuple[Standing, ...]:
+def standings(facts: Tuned, record: Record | None) -> tuple[AdmissionStatus, ...]:
     """One for each kernel library, in the wheel's order; a full build has none."""
     found = []
     for library in facts.libraries:
@@ -121,7 +121,7 @@ def standings(facts: Tuned, record: Record | None) -> tuple[Standing, ...]:
         at_build = library.ran_as == (library.target,)
         whole = trial is not None and units <= trial.units.keys()
         found.append(
-            Standing(
+            AdmissionStatus(
                 target=library.target,
                 ran_as=library.ran_as,
                 trial=trial,
@@ -131,12 +131,12 @@ def standings(facts: Tuned, record: Record | None) -> tuple[Standing, ...]:
     return tuple(found)
 
 
-def standings_in(wheel: Path, facts: Tuned, sha256: str) -> tuple[Standing, ...]:
+def standings_in(wheel: Path, facts: Tuned, sha256: str) -> tuple[AdmissionStatus, ...]:
     """Those of a wheel and the record beside it. Raises RecordError for a torn one."""
     return standings(facts, read_record(wheel, sha256))
 
 
-def describe(standing: Standing) -> str:
+def describe(standing: AdmissionStatus) -> str:
     """In a line, without the target."""
     if standing.ran_as == (standing.target,):
         begun = "admitted on its own target"
@@ -144,7 +144,7 @@ def describe(standing: Standing) -> str:
     return f"admitted as {' and '.join(standing.ran_as)}; {_tried(standing)}"
 
 
-def _tried(standing: Standing) -> str:
+def _tried(standing: AdmissionStatus) -> str:
     trial = standing.trial
     if trial is None:
         return "recorded admission: none"
@@ -172,7 +172,7 @@ def judge(file: str, found: Mapping[str, AdmissionTrial]) -> None:
         raise KernelError(f"{file}: {', '.join(failed)} failed admission", hint=remedy(failed))
 
 
-def need_proven(wheel: Path, found: tuple[Standing, ...]) -> None:
+def need_proven(wheel: Path, found: tuple[AdmissionStatus, ...]) -> None:
     """Raises AdmissionError for a wheel with kernels that failed, or that never ran on their own
     target."""
     for each in found:

@@ -108,7 +108,7 @@ class Default:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wishes:
+class DefaultsRequest:
     """What was asked for. `evidence` is beside that of defaults.toml."""
 
     bf16: bool = False
@@ -116,7 +116,7 @@ class Wishes:
     evidence: tuple[LeverMeasurement, ...] = ()
 
 
-NO_WISHES = Wishes()
+NO_WISHES = DefaultsRequest()
 
 
 @functools.cache
@@ -137,7 +137,9 @@ def _table() -> Mapping[str, list[dict[str, Any]]]:
 # ---- what a wheel carries ----
 
 
-def decide(target: Target, release: str, wishes: Wishes = NO_WISHES) -> tuple[Default, ...]:
+def decide(
+    target: Target, release: str, wishes: DefaultsRequest = NO_WISHES
+) -> tuple[Default, ...]:
     """The defaults of a wheel for a target: those that could do something on a CPU of it.
 
     One is on with a comparison that was measured and won, and none that was measured and lost;
@@ -158,7 +160,7 @@ def decide(target: Target, release: str, wishes: Wishes = NO_WISHES) -> tuple[De
     )
 
 
-def _default(lever: DefaultLever, isa: str, release: str, wishes: Wishes) -> Default:
+def _default(lever: DefaultLever, isa: str, release: str, wishes: DefaultsRequest) -> Default:
     speaking = tuple(
         each
         for each in (*known_measurements(), *wishes.evidence)

@@ -24,7 +24,7 @@ from tfbuild.cpus.targets import Target
 from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning import dispatcher, guard
-from tfbuild.planning.defaults import BF16, NO_WISHES, Default, Wishes, decide
+from tfbuild.planning.defaults import BF16, NO_WISHES, Default, DefaultsRequest, decide
 from tfbuild.planning.selection import Selection
 from tfbuild.records import key_of
 from tfbuild.upstream import kernels, releases
@@ -197,7 +197,7 @@ def make_plan(
     extra_flags: tuple[str, ...] = (),
     lto: bool = False,
     training: str = "",
-    wishes: Wishes = NO_WISHES,
+    wishes: DefaultsRequest = NO_WISHES,
     sources: tuple[SourcePin, ...] = (),
 ) -> Plan:
     """The plan of a wheel; `sources` are those that were given in place of the release's.

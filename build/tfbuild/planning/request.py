@@ -17,7 +17,7 @@ from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import Target, parse_target, resolve, stand_ins
 from tfbuild.errors import CompilerError, UsageError
 from tfbuild.planning import plan as plans
-from tfbuild.planning.defaults import Wishes, read_measurements
+from tfbuild.planning.defaults import DefaultsRequest, read_measurements
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import Plan, Scope
@@ -154,10 +154,10 @@ def _sources(request: Request, release: Release, target: Target) -> tuple[Source
     return given.pins(Path(request.source), plans.source_pins(release), staging)
 
 
-def _wishes(request: Request) -> Wishes:
+def _wishes(request: Request) -> DefaultsRequest:
     """The run-time defaults that were asked for. Raises RecordError, UsageError."""
     paths = [Path(path.strip()) for path in request.evidence.split(",") if path.strip()]
-    return Wishes(
+    return DefaultsRequest(
         bf16=request.bf16,
         trust_emulated=request.trust_emulated,
         evidence=tuple(each for path in paths for each in read_measurements(path)),

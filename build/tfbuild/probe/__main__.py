@@ -233,7 +233,7 @@ def _fuse(path: Path, part: ModuleType) -> dict[str, Any]:
     for name, case in cases.items():
         before = sum(map(library.count, part.OPS))
         outcomes = fusing.both(functools.partial(case, tf), part.PART)
-        if apart := part.unlike(*outcomes):
+        if apart := part.difference(*outcomes):
             return {"reason": f"{name}: {apart}"}
         if sum(map(library.count, part.OPS)) == before:
             return {"reason": f"{name}: nothing was fused"}

@@ -205,7 +205,7 @@ def cases() -> Mapping[str, Case]:
     return {name: in_both_types(each) for name, each in programs().items()}
 
 
-def unlike(stock: State | str, fused: State | str) -> str:
+def difference(stock: State | str, fused: State | str) -> str:
     """What lies too far away, in words; empty where nothing does."""
     if isinstance(stock, str) or isinstance(fused, str):
         return " or ".join(

@@ -199,7 +199,7 @@ def cases() -> Mapping[str, Case]:
     return every | {each.__name__.replace("_", " "): each for each in plain}
 
 
-def unlike(one: State | str, other: State | str) -> str:
+def difference(one: State | str, other: State | str) -> str:
     """What differs, in words; empty where every bit is the same but those of what is no number."""
     if isinstance(one, str) or isinstance(other, str):
         alike = isinstance(one, str) and isinstance(other, str)

@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class FinishedStage:
     """A stage that has ended: the key of its inputs, and the file that it left with its bytes."""
 
     schema: int = SCHEMA
@@ -45,7 +45,7 @@ def stage(folder: Path, name: str, inputs: object, make: Callable[[], Path]) -> 
     record.unlink(missing_ok=True)
     with console.step(name):
         path = make()
-    save(record, Done(key=key, file=str(path.relative_to(folder)), sha256=sha256_of(path)))
+    save(record, FinishedStage(key=key, file=str(path.relative_to(folder)), sha256=sha256_of(path)))
     return path
 
 
@@ -53,8 +53,8 @@ def _record(folder: Path, name: str) -> Path:
     return folder / f"{name}.done.json"
 
 
-def _earlier(record: Path) -> Done | None:
+def _earlier(record: Path) -> FinishedStage | None:
     """The record of an earlier run; None where none has ended here, or its record is torn."""
     with contextlib.suppress(RecordError, TypeError, ValueError, KeyError):
-        return read(Done, load(record, schema=SCHEMA))
+        return read(FinishedStage, load(record, schema=SCHEMA))
     return None

@@ -12,7 +12,7 @@ from tfbuild.upstream.download import without_login
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fetched:
+class FetchedRepository:
     """A repository that Bazel's downloader filled. `pinned` is false where its rule has no hash."""
 
     name: str
@@ -21,7 +21,7 @@ class Fetched:
     pinned: bool
 
 
-def resolved(text: str) -> tuple[Fetched, ...]:
+def resolved(text: str) -> tuple[FetchedRepository, ...]:
     """What --experimental_repository_resolved_file tells of repositories with one address list.
 
     The file is Starlark with literals only, `resolved = [...]`. `original_attributes` are the
@@ -34,7 +34,7 @@ def resolved(text: str) -> tuple[Fetched, ...]:
         raise VendorError(f"Bazel's list of repositories cannot be read: {error}") from error
 
 
-def _of_entry(entry: Mapping[str, Any]) -> Iterator[Fetched]:
+def _of_entry(entry: Mapping[str, Any]) -> Iterator[FetchedRepository]:
     original = entry["original_attributes"]
     for made in entry.get("repositories", ()):
         attributes = made["attributes"]
@@ -48,7 +48,7 @@ def _of_entry(entry: Mapping[str, Any]) -> Iterator[Fetched]:
         if urls and sha256:
             listed = (urls,) if isinstance(urls, str) else tuple(urls)
             pinned = bool(original.get("sha256") or original.get("integrity"))
-            yield Fetched(
+            yield FetchedRepository(
                 name=original["name"],
                 urls=tuple(map(without_login, listed)),
                 sha256=sha256,

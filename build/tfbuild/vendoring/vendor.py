@@ -23,7 +23,7 @@ from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
 from tfbuild.vendoring.declarations import DeclaredArchive, file_of
-from tfbuild.vendoring.resolved import Fetched, resolved
+from tfbuild.vendoring.resolved import FetchedRepository, resolved
 from tfbuild.vendoring.vendored import (
     AGAIN,
     BEFORE,
@@ -31,7 +31,7 @@ from tfbuild.vendoring.vendored import (
     LOCK,
     REQUIREMENTS,
     SCHEMA,
-    Item,
+    VendoredFile,
     VendorLock,
     files_in,
     key_of,
@@ -132,7 +132,7 @@ def _sweep(folder: Path) -> None:
         left.unlink()
 
 
-def _unchanged(fetched: Sequence[Fetched], known: Mapping[str, str]) -> None:
+def _unchanged(fetched: Sequence[FetchedRepository], known: Mapping[str, str]) -> None:
     for each in fetched:
         if not each.pinned and known.get(each.name, each.sha256) != each.sha256:
             raise VendorError(
@@ -194,7 +194,7 @@ def _fetched(
     options: tuple[str, ...],
     startup: tuple[str, ...],
     paths: Paths,
-) -> tuple[Fetched, ...]:
+) -> tuple[FetchedRepository, ...]:
     """Load and analyse the targets with an output base of its own: only what is fetched in this
     very run is told."""
     work = paths.cache / "vendor" / records.key_of(str(folder))[:16]
@@ -278,13 +278,13 @@ def _name(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> None:
             _placed(_cached(folder, sha256), folder / "distdir" / name, link=True)
 
 
-def _items(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[Item]:
+def _items(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[VendoredFile]:
     for path in sorted(files_in(folder)):
         file = folder / path
         sha256 = download.sha256_of(file)
         at_home = path.startswith(("distdir/", "repository_cache/"))
         known = urls.get(sha256, ()) if at_home else ()
-        yield Item(path=path, urls=known, sha256=sha256, size=file.stat().st_size)
+        yield VendoredFile(path=path, urls=known, sha256=sha256, size=file.stat().st_size)
 
 
 def _placed(source: Path, target: Path, *, link: bool = False) -> None:

@@ -39,7 +39,7 @@ _BUSY = ".lock"  # (settings.exclusive)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
+class VendoredFile:
     """One file. `urls` is empty where a rule of another repository fetched it by itself."""
 
     path: str
@@ -60,7 +60,7 @@ class VendorLock:
     bazel: str
     from_system: bool
     first_use: Mapping[str, str]
-    files: tuple[Item, ...]
+    files: tuple[VendoredFile, ...]
     key: str
 
     @property
@@ -167,7 +167,7 @@ def files_in(folder: Path) -> Iterator[str]:
                 yield inner
 
 
-def _same(path: Path, item: Item) -> None:
+def _same(path: Path, item: VendoredFile) -> None:
     size = path.stat().st_size
     if size != item.size:
         raise VendorError(f"{item.path} has {size} bytes, {LOCK} says {item.size}", hint=_REMOVE)

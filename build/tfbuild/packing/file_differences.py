@@ -13,7 +13,7 @@ from tfbuild.packing.wheel import BLOCK, opened, read_record, record_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unlike:
+class FileDifference:
     """A file of a wheel and of another one: their sizes in bytes, None where there is none, and the
     place of the first byte that differs."""
 
@@ -28,7 +28,7 @@ class Unlike:
         return self.size is not None and self.other is not None
 
 
-def unlike(wheel: Path, other: Path) -> tuple[Unlike, ...]:
+def file_differences(wheel: Path, other: Path) -> tuple[FileDifference, ...]:
     """The files that are not the same, RECORD last. Both wheels are what their RECORD says.
 
     Raises WheelError.
@@ -38,7 +38,7 @@ def unlike(wheel: Path, other: Path) -> tuple[Unlike, ...]:
         names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
         records = dict.fromkeys([record_name(one), record_name(two)])
         return tuple(
-            Unlike(file=name, size=_size(one, name), other=_size(two, name), at=at)
+            FileDifference(file=name, size=_size(one, name), other=_size(two, name), at=at)
             for name in (*names, *records)
             if (at := _place(one, two, name)) is not None or name in names
         )
