@@ -171,6 +171,12 @@ inline const Forms* FormsFor(Do what) {
   return found == forms->end() ? nullptr : &found->second;
 }
 
+// Whether an element takes many times as long as a sum of two.
+inline bool IsApproximated(const Forms* forms) {
+  return forms == FormsFor(Do::kTanh) || forms == FormsFor(Do::kSigmoid) ||
+         forms == FormsFor(Do::kExp);
+}
+
 // What moves rows, or repeats an element.
 inline const Forms* Copies(bool bytes) {
   static const Forms* forms[] = {

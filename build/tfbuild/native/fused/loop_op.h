@@ -41,7 +41,7 @@ constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kAlign = 64;
 constexpr std::int64_t kRowsAtOnce = 32;
 // From here on elements are shared among threads.
-constexpr std::int64_t kSharedElements = 1 << 15;
+constexpr std::int64_t kSharedWork = 1 << 16;
 
 // One execution of a plan.
 class LoopRun {
@@ -61,7 +61,7 @@ class LoopRun {
       }
       for (std::size_t memory = 0; memory < base_.size(); ++memory) base_[memory] = At(memory, t);
       if (t == 0) PackFixed();
-      for (const Task& task : plan_.tasks) Perform(task);
+      for (const Group& group : plan_.groups) Perform(group);
       const std::int64_t turn = t % plan_.chunk;
       if (turn + 1 == plan_.chunk || t + 1 == plan_.iterations) SumUp(turn + 1);
     }
@@ -198,50 +198,80 @@ class LoopRun {
     }
   }
 
-  void Perform(const Task& task) {
+  void Perform(const Group& group) {
+    const Task& task = plan_.tasks[group.first];
     switch (task.what) {
-      case Task::What::kElements: return DoElements(task);
+      case Task::What::kElements: return DoElements(group);
       case Task::What::kProduct: return DoProduct(task);
       case Task::What::kColumnSums: return DoColumnSums(task);
       default: return DoRowSums(task);
     }
   }
 
-  void DoElements(const Task& task) {
-    const auto bytes = [&](const View& view) { return plan_.memories[view.memory].bytes ? 1 : 4; };
-    char* out = base_[task.out.memory] + task.out.offset * bytes(task.out);
-    const std::int64_t out_step = task.out.row_step * bytes(task.out);
-    const char* in[3] = {nullptr, nullptr, nullptr};
-    std::int64_t steps[3] = {0, 0, 0}, element[3] = {0, 0, 0};
-    for (std::size_t i = 0; i < task.in.size(); ++i) {
-      const View& view = task.in[i];
-      in[i] = base_[view.memory] + view.offset * bytes(view);
-      steps[i] = view.row_step * bytes(view);
-      element[i] = view.column_step * bytes(view);
+  // Elements, by blocks of rows that stay in the cache from task to task.
+  void DoElements(const Group& group) {
+    const Task& task = plan_.tasks[group.first];
+    if (group.rows == 1 && task.flat) return DoRow(task, group.work);
+    ShareBlocks(group.rows, group.block, group.work, [&](std::int64_t row, std::int64_t end) {
+      for (std::size_t i = group.first; i < group.last; ++i) DoRows(plan_.tasks[i], row, end);
+    });
+  }
+
+  // Blocks are the same for any number of threads, and each thread has as many: from TensorFlow's
+  // estimate of costs all of this would often fall to one.
+  template <typename Block>
+  void ShareBlocks(std::int64_t all, std::int64_t block, std::int64_t work, const Block& done) {
+    const std::int64_t blocks = (all + block - 1) / block;
+    const auto some = [&](std::int64_t i, std::int64_t end) {
+      for (; i < end; ++i) done(i * block, std::min((i + 1) * block, all));
+    };
+    if (work < kSharedWork || pool_->num_threads == 1) return some(0, blocks);
+    using Pool = tensorflow::thread::ThreadPool;
+    const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, absl::nullopt,
+                                       (blocks + pool_->num_threads - 1) / pool_->num_threads);
+    pool_->workers->ParallelFor(blocks, parts, some);
+  }
+
+  struct Operand {
+    char* data;
+    std::int64_t row_step, column_step;  // In bytes.
+  };
+
+  Operand OperandOf(const View& view) const {
+    const std::int64_t each = plan_.memories[view.memory].bytes ? 1 : sizeof(float);
+    return {base_[view.memory] + view.offset * each, view.row_step * each, view.column_step * each};
+  }
+
+  // What a task does to elements, from its operands; of fewer than three the first one stands in.
+  struct Rows {
+    RowLoop loop;
+    Operand out, in[3];
+
+    void Do(std::int64_t row, std::int64_t column, std::int64_t count) const {
+      const auto at = [&](const Operand& of) {
+        return of.data + row * of.row_step + column * of.column_step;
+      };
+      loop(at(out), at(in[0]), at(in[1]), at(in[2]), count);
     }
-    for (std::size_t i = task.in.size(); i < 3; ++i) in[i] = in[0];
-    if (task.rows * task.columns < kSharedElements || pool_->num_threads == 1) {
-      for (std::int64_t row = 0; row < task.rows; ++row) {
-        task.row(out + row * out_step, in[0] + row * steps[0], in[1] + row * steps[1],
-                 in[2] + row * steps[2], task.columns);
-      }
-      return;
-    }
-    if (task.rows > 1) {
-      pool_->workers->ParallelFor(
-          task.rows, task.columns * 2, [&](std::int64_t i, std::int64_t end) {
-            for (; i < end; ++i) {
-              task.row(out + i * out_step, in[0] + i * steps[0], in[1] + i * steps[1],
-                       in[2] + i * steps[2], task.columns);
-            }
-          });
-      return;
-    }
-    const std::int64_t blocks = (task.columns + kBlock - 1) / kBlock, each = bytes(task.out);
-    pool_->workers->ParallelFor(blocks, kBlock * 2, [&](std::int64_t i, std::int64_t end) {
-      const std::int64_t from = i * kBlock, to = std::min(end * kBlock, task.columns);
-      task.row(out + from * each, in[0] + from * element[0], in[1] + from * element[1],
-               in[2] + from * element[2], to - from);
+  };
+
+  Rows RowsOf(const Task& task) const {
+    Rows rows = {task.row, OperandOf(task.out)};
+    for (std::size_t i = 0; i < 3; ++i) rows.in[i] = OperandOf(task.in[i < task.in.size() ? i : 0]);
+    return rows;
+  }
+
+  void DoRows(const Task& task, std::int64_t row, std::int64_t end) {
+    const Rows rows = RowsOf(task);
+    if (task.flat) return rows.Do(row, 0, (end - row) * task.out.columns);
+    for (; row < end; ++row) rows.Do(row, 0, task.out.columns);
+  }
+
+  // One long row.
+  void DoRow(const Task& task, std::int64_t work) {
+    const Rows rows = RowsOf(task);
+    ShareBlocks(task.out.columns, kBlock, work, [&](std::int64_t from, std::int64_t end) {
+      rows.Do(0, from, end - from);
     });
   }
 

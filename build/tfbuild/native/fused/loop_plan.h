@@ -63,9 +63,17 @@ struct Task {
   View out;
   std::vector<View> in;
   int packed = -1;  // Of kProduct: the right matrix.
-  // Of kElements, once all is known: what is done to each of how many rows of how many elements.
+  // Of kElements, once all is known: what is done to a row, and whether several are one long row.
   RowLoop row = nullptr;
-  std::int64_t rows = 0, columns = 0;
+  bool flat = false;
+};
+
+// Tasks that follow each other, from `first` to before `last`. Several are on elements of equally many
+// rows, and no row of one needs another row of one before: so they are done by blocks of rows.
+struct Group {
+  std::size_t first, last;
+  std::int64_t rows = 0, block = 0;  // How many rows there are, and are done at once.
+  std::int64_t work = 0;             // About how many elements of a sum would take as long.
 };
 
 // A right matrix of products.
@@ -118,6 +126,7 @@ struct Plan {
   std::int64_t iterations = 0;
   std::vector<Memory> memories;
   std::vector<Task> tasks;
+  std::vector<Group> groups;
   std::vector<Right> rights;
   std::vector<Fixed> fixed;
   std::vector<tensorflow::Tensor> constants;

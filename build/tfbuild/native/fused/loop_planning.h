@@ -9,6 +9,7 @@
 #include "tensorwright/fused/loop_arithmetic.h"
 #include "tensorwright/fused/loop_counters.h"
 #include "tensorwright/fused/loop_draft.h"
+#include "tensorwright/fused/loop_groups.h"
 #include "tensorwright/fused/loop_lists.h"
 #include "tensorwright/fused/loop_shapes.h"
 #include "tensorwright/fused/loop_sums.h"
@@ -176,25 +177,7 @@ class Planning {
         draft_.Give(draft_.plan.states.at(memory.source).memory);
       }
     }
-    for (Task& task : draft_.plan.tasks) {
-      if (task.what == Task::What::kElements) Shape(task);
-    }
-  }
-
-  // Rows that follow each other without a gap are one.
-  static void Shape(Task& task) {
-    task.rows = task.out.rows;
-    task.columns = task.out.columns;
-    bool flat = task.out.IsDense();
-    for (const View& view : task.in) flat = flat && (view.IsDense() || view.IsLone());
-    int form = 0;
-    for (std::size_t i = 0; i < task.in.size(); ++i) {
-      const View& view = task.in[i];
-      const bool lone = flat ? view.IsLone() : view.column_step == 0;
-      if (lone && task.rows * task.columns > 1) form |= 1 << i;
-    }
-    if (flat) task.columns *= task.rows, task.rows = 1;
-    task.row = (*task.forms)[form];
+    Grouping(draft_.plan).Make();
   }
 
   Draft draft_;

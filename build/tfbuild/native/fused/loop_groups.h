@@ -1,0 +1,103 @@
+// Which tasks of a plan are done together, block of rows by block of rows: what one leaves in the cache
+// the next one finds there, and threads share all of them at once.
+
+#ifndef TENSORWRIGHT_FUSED_LOOP_GROUPS_H_
+#define TENSORWRIGHT_FUSED_LOOP_GROUPS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+
+#include "tensorwright/fused/elements.h"
+#include "tensorwright/fused/loop_plan.h"
+
+namespace tensorwright {
+
+constexpr std::int64_t kBlockElements = 4096;  // 16 KiB an operand.
+constexpr std::int64_t kApproximation = 8;      // Sums that take as long as a hyperbolic tangent.
+
+// Chooses what is done to a row.
+inline void ShapeRows(Task& task) {
+  task.flat = task.out.IsDense();
+  for (const View& view : task.in) task.flat = task.flat && (view.IsDense() || view.IsLone());
+  int form = 0;
+  for (std::size_t i = 0; i < task.in.size(); ++i) {
+    const View& view = task.in[i];
+    const bool lone = task.flat ? view.IsLone() : view.column_step == 0;
+    if (lone && task.out.rows * task.out.columns > 1) form |= 1 << i;
+  }
+  task.row = (*task.forms)[form];
+}
+
+// Decides, task by task, whether the next one may join those before it.
+class Grouping {
+ public:
+  explicit Grouping(Plan& plan) : plan_(plan) {}
+
+  void Make() {
+    for (std::size_t i = 0; i < plan_.tasks.size(); ++i) {
+      Task& task = plan_.tasks[i];
+      const bool elements = task.what == Task::What::kElements;
+      if (elements) ShapeRows(task);
+      if (!elements || !Joins(task)) Begin(i);
+      plan_.groups.back().last = i + 1;
+      if (elements) Take(task);
+    }
+  }
+
+ private:
+  bool Joins(const Task& task) const {
+    if (plan_.groups.empty() || plan_.groups.back().rows != task.out.rows || task.out.rows < 2) {
+      return false;
+    }
+    const auto written = written_.find(task.out.memory);
+    if (!Fits(task.out, written == written_.end() ? task.out.row_step : written->second)) {
+      return false;
+    }
+    // What others read before it is written here lies in the same rows, too.
+    const auto read = read_.find(task.out.memory);
+    if (read != read_.end() && read->second != task.out.row_step) return false;
+    for (const View& view : task.in) {
+      const auto writer = written_.find(view.memory);
+      if (writer != written_.end() && !Fits(view, writer->second)) return false;
+    }
+    return true;
+  }
+
+  // Whether each row of a view lies in the same row of a memory whose rows are so far apart.
+  static bool Fits(const View& view, std::int64_t step) {
+    return view.row_step == step && view.column_step >= 0 && view.offset >= 0 &&
+           view.offset + (view.columns - 1) * view.column_step < step;
+  }
+
+  void Begin(std::size_t task) {
+    plan_.groups.push_back({task, task});
+    written_.clear();
+    read_.clear();
+  }
+
+  void Take(const Task& task) {
+    Group& group = plan_.groups.back();
+    const std::int64_t columns = std::max<std::int64_t>(task.out.columns, 1);
+    const std::int64_t rows = std::max<std::int64_t>(kBlockElements / columns, 1);
+    group.block = group.block == 0 ? rows : std::min(group.block, rows);
+    group.rows = task.out.rows;
+    group.work += group.rows * columns * (IsApproximated(task.forms) ? kApproximation : 1);
+    written_[task.out.memory] = Fits(task.out, task.out.row_step) ? task.out.row_step : kNone;
+    for (const View& view : task.in) {
+      const bool fits = Fits(view, view.row_step);
+      const auto [known, is_new] = read_.emplace(view.memory, fits ? view.row_step : kNone);
+      if (!is_new && known->second != view.row_step) known->second = kNone;
+    }
+  }
+
+  static constexpr std::int64_t kNone = -1;
+
+  Plan& plan_;
+  // Of the last group, by memory: how far the rows that it writes, or reads, are apart.
+  std::map<int, std::int64_t> written_, read_;
+};
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_LOOP_GROUPS_H_
