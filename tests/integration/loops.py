@@ -103,6 +103,49 @@ def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
     return list(run(draw((3, 6), 1)))
 
 
+def unused(module: ModuleType, dtype: str) -> list[Tensor]:
+    """What no plan is for is of no matter where nobody uses it: `odd` broadcasts in three axes."""
+    row, column = (loops.drawn_as(module, dtype, each, 4) for each in ((2, 1, 3), (1, 4, 1)))
+
+    @in_graph(module)
+    def run(start: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, *_: step < 5,
+            lambda step, state, odd: (
+                step + 1,
+                module.tanh(state) + start,
+                odd * state[0, 0] + row * column,
+            ),
+            (0, start, row + column),
+        )[1]
+
+    return [run(loops.drawn_as(module, dtype, (3, 6), 1))]
+
+
+def in_turn(module: ModuleType, dtype: str) -> list[Any]:
+    """One session, of whose loops now these and now those outputs are used."""
+    draws = [np.asarray(loops.drawn_as(module, dtype, each, 2)) for each in ((4, 6), (6, 6))]
+    old = module.compat.v1
+    with module.Graph().as_default(), old.Session() as session:
+        inputs, weight = (old.placeholder(dtype, each.shape) for each in draws)
+        wrote = module.TensorArray(dtype, size=5, element_shape=inputs.shape)
+        _, last, wrote = module.while_loop(
+            lambda step, *_: step < 5,
+            lambda step, state, wrote: (
+                step + 1,
+                module.tanh(state @ weight + inputs),
+                wrote.write(step, state),
+            ),
+            (0, inputs, wrote),
+        )
+        stacked = wrote.stack()
+        loss = module.reduce_sum(last * last) + module.reduce_sum(stacked)
+        into, of = old.gradients(loss, [inputs, weight])
+        fed = dict(zip((inputs, weight), draws, strict=True))
+        turns = ([of], [into], [last], [stacked], [into, of, last, stacked], [of])
+        return [each for turn in turns for each in session.run(turn, fed)]
+
+
 def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
     """XLA's loops are XLA's."""
     draw = functools.partial(loops.drawn_as, module, dtype)
@@ -151,6 +194,8 @@ def cases() -> Mapping[str, Case]:
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "trained for long": functools.partial(loops.trained, steps=500),
         "refused": refused,
+        "unused": unused,
+        "in turn": in_turn,
         "penalised": penalised,
         "compiled": compiled,
         "saved": saved,

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.toolchain
 
 UPDATES, LOOPS = (Path(__file__).with_name(name) for name in ("updates.py", "loops.py"))
 UNIT, LOOPS_UNIT = "fused/updates", "fused/loops"
-FEW_LOOPS = ("lstm hard", "by hand", "countdown", "refused")
+FEW_LOOPS = ("lstm hard", "by hand", "countdown", "refused", "unused", "in turn")
 FEW = ("adam float32", "scattered float32", "held", "in a loop")
 ALONE = {"compiled", "legacy", "adagrad empty"}
 """The cases of which nothing may be fused: XLA compiles one, one has TensorFlow's own ops; and with
@@ -116,6 +116,7 @@ def test_a_few_loops_lie_as_near_to_float64(
     assert {name: each["unlike"] for name, each in found.items()} == dict.fromkeys(FEW_LOOPS, "")
     assert all(each["events"]["loop executions"] for each in found.values())
     assert found["countdown"]["events"]["stock: loop"], "one that ends at once runs as it was"
+    assert "stock: loop" not in found["unused"]["events"]
 
 
 @pytest.mark.slow

@@ -183,6 +183,14 @@ struct WhileLoop {
   Routine body, condition;
 };
 
+inline void CountUses(Routine& routine) {
+  routine.uses.assign(routine.makers.size(), 0);
+  for (const Operation& operation : routine.operations) {
+    for (const int input : operation.inputs) ++routine.uses[input];
+  }
+  for (const int result : routine.results) ++routine.uses[result];
+}
+
 namespace {
 
 // Reads a function, or says what of it this library does not compute.
@@ -208,11 +216,7 @@ class Reading {
       if (!odd.empty()) return odd;
       routine_.results.push_back(Value(result, 0));
     }
-    routine_.uses.assign(routine_.makers.size(), 0);
-    for (const Operation& each : routine_.operations) {
-      for (const int input : each.inputs) ++routine_.uses[input];
-    }
-    for (const int result : routine_.results) ++routine_.uses[result];
+    CountUses(routine_);
     return "";
   }
 

@@ -23,6 +23,7 @@
 #include "tensorflow/core/framework/variant_encode_decode.h"
 #include "tensorflow/core/kernels/tensor_list.h"
 #include "tensorwright/fused/loop.h"
+#include "tensorwright/fused/loop_needed.h"
 #include "tensorwright/fused/loop_plan.h"
 #include "tensorwright/fused/loop_planning.h"
 #include "tensorwright/fused/original.h"
@@ -369,39 +370,63 @@ class LoopOp : public tensorflow::AsyncOpKernel {
                 tensorflow::errors::Internal(name(), " has no functions"));
     const auto* library = context->function_library()->GetFunctionLibraryDefinition();
     why_ = ReadLoop(tensorflow::AttrSlice(context->def()), library, &loop_);
-    for (const Operation& operation : loop_.body.operations) {
-      if (operation.inputs.empty() || operation.inputs[0] >= loop_.body.arity()) continue;
-      const bool reads = operation.what == Do::kGetItem || operation.what == Do::kPopBack;
-      if (reads) read_.insert(operation.inputs[0]);
-      if (operation.what == Do::kReadVariable) variables_.insert(operation.inputs[0]);
-    }
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Given given;
-    const std::shared_ptr<const Plan> plan = Collect(context, &given) ? PlanFor(given) : nullptr;
+    Needed* needed = why_.empty() ? NeededFor(context) : nullptr;
+    const std::shared_ptr<const Plan> plan =
+        needed != nullptr && Collect(context, *needed, &given) ? PlanFor(*needed, given) : nullptr;
     if (plan == nullptr) {
       Count(Event::kLoopsStock);
       return AsBefore(context, std::move(done));
     }
     LoopRun run(*plan, given, context);
     OP_REQUIRES_OK_ASYNC(context, run.Run(), done);
-    OP_REQUIRES_OK_ASYNC(context, SetOutputs(context, *plan, given, run), done);
+    OP_REQUIRES_OK_ASYNC(context, SetOutputs(context, needed->loop.body, *plan, given, run), done);
     Count(Event::kLoopRuns);
     done();
   }
 
  private:
+  using Plans = std::map<std::vector<std::int64_t>, std::shared_ptr<const Plan>>;
+
+  // The loop for some of its outputs.
+  struct Needed {
+    explicit Needed(WhileLoop of) : loop(std::move(of)) {
+      for (const Operation& operation : loop.body.operations) {
+        if (operation.inputs.empty() || operation.inputs[0] >= loop.body.arity()) continue;
+        const bool reads = operation.what == Do::kGetItem || operation.what == Do::kPopBack;
+        if (reads) read.insert(operation.inputs[0]);
+        if (operation.what == Do::kReadVariable) variables.insert(operation.inputs[0]);
+      }
+    }
+
+    const WhileLoop loop;
+    std::set<int> read;       // Arguments that are lists of which items are read.
+    std::set<int> variables;  // Arguments that are variables which are read.
+    Plans plans;              // Guarded by the kernel's mutex.
+  };
+
+  // A kernel may serve several executors, which use different outputs.
+  Needed* NeededFor(OpKernelContext* context) {
+    std::vector<bool> outputs;
+    for (int i = 0; i < loop_.body.arity(); ++i) outputs.push_back(context->output_required(i));
+    tensorflow::mutex_lock lock(mutex_);
+    std::unique_ptr<Needed>& needed = needed_[outputs];
+    if (needed == nullptr) needed = std::make_unique<Needed>(NeededOf(loop_, outputs));
+    return needed.get();
+  }
+
   // False where there is something that no plan is for.
-  bool Collect(OpKernelContext* context, Given* given) const {
-    if (!why_.empty()) return false;
-    const Routine& body = loop_.body;
+  bool Collect(OpKernelContext* context, const Needed& needed, Given* given) const {
+    const Routine& body = needed.loop.body;
     given->tensors.resize(body.arity());
     given->lists.resize(body.arity());
     for (int i = 0; i < body.arity(); ++i) {
       given->tensors[i] = context->input(i);
       if (!IsFew(given->tensors[i])) return false;
-      if (variables_.count(i)) {
+      if (needed.variables.count(i)) {
         if (!ReadVariable(context, i, &given->tensors[i])) return false;
       } else if (body.arguments[i] == tensorflow::DT_VARIANT) {
         if (given->tensors[i].NumElements() != 1) return false;
@@ -425,7 +450,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
   }
 
   // All of what is given that a plan depends on.
-  std::vector<std::int64_t> KeyOf(const Given& given) const {
+  static std::vector<std::int64_t> KeyOf(const Needed& needed, const Given& given) {
     std::vector<std::int64_t> key;
     const auto add = [&](const Tensor& tensor) {
       key.push_back(tensor.dims());
@@ -435,7 +460,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         key.insert(key.end(), numbers.values.begin(), numbers.values.end());
       }
     };
-    for (int i = 0; i < loop_.body.arity(); ++i) {
+    for (int i = 0; i < needed.loop.body.arity(); ++i) {
       key.push_back(given.tensors[i].dtype());
       if (given.lists[i] == nullptr) {
         add(given.tensors[i]);
@@ -448,7 +473,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
       key.push_back(given.lists[i]->max_num_elements);
       key.push_back(shape.dims());
       for (int axis = 0; axis < shape.dims(); ++axis) key.push_back(shape.dim_size(axis));
-      if (!read_.count(i) || items.empty()) continue;
+      if (!needed.read.count(i) || items.empty()) continue;
       bool same = true, alike = true;
       for (const Tensor& item : items) {
         same = same && item.data() == items[0].data();
@@ -464,26 +489,26 @@ class LoopOp : public tensorflow::AsyncOpKernel {
   }
 
   // None if there is none. A plan that was made is kept for the next execution.
-  std::shared_ptr<const Plan> PlanFor(const Given& given) {
-    const std::vector<std::int64_t> key = KeyOf(given);
+  std::shared_ptr<const Plan> PlanFor(Needed& needed, const Given& given) {
+    const std::vector<std::int64_t> key = KeyOf(needed, given);
     tensorflow::mutex_lock lock(mutex_);
-    const auto known = plans_.find(key);
-    if (known != plans_.end()) return known->second;
+    const auto known = needed.plans.find(key);
+    if (known != needed.plans.end()) return known->second;
     auto plan = std::make_shared<Plan>();
-    const std::string why = Planning(loop_, given, *plan).Make();
+    const std::string why = Planning(needed.loop, given, *plan).Make();
     if (!why.empty()) {
       VLOG(1) << name() << " runs as it was: " << why;
       plan = nullptr;
     }
-    if (plans_.size() >= kMostPlans) plans_.clear();
-    plans_[key] = plan;
+    if (needed.plans.size() >= kMostPlans) needed.plans.clear();
+    needed.plans[key] = plan;
     return plan;
   }
 
-  absl::Status SetOutputs(OpKernelContext* context, const Plan& plan, const Given& given,
-                          const LoopRun& run) const {
-    for (int i = 0; i < loop_.body.arity(); ++i) {
-      const auto type = loop_.body.arguments[i];
+  static absl::Status SetOutputs(OpKernelContext* context, const Routine& body, const Plan& plan,
+                                 const Given& given, const LoopRun& run) {
+    for (int i = 0; i < body.arity(); ++i) {
+      const auto type = body.arguments[i];
       const auto state = plan.states.find(i);
       const auto count = plan.finals.find(i);
       if (count != plan.finals.end()) {
@@ -493,7 +518,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         TF_RETURN_IF_ERROR(context->allocate_output(i, context->input(i).shape(), &out));
         std::memcpy(out->data(), run.At(state->second.memory, plan.iterations - 1),
                     out->TotalBytes());
-      } else if (type == tensorflow::DT_FLOAT && loop_.body.results[i] != i) {
+      } else if (type == tensorflow::DT_FLOAT && body.results[i] != i) {
         context->set_output(i, run.sum(i));
       } else if (plan.writes.count(i) || plan.popped.count(i)) {
         TF_RETURN_IF_ERROR(SetList(context, i, plan, given, run));
@@ -504,8 +529,8 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return absl::OkStatus();
   }
 
-  absl::Status SetList(OpKernelContext* context, int i, const Plan& plan, const Given& given,
-                       const LoopRun& run) const {
+  static absl::Status SetList(OpKernelContext* context, int i, const Plan& plan,
+                              const Given& given, const LoopRun& run) {
     TensorList list = given.lists[i]->Copy();
     auto& items = list.tensors();
     if (plan.popped.count(i)) items.resize(items.size() - plan.iterations);
@@ -579,11 +604,10 @@ class LoopOp : public tensorflow::AsyncOpKernel {
 
   WhileLoop loop_;
   std::string why_;
-  std::set<int> read_;       // Arguments that are lists of which items are read.
-  std::set<int> variables_;  // Arguments that are variables which are read.
   tensorflow::NameAttrList original_;
   tensorflow::mutex mutex_;
-  std::map<std::vector<std::int64_t>, std::shared_ptr<const Plan>> plans_ TF_GUARDED_BY(mutex_);
+  // By which outputs are used.
+  std::map<std::vector<bool>, std::unique_ptr<Needed>> needed_ TF_GUARDED_BY(mutex_);
 };
 
 }  // namespace
