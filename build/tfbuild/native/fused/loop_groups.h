@@ -14,7 +14,7 @@
 namespace tensorwright {
 
 constexpr std::int64_t kBlockElements = 2048;  // 8 KiB an operand.
-constexpr std::int64_t kApproximation = 8;      // Sums that take as long as a hyperbolic tangent.
+constexpr std::int64_t kApproximation = 8;    // Sums that take as long as a hyperbolic tangent.
 
 // Chooses what is done to a row.
 inline void ShapeRows(Task& task) {
