@@ -607,3 +607,12 @@ def test_a_reader_of_both_that_goes_away_is_told_nothing(invoke: Tasks) -> None:
     done = subprocess.run(words, cwd=invoke.folder, stdout=writer, stderr=writer, check=False)
     os.close(writer)
     assert done.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("line", ["audit --help", "audit -h", "--help audit", "build -c g++ -h"])
+def test_help_is_of_the_task_that_it_stands_behind(invoke: Tasks, line: str) -> None:
+    """Also where the task has an argument, which Invoke would take --help to be."""
+    done = invoke(*line.split())
+    name = "build" if "build" in line else "audit"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f" {name} [--options]" in done.stdout

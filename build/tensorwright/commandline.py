@@ -86,6 +86,9 @@ class CommandLine(Program):
                 raise UsageError(f"--list-format {form} is unknown", hint=_one_of(_FORMATS))
 
     def parse_tasks(self) -> None:
+        named = task_to_explain(self.core.unparsed)
+        if named and named in self.collection:
+            self.core[0].args["help"].value, self.core.unparsed = named, []
         with self._refusing():
             super().parse_tasks()
         if self.args["no-install"].value:
@@ -135,6 +138,15 @@ class CommandLine(Program):
         except (UnknownFileType, ValueError) as error:
             # Of an option before the tasks: those of the tasks are text until they run.
             raise _exit(UsageError(f"{error}", hint="invoke --help lists the options")) from None
+
+
+def task_to_explain(words: Sequence[str]) -> str:
+    """The task that --help stands directly behind; of one with an argument Invoke would take
+    --help to be that. Empty where there is none."""
+    for name, word in itertools.pairwise(words):
+        if word in {"--help", "-h"} and not name.startswith("-"):
+            return name
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
