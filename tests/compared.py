@@ -382,9 +382,10 @@ def machine(name: str, vcpus: int, usd_hour: float) -> Price:
 def priced(given: Comparison) -> Bill:
     """On machines that are dearer by the vCPU, with a build of 0.2 USD to pay back."""
     machines = {1: machine("small-1", 1, 0.031), 2: machine("large-2", 2, 0.07)}
-    book = catalog.shipped(article.PRICES)
+    book = catalog.find(article.PRICES)
     return bill(given, book, machines, build=Build(usd=0.2, runs_per_day=24.0))
 
 
 def article_bill() -> Bill:
-    return bill_of_totals(article.read_totals(), catalog.shipped(article.PRICES))
+    book = catalog.find(article.PRICES)
+    return bill_of_totals(article.read_totals(book), book)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-import math
 from pathlib import Path
 
 import pytest
@@ -9,14 +7,13 @@ from tests.priced import price
 from tests.printed import PRINTED
 
 from tfbench.costs import article, catalog
-from tfbench.costs.article import EpochTime, Total
-from tfbench.costs.cost import cheapest, fastest, offer, point
+from tfbench.costs.bill import BillRow, bill_of_totals
+from tfbench.costs.cost import point
 from tfbench.costs.prices import bind
 from tfbuild.errors import SampleError, UsageError
 
-BOOK = catalog.shipped(article.PRICES)
-TOTALS = article.read_totals()
-TABLE = article.table(TOTALS, BOOK)
+BOOK = catalog.find(article.PRICES)
+BILL = bill_of_totals(article.read_totals(BOOK), BOOK)
 
 K80 = {
     "mnist_mlp": ("65.1", ".0135"),
@@ -35,62 +32,35 @@ LOG = """epoch,elapsed,loss,acc,val_loss,val_acc
 """
 
 
-def seconds_of(model: str, build: str, vcpus: int | None) -> float:
-    found = [t.seconds for t in TOTALS if (t.model, t.build, t.vcpus) == (model, build, vcpus)]
-    assert len(found) == 1
-    return found[0]
+def row(model: str, build: str, vcpus: int | None) -> BillRow:
+    (found,) = [
+        each for each in BILL.rows if (each.workload, each.arm, each.vcpus) == (model, build, vcpus)
+    ]
+    return found
 
 
 @pytest.mark.parametrize("model", PRINTED)
 def test_every_figure_of_the_article_comes_out_to_its_printed_digits(model: str) -> None:
-    computed = [
-        [
-            row.vcpus,
-            round(seconds_of(model, "pip", row.vcpus), 1),
-            round(seconds_of(model, "compiled", row.vcpus), 1),
-            round(row.speedup, 2),
-            *(round(point(each.time), 2) for each in (row.pip, row.compiled)),
-            *(round(point(each.usd), 2) for each in (row.pip, row.compiled)),
-        ]
-        for row in TABLE
-        if row.model == model
-    ]
+    computed = []
+    for vcpus in (8, 16, 32, 64):
+        both = [row(model, build, vcpus) for build in ("pip", "compiled")]
+        pip_s, compiled_s = (point(each.run_s) for each in both)
+        computed.append(
+            [
+                *(vcpus, round(pip_s, 1), round(compiled_s, 1), round(pip_s / compiled_s, 2)),
+                *(round(point(each.relative_time), 2) for each in both),
+                *(round(point(each.relative_cost), 2) for each in both),
+            ]
+        )
     assert computed == PRINTED[model]
 
 
 @pytest.mark.parametrize("model", K80)
 def test_the_gpus_seconds_and_cost_come_out(model: str) -> None:
-    run = offer("gpu", seconds_of(model, "gpu", None), BOOK.price("gpu"))
+    gpu = row(model, "gpu", None)
     seconds, usd = map(float, K80[model])
-    assert round(point(run.seconds), 1) == seconds
-    assert round(point(run.usd), 4) == usd
-
-
-@pytest.mark.parametrize("model", PRINTED)
-def test_8_vcpus_compiled_is_the_cheapest_for_every_model(model: str) -> None:
-    offers = article.offers(TOTALS, BOOK, model)
-    assert len(offers) == 9
-    assert cheapest(offers).name == "compiled cpu8"
-
-
-def test_only_the_bidirectional_lstm_is_faster_without_the_gpu() -> None:
-    models = article.models(TOTALS)
-    winners = {model: fastest(article.offers(TOTALS, BOOK, model)).name for model in models}
-    assert tuple(winners) == tuple(PRINTED)
-    assert {model for model, name in winners.items() if name != "gpu"} == {
-        "imdb_bidirectional_lstm"
-    }
-
-
-def test_costs_agree_with_those_computed_beside_the_totals() -> None:
-    with article.TOTALS.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(TOTALS) == 54
-    for row, total in zip(rows, TOTALS, strict=True):
-        price = BOOK.price(total.platform)
-        usd = point(offer(total.build, total.seconds, price).usd)
-        assert math.isclose(price.usd_hour, float(row["rate_usd_h"]))
-        assert math.isclose(usd, float(row["cost_usd"]), abs_tol=5.1e-7)
+    assert round(point(gpu.run_s), 1) == seconds
+    assert round(point(gpu.usd), 4) == usd
 
 
 def write(folder: Path, text: str) -> Path:
@@ -100,11 +70,11 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_a_recorded_log_adds_up_to_its_total(tmp_path: Path) -> None:
-    epochs = article.read_epochs(write(tmp_path, LOG))
+    path = write(tmp_path, LOG)
+    assert len(article.read_epochs(path)) == 4
     model = "imdb_bidirectional_lstm"
-    total = article.total_of(epochs, model=model, build="gpu", platform="gpu", vcpus=None)
-    assert total.epochs == 4
-    assert round(total.seconds, 3) == seconds_of(model, "gpu", None)
+    run = article.read_log(f"{model}/gpu={path}", BOOK)
+    assert round(point(run.seconds), 3) == row(model, "gpu", None).run_s
 
 
 @pytest.mark.parametrize(
@@ -118,9 +88,9 @@ def test_a_recorded_log_adds_up_to_its_total(tmp_path: Path) -> None:
 def test_a_log_is_named_by_model_build_and_platform(
     tmp_path: Path, name: str, build: str, platform: str, vcpus: int | None
 ) -> None:
-    total = article.read_log(f"{name}={write(tmp_path, LOG)}", BOOK)
-    assert (total.model, total.build, total.platform) == ("mnist_mlp", build, platform)
-    assert (total.vcpus, total.epochs) == (vcpus, 4)
+    run = article.read_log(f"{name}={write(tmp_path, LOG)}", BOOK)
+    assert (run.workload, run.arm, run.price.name) == ("mnist_mlp", build, platform)
+    assert run.vcpus == vcpus
 
 
 @pytest.mark.parametrize(
@@ -151,10 +121,7 @@ def test_a_log_of_a_machine_without_a_number_of_vcpus_is_told(tmp_path: Path) ->
 
 def test_logs_may_count_from_1_and_have_their_columns_in_any_order(tmp_path: Path) -> None:
     path = write(tmp_path, "loss,elapsed,epoch\n0.4,2.5,1\n0.3,2.0,2\n")
-    assert article.read_epochs(path) == (
-        EpochTime(number=1, seconds=2.5),
-        EpochTime(number=2, seconds=2.0),
-    )
+    assert article.read_epochs(path) == (2.5, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -205,35 +172,34 @@ def test_a_missing_log_is_told(tmp_path: Path) -> None:
         article.read_epochs(tmp_path / "log.csv")
 
 
-def shipped_lines() -> list[str]:
-    return article.TOTALS.read_text(encoding="utf-8").splitlines(keepends=True)
-
-
-def test_totals_with_a_row_twice_are_refused(tmp_path: Path) -> None:
-    lines = shipped_lines()
-    with pytest.raises(SampleError, match="pip cpu8 of mnist_mlp"):
-        article.read_totals(write(tmp_path, "".join([*lines, lines[2]])))
+@pytest.mark.parametrize("gone", ["mnist_mlp,gpu,", "mnist_cnn,pip,cpu16,", "mnist_cnn,pip,cpu8,"])
+def test_a_missing_run_has_no_figures_and_the_others_have(tmp_path: Path, gone: str) -> None:
+    lines = article.TOTALS.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(gone)]
+    found = bill_of_totals(article.read_totals(BOOK, write(tmp_path, "".join(kept))), BOOK)
+    lost = 9 if "gpu" in gone else 1
+    assert len(found.rows) == len(BILL.rows) - lost
+    assert len(found.skipped) == (1 if "gpu" in gone else 0)
 
 
 @pytest.mark.parametrize(
-    ("gone", "expected"),
+    ("cell", "wrong", "expected"),
     [
-        ("mnist_mlp,gpu,", "mnist_mlp .* gpu"),
-        ("mnist_cnn,pip,cpu16,", "mnist_cnn .* pip at 16"),
-        ("mnist_cnn,compiled,cpu8,", "mnist_cnn .* compiled at 8"),
+        (",20,65.097,", ",20,0,", "line 2: '0' is not a time"),
+        (",20,65.097,", ",some,65.097,", "line 2: epochs is 'some'"),
+        (",8,20,138.457,", ",eight,20,138.457,", "line 3: vcpus is 'eight'"),
     ],
 )
-def test_a_missing_run_is_named(tmp_path: Path, gone: str, expected: str) -> None:
-    kept = [line for line in shipped_lines() if not line.startswith(gone)]
-    assert len(kept) == 54
-    totals = article.read_totals(write(tmp_path, "".join(kept)))
+def test_totals_that_are_no_numbers_are_told(
+    tmp_path: Path, cell: str, wrong: str, expected: str
+) -> None:
+    text = article.TOTALS.read_text(encoding="utf-8")
+    assert text.count(cell) == 1
     with pytest.raises(SampleError, match=expected):
-        article.table(totals, BOOK)
+        article.read_totals(BOOK, write(tmp_path, text.replace(cell, wrong)))
 
 
-def test_a_platform_without_a_price_is_named() -> None:
-    strange = Total(
-        model="mnist_mlp", build="pip", platform="cpu96", vcpus=96, epochs=1, seconds=1.0
-    )
-    with pytest.raises(UsageError, match="'cpu96'"):
-        article.offers([strange], BOOK, "mnist_mlp")
+def test_a_platform_without_a_price_is_named(tmp_path: Path) -> None:
+    text = article.TOTALS.read_text(encoding="utf-8").replace(",gpu,,", ",tpu,,")
+    with pytest.raises(UsageError, match="'tpu'"):
+        article.read_totals(BOOK, write(tmp_path, text))

@@ -62,7 +62,7 @@ def message(path: Path) -> str:
     ],
 )
 def test_the_book_of_2017_has_the_articles_prices(name: str, usd_hour: float, items: int) -> None:
-    found = catalog.shipped("2017-07-gce").price(name)
+    found = catalog.find("2017-07-gce").price(name)
     assert math.isclose(found.usd_hour, usd_hour)
     assert len(found.items) == items
     assert found.mode is (Mode.ON_DEMAND if name == "gpu" else Mode.SPOT)
@@ -78,20 +78,20 @@ def test_the_book_of_2017_has_the_articles_prices(name: str, usd_hour: float, it
     ],
 )
 def test_the_book_of_2018_has_the_articles_prices(name: str, mode: Mode, usd_hour: float) -> None:
-    found = catalog.shipped("2018-04-riseml").price(name, mode=mode)
+    found = catalog.find("2018-04-riseml").only(mode=mode).price(name)
     assert math.isclose(found.usd_hour, usd_hour, abs_tol=0.05 if mode is Mode.MONTHLY else 1e-9)
 
 
 @pytest.mark.parametrize("name", catalog.shipped_names())
 def test_every_shipped_book_is_dated_as_its_name_says_and_has_sources(name: str) -> None:
-    book = catalog.shipped(name)
+    book = catalog.find(name)
     assert book.name == name
     assert name.startswith(book.as_of[:7])
     assert all(price.source for price in book.prices)
 
 
 def test_shipped_books_say_which_machines_have_an_accelerator() -> None:
-    prices = [price for name in catalog.shipped_names() for price in catalog.shipped(name).prices]
+    prices = [price for name in catalog.shipped_names() for price in catalog.find(name).prices]
     assert {price.name for price in prices if not price.accelerator} == {
         *("cpu8", "cpu16", "cpu32", "cpu64"),
     }
@@ -99,7 +99,7 @@ def test_shipped_books_say_which_machines_have_an_accelerator() -> None:
 
 def test_an_unknown_book_is_told_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="2017-07-gce, 2018-04-riseml"):
-        catalog.shipped("2016")
+        catalog.find("2016")
 
 
 def test_the_columns_may_stand_in_any_order_among_others(tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ def test_zones_keep_their_own_prices(tmp_path: Path) -> None:
         M8 | {"AvailabilityZone": zone, "Price": usd}
         for zone, usd in [("north-a", "0.5"), ("north-b", "0.6")]
     ]
-    book = catalog.read_csv(csv_file(tmp_path, *zones), as_of="2020-02-29", provider="cloud")
-    assert book.price("m8", region="north-b").usd_hour == 0.6
-    assert str(book.price("m8", region="north-a")) == "m8 (cloud/north-a, on_demand)"
+    book = catalog.read_csv(csv_file(tmp_path, *zones), as_of="2020-02-29")
+    assert book.only(region="north-b").price("m8").usd_hour == 0.6
+    assert str(book.only(region="north-a").price("m8")) == "m8 (north-a, on_demand)"
 
 
 def test_only_the_machines_that_are_asked_for_must_be_clean(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_one_file_holds_one_date(tmp_path: Path) -> None:
 
 
 def test_the_shipped_books_do_not_mix() -> None:
-    books = [catalog.shipped(name) for name in catalog.shipped_names()]
+    books = [catalog.find(name) for name in catalog.shipped_names()]
     with pytest.raises(UsageError, match="2017-07-04 and 2018-04-26"):
         merge(*books)
     assert merge(*books, mix_dates=True).price("cpu8") == books[0].price("cpu8")

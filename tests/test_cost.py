@@ -15,12 +15,12 @@ from tfbench.costs.cost import (
     CostedRun,
     amortise,
     billed_s,
-    break_even_price_ratio,
     carry,
     cheapest,
     fastest,
     geometric_mean,
     images_per_usd,
+    inverse,
     offer,
     paired,
     pareto_front,
@@ -75,7 +75,7 @@ def test_the_time_and_cost_to_accuracy_of_2018_come_out(
     machine: str, mode: Mode, images_s: float, epochs: int, hours: float, usd: float
 ) -> None:
     """RiseML: 75.7 % top-1 after 64 epochs on the TPU and 84 on the GPUs, 76.4 % after 86."""
-    found = catalog.shipped("2018-04-riseml").price(machine, mode=mode)
+    found = catalog.find("2018-04-riseml").only(mode=mode).price(machine)
     seconds = seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)
     run = offer(machine, seconds, found)
     assert round(point(run.seconds) / 3600, 2) == hours
@@ -93,7 +93,7 @@ def test_the_time_and_cost_to_accuracy_of_2018_come_out(
 def test_the_images_per_dollar_of_2018_come_out(
     machine: str, mode: Mode, images_s: float, per_usd: float
 ) -> None:
-    found = catalog.shipped("2018-04-riseml").price(machine, mode=mode)
+    found = catalog.find("2018-04-riseml").only(mode=mode).price(machine)
     assert round(point(images_per_usd(images_s, found)), 1) == per_usd
 
 
@@ -193,26 +193,28 @@ def test_a_ratios_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_a_paired_speedup_keeps_its_own_narrow_interval() -> None:
-    found = paired("tuned", spread(1.25, 1.0, 2.0), price(1.0), price(2.0))
+    found = paired(spread(1.25, 1.0, 2.0), price(1.0), price(2.0), baseline_s=100.0)
     assert close(found.time, spread(0.8, 0.5, 1.0))
     assert close(found.usd, spread(0.4, 0.25, 0.5))
     with pytest.raises(SampleError, match="speedup"):
-        paired("tuned", math.nan, price(), price())
+        paired(math.nan, price(), price(), baseline_s=100.0)
 
 
 def test_a_paired_speedup_is_billed_in_increments_where_the_run_is() -> None:
     by_the_minute = price(billing_increment_s=60)
-    found = paired("tuned", spread(1.25, 1.0, 2.0), by_the_minute, by_the_minute, baseline_s=100.0)
+    found = paired(spread(1.25, 1.0, 2.0), by_the_minute, by_the_minute, baseline_s=100.0)
     assert close(found.time, spread(0.8, 0.5, 1.0))
     assert close(found.usd, spread(1.0, 0.5, 1.0))
-    cheap = paired("tuned", 2.0, price(1.0, minimum_s=80.0), price(2.0), baseline_s=100.0)
+    cheap = paired(2.0, price(1.0, minimum_s=80.0), price(2.0), baseline_s=100.0)
     assert close(cheap.usd, 0.4)
 
 
 @given(slow=amounts, speedup=st.floats(0.1, 10))
-def test_without_increments_a_paired_cost_needs_no_seconds(slow: float, speedup: float) -> None:
-    with_seconds = paired("b", speedup, price(1.0), price(2.0), baseline_s=slow)
-    assert close(with_seconds.usd, paired("b", speedup, price(1.0), price(2.0)).usd)
+def test_without_increments_a_paired_cost_is_that_of_any_seconds(
+    slow: float, speedup: float
+) -> None:
+    found = paired(speedup, price(1.0), price(2.0), baseline_s=slow)
+    assert close(found.usd, 1.0 / 2.0 / speedup)
 
 
 def test_a_mean_is_surer_than_its_parts() -> None:
@@ -241,9 +243,11 @@ def test_a_means_interval_covers_as_often_as_it_says() -> None:
 
 
 @given(slow=amounts, fast=amounts)
-def test_at_the_break_even_price_ratio_both_runs_cost_the_same(slow: float, fast: float) -> None:
+def test_at_the_inverse_of_the_relative_time_in_price_both_runs_cost_the_same(
+    slow: float, fast: float
+) -> None:
     baseline, candidate = offer("a", slow, price(1.0)), offer("b", fast, price(1.0))
-    dearer = point(break_even_price_ratio(candidate, baseline))
+    dearer = point(inverse(relative(candidate, baseline).time))
     assert math.isclose(point(offer("b", fast, price(dearer)).usd), point(baseline.usd))
 
 

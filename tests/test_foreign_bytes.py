@@ -257,7 +257,7 @@ def use_profile(path: Path) -> None:
 def use_kit(path: Path) -> None:
     found = kit_runs.read(path)
     phases(found)
-    kit_runs.runs(found, catalog.shipped("2017-07-gce").prices[0])
+    kit_runs.runs(found, catalog.find("2017-07-gce").prices[0])
 
 
 def resume_kit(path: Path) -> None:
@@ -406,7 +406,7 @@ READERS: Mapping[str, Reader] = {
     "catalogue of prices": Reader(
         name="skypilot.csv",
         inputs=lambda: torn(CATALOGUE),
-        reads=(lambda path: catalog.load(path, as_of="2026-11-21", provider="p"),),
+        reads=(lambda path: catalog.load(path, as_of="2026-11-21"),),
     ),
     "log of an article": Reader(
         name="log.csv",
@@ -416,7 +416,7 @@ READERS: Mapping[str, Reader] = {
     "totals of an article": Reader(
         name="totals.csv",
         inputs=lambda: torn(article.TOTALS.read_bytes()[:400]),
-        reads=(article.read_totals,),
+        reads=(lambda path: article.read_totals(catalog.find(article.PRICES), path),),
     ),
     "published figures": Reader(
         name="p100.toml", inputs=lambda: torn(figures.P100.read_bytes()), reads=(figures.read,)

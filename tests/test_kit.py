@@ -156,7 +156,7 @@ def launches(*step_s: float, phase: str = "train", workload: str = "mnist_mlp") 
     ]
 
 
-PRICE = catalog.shipped("2017-07-gce").price("gpu")
+PRICE = catalog.find("2017-07-gce").price("gpu")
 
 
 def test_a_run_is_composed_of_its_phases() -> None:
@@ -180,7 +180,7 @@ def test_a_gpu_elsewhere_can_be_what_costs_are_relative_to() -> None:
     measured = sound()
     workload = measured.cells[0].workload
     own = launches(0.001, 0.001) + launches(0.0005, 0.0005, phase="validate")
-    book = catalog.shipped("2017-07-gce")
+    book = catalog.find("2017-07-gce")
     machines = {cell.vcpus: book.price("cpu8") for cell in measured.cells}
     found = bill.bill(measured, book, machines, baseline="K80", others=runs(own, book.price("gpu")))
     rows = [row for row in found.rows if row.workload == workload]

@@ -151,7 +151,7 @@ TFBENCH = {
         ),
         *("flagsets", "table", "handlers", "learning", "flag_table", "flag_search"),
     ),
-    "costs": (*("prices", "machines", "catalog", "cost", "article", "runs", "kit_runs", "bill"),),
+    "costs": (*("prices", "machines", "catalog", "cost", "runs", "article", "kit_runs", "bill"),),
     "reports": (
         *(
             "wording",

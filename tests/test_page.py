@@ -13,8 +13,8 @@ from jinja2 import UndefinedError
 from tests import compared
 
 from tfbench.costs import article, catalog
-from tfbench.costs.article import Total
 from tfbench.costs.bill import bill_of_totals
+from tfbench.costs.runs import TrainingRun
 from tfbench.reports.page import article_html, html
 from tfbuild.measured.comparison import ArmFailure
 
@@ -229,11 +229,14 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
 
 
 def test_hostile_models_of_a_log_are_shown_and_do_nothing() -> None:
+    book = catalog.find(article.PRICES)
     totals = [
-        Total(model=HOSTILE, build=build, platform=platform, vcpus=vcpus, epochs=1, seconds=9.0)
+        TrainingRun(
+            workload=HOSTILE, vcpus=vcpus, arm=build, seconds=9.0, price=book.price(platform)
+        )
         for build, platform, vcpus in (("gpu", "gpu", None), ("pip", "cpu8", 8))
     ]
-    bill = bill_of_totals(totals, catalog.shipped(article.PRICES))
+    bill = bill_of_totals(totals, book)
     found = Outline(article_html(bill, TEMPLATES))
     assert not found.all("script")
     assert HOSTILE in found.words

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import pytest
 from tests.priced import price
 
-from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind, combine, merge
+from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, bind, merge
 from tfbuild.errors import UsageError
 from tfbuild.records import canonical
 
@@ -70,20 +69,20 @@ def test_a_book_finds_the_one_price_that_is_meant() -> None:
     there = price(region="south", zone="south-a")
     spot = price(region="south", zone="south-a", mode=Mode.SPOT)
     book = bind("mine", [here, there, spot, price("m16")])
-    assert book.price("m8", region="north") is here
-    assert book.price("m8", region="north-a") is here
-    assert book.price("m8", mode=Mode.SPOT) is spot
-    assert book.price("m8", region="south", mode=Mode.ON_DEMAND) is there
+    assert book.only(region="north").price("m8") is here
+    assert book.only(region="north-a").price("m8") is here
+    assert book.only(mode=Mode.SPOT).price("m8") is spot
+    assert book.only(region="south", mode=Mode.ON_DEMAND).price("m8") is there
 
 
 def test_a_book_has_what_fits_a_region_and_a_mode() -> None:
     here = price(region="north", zone="north-a")
     spot = price("m16", region="south", mode=Mode.SPOT)
     book = bind("mine", [here, spot])
-    assert book.fitting() == (here, spot)
-    assert book.fitting(region="north-a") == (here,)
-    assert book.fitting(mode=Mode.SPOT) == (spot,)
-    assert book.fitting(region="north", mode=Mode.SPOT) == ()
+    assert book.fitting == (here, spot)
+    assert book.only(region="north-a").fitting == (here,)
+    assert book.only(mode=Mode.SPOT).fitting == (spot,)
+    assert book.only(region="north", mode=Mode.SPOT).fitting == ()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_a_book_has_what_fits_a_region_and_a_mode() -> None:
 def test_a_book_says_what_it_has_instead(name: str, region: str, expected: str, hint: str) -> None:
     book = bind("mine", [price(region="north"), price(region="south"), price("m16")])
     with pytest.raises(UsageError) as caught:
-        book.price(name, region=region)
+        book.only(region=region).price(name)
     assert expected in caught.value.message
     assert hint in caught.value.hint
 
@@ -134,30 +133,3 @@ def test_books_of_two_dates_are_mixed_only_on_purpose() -> None:
     assert set(mixed.names) == {"v100", "k80"}
     with pytest.raises(UsageError, match="together"):
         bind("again", mixed.prices)
-
-
-def test_a_host_and_its_gpu_make_one_machine_that_is_billed_as_the_host() -> None:
-    host = price("host", 0.2, multiplier=1.5, billing_increment_s=60.0, vcpus=4)
-    gpu = price("gpu", 0.7, source="another", accelerator="K80")
-    machine = combine("host with gpu", host, gpu)
-    assert math.isclose(machine.usd_hour, host.usd_hour + 0.7)
-    assert [item.name for item in machine.items] == ["host", "gpu"]
-    assert (machine.billing_increment_s, machine.vcpus) == (60.0, 4)
-    assert (machine.source, machine.accelerator) == ("a test; another", "K80")
-
-
-@pytest.mark.parametrize(
-    ("part", "expected"),
-    [
-        (price("gpu", mode=Mode.SPOT), "mode"),
-        (price("gpu", as_of="2020-03-01"), "2020-02-29 and 2020-03-01"),
-    ],
-)
-def test_parts_that_do_not_belong_together_are_refused(part: Price, expected: str) -> None:
-    with pytest.raises(UsageError, match=expected):
-        combine("machine", price("host"), part)
-
-
-def test_rentals_do_not_combine() -> None:
-    with pytest.raises(UsageError, match="by the hour"):
-        combine("machine", monthly(10.0), dataclasses.replace(monthly(20.0), name="gpu"))

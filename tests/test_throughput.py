@@ -22,7 +22,6 @@ from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,
     large_enough,
-    per_dollar,
     tell_apart,
 )
 from tfbuild.errors import UsageError
@@ -48,7 +47,7 @@ def result_of(batch: int, *launches: float, augmented: bool = False, **fields: A
 
 
 def throughput(*found: CellResult, price: str = "") -> Throughput:
-    book = catalog.shipped("2017-07-gce")
+    book = catalog.find("2017-07-gce")
     return Throughput(
         made="2026-01-01T00:00:00+00:00",
         host=host(),
@@ -122,9 +121,9 @@ def test_augmentation_is_compared_with_the_same_batch_without() -> None:
 def test_speed_per_dollar_is_over_the_books_price() -> None:
     found = throughput(result_of(8, 0.5, 0.5), price="cpu8")
     assert found.price is not None
-    amount = per_dollar(found.rows[0], found.price)
-    assert amount is not None
-    assert point(amount) == pytest.approx(16.0 / (0.06 * 1.0607))
+    (row,) = text.rows(found)
+    per_dollar = row[text.headings(found).index("#per $/h")]
+    assert float(per_dollar) == pytest.approx(16.0 / (0.06 * 1.0607), rel=0.01)
     assert "#per $/h" in text.headings(found)
     assert "as of 2017-07" in text.table(found, colour=False)
 

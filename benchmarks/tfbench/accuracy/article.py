@@ -69,7 +69,7 @@ def read_article(year: str) -> PricedArticle:
 
 def _run(row: dict[str, Any], facts: dict[str, Any]) -> ArticleRun:
     mode = Mode(row["mode"])
-    price = catalog.shipped(facts["prices"]).price(row["machine"], mode=mode)
+    price = catalog.find(facts["prices"]).only(mode=mode).price(row["machine"])
     seconds = seconds_to_accuracy(
         epochs=row["epochs"], images=facts["images"], images_s=row["images_s"]
     )

@@ -50,8 +50,8 @@ _R = TypeVar("_R")
 
 def cloud_cpus(bench: Scale) -> SectionPart:
     """The article's own logs computed again, and the newest comparison of wheels made here."""
-    book = catalog.shipped(cloud.PRICES)
-    found = bill.bill_of_totals(cloud.read_totals(cloud.TOTALS), book)
+    book = catalog.find(cloud.PRICES)
+    found = bill.bill_of_totals(cloud.read_totals(book), book)
     rows = tuple((str(n), arm, factor_span(amount)) for n, arm, amount in found.speedups)
     table = Table(
         caption="The article's logs, computed again",

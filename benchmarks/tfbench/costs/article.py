@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from tfbench.costs.cost import CostedRun, Relative, offer, relative
-from tfbench.costs.prices import Mode, PriceBook
-from tfbuild import console
+from tfbench.costs.prices import Price, PriceBook
+from tfbench.costs.runs import TrainingRun
 from tfbuild.errors import SampleError, UsageError
 
 TOTALS = Path(__file__).parent / "data" / "cloud_cpu_2017_totals.csv"
@@ -25,76 +23,35 @@ BASELINE = "gpu"
 PIP, COMPILED = "pip", "compiled"
 
 _FIRST_EPOCHS = (0, 1)
+_TOTALS = ("benchmark", "build", "platform", "vcpus", "epochs", "total_s")
+_LOG_WORDS = (2, 3)
 _LOG_HINT = "Write MODEL/BUILD/PLATFORM=PATH, or MODEL/PLATFORM=PATH for a GPU"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EpochTime:
-    number: int
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Total:
-    """One training run. `platform` is a name in the price book; a GPU's vCPUs are not counted."""
-
-    model: str
-    build: str
-    platform: str
-    vcpus: int | None
-    epochs: int
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArticleRow:
-    """A model on a number of vCPUs: the speedup of compiling, and both builds over the GPU."""
-
-    model: str
-    vcpus: int
-    speedup: float
-    pip: Relative
-    compiled: Relative
-
-
-def read_epochs(path: Path) -> tuple[EpochTime, ...]:
-    """A log with the columns `epoch` and `elapsed` (seconds), and any others, from epoch 0 or 1 on.
+def read_epochs(path: Path) -> tuple[float, ...]:
+    """The seconds of each epoch, from a log with the columns `epoch`, counted from 0 or 1 on, and
+    `elapsed`, and any others.
 
     Raises UsageError for a file that cannot be read, SampleError for none or missing epochs and for
     times that are not positive numbers.
     """
-    epochs: list[EpochTime] = []
+    seconds: list[float] = []
+    last = None
     for line, row in _rows(path, ("epoch", "elapsed")):
         where = f"{path}, line {line}"
-        epoch = EpochTime(
-            number=_whole(row["epoch"], "epoch", where),
-            seconds=_seconds(row["elapsed"], where),
-        )
-        due = (epochs[-1].number + 1,) if epochs else _FIRST_EPOCHS
-        if epoch.number not in due:
+        epoch = _whole(row["epoch"], "epoch", where)
+        due = _FIRST_EPOCHS if last is None else (last + 1,)
+        if epoch not in due:
             wanted = " or ".join(map(str, due))
-            raise SampleError(f"{where}: epoch {epoch.number} stands where {wanted} is due")
-        epochs.append(epoch)
-    if not epochs:
+            raise SampleError(f"{where}: epoch {epoch} stands where {wanted} is due")
+        seconds.append(_seconds(row["elapsed"], where))
+        last = epoch
+    if not seconds:
         raise SampleError(f"{path} has no epochs")
-    return tuple(epochs)
+    return tuple(seconds)
 
 
-def total_of(
-    epochs: Sequence[EpochTime], *, model: str, build: str, platform: str, vcpus: int | None
-) -> Total:
-    seconds = math.fsum(epoch.seconds for epoch in epochs)
-    return Total(
-        model=model,
-        build=build,
-        platform=platform,
-        vcpus=vcpus,
-        epochs=len(epochs),
-        seconds=seconds,
-    )
-
-
-def read_log(text: str, book: PriceBook, *, region: str = "", mode: Mode | None = None) -> Total:
+def read_log(text: str, book: PriceBook) -> TrainingRun:
     """One log as it is named on a command line: MODEL/BUILD/PLATFORM=PATH, such as
     mnist_mlp/compiled/cpu8=logs/mlp.csv, or MODEL/PLATFORM=PATH for an accelerator, whose vCPUs are
     not counted: mnist_mlp/gpu=logs/gpu.csv.
@@ -104,112 +61,45 @@ def read_log(text: str, book: PriceBook, *, region: str = "", mode: Mode | None 
     vCPUs, SampleError as `read_epochs` does.
     """
     place, equals, path = text.partition("=")
-    match [part.strip() for part in place.split("/")]:
-        case [model, build, platform] if equals and path and model and build and platform:
-            vcpus: int | None = _vcpus(platform, book, region, mode)
-        case [model, platform] if equals and path and model and platform:
-            book.price(platform, region=region, mode=mode)
-            build, vcpus = platform, None
-        case _:
-            raise UsageError(f"{text!r} does not name a log", hint=_LOG_HINT)
-    epochs = read_epochs(Path(path).expanduser())
-    return total_of(epochs, model=model, build=build, platform=platform, vcpus=vcpus)
-
-
-def read_totals(path: Path = TOTALS) -> tuple[Total, ...]:
-    """Raises UsageError for a file that cannot be read, SampleError for bad or repeated rows."""
-    columns = ("benchmark", "build", "platform", "vcpus", "epochs", "total_s")
-    totals = []
-    for line, row in _rows(path, columns):
-        where = f"{path}, line {line}"
-        total = Total(
-            model=row["benchmark"],
-            build=row["build"],
-            platform=row["platform"],
-            vcpus=_whole(row["vcpus"], "vcpus", where) if row["vcpus"] else None,
-            epochs=_whole(row["epochs"], "epochs", where),
-            seconds=_seconds(row["total_s"], where),
-        )
-        totals.append(total)
-    _by_cell(totals)
-    return tuple(totals)
-
-
-def models(totals: Iterable[Total]) -> tuple[str, ...]:
-    """In the order in which they come."""
-    return tuple(dict.fromkeys(total.model for total in totals))
-
-
-def offers(totals: Iterable[Total], book: PriceBook, model: str) -> tuple[CostedRun, ...]:
-    """The model's runs, priced: `compiled cpu8` and so on, the GPU as `gpu`. Raises UsageError for
-    a platform that the book lacks."""
-    return tuple(_priced(total, book) for total in totals if total.model == model)
-
-
-def table(totals: Sequence[Total], book: PriceBook) -> tuple[ArticleRow, ...]:
-    """Every model and number of vCPUs. Raises SampleError for a model without its GPU and for a
-    build without the other one, UsageError for a platform that the book lacks."""
-    cells = _by_cell(totals)
-    return tuple(
-        _row(total, cells, book)
-        for total in totals
-        if total.vcpus is not None and total.build in (PIP, COMPILED)
-        if total.build == PIP or (total.model, PIP, total.vcpus) not in cells
+    words = [part.strip() for part in place.split("/")]
+    if not (equals and path and all(words) and len(words) in _LOG_WORDS):
+        raise UsageError(f"{text!r} does not name a log", hint=_LOG_HINT)
+    model, *build, platform = words
+    price = book.price(platform)
+    return TrainingRun(
+        workload=model,
+        vcpus=_whole_vcpus(price, book) if build else None,
+        arm=build[0] if build else platform,
+        seconds=math.fsum(read_epochs(Path(path).expanduser())),
+        price=price,
     )
 
 
-def _vcpus(platform: str, book: PriceBook, region: str, mode: Mode | None) -> int:
-    price = book.price(platform, region=region, mode=mode)
+def read_totals(book: PriceBook, path: Path = TOTALS) -> tuple[TrainingRun, ...]:
+    """Runs of machines of the book. Raises UsageError for a file that cannot be read and a platform
+    that the book lacks, SampleError for bad rows."""
+    runs = []
+    for line, row in _rows(path, _TOTALS):
+        where = f"{path}, line {line}"
+        _whole(row["epochs"], "epochs", where)  # (no part of what a run costs)
+        run = TrainingRun(
+            workload=row["benchmark"],
+            vcpus=_whole(row["vcpus"], "vcpus", where) if row["vcpus"] else None,
+            arm=row["build"],
+            seconds=_seconds(row["total_s"], where),
+            price=book.price(row["platform"]),
+        )
+        runs.append(run)
+    return tuple(runs)
+
+
+def _whole_vcpus(price: Price, book: PriceBook) -> int:
     if price.vcpus is None or not price.vcpus.is_integer():
         raise UsageError(
             f"the price book {book.name} says no whole number of vCPUs for {price}",
             hint="Give its vcpus there, or leave out the build if it is a GPU",
         )
     return int(price.vcpus)
-
-
-_Key = tuple[str, str, int | None]
-
-
-def _by_cell(totals: Iterable[Total]) -> dict[_Key, Total]:
-    cells: dict[_Key, Total] = {}
-    for total in totals:
-        key = (total.model, total.build, total.vcpus)
-        if key in cells:
-            raise SampleError(f"{_name(total)} of {total.model} is there twice")
-        cells[key] = total
-    return cells
-
-
-def _row(total: Total, cells: Mapping[_Key, Total], book: PriceBook) -> ArticleRow:
-    assert total.vcpus is not None  # noqa: S101  (a GPU has no row)
-    gpu = _cell(cells, (total.model, BASELINE, None))
-    pip = _cell(cells, (total.model, PIP, total.vcpus))
-    compiled = _cell(cells, (total.model, COMPILED, total.vcpus))
-    baseline = _priced(gpu, book)
-    return ArticleRow(
-        model=total.model,
-        vcpus=total.vcpus,
-        speedup=pip.seconds / compiled.seconds,
-        pip=relative(_priced(pip, book), baseline),
-        compiled=relative(_priced(compiled, book), baseline),
-    )
-
-
-def _cell(cells: Mapping[_Key, Total], key: _Key) -> Total:
-    if key not in cells:
-        model, build, vcpus = key
-        where = "" if vcpus is None else f" at {console.vcpus(vcpus)}"
-        raise SampleError(f"{model} has no run of {build}{where} to compare with")
-    return cells[key]
-
-
-def _priced(total: Total, book: PriceBook) -> CostedRun:
-    return offer(_name(total), total.seconds, book.price(total.platform))
-
-
-def _name(total: Total) -> str:
-    return total.build if total.build == total.platform else f"{total.build} {total.platform}"
 
 
 def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfbench.costs import article, cost
-from tfbench.costs.article import Total
 from tfbench.costs.cost import Amortisation, Amount
-from tfbench.costs.prices import Mode, Price, PriceBook
+from tfbench.costs.prices import Price, PriceBook
 from tfbench.costs.runs import Runs, TrainingRun, gather
 from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import ComparedCell, Comparison
@@ -106,32 +105,17 @@ def bill(
 
 
 def bill_of_totals(
-    totals: Sequence[Total],
+    totals: Sequence[TrainingRun],
     book: PriceBook,
     *,
     baseline: str = article.BASELINE,
-    region: str = "",
-    mode: Mode | None = None,
     build: Build | None = None,
 ) -> Bill:
     """The runs of the 2017 article, or of logs like its. Speedups are over the `pip` build.
 
-    Raises UsageError for a platform that the book lacks and a baseline that has no run, SampleError
-    for a run that is there twice.
+    Raises UsageError for a baseline that has no run, SampleError for a run that is there twice.
     """
-    runs = gather(
-        (
-            TrainingRun(
-                workload=total.model,
-                vcpus=total.vcpus,
-                arm=total.build,
-                seconds=total.seconds,
-                price=book.price(total.platform, region=region, mode=mode),
-            )
-            for total in totals
-        ),
-        article.PIP,
-    )
+    runs = gather(totals, article.PIP)
     built = frozenset(run.arm for run in runs.all) - {article.PIP}
     return _bill(runs, baseline, _Rates(book=book, build=build, built=built), TIMED, ())
 

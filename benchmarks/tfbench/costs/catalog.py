@@ -28,19 +28,11 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def shipped(name: str) -> PriceBook:
-    """One of the books beside this module. Raises UsageError."""
-    if name not in shipped_names():
-        known = ", ".join(shipped_names())
-        raise UsageError(f"there is no price book {name!r}", hint=f"There are {known}")
-    return read_toml(SHIPPED / f"{name}.toml")
-
-
 def find(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
     """A shipped book by its name, or a file. Raises UsageError for neither; `as_of` and `names` are
     for a CSV, see `read_csv`."""
     if text in shipped_names():
-        return shipped(text)
+        return read_toml(SHIPPED / f"{text}.toml")
     path = Path(text).expanduser()
     if not path.exists():
         known = ", ".join(shipped_names())
@@ -60,32 +52,30 @@ def priced(
             hint = f"Add --prices, such as {', '.join(shipped_names())}"
             raise UsageError("a machine was named without a price book", hint=hint)
         return None
-    book = find(prices, names=(machine,) if machine else ())
+    book = find(prices, names=(machine,) if machine else ()).only(
+        region=region, mode=parse_mode(mode)
+    )
     if not machine:
         raise UsageError(
             "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
         )
-    return named(book, vcpus, machine, region, parse_mode(mode))
+    return named(book, vcpus, machine)
 
 
-def load(
-    path: Path, *, as_of: str = "", provider: str = "", names: Collection[str] = ()
-) -> PriceBook:
+def load(path: Path, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
     """A book by its file's kind. The other arguments are for a CSV, see `read_csv`."""
     match path.suffix:
         case ".toml":
             return read_toml(path)
         case ".csv":
-            return read_csv(path, as_of=as_of, provider=provider, names=names)
+            return read_csv(path, as_of=as_of, names=names)
         case other:
             raise UsageError(
                 f"{path} is no price book: its name ends in {other!r}", hint="Give .csv or .toml"
             )
 
 
-def read_csv(
-    path: Path, *, as_of: str, provider: str = "", names: Collection[str] = ()
-) -> PriceBook:
+def read_csv(path: Path, *, as_of: str, names: Collection[str] = ()) -> PriceBook:
     """SkyPilot's columns in any order; others are ignored. Raises UsageError.
 
     A row gives an on-demand and a spot price, or one of them. Rows that repeat another word by
@@ -100,7 +90,7 @@ def read_csv(
         for row in reader:
             if not names or _csv_name(row) in names:
                 with _located(f"{path}, line {reader.line_num}"):
-                    for price in _csv_prices(row, as_of=as_of, provider=provider, source=path.name):
+                    for price in _csv_prices(row, as_of=as_of, source=path.name):
                         if prices.setdefault(price.identity, price) != price:
                             raise ValueError(f"{price} is there twice, at different prices")
     return bind(path.stem, prices.values())
@@ -154,9 +144,7 @@ def _csv_name(row: Mapping[str, str | None]) -> str:
     return instance or (f"{count:g}x {accelerator}" if count and count != 1 else accelerator)
 
 
-def _csv_prices(
-    row: Mapping[str, str | None], *, as_of: str, provider: str, source: str
-) -> tuple[Price, ...]:
+def _csv_prices(row: Mapping[str, str | None], *, as_of: str, source: str) -> tuple[Price, ...]:
     name = _csv_name(row)
     quoted = {mode: _csv_number(row, column) for column, mode in _CSV_MODES.items()}
     priced = {mode: usd for mode, usd in quoted.items() if usd is not None}
@@ -165,7 +153,7 @@ def _csv_prices(
     return tuple(
         Price(
             name=name,
-            provider=provider,
+            provider="",
             mode=mode,
             items=(LineItem(name=name, usd_hour=usd),),
             as_of=as_of,

@@ -35,7 +35,6 @@ class CostedRun:
 class Relative:
     """Time and cost over the baseline's: below 1 is better."""
 
-    name: str
     time: Amount
     usd: Amount
 
@@ -77,6 +76,13 @@ class Amortisation:
 
 def point(amount: Amount) -> float:
     return amount.value if isinstance(amount, Interval) else amount
+
+
+def ends(amount: Amount) -> tuple[float, float, float]:
+    """Low end, value, high end."""
+    if isinstance(amount, Interval):
+        return amount.low, amount.value, amount.high
+    return amount, amount, amount
 
 
 def carry(amount: Amount, function: Callable[[float], float]) -> Amount:
@@ -125,38 +131,25 @@ def offer(name: str, seconds: Amount, price: Price) -> CostedRun:
 
 def relative(candidate: CostedRun, baseline: CostedRun) -> Relative:
     if candidate == baseline:
-        return Relative(name=candidate.name, time=1.0, usd=1.0)
+        return Relative(time=1.0, usd=1.0)
     return Relative(
-        name=candidate.name,
         time=ratio(candidate.seconds, baseline.seconds),
         usd=ratio(candidate.usd, baseline.usd),
     )
 
 
-def paired(
-    name: str,
-    speedup: Amount,
-    price: Price,
-    baseline_price: Price,
-    *,
-    baseline_s: float | None = None,
-) -> Relative:
+def paired(speedup: Amount, price: Price, baseline_price: Price, *, baseline_s: float) -> Relative:
     """Time and cost relative to the baseline from a speedup (baseline time over this time) that was
     measured as such. `baseline_s` is how long the baseline's run takes, for prices with increments
-    or a minimum; without it costs are per second used. Raises SampleError."""
+    or a minimum. Raises SampleError."""
     _check_positive(speedup, "x", "a speedup")
     dearer = price.usd_hour / baseline_price.usd_hour
+    baseline_paid = billed_s(baseline_s, baseline_price)
 
     def usd(faster: float) -> float:
-        if baseline_s is None:
-            return dearer / faster
-        paid, baseline_paid = (
-            billed_s(baseline_s / faster, price),
-            billed_s(baseline_s, baseline_price),
-        )
-        return dearer * paid / baseline_paid
+        return dearer * billed_s(baseline_s / faster, price) / baseline_paid
 
-    return Relative(name=name, time=inverse(speedup), usd=carry(speedup, usd))
+    return Relative(time=inverse(speedup), usd=carry(speedup, usd))
 
 
 def geometric_mean(amounts: Sequence[Amount]) -> Amount:
@@ -173,12 +166,6 @@ def geometric_mean(amounts: Sequence[Amount]) -> Amount:
         low=value * math.exp(-math.hypot(*downs) / len(amounts)),
         high=value * math.exp(math.hypot(*ups) / len(amounts)),
     )
-
-
-def break_even_price_ratio(candidate: CostedRun, baseline: CostedRun) -> Amount:
-    """How many times the baseline's price per hour the candidate may cost until a run on it costs
-    more: its speedup."""
-    return ratio(baseline.seconds, candidate.seconds)
 
 
 def cheapest(offers: Sequence[CostedRun]) -> CostedRun:
@@ -213,7 +200,7 @@ def amortise(
         raise UsageError(f"a build that costs {build_usd:g} USD cannot be paid back")
     if runs_per_day is not None and not (math.isfinite(runs_per_day) and runs_per_day > 0):
         raise UsageError(f"{runs_per_day:g} runs a day is not a rate")
-    low, middle, high = _ends(saving_usd)
+    low, middle, high = ends(saving_usd)
     if not all(map(math.isfinite, (low, middle, high))):
         raise SampleError(f"a run saves {middle:g} USD, which is not an amount")
     spread = isinstance(saving_usd, Interval)
@@ -236,25 +223,19 @@ def seconds_to_accuracy(*, epochs: float, images: int, images_s: Amount) -> Amou
 
 
 def images_per_usd(images_s: Amount, price: Price) -> Amount:
-    """Images/s for each USD/h, the article's measure of value. Raises SampleError."""
+    """Images/s for each USD/h, the 2018 article's measure of value. Raises SampleError."""
     _check_positive(images_s, "images/s", "a rate")
     return carry(images_s, lambda each: each / price.usd_hour)
 
 
-def _ends(amount: Amount) -> tuple[float, float, float]:
-    if isinstance(amount, Interval):
-        return amount.low, amount.value, amount.high
-    return amount, amount, amount
-
-
 def _log_arms(amount: Amount) -> tuple[float, float]:
     """How far the interval reaches down and up, in logarithms."""
-    low, value, high = _ends(amount)
+    low, value, high = ends(amount)
     return math.log(value / low), math.log(high / value)
 
 
 def _check_positive(amount: Amount, unit: str, what: str) -> None:
-    low, value, high = _ends(amount)
+    low, value, high = ends(amount)
     if not (0 < low <= value <= high < math.inf):
         shown = f"{value:g}" if low == high else f"{value:g} ({low:g} to {high:g})"
         raise SampleError(f"{shown} {unit} is not {what}")

@@ -38,12 +38,7 @@ def parse_mode(text: str) -> Mode | None:
 
 
 def find_machines(
-    book: PriceBook,
-    counts: Iterable[int],
-    names: Mapping[int, str],
-    *,
-    region: str = "",
-    mode: Mode | None = None,
+    book: PriceBook, counts: Iterable[int], names: Mapping[int, str]
 ) -> dict[int, Price]:
     """The price for each number of vCPUs: of the machine that is named for it, else of the only one
     in the book that has as many and no accelerator.
@@ -59,23 +54,21 @@ def find_machines(
                 f"{names[count]} is named for {vcpus(count)}, and {measured} were measured"
             )
     return {
-        count: named(book, count, names[count], region, mode)
-        if count in names
-        else _only(book, count, region, mode)
+        count: named(book, count, names[count]) if count in names else _only(book, count)
         for count in wanted
     }
 
 
-def named(book: PriceBook, count: int, name: str, region: str, mode: Mode | None) -> Price:
+def named(book: PriceBook, count: int, name: str) -> Price:
     """The price of a machine for so many vCPUs. Raises UsageError for one that has fewer."""
-    price = book.price(name, region=region, mode=mode)
+    price = book.price(name)
     if price.vcpus is not None and price.vcpus < count:
         raise UsageError(f"{price} has {price.vcpus:g} vCPUs, fewer than the {count} measured")
     return price
 
 
-def _only(book: PriceBook, count: int, region: str, mode: Mode | None) -> Price:
-    fitting = [each for each in book.fitting(region=region, mode=mode) if not each.accelerator]
+def _only(book: PriceBook, count: int) -> Price:
+    fitting = [each for each in book.fitting if not each.accelerator]
     found = [each for each in fitting if each.vcpus == count]
     if len(found) == 1:
         return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -91,16 +92,24 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PriceBook:
-    """Prices, each machine once. Where dates were mixed on purpose, `as_of` names all of them."""
+    """Prices, each machine once. Where dates were mixed on purpose, `as_of` names all of them.
+
+    Of the prices those count that fit the region, or zone, and the mode, as far as they are given.
+    """
 
     name: str
     as_of: str
     prices: tuple[Price, ...]
+    region: str = ""
+    mode: Mode | None = None
 
-    def price(self, name: str, *, region: str = "", mode: Mode | None = None) -> Price:
-        """The one that fits; `region` may be a zone. Raises UsageError for none and for several."""
+    def only(self, *, region: str = "", mode: Mode | None = None) -> PriceBook:
+        return dataclasses.replace(self, region=region, mode=mode)
+
+    def price(self, name: str) -> Price:
+        """The one that fits. Raises UsageError for none and for several."""
         named = [price for price in self.prices if price.name == name]
-        found = [price for price in self.fitting(region=region, mode=mode) if price.name == name]
+        found = [price for price in self.fitting if price.name == name]
         if len(found) == 1:
             return found[0]
         known = found or named
@@ -108,16 +117,16 @@ class PriceBook:
         more = "" if len(known or self.names) <= (5 if known else 10) else ", …"
         raise UsageError(
             f"the price book {self.name} has {len(found) or 'no'} prices for {name!r}"
-            + "".join(f" {part}" for part in (region, mode and mode.value) if part),
+            + "".join(f" {part}" for part in (self.region, self.mode) if part),
             hint=f"It has {shown}{more}",
         )
 
-    def fitting(self, *, region: str = "", mode: Mode | None = None) -> tuple[Price, ...]:
-        """Those of a region or zone, and of a mode, as far as they are given."""
+    @property
+    def fitting(self) -> tuple[Price, ...]:
         return tuple(
             price
             for price in self.prices
-            if region in ("", price.region, price.zone) and mode in (None, price.mode)
+            if self.region in ("", price.region, price.zone) and self.mode in (None, price.mode)
         )
 
     @property
@@ -144,37 +153,6 @@ def merge(*books: PriceBook, mix_dates: bool = False) -> PriceBook:
     for books of different dates."""
     prices = {price.identity: price for book in books for price in book.prices}
     return bind(" + ".join(book.name for book in books), prices.values(), mix_dates=mix_dates)
-
-
-def combine(name: str, *parts: Price, mix_dates: bool = False) -> Price:
-    """A machine whose parts are priced apart, such as a host and its GPU, billed as the host: the
-    first part. Raises UsageError for parts of several dates or modes."""
-    if len({part.mode for part in parts}) != 1 or parts[0].mode is Mode.MONTHLY:
-        raise UsageError(f"{name}: its parts are not all paid by the hour in the same mode")
-    host = parts[0]
-    _dates(parts, mix_dates=mix_dates)
-    items = [
-        LineItem(name=item.name, usd_hour=item.usd_hour * part.multiplier)
-        for part in parts
-        for item in part.items
-    ]
-    return Price(
-        name=name,
-        provider=host.provider,
-        mode=host.mode,
-        items=tuple(items),
-        as_of=max(part.as_of for part in parts),
-        source="; ".join(dict.fromkeys(part.source for part in parts)),
-        region=host.region,
-        zone=host.zone,
-        vcpus=host.vcpus,
-        memory_gib=host.memory_gib,
-        billing_increment_s=host.billing_increment_s,
-        minimum_s=host.minimum_s,
-        accelerator=", ".join(
-            dict.fromkeys(part.accelerator for part in parts if part.accelerator)
-        ),
-    )
 
 
 def _dates(prices: tuple[Price, ...], *, mix_dates: bool) -> str:

@@ -72,7 +72,7 @@ class Runs:
         if run == baseline or speedup is None:
             return cost.relative(run.offer, baseline.offer)
         seconds = cost.point(baseline.seconds)
-        return cost.paired(run.name, speedup, run.price, baseline.price, baseline_s=seconds)
+        return cost.paired(speedup, run.price, baseline.price, baseline_s=seconds)
 
     def _paired(self, run: TrainingRun, baseline: TrainingRun) -> Amount | None:
         if (run.workload, run.vcpus) != (baseline.workload, baseline.vcpus):
@@ -92,6 +92,8 @@ def gather(runs: Iterable[TrainingRun], reference: str) -> Runs:
     """Raises SampleError for two of one workload that have the same name."""
     found: dict[tuple[str, str], TrainingRun] = {}
     for run in runs:
-        if found.setdefault((run.workload, run.name), run) is not run:
+        key = (run.workload, run.name)
+        if key in found:
             raise SampleError(f"{run.name} of {run.workload} is there twice")
+        found[key] = run
     return Runs(all=tuple(found.values()), reference=reference)

@@ -149,13 +149,7 @@ def _newest(paths: Paths) -> Path:
 def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
     book = _book(wanted, wanted.prices)
     counts = {cell.vcpus: None for cell in comparison.cells}
-    machines = find_machines(
-        book,
-        counts,
-        parse_machines(wanted.machines),
-        region=wanted.region,
-        mode=parse_mode(wanted.mode),
-    )
+    machines = find_machines(book, counts, parse_machines(wanted.machines))
     return bill.bill(
         comparison,
         book,
@@ -169,8 +163,7 @@ def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
 def _elsewhere(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
     """Runs of the kit's files, on the machines that they were brought from."""
     for file, machine in _kits(wanted):
-        price = book.price(machine, region=wanted.region, mode=parse_mode(wanted.mode))
-        yield from kit_runs.runs(kit_runs.read(file), price)
+        yield from kit_runs.runs(kit_runs.read(file), book.price(machine))
 
 
 def _kits(wanted: ReportOptions) -> Iterator[tuple[Path, str]]:
@@ -195,7 +188,8 @@ def _book(wanted: ReportOptions, text: str) -> PriceBook:
         names += tuple(machine for _, machine in _kits(wanted))
     words = options.words(text) or (text,)
     books = [catalog.find(each, as_of=wanted.as_of, names=names) for each in words]
-    return merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
+    book = merge(*books, mix_dates=wanted.mix_dates) if len(books) > 1 else books[0]
+    return book.only(region=wanted.region, mode=parse_mode(wanted.mode))
 
 
 def _build(wanted: ReportOptions) -> Build | None:
@@ -213,23 +207,13 @@ def _build(wanted: ReportOptions) -> Build | None:
 def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
     """The 2017 article's form: whole runs, each once, of a pip build and a compiled one."""
     book = _book(wanted, wanted.prices or article.PRICES)
-    mode = parse_mode(wanted.mode)
     if wanted.totals:
         path = article.TOTALS if wanted.totals == ARTICLE else Path(wanted.totals).expanduser()
-        totals = article.read_totals(path)
+        totals = article.read_totals(book, path)
     else:
-        totals = tuple(
-            article.read_log(word, book, region=wanted.region, mode=mode)
-            for word in options.words(wanted.logs)
-        )
-    found = bill.bill_of_totals(
-        totals,
-        book,
-        baseline=wanted.relative_to or article.BASELINE,
-        region=wanted.region,
-        mode=mode,
-        build=_build(wanted),
-    )
+        totals = tuple(article.read_log(word, book) for word in options.words(wanted.logs))
+    baseline = wanted.relative_to or article.BASELINE
+    found = bill.bill_of_totals(totals, book, baseline=baseline, build=_build(wanted))
     folder = Path(wanted.out) if wanted.out else paths.new_report("totals")
     shipped = wanted.totals == ARTICLE
     text = report.article_markdown(found, paths.templates, shipped=shipped)

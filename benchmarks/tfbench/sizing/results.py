@@ -201,7 +201,7 @@ def holding(book: PriceBook, vcpus: int, peak_mb: float) -> Price | None:
     book does not say cannot be named."""
     fitting = [
         price
-        for price in book.fitting(mode=Mode.ON_DEMAND)
+        for price in book.only(mode=Mode.ON_DEMAND).fitting
         if price.vcpus is not None
         and price.memory_gib is not None
         and not price.accelerator

@@ -9,7 +9,7 @@ from tfbench.cells import speeds
 from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import Printed
-from tfbench.costs.cost import Amount, carry, point
+from tfbench.costs.cost import Amount, point
 from tfbench.costs.prices import Price
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
@@ -73,11 +73,6 @@ def _row(found: CellResult) -> ThroughputRow:
         printed=speeds.printed(first["step_s"], first["batch"]) if first else None,
         peak_mb=max(each["peak_mb"] for each in found.answers) if ok else None,
     )
-
-
-def per_dollar(row: ThroughputRow, price: Price) -> Amount | None:
-    """Examples per second for each US dollar per hour."""
-    return None if row.speed is None else carry(row.speed, lambda each: each / price.usd_hour)
 
 
 def series(throughput: Throughput) -> dict[tuple[str, str, bool], tuple[ThroughputRow, ...]]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from tfbench.cells.cell import Outcome
-from tfbench.costs.cost import point
+from tfbench.costs.cost import images_per_usd, point
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartLine, over_counts
@@ -16,7 +16,6 @@ from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,
     large_enough,
-    per_dollar,
     series,
     tell_apart,
 )
@@ -80,8 +79,9 @@ def _figures(row: ThroughputRow) -> tuple[str, str, str]:
 def _priced(throughput: Throughput, row: ThroughputRow) -> tuple[str, ...]:
     if throughput.price is None:
         return ()
-    amount = per_dollar(row, throughput.price)
-    return ("" if amount is None else wording.rate(point(amount)),)
+    if row.speed is None:
+        return ("",)
+    return (wording.rate(point(images_per_usd(row.speed, throughput.price))),)
 
 
 def lines(throughput: Throughput) -> Iterator[str]:
