@@ -267,7 +267,7 @@ def test_arms_over_vcpus_have_a_marker_and_a_place_each() -> None:
 
 
 def test_a_sample_far_beyond_the_rest_stands_at_the_upper_edge() -> None:
-    track = Track(label="a", minutes=(0.0, 1.0, 2.0), values=(10.0, 10.5, 400.0))
+    track = Track(label="a", series=0, passed=(0.0, 1.0, 2.0), values=(10.0, 10.5, 400.0))
     axes = charts.over_time([track], [0.0], [1.0]).axes[0]
     (drawn,) = (line for line in axes.lines if line.get_label() == "a")
     assert ys(drawn) == [10.0, 10.5, 10.5 * charts.HIGH]

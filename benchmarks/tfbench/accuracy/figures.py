@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from tfbench.accuracy.curve import CurvePoint, best, share
 from tfbench.accuracy.results import Accuracy, ImportedCurve
 from tfbench.reports.canvas import Drawing, drawing
-from tfbench.reports.charts import Learning, learning
+from tfbench.reports.charts import Track, learning
 
 KEY = "accuracy"
 """Of the figure, and of the section that it stands in."""
@@ -42,13 +42,13 @@ def curve(result: ImportedCurve) -> Iterator[Drawing]:
 
 def _line(
     points: Sequence[CurvePoint], label: str, series: int, unit_s: int, *, reached: bool
-) -> Learning:
-    return Learning(
+) -> Track:
+    return Track(
         label=label,
         series=series,
         passed=tuple(point.seconds / unit_s for point in points),
-        accuracies=tuple(100 * point.accuracy for point in points),
-        reached=reached,
+        values=tuple(100 * point.accuracy for point in points),
+        solid=reached,
     )
 
 
@@ -57,7 +57,7 @@ def _ends(points: Sequence[CurvePoint]) -> str:
     return f"from {share(first.accuracy)} to {share(highest.accuracy)}"
 
 
-def _drawn(lines: Sequence[Learning], target: float, axis: str, ends: str) -> Drawing:
+def _drawn(lines: Sequence[Track], target: float, axis: str, ends: str) -> Drawing:
     return drawing(
         functools.partial(learning, lines, 100 * target, axis),
         key=f"{KEY}-curves",

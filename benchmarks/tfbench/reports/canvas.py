@@ -94,6 +94,18 @@ def series(number: int) -> str:
     return ink(f"series{number % SERIES}")
 
 
+def marker(number: int) -> str:
+    return MARKERS[number % len(MARKERS)]
+
+
+def hatch(number: int) -> str:
+    return HATCHES[number % len(HATCHES)]
+
+
+def dashes(number: int) -> str:
+    return DASHES[number % len(DASHES)]
+
+
 def drawing(
     paint: Callable[[], Figure], *, key: str, title: str, caption: str, description: str
 ) -> Drawing:

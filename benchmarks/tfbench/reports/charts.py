@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -18,9 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from tfbench.costs.cost import Amount, point
+from tfbench.costs.cost import Amount, ends, point
 from tfbench.reports import canvas
-from tfbench.reports.canvas import HATCHES, MARKERS, ink, panel, printable
+from tfbench.reports.canvas import ink, panel, printable
 from tfbuild.measured.interval import Interval
 
 ROW_IN = 0.19
@@ -79,23 +80,14 @@ class ChartLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Track:
-    """What was seen over time, in minutes since the first launch began."""
-
-    label: str
-    minutes: tuple[float, ...]
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Learning:
-    """One training: accuracies in per cent over what has passed until then. `label` is empty for
-    all but the first of an arm; `reached` is whether the last one is the target or more."""
+    """What was seen over what had passed until then, such as minutes. One without a label is not in
+    the legend, one that is not solid ends in an open mark."""
 
     label: str
     series: int
     passed: tuple[float, ...]
-    accuracies: tuple[float, ...]
-    reached: bool
+    values: tuple[float, ...]
+    solid: bool = True
 
 
 def described(groups: Iterable[ChartGroup]) -> str:
@@ -138,9 +130,9 @@ def bars(groups: Sequence[ChartGroup], axis: str) -> Figure:
 def amounts(groups: Sequence[ChartGroup], axis: str) -> Figure:
     """Amounts from 0 on, with intervals where they have one, as far as these are not absurdly
     wide; rows without an amount show their note alone."""
-    ends = _ends(groups)
-    largest = max((value for _, value, _ in ends), default=1.0)
-    return _barred(groups, axis, min(max([largest, *(high for _, _, high in ends)]), 2 * largest))
+    seen = _ends(groups)
+    largest = max((value for _, value, _ in seen), default=1.0)
+    return _barred(groups, axis, min(max([largest, *(high for _, _, high in seen)]), 2 * largest))
 
 
 def _barred(groups: Sequence[ChartGroup], axis: str, end: float) -> Figure:
@@ -208,16 +200,12 @@ def _height(groups: Sequence[ChartGroup]) -> float:
 def _ends(groups: Sequence[ChartGroup]) -> list[tuple[float, float, float]]:
     """Low end, value, high end of everything that is to be seen."""
     amounts = [row.amount for group in groups for row in group.points if row.amount is not None]
-    bands = [group.band for group in groups if group.band]
-    return [
-        (each.low, each.value, each.high) if isinstance(each, Interval) else (each, each, each)
-        for each in (*amounts, *bands)
-    ]
+    return [ends(each) for each in (*amounts, *(group.band for group in groups if group.band))]
 
 
-def _limits(ends: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+def _limits(seen: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     """Around 1 and all estimates, and their intervals as far as they are not absurdly wide."""
-    lows, values, highs = zip((1.0, 1.0, 1.0), *ends, strict=True)
+    lows, values, highs = zip((1.0, 1.0, 1.0), *seen, strict=True)
     low = max(min(lows), min(values) / FAR)
     high = min(max(highs), max(values) * FAR)
     room = max((high / low) ** 0.06, 1.002)
@@ -233,7 +221,7 @@ def _estimate(
     axes.plot(
         [point(amount)],
         [y],
-        marker=MARKERS[row.series % len(MARKERS)],
+        marker=canvas.marker(row.series),
         markersize=5.5,
         color=colour,
         markerfacecolor=colour if row.solid else ink("card"),
@@ -259,17 +247,17 @@ def _bar(axes: Axes, row: ChartPoint, amount: Amount, y: float) -> None:
         [point(amount)],
         height=0.78,
         color=canvas.series(row.series),
-        hatch=HATCHES[row.series % len(HATCHES)],
+        hatch=canvas.hatch(row.series),
         edgecolor=ink("card"),
         linewidth=0,
         zorder=2,
     )
     if isinstance(amount, Interval):
-        ends = [amount.low, amount.high]
-        axes.plot(ends, [y, y], "-|", color=ink("ink"), linewidth=1.1, markersize=5, zorder=4)
+        reach = [amount.low, amount.high]
+        axes.plot(reach, [y, y], "-|", color=ink("ink"), linewidth=1.1, markersize=5, zorder=4)
 
 
-# --- over vCPUs ---------------------------------------------------------------------------------
+# --- lines --------------------------------------------------------------------------------------
 
 
 def over_vcpus(lines: Sequence[ChartLine], bands: Mapping[int, Interval]) -> Figure:
@@ -290,43 +278,27 @@ def over_vcpus(lines: Sequence[ChartLine], bands: Mapping[int, Interval]) -> Fig
 def over_counts(lines: Sequence[ChartLine], across: str, up: str) -> Figure:
     """Amounts with their intervals; the counts stand evenly, whatever they are."""
     counts = _counts(lines)
-    figure, axes = panel(1.9, left_in=0.6, top_in=_legend_in(len(lines)))
+    figure, axes = _plot(len(lines), across, up, height_in=1.9)
     for number, line in enumerate(lines):
-        _line(axes, line, counts, 0.6 * ((number + 0.5) / len(lines) - 0.5))
+        shift = 0.6 * ((number + 0.5) / len(lines) - 0.5)
+        places = [counts.index(count) + shift for count, _ in line.amounts]
+        for place, (_, amount) in zip(places, line.amounts, strict=True):
+            if isinstance(amount, Interval):
+                reach = [amount.low, amount.high]
+                colour = canvas.series(line.series)
+                axes.plot([place, place], reach, "-_", color=colour, linewidth=1.4, markersize=5)
+        values = [point(amount) for _, amount in line.amounts]
+        _curve(axes, line.label, line.series, places, values, markersize=5.5)
     axes.set_xlim(-0.5, len(counts) - 0.5)
-    axes.set_xticks(range(len(counts)), [str(vcpus) for vcpus in counts])
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+    axes.xaxis.grid(visible=False)
     axes.margins(y=0.12)
-    _scale(axes.yaxis)
     _legend(figure, axes)
     return figure
 
 
 def _counts(lines: Sequence[ChartLine]) -> list[int]:
     return sorted({count for line in lines for count, _ in line.amounts})
-
-
-def _line(axes: Axes, line: ChartLine, counts: Sequence[int], shift: float) -> None:
-    colour = canvas.series(line.series)
-    places = [counts.index(vcpus) + shift for vcpus, _ in line.amounts]
-    for place, (_, amount) in zip(places, line.amounts, strict=True):
-        if isinstance(amount, Interval):
-            ends = [amount.low, amount.high]
-            axes.plot([place, place], ends, "-_", color=colour, linewidth=1.4, markersize=5)
-    axes.plot(
-        places,
-        [point(amount) for _, amount in line.amounts],
-        marker=MARKERS[line.series % len(MARKERS)],
-        markersize=5.5,
-        color=colour,
-        linewidth=0.8,
-        linestyle=canvas.DASHES[line.series % len(canvas.DASHES)],
-        label=printable(line.label, LONGEST),
-    )
-
-
-# --- over time ----------------------------------------------------------------------------------
 
 
 def over_time(
@@ -337,32 +309,23 @@ def over_time(
     `launches` are the minutes at which launches began, `dropped` those at which blocks were that
     are no measurement: they have a cross at the lower edge.
     """
-    figure, axes = panel(1.7, left_in=0.6, top_in=_legend_in(len(tracks) + bool(dropped)))
+    entries = len(tracks) + bool(dropped)
+    figure, axes = _plot(entries, "minutes; a line where a launch begins", "ms per step")
     every = [value for track in tracks for value in track.values]
     ceiling = HIGH * max(statistics.median(track.values) for track in tracks)
     for start in launches:
         axes.axvline(start, color=ink("rule"), linewidth=0.8, zorder=0)
-    for number, track in enumerate(tracks):
-        axes.plot(
-            track.minutes,
-            [min(value, ceiling) for value in track.values],
-            MARKERS[number % len(MARKERS)],
-            markersize=3,
-            markeredgewidth=0,
-            color=canvas.series(number),
-            label=printable(track.label, LONGEST),
-        )
+    for track in tracks:
+        values = [min(value, ceiling) for value in track.values]
+        marks = {"linestyle": "none", "markersize": 3, "markeredgewidth": 0}
+        _curve(axes, track.label, track.series, track.passed, values, **marks)
     low, high = min(every), min(max(every), ceiling)
     room = 0.1 * max(high - low, 0.01 * low)
     axes.set_ylim(low - 2 * room, high + room)
     if dropped:
         heights = [low - 1.4 * room] * len(dropped)
         axes.plot(dropped, heights, "x", markersize=4, color=ink("bad"), label="no measurement")
-    axes.set_xlabel("minutes; a line where a launch begins")
-    axes.set_ylabel("ms per step")
     axes.margins(x=0.02)
-    _scale(axes.yaxis)
-    _scale(axes.xaxis)
     axes.xaxis.grid(visible=False)
     _legend(figure, axes, markerscale=1.8)
     return figure
@@ -370,57 +333,65 @@ def over_time(
 
 def narrowing(tracks: Sequence[Track], wanted: float) -> Figure:
     """Half-widths in per cent, and the one that was wanted."""
-    figure, axes = panel(1.7, left_in=0.6, top_in=_legend_in(len(tracks)))
+    figure, axes = _plot(len(tracks), "minutes", "half-width in %")
     if wanted:
         axes.axhline(wanted, color=ink("ink"), linewidth=0.8, zorder=1)
-    for number, track in enumerate(tracks):
-        axes.plot(
-            track.minutes,
-            track.values,
-            marker=MARKERS[number % len(MARKERS)],
-            markersize=4,
-            color=canvas.series(number),
-            linewidth=0.8,
-            linestyle=canvas.DASHES[number % len(canvas.DASHES)],
-            label=printable(track.label, LONGEST),
-        )
+    for track in tracks:
+        _curve(axes, track.label, track.series, track.passed, track.values, markersize=4)
     widest = max(value for track in tracks for value in track.values)
     axes.set_ylim(0, 1.1 * max(wanted, widest, NARROW))
-    axes.set_xlabel("minutes")
-    axes.set_ylabel("half-width in %")
-    _scale(axes.yaxis)
-    _scale(axes.xaxis)
     _legend(figure, axes)
     return figure
 
 
-def learning(curves: Sequence[Learning], target: float, axis: str) -> Figure:
-    """Accuracies in per cent, the target as a line. A curve ends in its arm's marker, filled where
-    it has reached the target."""
-    named = [curve for curve in curves if curve.label]
-    figure, axes = panel(2.1, left_in=0.6, top_in=_legend_in(len(named)))
+def learning(tracks: Sequence[Track], target: float, axis: str) -> Figure:
+    """Accuracies in per cent, the target as a line. A training ends in its arm's marker, filled
+    where it has reached the target."""
+    entries = sum(bool(track.label) for track in tracks)
+    figure, axes = _plot(entries, axis, "accuracy in %", height_in=2.1)
     axes.axhline(target, color=ink("ink"), linewidth=0.8, zorder=1)
-    for curve in curves:
-        axes.plot(
-            curve.passed,
-            curve.accuracies,
-            marker=MARKERS[curve.series % len(MARKERS)],
-            markersize=5,
-            markevery=[len(curve.passed) - 1],
-            markerfacecolor=canvas.series(curve.series) if curve.reached else ink("card"),
-            color=canvas.series(curve.series),
-            linewidth=0.9,
-            linestyle=canvas.DASHES[curve.series % len(canvas.DASHES)],
-            label=printable(curve.label, LONGEST) if curve.label else None,
-        )
-    axes.set_xlabel(axis)
-    axes.set_ylabel("accuracy in %")
+    for track in tracks:
+        style = {
+            "markersize": 5,
+            "markevery": [len(track.passed) - 1],
+            "markerfacecolor": canvas.series(track.series) if track.solid else ink("card"),
+            "linewidth": 0.9,
+        }
+        _curve(axes, track.label, track.series, track.passed, track.values, **style)
     axes.margins(x=0.02, y=0.06)
     axes.set_xlim(left=0)
-    _scale(axes.xaxis)
-    _scale(axes.yaxis)
     _legend(figure, axes)
     return figure
+
+
+def _plot(entries: int, across: str, up: str, height_in: float = 1.7) -> tuple[Figure, Axes]:
+    """An empty plot below the room that a legend of so many entries needs."""
+    legend_in = 0.12 + 0.2 * -(-entries // LEGEND_COLUMNS)
+    figure, axes = panel(height_in, left_in=0.6, top_in=legend_in)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    _scale(axes.xaxis)
+    _scale(axes.yaxis)
+    return figure, axes
+
+
+def _curve(
+    axes: Axes,
+    label: str,
+    series: int,
+    across: Sequence[float],
+    up: Sequence[float],
+    **style: Any,  # noqa: ANN401  (Matplotlib's)
+) -> None:
+    """A line in an arm's colour, marker and dashes; one without a label is not in the legend."""
+    own: dict[str, Any] = {
+        "marker": canvas.marker(series),
+        "color": canvas.series(series),
+        "linewidth": 0.8,
+        "linestyle": canvas.dashes(series),
+        "label": printable(label, LONGEST) if label else None,
+    }
+    axes.plot(across, up, **own | style)
 
 
 # --- in several ---------------------------------------------------------------------------------
@@ -473,11 +444,6 @@ def _shade(axes: Axes, corner: tuple[float, float], width: float, height: float)
         zorder=0.5,
     )
     axes.add_patch(box)
-
-
-def _legend_in(entries: int) -> float:
-    """The room above a plot that its legend needs."""
-    return 0.12 + 0.2 * -(-entries // LEGEND_COLUMNS)
 
 
 def _legend(figure: Figure, axes: Axes, markerscale: float = 1.0) -> None:

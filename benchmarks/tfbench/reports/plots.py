@@ -44,8 +44,43 @@ def speedups(comparison: Comparison, width_in: float = WIDTH_IN) -> Iterator[Dra
         "Filled marks are verdicts, faster or slower; open ones are within noise or inconclusive. "
         f"Lines are {comparison.level:.0%} intervals."
     )
-    points = functools.partial(_arm_points, findings.candidates(comparison))
+    numbers = _numbers(findings.candidates(comparison), first=1)
+
+    def points(found: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
+        for arm, series in numbers.items():
+            if arm in found:
+                tone = TONES.get(found[arm].verdict, "muted")
+                yield _speedup_point(found[arm], series, tone)
+            else:
+                yield ChartPoint(label=arm, series=series, amount=None, note="no answer")
+
     yield from _forests(comparison, "speedups", "Speedup", caption, points, width_in)
+
+
+def ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
+    """Every workload's rungs, a figure per number of vCPUs; wheels have a marker each."""
+    caption = (
+        "From rung to rung one thing is added; each wheel has a marker of its own. Filled marks "
+        "are verdicts, open ones within noise or inconclusive."
+    )
+
+    def points(known: Mapping[str, Speedup]) -> Iterator[ChartPoint]:
+        for rung, (series, wheel) in itertools.product(found.rungs, enumerate(found.wheels)):
+            if speedup := known.get(found.arm(rung, wheel)):
+                yield _speedup_point(speedup, series)
+
+    yield from _forests(comparison, "ladder", "Ladder", caption, points)
+
+
+def _speedup_point(speedup: Speedup, series: int, tone: str = "") -> ChartPoint:
+    return ChartPoint(
+        label=speedup.arm,
+        series=series,
+        amount=speedup.interval,
+        note=wording.factor(speedup.interval.value),
+        tone=tone,
+        solid=speedup.verdict in TONES,
+    )
 
 
 def _forests(
@@ -53,14 +88,15 @@ def _forests(
     name: str,
     title: str,
     caption: str,
-    points: Callable[[Sequence[Speedup]], Iterable[ChartPoint]],
+    points: Callable[[Mapping[str, Speedup]], Iterable[ChartPoint]],
     width_in: float = WIDTH_IN,
 ) -> Iterator[Drawing]:
+    """`points` are the rows of some speedups, by their arms."""
     for vcpus, cells in _by_vcpus(comparison):
         groups = [
             ChartGroup(label=label, points=rows, band=band)
             for label, found, band in _measured(comparison, vcpus, cells)
-            if (rows := tuple(points(found)))
+            if (rows := tuple(points({each.arm: each for each in found})))
         ]
         axis = f"speedup over {comparison.baseline}"
         if any(row.amount for group in groups for row in group.points):
@@ -81,39 +117,26 @@ def _by_vcpus(comparison: Comparison) -> Iterator[tuple[int, list[ComparedCell]]
 def _measured(
     comparison: Comparison, vcpus: int, cells: Iterable[ComparedCell]
 ) -> Iterator[tuple[str, Sequence[Speedup], Interval | None]]:
-    """Each cell's speedups and A/A interval, then the means with the widest of theirs: arms that
-    failed somewhere have their own."""
+    """Each cell's speedups and A/A interval, then the means."""
     for cell in cells:
         yield label_of(cell.workload), cell.speedups, cell.noise
-    means = [each for each in comparison.overall if each.vcpus == vcpus]
+    means = [each.speedup for each in comparison.overall if each.vcpus == vcpus]
     if means:
-        band = max((each.noise for each in means), key=_reach)
-        yield "geometric mean", [each.speedup for each in means], band
+        yield "geometric mean", means, _bands(comparison)[vcpus]
 
 
-def _arm_points(arms: Sequence[str], speedups: Iterable[Speedup]) -> Iterator[ChartPoint]:
-    found = {each.arm: each for each in speedups}
-    for number, arm in enumerate(arms, start=1):
-        yield _speedup_point(arm, number, found.get(arm))
+def _bands(comparison: Comparison) -> dict[int, Interval]:
+    """The widest A/A interval of the means by vCPUs: arms that failed somewhere have their own."""
+    bands: dict[int, Interval] = {}
+    for each in comparison.overall:
+        known = bands.get(each.vcpus, each.noise)
+        bands[each.vcpus] = max(known, each.noise, key=lambda noise: noise.reach)
+    return bands
 
 
-def _numbers(comparison: Comparison) -> dict[str, int]:
+def _numbers(names: Iterable[str], first: int = 0) -> dict[str, int]:
     """Each arm's place, which gives it its marker."""
-    names = (comparison.baseline, *findings.candidates(comparison))
-    return {name: number for number, name in enumerate(names)}
-
-
-def _speedup_point(arm: str, series: int, speedup: Speedup | None) -> ChartPoint:
-    if speedup is None:
-        return ChartPoint(label=arm, series=series, amount=None, note="no answer")
-    return ChartPoint(
-        label=arm,
-        series=series,
-        amount=speedup.interval,
-        note=wording.factor(speedup.interval.value),
-        tone=TONES.get(speedup.verdict, "muted"),
-        solid=speedup.verdict in TONES,
-    )
+    return {name: number for number, name in enumerate(names, start=first)}
 
 
 def _described(groups: Sequence[ChartGroup]) -> str:
@@ -127,66 +150,33 @@ def _described_row(row: ChartPoint) -> str:
     return f"{row.label} {row.note if row.amount is None else wording.factor_span(row.amount)}"
 
 
-def ladder(comparison: Comparison, found: Ladder) -> Iterator[Drawing]:
-    """Every workload's rungs, a figure per number of vCPUs; wheels have a marker each."""
-    caption = (
-        "From rung to rung one thing is added; each wheel has a marker of its own. Filled marks "
-        "are verdicts, open ones within noise or inconclusive."
-    )
-    points = functools.partial(_rung_points, found)
-    yield from _forests(comparison, "ladder", "Ladder", caption, points)
-
-
-def _rung_points(found: Ladder, speedups: Iterable[Speedup]) -> Iterator[ChartPoint]:
-    known = {each.arm: each for each in speedups}
-    for rung, wheel in itertools.product(found.rungs, found.wheels):
-        arm = found.arm(rung, wheel)
-        if arm in known:
-            yield ChartPoint(
-                label=arm,
-                series=found.wheels.index(wheel),
-                amount=known[arm].interval,
-                note=wording.factor(known[arm].interval.value),
-                solid=known[arm].verdict in TONES,
-            )
-
-
-def _reach(noise: Interval) -> float:
-    return noise.reach
-
-
 # --- over vCPUs ---------------------------------------------------------------------------------
 
 
 def scaling(comparison: Comparison) -> Iterator[Drawing]:
     """Each arm's geometric mean by vCPUs, in one figure; none without one."""
-    means: dict[str, list[tuple[int, Amount]]] = defaultdict(list)
-    for each in comparison.overall:
-        means[each.speedup.arm].append((each.vcpus, each.speedup.interval))
-    bands: dict[int, Interval] = {}
-    for each in comparison.overall:
-        known = bands.get(each.vcpus, each.noise)
-        bands[each.vcpus] = max(known, each.noise, key=_reach)
-    yield from _scaling(means, _numbers(comparison), bands, f"Speedup over {comparison.baseline}")
+    means = ((each.vcpus, each.speedup.arm, each.speedup.interval) for each in comparison.overall)
+    numbers = _numbers(findings.candidates(comparison), first=1)
+    yield from _scaling(means, numbers, _bands(comparison), f"Speedup over {comparison.baseline}")
 
 
 def bill_scaling(bill: Bill, what: str) -> Iterator[Drawing]:
     """The same of a bill's speedups."""
-    means: dict[str, list[tuple[int, Amount]]] = defaultdict(list)
-    for vcpus, arm, amount in bill.speedups:
-        means[arm].append((vcpus, amount))
-    yield from _scaling(means, _bill_numbers(bill), {}, what)
+    yield from _scaling(bill.speedups, _bill_numbers(bill), {}, what)
 
 
 def _scaling(
-    means: Mapping[str, Sequence[tuple[int, Amount]]],
+    means: Iterable[tuple[int, str, Amount]],
     numbers: Mapping[str, int],
     bands: Mapping[int, Interval],
     what: str,
 ) -> Iterator[Drawing]:
+    found: dict[str, list[tuple[int, Amount]]] = defaultdict(list)
+    for vcpus, arm, amount in means:
+        found[arm].append((vcpus, amount))
     lines = [
         ChartLine(label=arm, series=numbers[arm], amounts=tuple(amounts))
-        for arm, amounts in means.items()
+        for arm, amounts in found.items()
     ]
     if not lines:
         return
@@ -210,7 +200,7 @@ def _scaling(
 
 def times(comparison: Comparison) -> Iterator[Drawing]:
     """Time of a step over the baseline's at the same number of vCPUs, a figure per workload."""
-    numbers = _numbers(comparison)
+    numbers = _numbers(findings.candidates(comparison), first=1)
     workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
     for place, workload in enumerate(workloads):
         groups = [
@@ -231,43 +221,36 @@ def times(comparison: Comparison) -> Iterator[Drawing]:
 
 def bill_times(bill: Bill) -> Iterator[Drawing]:
     """Time of a training run over that of the bill's baseline, a figure per workload."""
-    for place, (workload, rows) in enumerate(_by_workload(bill)):
-        groups = _bill_groups(bill, [(row, row.relative_time) for row in rows])
-        axis = f"time of a run ({bill.baseline}: 1)"
-        yield _relatives(bars, groups, f"run-time-{place}", f"{workload}: time", axis)
+    yield from _bill_figures(bill, "time", lambda row: row.relative_time)
 
 
 def bill_costs(bill: Bill) -> Iterator[Drawing]:
     """Cost of a training run, likewise."""
-    for place, (workload, rows) in enumerate(_by_workload(bill)):
-        groups = _bill_groups(bill, [(row, row.relative_cost) for row in rows])
-        axis = f"cost of a run ({bill.baseline}: 1)"
-        yield _relatives(bars, groups, f"run-cost-{place}", f"{workload}: cost", axis)
+    yield from _bill_figures(bill, "cost", lambda row: row.relative_cost)
 
 
-def _by_workload(bill: Bill) -> Iterator[tuple[str, list[BillRow]]]:
-    for workload in dict.fromkeys(row.workload for row in bill.rows):
-        yield workload, [row for row in bill.rows if row.workload == workload]
+def _bill_figures(bill: Bill, what: str, amount: Callable[[BillRow], Amount]) -> Iterator[Drawing]:
+    """One group per number of vCPUs; machines that are not about vCPUs have no heading."""
+    numbers = _bill_numbers(bill)
+    for place, workload in enumerate(dict.fromkeys(row.workload for row in bill.rows)):
+        rows = [row for row in bill.rows if row.workload == workload]
+        groups = [
+            ChartGroup(
+                label="" if vcpus is None else console.vcpus(vcpus),
+                points=tuple(
+                    _relative(row.arm, numbers[row.arm], amount(row))
+                    for row in rows
+                    if row.vcpus == vcpus
+                ),
+            )
+            for vcpus in dict.fromkeys(row.vcpus for row in rows)
+        ]
+        axis = f"{what} of a run ({bill.baseline}: 1)"
+        yield _relatives(bars, groups, f"run-{what}-{place}", f"{workload}: {what}", axis)
 
 
 def _bill_numbers(bill: Bill) -> dict[str, int]:
-    return {arm: number for number, arm in enumerate(dict.fromkeys(r.arm for r in bill.rows))}
-
-
-def _bill_groups(bill: Bill, amounts: Sequence[tuple[BillRow, Amount]]) -> list[ChartGroup]:
-    """One group per number of vCPUs; machines that are not about vCPUs have no heading."""
-    numbers = _bill_numbers(bill)
-    return [
-        ChartGroup(
-            label="" if vcpus is None else console.vcpus(vcpus),
-            points=tuple(
-                _relative(row.arm, numbers[row.arm], amount)
-                for row, amount in amounts
-                if row.vcpus == vcpus
-            ),
-        )
-        for vcpus in dict.fromkeys(row.vcpus for row, _ in amounts)
-    ]
+    return _numbers(dict.fromkeys(row.arm for row in bill.rows))
 
 
 def _relative(arm: str, series: int, amount: Amount) -> ChartPoint:
@@ -306,14 +289,14 @@ def looks(comparison: Comparison) -> Iterator[Drawing]:
         tracks = [
             Track(
                 label=cell.workload,
-                minutes=tuple(look.seconds / 60 for look in cell.looks),
+                series=number,
+                passed=tuple(look.seconds / 60 for look in cell.looks),
                 values=tuple(100 * look.half_width for look in cell.looks),
             )
-            for cell in cells
-            if cell.looks
+            for number, cell in enumerate(cell for cell in cells if cell.looks)
         ]
         values = "; ".join(
-            f"{track.label} {track.values[-1]:.2f}% after {track.minutes[-1]:.1f} minutes"
+            f"{track.label} {track.values[-1]:.2f}% after {track.passed[-1]:.1f} minutes"
             for track in tracks
         )
         if tracks:
@@ -343,17 +326,22 @@ def _timeline(
 ) -> Drawing:
     starts = _starts(taken)
     # The baseline's second worker comes after the arms, which so keep their markers.
-    names = dict.fromkeys([*arms, *(sample.arm for sample in taken)])
+    by_arm: dict[str, list[Sample]] = {arm: [] for arm in arms}
+    blocks: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+    for sample in taken:
+        by_arm.setdefault(sample.arm, []).append(sample)
+        blocks[sample.launch, sample.block].append(sample)
+    timed = {arm: own for arm, own in by_arm.items() if own}
     tracks = [
         Track(
-            label=name,
-            minutes=tuple(_minute(starts, each) for each in mine),
-            values=tuple(map(_step_ms, mine)),
+            label=arm,
+            series=number,
+            passed=tuple(_minute(starts, each) for each in own),
+            values=tuple(1000 * each.wall_s / each.steps for each in own),
         )
-        for name in names
-        if (mine := [sample for sample in taken if sample.arm == name])
+        for number, (arm, own) in enumerate(timed.items())
     ]
-    dropped = [_minute(starts, block[0]) for block in _blocks(taken) if gates.reasons(block)]
+    dropped = [_minute(starts, block[0]) for block in blocks.values() if gates.reasons(block)]
     walls = [value for track in tracks for value in track.values]
     return drawing(
         functools.partial(over_time, tracks, list(starts.values()), dropped),
@@ -379,14 +367,3 @@ def _starts(taken: Sequence[Sample]) -> dict[int, float]:
 
 def _minute(starts: Mapping[int, float], sample: Sample) -> float:
     return starts[sample.launch] + sample.at_s / 60
-
-
-def _blocks(taken: Iterable[Sample]) -> list[list[Sample]]:
-    blocks: dict[tuple[int, int], list[Sample]] = defaultdict(list)
-    for sample in taken:
-        blocks[sample.launch, sample.block].append(sample)
-    return list(blocks.values())
-
-
-def _step_ms(sample: Sample) -> float:
-    return 1000 * sample.wall_s / sample.steps
