@@ -10,7 +10,7 @@ from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, forest
 from tfbench.reports.document import Answer, Document, Section
 from tfbench.reports.sheet import Sheet
-from tfbench.reports.wording import factor, factor_span, share
+from tfbench.reports.wording import factor, factor_span, share, span
 from tfbuild import console
 from tfbuild.measured.interval import Interval
 
@@ -56,7 +56,7 @@ def rows(overhead: Overhead) -> Iterator[tuple[str, ...]]:
                 f"{1000 * timed.seconds.value:.1f}",
                 f"{1000 * timed.predicted_s:.1f}",
                 "" if first else factor(timed.speedup.value),
-                "" if first else f"{timed.speedup.low:.3f} to {timed.speedup.high:.3f}",
+                "" if first else span(timed.speedup),
             )
 
 

@@ -187,9 +187,7 @@ def _phased(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
 
 
 def _spread_ms(interval: Interval | None) -> str:
-    if interval is None:
-        return ""
-    return f"{interval.value:.2f} ({interval.low:.2f} to {interval.high:.2f})"
+    return "" if interval is None else wording.spread(interval, "{:.2f}".format)
 
 
 def _schedule(workload: str) -> str:

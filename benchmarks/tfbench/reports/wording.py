@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from tfbench.costs.cost import Amount
+from tfbench.costs.cost import Amount, ends
 from tfbench.inside.workloads import label_of
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison
@@ -55,26 +55,26 @@ def milliseconds(interval: Interval | None) -> str:
     return f"{interval.value:.2f}" if interval else ""
 
 
+def spread(amount: Amount, shown: Callable[[float], str]) -> str:
+    """The figure, with its interval if it has one."""
+    low, value, high = map(shown, ends(amount))
+    return f"{value} ({low} to {high})" if isinstance(amount, Interval) else value
+
+
 def seconds(amount: Amount) -> str:
     """Seconds of a training run."""
-    if isinstance(amount, Interval):
-        return f"{amount.value:.1f} ({amount.low:.1f} to {amount.high:.1f})"
-    return f"{amount:.1f}"
+    return spread(amount, "{:.1f}".format)
 
 
 def relative(amount: Amount) -> str:
     """Time or cost over the baseline's. What was seen once is not known to three decimals."""
-    if isinstance(amount, Interval):
-        return f"{amount.value:.3f} ({span(amount)})"
-    return f"{amount:.2f}"
+    digits = 3 if isinstance(amount, Interval) else 2
+    return spread(amount, lambda value: f"{value:.{digits}f}")
 
 
 def usd(amount: Amount) -> str:
     """US dollars to three significant digits: a run may cost a hundred or a ten-thousandth."""
-    if isinstance(amount, Interval):
-        ends = f"{_significant(amount.low)} to {_significant(amount.high)}"
-        return f"{_significant(amount.value)} ({ends})"
-    return _significant(amount)
+    return spread(amount, _significant)
 
 
 def rate(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfbench import grid
+from tfbench.reports import wording
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Loading, Startup
 from tfbuild.console import count, size, vcpus
 from tfbuild.measured.interval import Interval
@@ -72,5 +73,4 @@ def _seconds(arm: ImportTimes) -> str:
 
 
 def _longer(ratio: Interval) -> str:
-    value, low, high = (f"{each - 1:+.1%}" for each in (ratio.value, ratio.low, ratio.high))
-    return f"{value} ({low} to {high})"
+    return wording.spread(ratio, lambda each: f"{each - 1:+.1%}")
