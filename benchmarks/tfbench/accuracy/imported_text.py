@@ -9,7 +9,7 @@ from tfbench.accuracy.curve import best, share
 from tfbench.accuracy.figures import KEY
 from tfbench.accuracy.results import ImportedCurve
 from tfbench.reports import wording
-from tfbench.reports.document import Answer, Document, Table, columns, tabled
+from tfbench.reports.document import Answer, Document, Table, tabled, tabulate
 from tfbench.reports.sheet import Sheet
 from tfbuild import console
 
@@ -35,12 +35,10 @@ def document(result: ImportedCurve) -> Document:
                 if result.reached
                 else "not reached",
                 detail=result.curve.column,
-                verdict="",
                 sentence=line,
             ),
         ),
         notes=tuple(more),
-        warnings=(),
         sections=(tabled(KEY, "The curve", "Time and cost", _CURVE, [_row(result)]),),
     )
 
@@ -94,18 +92,13 @@ def article_table(article: PricedArticle, *, colour: bool, width: int = WIDTH) -
 
 def article_block(article: PricedArticle) -> Table:
     """Every run that the article tells of, with what it printed."""
-    return Table(
-        caption=f"{article.name}, computed again",
-        columns=columns(*_ARTICLE),
-        rows=tuple(
+    return tabulate(
+        f"{article.name}, computed again",
+        _ARTICLE,
+        (
             (
-                run.name,
-                run.mode.value,
-                f"{run.images_s:g}",
-                share(run.accuracy),
-                f"{run.epochs}",
-                f"{run.seconds / 3600:.2f}",
-                f"{run.usd:.1f}",
+                *(run.name, run.mode.value, f"{run.images_s:g}", share(run.accuracy)),
+                *(f"{run.epochs}", f"{run.seconds / 3600:.2f}", f"{run.usd:.1f}"),
                 "" if run.printed_usd is None else f"{run.printed_usd:g}",
             )
             for run in article.runs

@@ -12,7 +12,7 @@ from tfbench.cells.cell import Outcome
 from tfbench.costs.prices import Price
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
-from tfbench.reports.document import Answer, Document, Points, Section, Table, columns
+from tfbench.reports.document import Answer, Document, Section, points, tabulate
 from tfbench.reports.sheet import Sheet
 from tfbuild import console
 
@@ -61,17 +61,9 @@ def section(result: Accuracy) -> Section:
         heading=f"{result.asked.workload} to {share(result.asked.target)}",
         blocks=(
             _setting(result),
-            Table(
-                caption="Time to the target by arm",
-                columns=columns(*_HEADINGS),
-                rows=tuple(_rows(result)),
-            ),
-            Points(items=tuple(lines(result))),
-            Table(
-                caption="Every seed",
-                columns=columns(*_SEEDS),
-                rows=tuple(_seed_row(run) for run in result.runs),
-            ),
+            tabulate("Time to the target by arm", _HEADINGS, _rows(result)),
+            *points(lines(result)),
+            tabulate("Every seed", _SEEDS, map(_seed_row, result.runs)),
         ),
     )
 
@@ -113,7 +105,6 @@ def _answer(each: ArmSummary, result: Accuracy) -> Answer:
         label=each.arm,
         figure="no answer" if known is None else f"{known:.2f} s",
         detail=f"{each.reached} of {each.seeds} reached",
-        verdict="",
         sentence=_sentence(each, result),
     )
 

@@ -26,7 +26,7 @@ from tfbench.engine import folder
 from tfbench.measuring.comparison import KIND
 from tfbench.overhead import handler as overheads
 from tfbench.reports import findings
-from tfbench.reports.document import Points, Table, columns
+from tfbench.reports.document import Points, tabulate
 from tfbench.reports.wording import factor_span, moment
 from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
@@ -53,14 +53,11 @@ def cloud_cpus(bench: Scale) -> SectionPart:
     book = catalog.find(cloud.PRICES)
     found = bill.bill_of_totals(cloud.read_totals(book), book)
     rows = tuple((str(n), arm, factor_span(amount)) for n, arm, amount in found.speedups)
-    table = Table(
-        caption="The article's logs, computed again",
-        columns=columns("#vCPUs", "arm", "#geometric mean of its speedups over pip"),
-        rows=rows,
-    )
+    headings = ("#vCPUs", "arm", "#geometric mean of its speedups over pip")
+    logs = tabulate("The article's logs, computed again", headings, rows)
     newest = tuple(_newest_comparison(bench.paths))
     lines = (*(f"{arm} on {n} vCPUs in 2017: {mean}" for n, arm, mean in rows), *newest)
-    return SectionPart(blocks=(table, Points(items=newest)), lines=lines)
+    return SectionPart(blocks=(logs, Points(items=newest)), lines=lines)
 
 
 def _newest_comparison(paths: Paths) -> Iterator[str]:

@@ -31,7 +31,6 @@ def document(
     return Document(
         title="Five articles, measured here",
         subject=subject,
-        answers=(),
         notes=small if quick else (),
         warnings=tuple(failed),
         sections=tuple(_section(each, parts[each.key]) for each in articles),

@@ -128,7 +128,6 @@ def document(overhead: Overhead) -> Document:
         title="Dispatch overhead",
         subject=f"{title(overhead)}, {overhead.made}",
         answers=tuple(_headline(each) for each in overhead.answers),
-        notes=(),
         warnings=tuple(f"{arm}: {reason}" for arm, reason in overhead.marks),
         sections=(section(overhead),),
     )
@@ -144,7 +143,6 @@ def _headline(answer: ArmTerms) -> Answer:
         label=f"{answer.arm} on {answer.device}",
         figure=f"{answer.dispatch.value:.0%}",
         detail=f"{_percent(answer.dispatch)} of the script's time is dispatch",
-        verdict="",
         sentence=f"{_percent(answer.dispatch)} of the script's time is dispatch on {answer.arm}.",
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfbench.costs.cost import inverse
 from tfbench.reports import details, findings, method, wording
-from tfbench.reports.document import Answer, Document, Points, Section, Table, columns, tabled
+from tfbench.reports.document import Answer, Document, Section, points, tabled, tabulate
 from tfbench.reports.ladder import Ladder, find_ladder
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison, Overall
@@ -79,25 +79,9 @@ def _answer(comparison: Comparison, each: Overall) -> Answer:
 
 def _speedups(comparison: Comparison) -> Section:
     base, level = comparison.baseline, f"{comparison.level:.0%}"
-    rows = tuple(findings.rows(comparison))
     asks = any(cell.asks for cell in comparison.cells)
     unit = "request (99th percentile)" if asks else "step"
     step = wording.step(comparison)
-    table = Table(
-        caption="Every arm in every cell",
-        columns=columns(
-            *("workload", "#vCPUs", "arm", "!verdict", f"#speedup ({level} interval)"),
-            *(f"#{base} again", f"#{base} ms per {unit}", f"#arm ms per {unit}"),
-        ),
-        rows=tuple(
-            (
-                *(row.workload, row.vcpus, row.arm, row.verdict, row.known),
-                *(row.noise, row.baseline_ms, row.arm_ms),
-            )
-            for row in rows
-        ),
-    )
-    missing = tuple(findings.failed(comparison))
     return Section(
         key=SPEEDUPS,
         heading=f"Speedup of {step}",
@@ -107,8 +91,21 @@ def _speedups(comparison: Comparison) -> Section:
                 f"faster. “{base} again” is a second worker of the baseline in the same blocks: "
                 "what no difference looks like here."
             ),
-            table,
-            *((Points(items=missing),) if missing else ()),
+            tabulate(
+                "Every arm in every cell",
+                (
+                    *("workload", "#vCPUs", "arm", "!verdict", f"#speedup ({level} interval)"),
+                    *(f"#{base} again", f"#{base} ms per {unit}", f"#arm ms per {unit}"),
+                ),
+                (
+                    (
+                        *(row.workload, row.vcpus, row.arm, row.verdict, row.known),
+                        *(row.noise, row.baseline_ms, row.arm_ms),
+                    )
+                    for row in findings.rows(comparison)
+                ),
+            ),
+            *points(findings.failed(comparison)),
         ),
     )
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from tfbench.inside import bins
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.workloads import is_own, schedule_of
-from tfbench.kernels import table
+from tfbench.kernels.table import cells, ordered
 from tfbench.reports import findings, wording
-from tfbench.reports.document import Section, Table, columns, tabled
+from tfbench.reports.document import Section, Table, tabled, tabulate
 from tfbuild import console
 from tfbuild.console import duration, size
-from tfbuild.measured.comparison import Agreement, ArmTimes, ComparedCell, Comparison
+from tfbuild.measured.comparison import Agreement, ArmFacts, ArmTimes, ComparedCell, Comparison
 from tfbuild.measured.effort import Stop
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
@@ -43,13 +43,13 @@ def verdicts(comparison: Comparison) -> Section:
                 "level at which it leaves out 1, and the interval of the medians of blocks, each "
                 "arm by its own spread."
             ),
-            Table(
-                caption="Verdicts and their reasons",
-                columns=columns(
+            tabulate(
+                "Verdicts and their reasons",
+                (
                     *("workload", "#vCPUs", "arm", "!verdict", "because", "#leaves out 1 at"),
                     "#medians of blocks",
                 ),
-                rows=tuple(
+                (
                     (
                         *(row.workload, row.vcpus, row.arm, row.verdict, row.why),
                         *(row.confidence, row.medians),
@@ -57,25 +57,19 @@ def verdicts(comparison: Comparison) -> Section:
                     for row in findings.rows(comparison)
                 ),
             ),
-            _looks(comparison),
-        ),
-    )
-
-
-def _looks(comparison: Comparison) -> Table:
-    return Table(
-        caption="Half-width of the widest interval, at the looks and at the end",
-        columns=columns("workload", "#vCPUs", "#launches", "#time", "#half-width"),
-        rows=tuple(
-            (
-                *findings.place(cell),
-                str(look.launches),
-                duration(look.seconds),
-                f"{look.half_width:.2%}",
-            )
-            for cell in comparison.cells
-            for look in cell.looks
-            if look.launches in comparison.effort.looks or look == cell.looks[-1]
+            tabulate(
+                "Half-width of the widest interval, at the looks and at the end",
+                ("workload", "#vCPUs", "#launches", "#time", "#half-width"),
+                (
+                    (
+                        *(*findings.place(cell), str(look.launches), duration(look.seconds)),
+                        f"{look.half_width:.2%}",
+                    )
+                    for cell in comparison.cells
+                    for look in cell.looks
+                    if look.launches in comparison.effort.looks or look == cell.looks[-1]
+                ),
+            ),
         ),
     )
 
@@ -199,17 +193,6 @@ def _schedule(workload: str) -> str:
 
 
 def starting(comparison: Comparison) -> Section:
-    def row(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
-        starts = (times.import_s, times.build_s, times.first_steps_s)
-        return (
-            *findings.place(cell),
-            times.arm,
-            *(f"{value:.2f}" for value in starts),
-            "" if times.cpu_ms is None else f"{times.cpu_ms:.2f}",
-            "" if times.idle_share is None else f"{times.idle_share:.1%}",
-            f"{times.peak_mb:.0f}",
-        )
-
     return tabled(
         "starting",
         "Start-up, CPU time and memory",
@@ -218,9 +201,22 @@ def starting(comparison: Comparison) -> Section:
             *("workload", "#vCPUs", "arm", "#import s", "#build s", "#first steps s"),
             *("#CPU ms per step", "#idle", "#peak MB"),
         ),
-        (row(cell, times) for cell in comparison.cells for times in cell.arms),
+        (
+            (*findings.place(cell), times.arm, *_started(times))
+            for cell in comparison.cells
+            for times in cell.arms
+        ),
         "Starting up is no part of a step. CPU time is that of all threads; idle is the CPU time "
         "that an arm took while the others were timed.",
+    )
+
+
+def _started(times: ArmTimes) -> tuple[str, ...]:
+    return (
+        *(f"{value:.2f}" for value in (times.import_s, times.build_s, times.first_steps_s)),
+        "" if times.cpu_ms is None else f"{times.cpu_ms:.2f}",
+        "" if times.idle_share is None else f"{times.idle_share:.1%}",
+        f"{times.peak_mb:.0f}",
     )
 
 
@@ -232,38 +228,31 @@ def arms(comparison: Comparison) -> Section:
         key="arms",
         heading="What was compared",
         blocks=(
-            Table(
-                caption="Arms",
-                columns=columns(
+            tabulate(
+                "Arms",
+                (
                     *("arm", "what it is", "TensorFlow", "compiler", "threads", "kernels"),
                     *("admission", "Python", "NumPy", "own settings", "#tolerance"),
                     "wheel SHA-256",
                 ),
-                rows=tuple(
-                    (
-                        arm.name,
-                        arm.label,
-                        f"{arm.tensorflow} ({arm.git_version})",
-                        arm.compiler_version,
-                        arm.threading,
-                        f"{findings.kernels(arm)}, {arm.raised_kernels} raised",
-                        arm.admission
-                        or ("not recorded" if arm.kernel_library else "nothing to admit"),
-                        arm.python,
-                        arm.numpy,
-                        wording.settings(arm.env) or "none",
-                        f"{arm.tolerance:g}",
-                        arm.wheel_sha256 or "not recorded",
-                    )
-                    for arm in comparison.arms
-                ),
+                map(_compared, comparison.arms),
             ),
-            Table(
-                caption="Variables that the workers saw",
-                columns=columns("arm", "#vCPUs", "variables"),
-                rows=tuple(_environments(comparison)),
+            tabulate(
+                "Variables that the workers saw",
+                ("arm", "#vCPUs", "variables"),
+                _environments(comparison),
             ),
         ),
+    )
+
+
+def _compared(arm: ArmFacts) -> tuple[str, ...]:
+    admission = arm.admission or ("not recorded" if arm.kernel_library else "nothing to admit")
+    return (
+        *(arm.name, arm.label, f"{arm.tensorflow} ({arm.git_version})", arm.compiler_version),
+        *(arm.threading, f"{findings.kernels(arm)}, {arm.raised_kernels} raised", admission),
+        *(arm.python, arm.numpy, wording.settings(arm.env) or "none", f"{arm.tolerance:g}"),
+        arm.wheel_sha256 or "not recorded",
     )
 
 
@@ -283,13 +272,13 @@ def _kernels(arm: str, found: KernelTable) -> tuple[str, Table]:
             f"{found.measured_on}, one op at a time at the inputs that a profile has; share is "
             "that of the profile's op time."
         ),
-        Table(
-            caption=f"Kernels of {arm} against the stock ones",
-            columns=columns(
+        tabulate(
+            f"Kernels of {arm} against the stock ones",
+            (
                 *("op", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),
                 *("#95% interval", "#in a fresh run", "kept"),
             ),
-            rows=tuple((op, *rest) for op, _, *rest in map(table.cells, table.ordered(found.rows))),
+            ((op, *rest) for op, _, *rest in map(cells, ordered(found.rows))),
         ),
     )
 

@@ -64,7 +64,7 @@ class Answer:
     label: str
     figure: str
     detail: str
-    verdict: str
+    verdict: str = ""
     sentence: str
 
 
@@ -74,19 +74,26 @@ class Document:
 
     title: str
     subject: str
-    answers: tuple[Answer, ...]
-    notes: tuple[str, ...]
+    answers: tuple[Answer, ...] = ()
+    notes: tuple[str, ...] = ()
     """What is to be said beside the answers."""
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     sections: tuple[Section, ...]
 
 
-def columns(*names: str) -> tuple[Column, ...]:
+def tabulate(caption: str, names: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
     """`#name` is a column of numbers, `!name` one of verdicts."""
     kinds = {"#": ColumnKind.NUMBER, "!": ColumnKind.VERDICT}
-    return tuple(
+    columns = (
         Column(name=name.lstrip("#!"), kind=kinds.get(name[0], ColumnKind.TEXT)) for name in names
     )
+    return Table(caption=caption, columns=tuple(columns), rows=tuple(rows))
+
+
+def points(items: Iterable[str]) -> tuple[Points, ...]:
+    """A list; nothing where it would be empty."""
+    found = Points(items=tuple(items))
+    return (found,) if found.items else ()
 
 
 def tabled(
@@ -98,8 +105,8 @@ def tabled(
     *text: str,
 ) -> Section:
     """A section of a table below what is told of it; an empty one without rows."""
-    table = Table(caption=caption, columns=columns(*names), rows=tuple(rows))
-    return Section(key=key, heading=heading, blocks=(*text, table) if table.rows else ())
+    found = tabulate(caption, names, rows)
+    return Section(key=key, heading=heading, blocks=(*text, found) if found.rows else ())
 
 
 def paragraphs(text: str) -> tuple[Block, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfbench import grid
-from tfbench.reports.document import Block, Document, Points, Section, Table, columns
+from tfbench.reports.document import Block, Document, Section, points, tabulate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,20 +21,12 @@ class Sheet:
         """What a terminal of that width shows."""
         names = [heading.lstrip("#") for heading in self.headings]
         texts = [heading for heading in self.headings if not heading.startswith("#")]
-        table = grid.table(self.title, names, self.rows, left=texts)
-        return grid.printed(table, self.lines, colour=colour, width=width)
+        found = grid.table(self.title, names, self.rows, left=texts)
+        return grid.printed(found, self.lines, colour=colour, width=width)
 
     def blocks(self, caption: str) -> tuple[Block, ...]:
-        table = Table(caption=caption, columns=columns(*self.headings), rows=self.rows)
-        return (table, Points(items=self.lines)) if self.lines else (table,)
+        return (tabulate(caption, self.headings, self.rows), *points(self.lines))
 
     def document(self, title: str, made: str, section: Section) -> Document:
         """A report of one section."""
-        return Document(
-            title=title,
-            subject=f"{self.title}, {made}",
-            answers=(),
-            notes=(),
-            warnings=(),
-            sections=(section,),
-        )
+        return Document(title=title, subject=f"{self.title}, {made}", sections=(section,))

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from tfbench.costs import article
 from tfbench.costs.bill import Bill, BillRow
 from tfbench.costs.cost import Amount, carry, ratio
-from tfbench.costs.prices import Price
 from tfbench.reports import wording
 from tfbench.reports.chapters import COST, SCALING, TIMES
 from tfbench.reports.document import (
     Answer,
     Block,
     Document,
-    Points,
     Section,
     Table,
-    columns,
+    points,
     tabled,
+    tabulate,
 )
 from tfbuild import console
 
@@ -40,15 +39,11 @@ def costs(bill: Bill) -> Section:
                 f"{bill.composed} Prices are those of {bill.book} as of {bill.as_of}. Relative "
                 f"figures are over {bill.baseline}: below 1 is better."
             ),
-            runs(bill),
-            Points(items=(*_best(bill), MARKS)),
+            _runs(bill),
+            *points((*_best(bill), MARKS)),
             *_paid_back(bill),
             *_machines(bill),
-            *(
-                (Points(items=tuple(f"Not priced: {each}." for each in bill.skipped)),)
-                if bill.skipped
-                else ()
-            ),
+            *points(_not_priced(bill)),
         ),
     )
 
@@ -60,32 +55,30 @@ def lines(bill: Bill) -> Iterator[str]:
     for row in bill.rows:
         if row.amortisation is not None:
             yield f"{row.workload}, {_run(row)}: its build pays {row.amortisation}."
-    yield from (f"Not priced: {each}." for each in bill.skipped)
+    yield from _not_priced(bill)
     for vcpus, arm, amount in bill.speedups:
         speedup = wording.factor_span(amount)
         yield f"{arm} on {console.vcpus(vcpus)}: {speedup}, the geometric mean of its runs."
 
 
-def runs(bill: Bill) -> Table:
+def _not_priced(bill: Bill) -> Iterator[str]:
+    yield from (f"Not priced: {each}." for each in bill.skipped)
+
+
+def _runs(bill: Bill) -> Table:
     """Each with its time, its cost, both over the baseline, and what it is the best in."""
-    return Table(
-        caption="Training runs",
-        columns=columns(
+    return tabulate(
+        "Training runs",
+        (
             *("workload", "#vCPUs", "arm", "machine", "#run s", "#USD"),
             *("#relative time", "#relative cost", "#pays up to", "best in"),
         ),
-        rows=tuple(
+        (
             (
-                row.workload,
-                vcpus(row),
-                row.arm,
-                row.machine,
-                wording.seconds(row.run_s),
-                wording.usd(row.usd),
-                wording.relative(row.relative_time),
-                wording.relative(row.relative_cost),
-                _pays(row),
-                marks(row),
+                *(row.workload, vcpus(row), row.arm, row.machine),
+                *(wording.seconds(row.run_s), wording.usd(row.usd)),
+                *map(wording.relative, (row.relative_time, row.relative_cost)),
+                *(_pays(row), marks(row)),
             )
             for row in bill.rows
         ),
@@ -117,7 +110,8 @@ def _best(bill: Bill) -> Iterator[str]:
     ):
         places = {(row.arm, row.vcpus) for row in rows}
         if len(places) == 1:
-            yield f"The {name} for {_all(len(rows))} is {_run(rows[0])}."
+            models = f"all {len(rows)} models" if len(rows) > 1 else "the model"
+            yield f"The {name} for {models} is {_run(rows[0])}."
         else:
             each = "; ".join(f"{row.workload} {_run(row)}" for row in rows)
             yield f"The {name}: {each}."
@@ -127,16 +121,16 @@ def _run(row: BillRow) -> str:
     return row.arm if row.vcpus is None else f"{row.arm} on {console.vcpus(row.vcpus)}"
 
 
-def _all(number: int) -> str:
-    return f"all {number} models" if number > 1 else "the model"
-
-
 def _paid_back(bill: Bill) -> tuple[Block, ...]:
-    rows = tuple(
-        (row.workload, vcpus(row), row.arm, _per_thousand(paid.saving_usd), str(paid))
+    # (a saving per run is a small difference of small amounts)
+    rows = [
+        (
+            *(row.workload, vcpus(row), row.arm),
+            *(wording.usd(carry(paid.saving_usd, lambda usd: 1000 * usd)), str(paid)),
+        )
         for row in bill.rows
         if (paid := row.amortisation) is not None
-    )
+    ]
     if not rows:
         return ()
     builds = {wording.usd(r.amortisation.build_usd) for r in bill.rows if r.amortisation}
@@ -145,40 +139,27 @@ def _paid_back(bill: Bill) -> tuple[Block, ...]:
             f"A build costs {wording.listed(sorted(builds))} USD. It has paid for itself when the "
             "runs have saved as much:"
         ),
-        Table(
-            caption="When a build has paid for itself",
-            columns=columns("workload", "#vCPUs", "arm", "#saved per 1000 runs, USD", "paid back"),
-            rows=rows,
+        tabulate(
+            "When a build has paid for itself",
+            ("workload", "#vCPUs", "arm", "#saved per 1000 runs, USD", "paid back"),
+            rows,
         ),
     )
-
-
-def _per_thousand(usd: Amount) -> str:
-    """A saving per run is a small difference of small amounts."""
-    return wording.usd(carry(usd, lambda each: 1000 * each))
 
 
 def _machines(bill: Bill) -> tuple[Block, ...]:
-    if not bill.machines:
-        return ()
-    return (
-        Table(
-            caption="Machines and their prices",
-            columns=columns("machine", "provider", "mode", "#USD per hour", "as of", "source"),
-            rows=tuple(_machine(price) for price in bill.machines),
+    found = tabulate(
+        "Machines and their prices",
+        ("machine", "provider", "mode", "#USD per hour", "as of", "source"),
+        (
+            (
+                *(price.name, price.provider, str(price.mode).replace("_", " ")),
+                *(wording.usd(price.usd_hour), price.as_of, price.source),
+            )
+            for price in bill.machines
         ),
     )
-
-
-def _machine(price: Price) -> tuple[str, ...]:
-    return (
-        price.name,
-        price.provider,
-        str(price.mode).replace("_", " "),
-        wording.usd(price.usd_hour),
-        price.as_of,
-        price.source,
-    )
+    return (found,) if found.rows else ()
 
 
 # --- runs without a comparison ------------------------------------------------------------------
@@ -220,7 +201,6 @@ def _answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
         label=f"{arm} over {article.PIP}, {console.vcpus(vcpus)}",
         figure=known,
         detail=f"geometric mean of {models}",
-        verdict="",
         sentence=(
             f"{arm} over {article.PIP} on {console.vcpus(vcpus)}: {known} "
             f"(geometric mean of {models})."
@@ -267,12 +247,12 @@ def _times(bill: Bill) -> Section:
 
 
 def _side_by_side(pip: BillRow, compiled: BillRow) -> tuple[str, ...]:
+    both = (pip, compiled)
     return (
-        wording.seconds(pip.run_s),
-        wording.seconds(compiled.run_s),
+        *(wording.seconds(each.run_s) for each in both),
         wording.factor_span(ratio(pip.run_s, compiled.run_s)),
-        *(wording.relative(each.relative_time) for each in (pip, compiled)),
-        *(wording.relative(each.relative_cost) for each in (pip, compiled)),
+        *(wording.relative(each.relative_time) for each in both),
+        *(wording.relative(each.relative_cost) for each in both),
     )
 
 

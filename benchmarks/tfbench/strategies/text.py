@@ -15,11 +15,11 @@ from tfbench.reports.document import (
     Answer,
     Block,
     Document,
-    Points,
     Section,
     Table,
-    columns,
     paragraphs,
+    points,
+    tabulate,
 )
 from tfbench.reports.sheet import Sheet
 from tfbench.strategies import published
@@ -224,7 +224,6 @@ def document(result: StrategiesResult) -> Document:
         title=HEADING,
         subject=f"{title(result)}, {wording.moment(result.made)}",
         answers=tuple(_answer(advice, result, reference) for advice in found),
-        notes=(),
         warnings=tuple(warnings(result)),
         sections=(Section(key=KEY, heading="Measured", blocks=tuple(_blocks(result))),),
     )
@@ -244,15 +243,14 @@ def section(result: StrategiesResult) -> Section:
     """All of it among other experiments: the answers come first here, too."""
     reference = published.read()
     answers = (" ".join(sentences(each, result, reference)) for each in advised(result, reference))
-    known = (*warnings(result), *answers)
-    first = (Points(items=known),) if known else ()
+    first = points((*warnings(result), *answers))
     return Section(key=KEY, heading=HEADING, blocks=(*first, *_blocks(result)))
 
 
 def _blocks(result: StrategiesResult) -> Iterator[Block]:
     found = sheet(result)
-    yield Table(caption="examples per second", columns=columns(*found.headings), rows=found.rows)
-    yield from _marked(result)
+    yield tabulate("examples per second", found.headings, found.rows)
+    yield from points(marks(result))
     yield from paragraphs(METHOD)
     yield from paragraphs(TRAFFIC)
     yield _traffic(result)
@@ -260,19 +258,14 @@ def _blocks(result: StrategiesResult) -> Iterator[Block]:
     yield from _published(published.read())
 
 
-def _marked(result: StrategiesResult) -> Iterator[Block]:
-    if found := tuple(marks(result)):
-        yield Points(items=found)
-
-
 def _traffic(result: StrategiesResult) -> Table:
-    return Table(
-        caption="variables' bytes per step",
-        columns=columns(
+    return tabulate(
+        "variables' bytes per step",
+        (
             *("workload", "#devices", "strategy", "variables on", "#trainable", "#moved/step"),
             *("#busiest device", "#peak memory"),
         ),
-        rows=tuple(
+        (
             (
                 *(row.workload, str(row.devices), row.strategy),
                 *(", ".join(row.figures.variables_on), console.size(row.figures.trainable_bytes)),
@@ -290,10 +283,10 @@ def _traffic(result: StrategiesResult) -> Table:
 
 def _meanings(result: StrategiesResult) -> Table:
     shown = [name for name in NAMES if any(row.strategy == name for row in result.rows)]
-    return Table(
-        caption="strategies",
-        columns=columns("strategy", "parameters", "TensorFlow's name"),
-        rows=tuple((name, STRATEGIES[name].family.value, STRATEGIES[name].means) for name in shown),
+    return tabulate(
+        "strategies",
+        ("strategy", "parameters", "TensorFlow's name"),
+        ((name, STRATEGIES[name].family.value, STRATEGIES[name].means) for name in shown),
     )
 
 
@@ -306,15 +299,15 @@ def _published(reference: PublishedRuns) -> Iterator[Block]:
         f"with {_megabytes(high)} and more replicated."
     )
     counts = reference.devices
-    yield Table(
-        caption="published images per second",
-        columns=columns(
+    yield tabulate(
+        "published images per second",
+        (
             *("net", "parameters"),
             *(f"#{number} GPU" if number == ALONE else f"#{number} GPUs" for number in counts),
             *(f"#efficiency at {number}" for number in counts if number != ALONE),
             "#parameters/s of computing",
         ),
-        rows=tuple(
+        (
             (
                 *(model.name, model.family.value),
                 *(f"{model.images_s[number]:g}" for number in counts),
