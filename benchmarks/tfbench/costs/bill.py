@@ -131,16 +131,16 @@ class _Rates:
 
 def _composed(comparison: Comparison, machines: Mapping[int, Price]) -> Iterator[TrainingRun]:
     for cell in comparison.cells:
-        speedups = {each.arm: each.run for each in cell.speedups}
         for times in cell.arms:
             if times.run_s is not None:
+                speedup = cell.of(times.arm).speedup
                 yield TrainingRun(
                     workload=cell.workload,
                     vcpus=cell.vcpus,
                     arm=times.arm,
                     seconds=times.run_s,
                     price=machines[cell.vcpus],
-                    speedup=speedups.get(times.arm),
+                    speedup=speedup.run if speedup else None,
                 )
 
 

@@ -168,15 +168,14 @@ def phases(comparison: Comparison) -> Section:
 
 def _phased(cell: ComparedCell, times: ArmTimes) -> tuple[str, ...]:
     phases = {each.phase: each.step_ms for each in times.phases}
-    runs = {each.arm: each.run for each in cell.speedups}
-    run = runs.get(times.arm)
+    speedup = cell.of(times.arm).speedup
     return (
         *findings.place(cell),
         times.arm,
         *(_spread_ms(phases.get(phase)) for phase in (TRAIN, VALIDATE, AUGMENT)),
         _schedule(cell.workload) if times.run_s else "not all phases were timed",
         wording.seconds(times.run_s) if times.run_s else "",
-        wording.factor_span(run) if run else "",
+        wording.factor_span(speedup.run) if speedup and speedup.run else "",
     )
 
 

@@ -14,6 +14,7 @@ from tfbench.measuring.statistics import LIKELY, floor
 from tfbench.reports import wording
 from tfbuild import console
 from tfbuild.measured.comparison import (
+    ArmAnswer,
     ArmFacts,
     ArmTimes,
     ComparedCell,
@@ -88,29 +89,13 @@ def rows(comparison: Comparison) -> Iterator[FindingRow]:
     """One per cell and arm, and one for the baseline, or its repeat, where that failed."""
     arms = candidates(comparison)
     for cell in comparison.cells:
-        failed = {each.arm: each.reason.strip() for each in cell.failures}
-        for arm in dict.fromkeys([*arms, *failed]):
-            if arm in failed:
-                yield _row(comparison, cell, arm, FAILED, failed[arm])
-            else:
-                yield _answered(comparison, cell, arm)
+        for arm in dict.fromkeys([*arms, *(each.arm for each in cell.failures)]):
+            yield _row(comparison, cell, arm)
 
 
 def place(cell: ComparedCell) -> tuple[str, str]:
     """The workload and the number of vCPUs, as a table has them."""
     return label_of(cell.workload), str(cell.vcpus)
-
-
-def _answered(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
-    for agreement in cell.agreements:
-        if agreement.arm == arm and not agreement.agrees:
-            why = f"beyond the tolerance of {agreement.tolerance:g}"
-            return _row(comparison, cell, arm, DIFFERENT, why)
-    speedup = next((each for each in cell.speedups if each.arm == arm), None)
-    if speedup is None:
-        return _row(comparison, cell, arm, NOT_TIMED, "the cell has no answer without its baseline")
-    verdict = said(comparison, speedup, cell.noise)
-    return _row(comparison, cell, arm, verdict, reason(comparison, cell, speedup), speedup)
 
 
 def said(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> str:
@@ -131,34 +116,43 @@ def likely(comparison: Comparison, speedup: Speedup, noise: Interval | None) -> 
     return str(Verdict.FASTER if speedup.interval.value > 1 else Verdict.SLOWER)
 
 
-def _row(
-    comparison: Comparison,
-    cell: ComparedCell,
-    arm: str,
-    verdict: str,
-    why: str,
-    speedup: Speedup | None = None,
-) -> FindingRow:
+def _row(comparison: Comparison, cell: ComparedCell, arm: str) -> FindingRow:
+    verdict, why, speedup = _judged(comparison, cell, cell.of(arm))
     workload, vcpus = place(cell)
-    steps = {each.arm: _milliseconds(each) for each in cell.arms}
     return FindingRow(
         workload=workload,
         vcpus=vcpus,
         arm=arm,
-        baseline_ms=steps.get(comparison.baseline, ""),
-        arm_ms=steps.get(arm, ""),
+        baseline_ms=_milliseconds(cell.of(comparison.baseline).times),
+        arm_ms=_milliseconds(cell.of(arm).times),
         speedup=wording.factor(speedup.interval.value) if speedup else "",
         interval=wording.span(speedup.interval) if speedup else "",
         noise=wording.span(cell.noise) if cell.noise else "",
-        verdict=str(verdict),
+        verdict=verdict,
         why=why,
         confidence=wording.level(speedup.confidence) if speedup else "",
         medians=wording.factor_span(speedup.medians) if speedup and speedup.medians else "",
     )
 
 
-def _milliseconds(times: ArmTimes) -> str:
+def _judged(
+    comparison: Comparison, cell: ComparedCell, found: ArmAnswer
+) -> tuple[str, str, Speedup | None]:
+    """The verdict and why, with the speedup that it is about."""
+    if found.failure:
+        return FAILED, found.failure.reason.strip(), None
+    if found.agreement and not found.agreement.agrees:
+        return DIFFERENT, f"beyond the tolerance of {found.agreement.tolerance:g}", None
+    if found.speedup is None:
+        return NOT_TIMED, "the cell has no answer without its baseline", None
+    verdict = said(comparison, found.speedup, cell.noise)
+    return verdict, reason(comparison, cell, found.speedup), found.speedup
+
+
+def _milliseconds(times: ArmTimes | None) -> str:
     """Of a step; of requests also the time within which 99 of 100 were answered."""
+    if times is None:
+        return ""
     mean, slow = wording.milliseconds(times.step_ms), times.latency and times.latency.p99_ms
     return f"{mean} ({wording.milliseconds(slow)})" if slow else mean
 

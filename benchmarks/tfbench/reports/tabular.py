@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 from tfbuild.measured.comparison import ArmTimes, ComparedCell, Comparison, Speedup
@@ -48,14 +48,6 @@ interval, `dropped` counts blocks that are no measurement, `others` is the share
 that others took."""
 
 
-class _OfArm(Protocol):
-    @property
-    def arm(self) -> str: ...
-
-
-T = TypeVar("T", bound=_OfArm)
-
-
 def comparison_csv(comparison: Comparison) -> str:
     """HEADER and a line for every arm in every cell; numbers are written in full."""
     sink = io.StringIO()
@@ -84,8 +76,8 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Value]]:
 
 
 def _figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
-    times, speedup = _of(arm, cell.arms), _of(arm, cell.speedups)
-    agreement, failure = _of(arm, cell.agreements), _of(arm, cell.failures)
+    found = cell.of(arm)
+    times, speedup, agreement = found.times, found.speedup, found.agreement
     return {
         **_taken(_TIMES, times),
         "losses": " ".join(map(repr, times.losses)) if times else None,
@@ -95,7 +87,7 @@ def _figures(cell: ComparedCell, arm: str) -> dict[str, Value]:
         "tolerance": agreement.tolerance if agreement else None,
         "agrees": str(agreement.agrees).lower() if agreement else None,
         **_taken(("verdict", "confidence"), speedup),
-        "failure": failure.reason if failure else None,
+        "failure": found.failure.reason if found.failure else None,
         **{
             f"{name}{end}": value
             for name, interval in _intervals(cell, times, speedup).items()
@@ -127,7 +119,3 @@ def _parts(interval: Interval | None) -> tuple[Value, Value, Value]:
 
 def _taken(names: Sequence[str], record: object) -> dict[str, Value]:
     return {name: None if record is None else getattr(record, name) for name in names}
-
-
-def _of(arm: str, records: Iterable[T]) -> T | None:
-    return next((record for record in records if record.arm == arm), None)

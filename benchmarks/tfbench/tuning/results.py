@@ -105,14 +105,14 @@ def outcomes(
     stage: TuningStage, cell: ComparedCell, changes: Mapping[str, Setup]
 ) -> tuple[TriedArm, ...]:
     """What a cell says of its arms; `changes` are theirs, by arm."""
-    speedups = {each.arm: each for each in cell.speedups}
-    agreements = {each.arm: each for each in cell.agreements}
-    failures = {each.arm: each.reason.strip().splitlines()[0] for each in cell.failures}
     found = []
     for arm, own in changes.items():
-        speedup, agreement = speedups.get(arm), agreements.get(arm)
-        reason = failures.get(arm, "")
-        if not reason and agreement is not None and not agreement.agrees:
+        said = cell.of(arm)
+        speedup, agreement = said.speedup, said.agreement
+        reason = ""
+        if said.failure:
+            reason = said.failure.reason.strip().splitlines()[0]
+        elif agreement and not agreement.agrees:
             reason = "computes something else"
         found.append(
             TriedArm(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.effort import Effort
@@ -175,6 +177,23 @@ class ArmFailure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ArmAnswer:
+    """What a cell says of one arm; None of what it does not say."""
+
+    times: ArmTimes | None
+    speedup: Speedup | None
+    agreement: Agreement | None
+    failure: ArmFailure | None
+
+
+_Said = TypeVar("_Said", ArmTimes, Speedup, Agreement, ArmFailure)
+
+
+def _of(arm: str, said: Iterable[_Said]) -> _Said | None:
+    return next((each for each in said if each.arm == arm), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
     """How narrow the widest interval was after so many launches and seconds of a cell."""
 
@@ -221,6 +240,14 @@ class ComparedCell:
     """The baseline against a second worker of its own (A/A): what "no difference" looks like."""
     speedups: tuple[Speedup, ...]
     failures: tuple[ArmFailure, ...] = ()
+
+    def of(self, arm: str) -> ArmAnswer:
+        return ArmAnswer(
+            times=_of(arm, self.arms),
+            speedup=_of(arm, self.speedups),
+            agreement=_of(arm, self.agreements),
+            failure=_of(arm, self.failures),
+        )
 
     @property
     def agrees(self) -> bool:
