@@ -79,7 +79,7 @@ def launches(ratio: float, rounds: int = 8, noise: float = 0.002) -> list[Import
 
 
 def of_tuned(ratio: float, noise: float = 0.002) -> ImportOverhead:
-    measured = sorted_out(launches(ratio, noise=noise), 2)
+    measured = sorted_out(launches(ratio, noise=noise))
     repeat = overhead(measured, STOCK, REPEAT, floor=0.0)
     return overhead(measured, STOCK, TUNED, floor=repeat.imported.reach)
 
@@ -146,14 +146,14 @@ def disturbed(blocks: int, of: int = 8) -> list[ImportLaunch]:
 
 
 def test_a_disturbed_round_does_not_count() -> None:
-    measured = sorted_out(disturbed(2), 2)
+    measured = sorted_out(disturbed(2))
     assert measured.fair
     assert measured.dropped == (("throttled",),) * 2
     assert {block[0].block for block in measured.blocks} == set(range(2, 8))
 
 
 def test_where_most_rounds_are_disturbed_nothing_is_said() -> None:
-    measured = sorted_out(disturbed(4), 2)
+    measured = sorted_out(disturbed(4))
     assert not measured.fair
     assert len(measured.blocks) == 8
     assert overhead(measured, STOCK, TUNED, floor=0.0).verdict is ImportVerdict.INCONCLUSIVE
@@ -161,7 +161,7 @@ def test_where_most_rounds_are_disturbed_nothing_is_said() -> None:
 
 def test_one_round_gives_no_interval() -> None:
     with pytest.raises(SampleError, match="one launch"):
-        overhead(sorted_out(launches(1.0, rounds=1), 2), STOCK, TUNED, floor=0.0)
+        overhead(sorted_out(launches(1.0, rounds=1)), STOCK, TUNED, floor=0.0)
 
 
 # ---- what is said ----
@@ -180,7 +180,7 @@ LIBRARY = LibrarySize(
 
 def startup(ratio: float, *, dropped: int = 0) -> Startup:
     seen = [*disturbed(dropped)] if dropped else launches(ratio)
-    measured = sorted_out(seen, 2)
+    measured = sorted_out(seen)
     repeat = overhead(measured, STOCK, REPEAT, floor=0.0)
     return Startup(
         made="2026-11-21T12:00:00+00:00",

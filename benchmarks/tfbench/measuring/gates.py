@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from tfbench.measuring.samples import Sample
 
@@ -20,11 +21,17 @@ MOST_DROPPED = 0.30
 
 def reasons(block: Sequence[Sample]) -> tuple[str, ...]:
     """Why the block does not count; empty when it does."""
-    checks = {
-        "throttled": any(sample.throttled_s > 0 for sample in block),
-        "clock": any(_disagrees(sample) for sample in block),
-    }
-    return tuple(name for name, hit in checks.items() if hit)
+    return (*throttled(block), *(("clock",) if any(map(_disagrees, block)) else ()))
+
+
+class _Throttled(Protocol):
+    @property
+    def throttled_s(self) -> float: ...
+
+
+def throttled(block: Iterable[_Throttled]) -> tuple[str, ...]:
+    """The same where one clock alone was read."""
+    return ("throttled",) if any(each.throttled_s > 0 for each in block) else ()
 
 
 def counted(dropped: Iterable[Sequence[str]]) -> tuple[tuple[str, int], ...]:

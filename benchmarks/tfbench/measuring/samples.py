@@ -10,12 +10,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tfbuild.errors import SampleError
 
 _GRAIN_S = 0.02
 """Two of the ticks that `busy_s` and `steal_s` are counted in."""
+
+
+class _OfArm(Protocol):
+    @property
+    def arm(self) -> str: ...
+
+
+def need_times(sample: _OfArm, *names: str) -> None:
+    """Raises SampleError for one of these that is not a positive number."""
+    for name in names:
+        value = getattr(sample, name)
+        if not (math.isfinite(value) and value > 0):
+            raise SampleError(f"{sample.arm}: {name} of a sample is {value}, which is not a time")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,10 +103,7 @@ class Sample:
         return min(self.wall_s, self.cpu_s + (idle_s if idle_s > _GRAIN_S else 0.0))
 
     def __post_init__(self) -> None:
-        for name in ("wall_s", "elapsed_s", "cpu_s", "canary_s"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise SampleError(f"{self.arm}: {name} of a sample is {value}, which is not a time")
+        need_times(self, "wall_s", "elapsed_s", "cpu_s", "canary_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -64,7 +64,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
         loadings = [
             _loading(launcher, arm, found) for arm in others if (found := libraries[arm.name])
         ]
-    measured = sorted_out(launches, len(spec.host.affinity))
+    measured = sorted_out(launches)
     repeat = repeat_of(baseline)
     same = overhead(measured, baseline.name, repeat.name, floor=0.0)
     return Startup(

@@ -13,7 +13,7 @@ from typing import Any
 from tfbench.arms.arm import Arm, environment
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import kernel_library
-from tfbench.measuring.samples import Sample
+from tfbench.measuring.samples import need_times
 from tfbuild.errors import CommandError, WorkerError
 from tfbuild.run import run
 
@@ -25,7 +25,10 @@ _PROGRAM = Path(importing.__file__)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportLaunch:
     """One process. `import_s` is the import by its own clock; all else is of the whole process,
-    from its start to its exit, as seen from outside. Units and meanings are those of Sample."""
+    from its start to its exit, as seen from outside. Units and meanings are those of Sample.
+
+    Raises SampleError for times that are not positive numbers.
+    """
 
     arm: str
     block: int
@@ -39,30 +42,8 @@ class ImportLaunch:
     switches: int
     canary_s: float
 
-    def sample(self, vcpus: int) -> Sample:
-        """The same as the gates take it."""
-        return Sample(
-            workload=IMPORT,
-            vcpus=vcpus,
-            launch=0,
-            phase=IMPORT,
-            block=self.block,
-            position=self.position,
-            arm=self.arm,
-            steps=1,
-            at_s=0.0,
-            wall_s=self.process_s,
-            elapsed_s=self.process_s,
-            cpu_s=self.cpu_s,
-            idle_s=0.0,
-            idle_cpu_s=0.0,
-            run_delay_s=0.0,
-            busy_s=self.busy_s,
-            steal_s=self.steal_s,
-            throttled_s=self.throttled_s,
-            switches=self.switches,
-            canary_s=self.canary_s,
-        )
+    def __post_init__(self) -> None:
+        need_times(self, "process_s", "cpu_s", "canary_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ the logarithms of blocks' ratios.
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ LIMIT = 0.05
 """The most that a tuned wheel's import may take longer."""
 
 Block = tuple[ImportLaunch, ...]
+_IMPORT_S, _PROCESS_S = map(operator.attrgetter, ("import_s", "process_s"))
 
 
 class ImportVerdict(StrEnum):
@@ -94,13 +96,13 @@ class JudgedBlocks:
     fair: bool
 
 
-def sorted_out(launches: Iterable[ImportLaunch], vcpus: int) -> JudgedBlocks:
+def sorted_out(launches: Iterable[ImportLaunch]) -> JudgedBlocks:
     """The blocks that are not broken where enough are left, else all of them."""
     grouped: dict[int, list[ImportLaunch]] = defaultdict(list)
     for launch in launches:
         grouped[launch.block].append(launch)
     blocks = [tuple(each) for each in grouped.values()]
-    found = [gates.reasons([launch.sample(vcpus) for launch in block]) for block in blocks]
+    found = [gates.throttled(block) for block in blocks]
     quiet = tuple(block for block, reasons in zip(blocks, found, strict=True) if not reasons)
     dropped = tuple(reasons for reasons in found if reasons)
     fair = len(dropped) <= gates.MOST_DROPPED * len(blocks) and len(quiet) >= FEWEST_LAUNCHES
@@ -112,16 +114,16 @@ def overhead(
 ) -> ImportOverhead:
     """`floor` is the reach of the repeat's interval. Raises SampleError for fewer than two
     blocks."""
-    imported = _ratio(measured.blocks, baseline, arm, _import_s)
+    imported = _ratio(measured.blocks, baseline, arm, _IMPORT_S)
     added = [
-        statistics.fmean(_times(block, arm, _import_s))
-        - statistics.fmean(_times(block, baseline, _import_s))
+        statistics.fmean(_times(block, arm, _IMPORT_S))
+        - statistics.fmean(_times(block, baseline, _IMPORT_S))
         for block in measured.blocks
     ]
     return ImportOverhead(
         arm=arm,
         imported=imported,
-        process=_ratio(measured.blocks, baseline, arm, _process_s),
+        process=_ratio(measured.blocks, baseline, arm, _PROCESS_S),
         added_s=statistics.median(added),
         verdict=judged(imported, floor, limit) if measured.fair else ImportVerdict.INCONCLUSIVE,
     )
@@ -149,11 +151,3 @@ def _ratio(
 
 def _times(block: Block, arm: str, seconds: Callable[[ImportLaunch], float]) -> list[float]:
     return [seconds(launch) for launch in block if launch.arm == arm]
-
-
-def _import_s(launch: ImportLaunch) -> float:
-    return launch.import_s
-
-
-def _process_s(launch: ImportLaunch) -> float:
-    return launch.process_s
