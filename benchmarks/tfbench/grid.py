@@ -1,4 +1,7 @@
-"""A table and sentences below it, on a terminal; the same table in Markdown."""
+"""A table and sentences below it, on a terminal; the same table in Markdown.
+
+Headings with a `#` before them are of columns of figures.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,35 @@ from rich.table import Table
 from rich.text import Text
 
 
-def table(
+def printed(
     title: str,
     headings: Iterable[str],
-    rows: Iterable[Sequence[str]] = (),
+    rows: Iterable[Sequence[str | Text]],
+    lines: Iterable[str],
     *,
-    left: Collection[str],
+    colour: bool,
+    width: int,
     unbroken: Collection[str] = (),
+) -> str:
+    """What a terminal of that width shows. Names stand on the left, may be long and are broken but
+    for those in `unbroken`; figures stand on the right and are not broken."""
+    sink = io.StringIO()
+    console = Console(
+        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
+    )
+    console.print(_table(title, headings, rows, unbroken))
+    console.print()
+    for each in lines:
+        console.print(each, markup=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+
+
+def _table(
+    title: str,
+    headings: Iterable[str],
+    rows: Iterable[Sequence[str | Text]],
+    unbroken: Collection[str],
 ) -> Table:
-    """`left` are the headings of the columns with names, which may be long and are broken but for
-    those in `unbroken`; figures stand on the right and are not broken."""
     found = Table(
         title=Text(title) if title else None,
         title_justify="left",
@@ -27,36 +49,21 @@ def table(
         pad_edge=False,
     )
     for heading in headings:
-        figure = heading not in left
+        figure = heading.startswith("#")
         found.add_column(
-            Text(heading),
+            Text(heading.removeprefix("#")),
             justify="right" if figure else "left",
             no_wrap=figure or heading in unbroken,
             overflow="fold",
         )
     for row in rows:
-        found.add_row(*map(Text, row))
+        found.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return found
 
 
-def printed(found: Table, lines: Iterable[str], *, colour: bool, width: int) -> str:
-    """What a terminal of that width shows."""
-    sink = io.StringIO()
-    console = Console(
-        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False
-    )
-    console.print(found)
-    console.print()
-    for each in lines:
-        console.print(each, markup=False, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
-
-
-def markdown(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str]
-) -> Iterator[str]:
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """The lines of the table in Markdown."""
-    yield f"| {' | '.join(headings)} |"
-    yield f"|{'|'.join('---' if heading in left else '---:' for heading in headings)}|"
+    yield f"| {' | '.join(heading.removeprefix('#') for heading in headings)} |"
+    yield f"|{'|'.join('---:' if heading.startswith('#') else '---' for heading in headings)}|"
     for row in rows:
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"

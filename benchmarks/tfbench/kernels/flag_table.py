@@ -11,7 +11,7 @@ from tfbench.kernels.flagsets import FlagSet
 from tfbench.measuring.statistics import mean
 from tfbuild.console import count
 
-HEADINGS = ("compiler and flags", "saves of op time", "95% interval")
+HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")
 
 
 def described(
@@ -26,8 +26,8 @@ def described(
     """What each set saved over all units, the flags of each unit, and what to do with them: the
     selection in `path`."""
     rows = [(called(each.compiler, each.flags), *_saved(each)) for each in tried]
-    found = grid.table("", HEADINGS, rows, left=HEADINGS[:1])
-    return grid.printed(found, _lines(chosen, path, compiler), colour=colour, width=width)
+    lines = _lines(chosen, path, compiler)
+    return grid.printed("", HEADINGS, rows, lines, colour=colour, width=width)
 
 
 def called(compiler: str, words: Sequence[str]) -> str:

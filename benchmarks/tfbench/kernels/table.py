@@ -11,25 +11,22 @@ from tfbuild.console import count
 from tfbuild.measured.kernels import KernelRow
 
 HEADINGS = (
-    *("op", "types", "inputs", "threads", "share", "stock us", "tuned us", "ratio", "95% interval"),
-    *("confirmed", "kept"),
+    *("op", "types", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),
+    *("#95% interval", "#confirmed", "kept"),
 )
-LEFT = (*HEADINGS[:3], "kept")
 SHOWN = 20
 
 
 def describe(selected: Selected, *, colour: bool, width: int = 150) -> str:
     """The table as a terminal shows it, and what was found."""
     rows = map(cells, ordered(selected.selection.rows))
-    return grid.printed(
-        grid.table("", HEADINGS, rows, left=LEFT), lines(selected), colour=colour, width=width
-    )
+    return grid.printed("", HEADINGS, rows, lines(selected), colour=colour, width=width)
 
 
 def markdown(selected: Selected) -> str:
     chosen = selected.selection
     head = [f"# Kernels selected for {chosen.target}, TensorFlow {chosen.release}", ""]
-    table = grid.markdown(HEADINGS, map(cells, ordered(chosen.rows)), left=LEFT)
+    table = grid.markdown(HEADINGS, map(cells, ordered(chosen.rows)))
     said = [f"- {line}" for line in lines(selected)]
     return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *table]) + "\n"
 

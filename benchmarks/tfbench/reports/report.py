@@ -42,16 +42,19 @@ def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
     base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
     slow = "\n(p99)" if any(cell.asks for cell in comparison.cells) else ""
     headings = (
-        *("workload", "vCPUs", "arm", f"{base} ms{slow}", f"arm ms{slow}", "speedup"),
-        *(f"{comparison.level:.0%} interval", f"{base} again", "verdict"),
+        *("workload", "#vCPUs", "arm", f"#{base} ms{slow}", f"#arm ms{slow}", "#speedup"),
+        *(f"#{comparison.level:.0%} interval", f"#{base} again", "verdict"),
     )
-    left = ("workload", "arm", "verdict")
-    table = grid.table(findings.title(comparison), headings, left=left, unbroken=("verdict",))
-    for row in findings.rows(comparison):
-        cells = (row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup)
-        marked = Text(row.verdict, style=STYLES.get(row.verdict, "yellow"))
-        table.add_row(*map(Text, (*cells, row.interval, row.noise)), marked)
-    return grid.printed(table, _below(comparison), colour=colour, width=width)
+    rows = (
+        (
+            *(row.workload, row.vcpus, row.arm, row.baseline_ms, row.arm_ms, row.speedup),
+            *(row.interval, row.noise),
+            Text(row.verdict, style=STYLES.get(row.verdict, "yellow")),
+        )
+        for row in findings.rows(comparison)
+    )
+    text = (findings.title(comparison), headings, rows, _below(comparison))
+    return grid.printed(*text, colour=colour, width=width, unbroken=("verdict",))
 
 
 def _below(comparison: Comparison) -> Iterator[str]:
@@ -89,31 +92,37 @@ def _means(comparison: Comparison) -> Iterator[str]:
 def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
     """Every run with its cost, and which are the best."""
     title = f"training runs, prices of {bill.book} as of {bill.as_of}, relative to {bill.baseline}"
-    headings = ("workload", "vCPUs", "arm", "machine", "run s", "USD", "time", "cost", "best in")
-    table = grid.table(title, headings, left=("workload", "arm", "machine", "best in"))
-    for row in bill.rows:
-        table.add_row(
-            *map(Text, (row.workload, costs.vcpus(row), row.arm, row.machine)),
-            wording.seconds(point(row.run_s)),
-            wording.usd(point(row.usd)),
+    headings = (
+        *("workload", "#vCPUs", "arm", "machine", "#run s", "#USD", "#time", "#cost"),
+        "best in",
+    )
+    rows = (
+        (
+            *(row.workload, costs.vcpus(row), row.arm, row.machine),
+            *(wording.seconds(point(row.run_s)), wording.usd(point(row.usd))),
             wording.relative(row.relative_time),
-            wording.relative(point(row.relative_cost)),
-            costs.marks(row),
+            *(wording.relative(point(row.relative_cost)), costs.marks(row)),
         )
-    return grid.printed(table, costs.lines(bill), colour=colour, width=width)
+        for row in bill.rows
+    )
+    return grid.printed(title, headings, rows, costs.lines(bill), colour=colour, width=width)
 
 
 def contrast_table(contrast: SuiteContrast, *, colour: bool, width: int = WIDTH) -> str:
     """Two files of pyperf against each other. They were not measured in turns: no verdict."""
-    headings = ("benchmark", "baseline s", "candidate s", "speedup of the candidate")
-    table = grid.table("the candidate against the baseline", headings, left=("benchmark",))
-    for each in contrast.ratios:
-        seconds = (f"{each.baseline_s:.4g}", f"{each.candidate_s:.4g}")
-        table.add_row(*map(Text, (each.name, *seconds, wording.factor_span(each.speedup))))
+    title = "the candidate against the baseline"
+    headings = ("benchmark", "#baseline s", "#candidate s", "#speedup of the candidate")
+    rows = (
+        (
+            *(each.name, f"{each.baseline_s:.4g}", f"{each.candidate_s:.4g}"),
+            wording.factor_span(each.speedup),
+        )
+        for each in contrast.ratios
+    )
     benchmarks = console.count(len(contrast.ratios), "benchmark")
     lines = [f"{name} is in one of the files only." for name in contrast.alone]
     lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
-    return grid.printed(table, lines, colour=colour, width=width)
+    return grid.printed(title, headings, rows, lines, colour=colour, width=width)
 
 
 def markdown(comparison: Comparison, templates: Path, bill: Bill | None = None) -> str:

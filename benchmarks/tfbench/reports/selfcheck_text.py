@@ -9,10 +9,9 @@ from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
 from tfbuild.console import duration
 
 HEADINGS = (
-    *("trials", "of", "truth", "seconds", "samples", "half-width", "leaves out 1"),
-    *("verdict says so", "holds the truth", "medians do"),
+    *("trials", "of", "#truth", "#seconds", "#samples", "#half-width", "#leaves out 1"),
+    *("#verdict says so", "#holds the truth", "#medians do"),
 )
-LEFT = HEADINGS[:2]
 NOTES = (
     (
         "Where the true speedup is 1, an interval that leaves out 1 is a false positive: 5% are "
@@ -30,9 +29,8 @@ FEW_TRIALS = 100
 
 
 def table(check: SelfCheck, *, colour: bool, width: int = 140) -> str:
-    found = grid.table(title(check), HEADINGS, map(cells, check.rows), left=LEFT)
-    lines = (*NOTES, *width_lines(check), conclusion(check))
-    return grid.printed(found, lines, colour=colour, width=width)
+    rows, lines = map(cells, check.rows), (*NOTES, *width_lines(check), conclusion(check))
+    return grid.printed(title(check), HEADINGS, rows, lines, colour=colour, width=width)
 
 
 def markdown(check: SelfCheck) -> str:
@@ -41,7 +39,7 @@ def markdown(check: SelfCheck) -> str:
         "",
         conclusion(check),
         "",
-        *grid.markdown(HEADINGS, map(cells, check.rows), left=LEFT),
+        *grid.markdown(HEADINGS, map(cells, check.rows)),
         "",
         *(line for note in NOTES for line in (note, "")),
         *width_lines(check),

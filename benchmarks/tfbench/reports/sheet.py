@@ -10,7 +10,7 @@ from tfbench.reports.document import Block, Document, Section, points, tabulate
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sheet:
-    """`headings` as `document.columns` reads them: `#name` is a column of numbers."""
+    """`headings` as `document.tabulate` and `grid` read them: `#name` is a column of numbers."""
 
     title: str
     headings: tuple[str, ...]
@@ -19,10 +19,9 @@ class Sheet:
 
     def printed(self, *, colour: bool, width: int) -> str:
         """What a terminal of that width shows."""
-        names = [heading.lstrip("#") for heading in self.headings]
-        texts = [heading for heading in self.headings if not heading.startswith("#")]
-        found = grid.table(self.title, names, self.rows, left=texts)
-        return grid.printed(found, self.lines, colour=colour, width=width)
+        return grid.printed(
+            self.title, self.headings, self.rows, self.lines, colour=colour, width=width
+        )
 
     def blocks(self, caption: str) -> tuple[Block, ...]:
         return (tabulate(caption, self.headings, self.rows), *points(self.lines))

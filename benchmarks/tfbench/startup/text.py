@@ -12,9 +12,9 @@ from tfbuild.measured.interval import Interval
 
 
 def describe(startup: Startup, *, colour: bool, width: int = 120) -> str:
-    headings = ("arm", "import", f"over {startup.arms[0].arm}", "whole process", "verdict")
-    found = grid.table(title(startup), headings, rows(startup), left=headings[:1])
-    return grid.printed(found, lines(startup), colour=colour, width=width)
+    headings = ("arm", "#import", f"#over {startup.arms[0].arm}", "#whole process", "#verdict")
+    text = (title(startup), headings, rows(startup), lines(startup))
+    return grid.printed(*text, colour=colour, width=width)
 
 
 def title(startup: Startup) -> str:

@@ -13,10 +13,9 @@ from tfbuild import console
 from tfbuild.measured.interval import Verdict
 
 HEADINGS = (
-    *("stage", "changed", "speedup", "95% interval", "baseline again", "losses apart"),
-    *("predictions apart", "verdict"),
+    *("stage", "changed", "#speedup", "#95% interval", "#baseline again", "#losses apart"),
+    *("#predictions apart", "#verdict"),
 )
-LEFT = HEADINGS[:2]
 
 NOTE = (
     "Figures of the stages before `confirm` chose what was measured next: the best of them was "
@@ -25,8 +24,8 @@ NOTE = (
 
 
 def table(tuning: Tuning, *, colour: bool, width: int = 140) -> str:
-    found = grid.table(title(tuning), HEADINGS, map(cells, tuning.tried), left=LEFT)
-    return grid.printed(found, lines(tuning), colour=colour, width=width)
+    rows = map(cells, tuning.tried)
+    return grid.printed(title(tuning), HEADINGS, rows, lines(tuning), colour=colour, width=width)
 
 
 def markdown(tuning: Tuning) -> str:
@@ -36,7 +35,7 @@ def markdown(tuning: Tuning) -> str:
         *(text for line in lines(tuning) for text in (line, "")),
         NOTE,
         "",
-        *grid.markdown(HEADINGS, map(cells, tuning.tried), left=LEFT),
+        *grid.markdown(HEADINGS, map(cells, tuning.tried)),
     ]
     return "\n".join(head) + "\n"
 
