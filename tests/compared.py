@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 from tests.invented import host
@@ -15,6 +16,7 @@ from tfbench.costs.prices import LineItem, Mode, Price
 from tfbench.inside.phases import TRAIN
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import Thresholds, verdict
+from tfbench.reports import chapters, page, report, spending
 from tfbuild.measured.comparison import (
     SCHEMA,
     Agreement,
@@ -389,3 +391,23 @@ def priced(given: Comparison) -> Bill:
 def article_bill() -> Bill:
     book = catalog.find(article.PRICES)
     return bill_of_totals(article.read_totals(book), book)
+
+
+def html(
+    given: Comparison, templates: Path, *, bill: Bill | None = None, samples: Iterable[Sample] = ()
+) -> str:
+    figures = page.comparison_figures(given, bill, samples)
+    return page.rendered(chapters.document(given, templates, bill), figures, templates)
+
+
+def markdown(given: Comparison, templates: Path, bill: Bill | None = None) -> str:
+    return report.rendered(chapters.document(given, templates, bill), templates)
+
+
+def article_html(given: Bill, templates: Path, *, shipped: bool = False) -> str:
+    document = spending.totals_document(given, shipped=shipped)
+    return page.rendered(document, page.bill_figures(given), templates)
+
+
+def article_markdown(given: Bill, templates: Path, *, shipped: bool = False) -> str:
+    return report.rendered(spending.totals_document(given, shipped=shipped), templates)

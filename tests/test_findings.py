@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests import compared
+from tests.compared import markdown
 
 from tfbench.reports import findings
 from tfbench.reports.chapters import document
 from tfbench.reports.document import Table
 from tfbench.reports.findings import covered, fused, headlines, reason, warnings
-from tfbench.reports.report import line, markdown, table
+from tfbench.reports.report import line, table
 from tfbuild.measured.comparison import Comparison, Gates
 from tfbuild.measured.interval import Interval, Verdict
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from jinja2 import UndefinedError
 from tests import compared
+from tests.compared import article_html, html
 
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import bill_of_totals
 from tfbench.costs.runs import TrainingRun
-from tfbench.reports.page import article_html, html
 from tfbuild.measured.comparison import ArmFailure
 
 TEMPLATES = Path(__file__).parents[1] / "templates"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from tests import compared
+from tests.compared import article_markdown, markdown
 from tests.printed import PRINTED
 from tests.test_selection import ROW
 
@@ -21,11 +22,9 @@ from tfbench.reports.document import Document, Section, Table
 from tfbench.reports.findings import headlines
 from tfbench.reports.pyperf import SuiteContrast, SuiteRatio
 from tfbench.reports.report import (
-    article_markdown,
     bill_table,
     contrast_table,
     line,
-    markdown,
     plain,
     table,
 )
@@ -223,7 +222,7 @@ def test_every_table_of_the_page_is_whole() -> None:
 
 
 def test_figures_in_the_page_are_those_of_the_records() -> None:
-    shown = tables(document(SOUND, TEMPLATES, [costs.costs(BILL)]))
+    shown = tables(document(SOUND, TEMPLATES, BILL))
     rows = {row[:3]: row for row in shown["Every arm in every cell"].rows}
     reasons = {row[:3]: row for row in shown["Verdicts and their reasons"].rows}
     phases = {row[:3]: row for row in shown["Phases per batch and runs"].rows}
@@ -403,7 +402,7 @@ def test_what_could_not_be_priced_is_said() -> None:
 
 
 def test_sections_appear_once_and_in_one_order() -> None:
-    keys = [each.key for each in document(SOUND, TEMPLATES, [costs.costs(BILL)]).sections]
+    keys = [each.key for each in document(SOUND, TEMPLATES, BILL).sections]
     assert keys == [
         *("speedups", "scaling", "times", "cost", "coverage", "verdicts", "samples"),
         *("agreement", "phases", "starting", "arms", "machine", "method", "limits"),

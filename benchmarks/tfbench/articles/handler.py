@@ -15,6 +15,7 @@ from tfbench.articles.text import SectionPart
 from tfbench.cells import experiment
 from tfbench.commands import ArticlesOptions
 from tfbench.overhead import handler as overheads
+from tfbench.reports.page import HTML
 from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
 from tfbench.throughput import handler as throughputs
@@ -73,7 +74,7 @@ def measure_articles(wanted: ArticlesOptions) -> str:
             hint="Run the same command again: what was measured is kept",
         )
     experiment.finish(run, result, page, drawn, paths.templates)
-    return f"{found}report: {run.out / experiment.HTML}\n"
+    return f"{found}report: {run.out / HTML}\n"
 
 
 def _sizes(wanted: ArticlesOptions) -> Sizes:

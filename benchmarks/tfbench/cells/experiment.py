@@ -16,24 +16,22 @@ from tfbench.cells import running
 from tfbench.cells.cell import Cell, CellResult, gathered
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
-from tfbench.reports import page, report
+from tfbench.reports import page
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
+from tfbench.reports.page import Figures
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
-from tfbuild.records import pretty, save, write_atomic
+from tfbuild.records import pretty, save
 from tfbuild.settings import Paths
 
 SCHEMA = 1
 """Of run.json."""
-MARKDOWN, HTML = "report.md", "report.html"
 _W = TypeVar("_W", bound="ExperimentOptions")
 _Q = TypeVar("_Q", bound="ExperimentConfig")
 _R = TypeVar("_R")
 _R_contra = TypeVar("_R_contra", contravariant=True)
-Figures = Mapping[str, Iterable[Drawing]]
-"""By the key of the section that they stand in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,17 +214,9 @@ def finish(
     save(run.out / kind_of(run.kind).result, result)
 
 
-def write_report(
-    out: Path,
-    document: Document,
-    templates: Path,
-    figures: Figures,
-) -> None:
-    """As Markdown and HTML. Raises DiskError."""
-    drawn = {key: tuple(each) for key, each in figures.items()}
-    write_atomic(out / MARKDOWN, report.rendered(document, templates))
-    write_atomic(out / HTML, page.rendered(document, drawn, templates))
-    console.note(f"report: {out / HTML}")
+def write_report(out: Path, document: Document, templates: Path, figures: Figures) -> None:
+    """Raises DiskError."""
+    console.note(f"report: {page.write(out, document, figures, templates)}")
 
 
 def now() -> str:

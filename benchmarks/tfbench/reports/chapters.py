@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
+from tfbench.costs.bill import Bill
 from tfbench.costs.cost import inverse
 from tfbench.reports import details, findings, method, wording
-from tfbench.reports.document import Answer, Document, Section, points, tabled, tabulate
+from tfbench.reports.document import (
+    LADDER,
+    SCALING,
+    SPEEDUPS,
+    TIMES,
+    Answer,
+    Document,
+    Section,
+    points,
+    tabled,
+    tabulate,
+)
 from tfbench.reports.ladder import Ladder, find_ladder
+from tfbench.reports.spending import costs
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison, Overall
 
-SPEEDUPS, SCALING, TIMES, COST = "speedups", "scaling", "times", "cost"
-LADDER, COVERAGE, FUSED = "ladder", "coverage", "fused"
 
-
-def document(comparison: Comparison, templates: Path, costs: Iterable[Section] = ()) -> Document:
-    """`costs` are put behind the times that they come from."""
+def document(comparison: Comparison, templates: Path, bill: Bill | None = None) -> Document:
+    """A bill is put behind the times that it comes from."""
     found = find_ladder([arm.name for arm in comparison.arms])
     sections = (
         _speedups(comparison),
         _scaling(comparison),
         *((_ladder(comparison, found),) if found else ()),
         _times(comparison),
-        *costs,
+        *((costs(bill),) if bill else ()),
         _coverage(comparison),
         _fused(comparison),
         details.doubts(comparison),
@@ -175,7 +184,7 @@ def _times(comparison: Comparison) -> Section:
 
 def _coverage(comparison: Comparison) -> Section:
     return tabled(
-        COVERAGE,
+        "coverage",
         "What tuned kernels cover",
         "Op time in ops whose tuned kernels ran",
         ("workload", "#vCPUs", "arm", "#share", "ops"),
@@ -189,7 +198,7 @@ def _coverage(comparison: Comparison) -> Section:
 
 def _fused(comparison: Comparison) -> Section:
     return tabled(
-        FUSED,
+        "fused",
         "What was fused",
         "What the kernel library fused and left alone",
         ("workload", "#vCPUs", "arm", "fused", "left alone", "ran as before"),

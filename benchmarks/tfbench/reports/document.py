@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+SPEEDUPS, SCALING, LADDER, TIMES, COST = "speedups", "scaling", "ladder", "times", "cost"
+"""Keys of sections that have figures."""
+
 
 class ColumnKind(StrEnum):
     """What a column holds: text on the left, numbers on the right, verdicts marked."""

@@ -1,70 +1,67 @@
-"""The report as one HTML file, and its main figures as files: no script, no font and no picture
-from elsewhere. Pure."""
+"""A report as files: Markdown, one HTML file, and its main figures as files. No script, no font and
+no picture in them is from elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
-from tfbench.reports import chapters, details, plots
-from tfbench.reports import spending as costs
+from tfbench.reports import details, plots, report, spending
 from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, standalone
-from tfbench.reports.document import Document
+from tfbench.reports.document import COST, LADDER, SCALING, SPEEDUPS, TIMES, Document
 from tfbench.reports.ladder import find_ladder
 from tfbench.reports.templating import filled
 from tfbuild.measured.comparison import Comparison
+from tfbuild.records import write_atomic
 
+MARKDOWN, HTML = "report.md", "report.html"
 TEMPLATE = "report.html.j2"
 
-Figures = Mapping[str, Sequence[Drawing]]
+Figures = Mapping[str, Iterable[Drawing]]
 """By the key of the section that they stand in."""
 
 
-def html(
-    comparison: Comparison,
-    templates: Path,
-    *,
-    bill: Bill | None = None,
-    samples: Iterable[Sample] = (),
-) -> str:
-    """The whole report of a comparison; without samples it does not show them over time."""
-    sections = (costs.costs(bill),) if bill else ()
+def write(folder: Path, page: Document, figures: Figures, templates: Path) -> Path:
+    """As Markdown and HTML; the HTML's path. Raises DiskError."""
+    write_atomic(folder / MARKDOWN, report.rendered(page, templates))
+    write_atomic(folder / HTML, rendered(page, figures, templates))
+    return folder / HTML
+
+
+def rendered(page: Document, figures: Figures, templates: Path) -> str:
+    """A document as one HTML file."""
+    drawn = {key: tuple(each) for key, each in figures.items()}
+    return filled(templates, TEMPLATE, page=page, figures=drawn, palette=PALETTE)
+
+
+def comparison_figures(
+    comparison: Comparison, bill: Bill | None = None, samples: Iterable[Sample] = ()
+) -> Figures:
+    """Without samples none shows them over time."""
     found = find_ladder([arm.name for arm in comparison.arms])
-    figures = {
+    return {
         # A ladder shows the same speedups, in the order of its rungs.
-        chapters.SPEEDUPS: [] if found else list(plots.speedups(comparison)),
-        chapters.SCALING: list(plots.scaling(comparison)),
-        chapters.LADDER: list(plots.ladder(comparison, found)) if found else [],
-        chapters.TIMES: list(plots.times(comparison)),
-        chapters.COST: list(_bill_figures(bill)) if bill else [],
-        details.VERDICTS: list(plots.looks(comparison)),
-        details.SAMPLES: list(plots.samples(comparison, samples)),
+        SPEEDUPS: () if found else plots.speedups(comparison),
+        SCALING: plots.scaling(comparison),
+        LADDER: plots.ladder(comparison, found) if found else (),
+        TIMES: plots.times(comparison),
+        COST: (*plots.bill_times(bill), *plots.bill_costs(bill)) if bill else (),
+        details.VERDICTS: plots.looks(comparison),
+        details.SAMPLES: plots.samples(comparison, samples),
     }
-    return rendered(chapters.document(comparison, templates, sections), figures, templates)
 
 
-def article_html(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
-    """The report of whole runs; `shipped` are those of the 2017 article itself."""
-    figures = {
-        chapters.SCALING: list(plots.bill_scaling(bill, costs.SPEEDUP)),
-        chapters.COST: list(_bill_figures(bill)),
+def bill_figures(bill: Bill) -> Figures:
+    """Of whole runs."""
+    return {
+        SCALING: plots.bill_scaling(bill, spending.SPEEDUP),
+        COST: (*plots.bill_times(bill), *plots.bill_costs(bill)),
     }
-    return rendered(costs.totals_document(bill, shipped=shipped), figures, templates)
 
 
 def pictures(comparison: Comparison) -> dict[str, str]:
     """The speedups as SVG files, by name: one per number of vCPUs, for pages of others."""
     drawn = plots.speedups(comparison, WIDE_IN)
     return {f"{each.key}.svg": standalone(each) for each in drawn}
-
-
-def _bill_figures(bill: Bill) -> Iterator[Drawing]:
-    yield from plots.bill_times(bill)
-    yield from plots.bill_costs(bill)
-
-
-def rendered(page: Document, figures: Figures, templates: Path) -> str:
-    """A document as one HTML file."""
-    return filled(templates, TEMPLATE, page=page, figures=figures, palette=PALETTE)

@@ -12,7 +12,7 @@ from rich.text import Text
 from tfbench import grid
 from tfbench.costs.bill import Bill
 from tfbench.costs.cost import point
-from tfbench.reports import chapters, findings, wording
+from tfbench.reports import findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
 from tfbench.reports.pyperf import SuiteContrast
@@ -123,17 +123,6 @@ def contrast_table(contrast: SuiteContrast, *, colour: bool, width: int = WIDTH)
     lines = [f"{name} is in one of the files only." for name in contrast.alone]
     lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
     return grid.printed(title, headings, rows, lines, colour=colour, width=width)
-
-
-def markdown(comparison: Comparison, templates: Path, bill: Bill | None = None) -> str:
-    """The report page."""
-    sections = (costs.costs(bill),) if bill else ()
-    return rendered(chapters.document(comparison, templates, sections), templates)
-
-
-def article_markdown(bill: Bill, templates: Path, *, shipped: bool = False) -> str:
-    """The report page of whole runs; `shipped` are those of the 2017 article itself."""
-    return rendered(costs.totals_document(bill, shipped=shipped), templates)
 
 
 def plain(text: str) -> str:

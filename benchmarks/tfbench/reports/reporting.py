@@ -19,14 +19,14 @@ from tfbench.measuring import merging
 from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recorded
 from tfbench.measuring.samples import KINDS, Sample
-from tfbench.reports import page, pyperf, report, tabular
+from tfbench.reports import chapters, page, pyperf, report, spending, tabular
 from tfbuild import console, settings
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.comparison import Comparison, load, save
 from tfbuild.records import plain, pretty, write_atomic
 from tfbuild.settings import Paths
 
-MARKDOWN, HTML, CSV = "report.md", "report.html", "report.csv"
+CSV = "report.csv"
 ARTICLE = "2017"
 """What --totals calls the totals that are shipped."""
 _OF_PRICES = (
@@ -87,9 +87,9 @@ def write_reports(
     """Every form into `folder`; the table, or the records as JSON, as text."""
     taken = samples if samples is not None else read_samples(folder)
     templates = paths.templates
-    html = page.html(comparison, templates, bill=priced, samples=taken)
-    write_atomic(folder / MARKDOWN, report.markdown(comparison, templates, priced))
-    write_atomic(folder / HTML, html)
+    document = chapters.document(comparison, templates, priced)
+    figures = page.comparison_figures(comparison, priced, taken)
+    written = page.write(folder, document, figures, templates)
     write_atomic(folder / CSV, tabular.comparison_csv(comparison))
     for name, picture in page.pictures(comparison).items():
         write_atomic(folder / name, picture)
@@ -100,7 +100,7 @@ def write_reports(
         return pretty(both if priced else comparison)
     colour = sys.stdout.isatty()
     costs = f"{report.bill_table(priced, colour=colour)}\n" if priced else ""
-    return f"{report.table(comparison, colour=colour)}\n{costs}report: {folder / HTML}\n"
+    return f"{report.table(comparison, colour=colour)}\n{costs}report: {written}\n"
 
 
 def read_samples(folder: Path) -> tuple[Sample, ...]:
@@ -216,12 +216,11 @@ def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
     found = bill.bill_of_totals(totals, book, baseline=baseline, build=_build(wanted))
     folder = Path(wanted.out) if wanted.out else paths.new_report("totals")
     shipped = wanted.totals == ARTICLE
-    text = report.article_markdown(found, paths.templates, shipped=shipped)
-    write_atomic(folder / MARKDOWN, text)
-    write_atomic(folder / HTML, page.article_html(found, paths.templates, shipped=shipped))
+    document = spending.totals_document(found, shipped=shipped)
+    written = page.write(folder, document, page.bill_figures(found), paths.templates)
     if as_json:
         return pretty(found)
-    return f"{report.bill_table(found, colour=sys.stdout.isatty())}\nreport: {folder / HTML}\n"
+    return f"{report.bill_table(found, colour=sys.stdout.isatty())}\nreport: {written}\n"
 
 
 def _contrast(text: str, *, as_json: bool) -> str:

@@ -8,8 +8,10 @@ from tfbench.costs import article
 from tfbench.costs.bill import Bill, BillRow
 from tfbench.costs.cost import Amount, carry, ratio
 from tfbench.reports import wording
-from tfbench.reports.chapters import COST, SCALING, TIMES
 from tfbench.reports.document import (
+    COST,
+    SCALING,
+    TIMES,
     Answer,
     Block,
     Document,
