@@ -12,23 +12,17 @@ from hypothesis import strategies as st
 from tfbench.costs import catalog
 from tfbench.costs.cost import (
     Amount,
-    CostedRun,
     amortise,
     billed_s,
     carry,
-    cheapest,
-    fastest,
     geometric_mean,
     images_per_usd,
-    inverse,
-    offer,
     paired,
-    pareto_front,
     point,
     ratio,
-    relative,
     saving,
     seconds_to_accuracy,
+    usd,
 )
 from tfbench.costs.prices import LineItem, Mode, Price
 from tfbuild.errors import SampleError, UsageError
@@ -36,7 +30,6 @@ from tfbuild.measured.interval import Interval
 
 IMAGENET = 1_281_167
 amounts = st.floats(1e-3, 1e6)
-places = st.integers(1, 6)
 
 
 def price(usd_hour: float = 3.6, **fields: Any) -> Price:  # noqa: ANN401
@@ -63,7 +56,7 @@ def close(one: Amount, other: Amount) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("machine", "mode", "images_s", "epochs", "hours", "usd"),
+    ("machine", "mode", "images_s", "epochs", "hours", "printed"),
     [
         ("tpuv2", Mode.ON_DEMAND, 2796, 64, 8.15, 54.6),
         ("tpuv2", Mode.ON_DEMAND, 2796, 86, 10.95, 73.3),
@@ -72,14 +65,13 @@ def close(one: Amount, other: Amount) -> bool:
     ],
 )
 def test_the_time_and_cost_to_accuracy_of_2018_come_out(
-    machine: str, mode: Mode, images_s: float, epochs: int, hours: float, usd: float
+    machine: str, mode: Mode, images_s: float, epochs: int, hours: float, printed: float
 ) -> None:
     """RiseML: 75.7 % top-1 after 64 epochs on the TPU and 84 on the GPUs, 76.4 % after 86."""
     found = catalog.find("2018-04-riseml").only(mode=mode).price(machine)
     seconds = seconds_to_accuracy(epochs=epochs, images=IMAGENET, images_s=images_s)
-    run = offer(machine, seconds, found)
-    assert round(point(run.seconds) / 3600, 2) == hours
-    assert round(point(run.usd), 1) == usd
+    assert round(point(seconds) / 3600, 2) == hours
+    assert round(point(usd(seconds, found)), 1) == printed
 
 
 @pytest.mark.parametrize(
@@ -131,10 +123,10 @@ def test_nobody_pays_for_less_than_was_used(
 
 
 def test_the_interval_of_a_cost_comes_from_that_of_the_time() -> None:
-    run = offer("run", spread(100.0, 90.0, 119.0), price(3.6))
-    assert close(run.usd, spread(0.100, 0.090, 0.119))
-    by_the_minute = offer("run", spread(100.0, 90.0, 119.0), price(3.6, billing_increment_s=60))
-    assert close(by_the_minute.usd, spread(0.12, 0.12, 0.12))
+    seconds = spread(100.0, 90.0, 119.0)
+    assert close(usd(seconds, price(3.6)), spread(0.100, 0.090, 0.119))
+    by_the_minute = price(3.6, billing_increment_s=60)
+    assert close(usd(seconds, by_the_minute), spread(0.12, 0.12, 0.12))
 
 
 @pytest.mark.parametrize(
@@ -143,25 +135,12 @@ def test_the_interval_of_a_cost_comes_from_that_of_the_time() -> None:
 )
 def test_a_run_without_a_time_has_no_cost(seconds: Amount) -> None:
     with pytest.raises(SampleError, match="time"):
-        offer("run", seconds, price())
+        usd(seconds, price())
 
 
 def test_a_falling_function_swaps_the_ends() -> None:
     assert close(carry(spread(2, 1, 4), lambda value: 1 / value), spread(0.5, 0.25, 1))
     assert carry(2.0, lambda value: 1 / value) == 0.5
-
-
-def test_a_baseline_is_exactly_itself() -> None:
-    run = offer("run", spread(100.0, 90.0, 119.0), price())
-    same = relative(run, run)
-    assert (same.time, same.usd) == (1.0, 1.0)
-
-
-def test_relative_time_and_cost_differ_by_the_prices() -> None:
-    gpu, cpu = offer("gpu", 100.0, price(2.0)), offer("cpu", 150.0, price(0.5))
-    found = relative(cpu, gpu)
-    assert close(found.time, 1.5)
-    assert close(found.usd, 0.375)
 
 
 def test_a_ratio_is_no_surer_than_its_parts() -> None:
@@ -240,49 +219,6 @@ def test_a_means_interval_covers_as_often_as_it_says() -> None:
         assert isinstance(found, Interval)
         hits += found.low <= 1 <= found.high
     assert 0.94 <= hits / trials <= 0.96
-
-
-@given(slow=amounts, fast=amounts)
-def test_at_the_inverse_of_the_relative_time_in_price_both_runs_cost_the_same(
-    slow: float, fast: float
-) -> None:
-    baseline, candidate = offer("a", slow, price(1.0)), offer("b", fast, price(1.0))
-    dearer = point(inverse(relative(candidate, baseline).time))
-    assert math.isclose(point(offer("b", fast, price(dearer)).usd), point(baseline.usd))
-
-
-def offers_at(points: list[tuple[int, int]]) -> list[CostedRun]:
-    return [
-        CostedRun(name=str(number), seconds=float(seconds), usd=float(usd))
-        for number, (seconds, usd) in enumerate(points)
-    ]
-
-
-def test_the_front_leaves_out_what_is_beaten_in_both() -> None:
-    offers = offers_at([(5, 1), (1, 5), (3, 3), (4, 3), (3, 4), (6, 6), (3, 3)])
-    assert [each.name for each in pareto_front(offers)] == ["1", "2", "6", "0"]
-    assert cheapest(offers).name == "0"
-    assert fastest(offers).name == "1"
-
-
-@given(points=st.lists(st.tuples(places, places), min_size=1, max_size=8))
-def test_a_front_holds_the_cheapest_the_fastest_and_no_rival_of_its_own(
-    points: list[tuple[int, int]],
-) -> None:
-    offers = offers_at(points)
-    front = pareto_front(offers)
-    assert {cheapest(offers), fastest(offers)} <= set(front)
-    where = [(point(each.seconds), point(each.usd)) for each in front]
-    assert where == sorted(where)
-    assert [usd for _, usd in where] == sorted((usd for _, usd in where), reverse=True)
-    for seconds, usd in points:
-        assert any(s <= seconds and u <= usd for s, u in where)
-
-
-@pytest.mark.parametrize("choose", [cheapest, fastest, pareto_front])
-def test_without_offers_there_is_no_choice(choose: Any) -> None:  # noqa: ANN401
-    with pytest.raises(SampleError):
-        choose([])
 
 
 def test_a_build_pays_after_its_cost_over_the_saving() -> None:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.priced import price
 
-from tfbench.costs.runs import TrainingRun, gather
+from tfbench.costs.cost import inverse, point
+from tfbench.costs.runs import Runs, TrainingRun, cheapest, fastest, gather, is_beaten
 from tfbuild.errors import SampleError, UsageError
 
 
@@ -40,3 +45,70 @@ def test_a_run_stands_once() -> None:
     with pytest.raises(SampleError, match="pip@8 of w is there twice"):
         gather([run("pip", 8), run("pip", 8)], "pip")
     assert len(gather([run("pip", 8), run("pip", 8, workload="v")], "pip").all) == 2
+
+
+# --- time and cost relative to another run, and the best --------------------------------------
+
+
+amounts = st.floats(1e-3, 1e6)
+places = st.integers(1, 6)
+
+
+def costing(name: str, seconds: float, usd_hour: float = 0.5) -> TrainingRun:
+    paid = price(usd_hour=usd_hour)
+    return TrainingRun(workload="w", vcpus=None, arm=name, seconds=seconds, price=paid)
+
+
+def together(*runs: TrainingRun) -> Runs:
+    return gather(runs, "stock")
+
+
+def test_a_baseline_is_exactly_itself() -> None:
+    only = costing("a", 100.0)
+    same = together(only).relative(only, only)
+    assert (same.time, same.usd) == (1.0, 1.0)
+
+
+def test_relative_time_and_cost_differ_by_the_prices() -> None:
+    gpu, cpu = costing("gpu", 100.0, 2.0), costing("cpu", 150.0, 0.5)
+    found = together(gpu, cpu).relative(cpu, gpu)
+    assert math.isclose(point(found.time), 1.5)
+    assert math.isclose(point(found.usd), 0.375)
+
+
+@given(slow=amounts, fast=amounts)
+def test_at_the_inverse_of_the_relative_time_in_price_both_runs_cost_the_same(
+    slow: float, fast: float
+) -> None:
+    baseline, candidate = costing("a", slow, 1.0), costing("b", fast, 1.0)
+    dearer = point(inverse(together(baseline, candidate).relative(candidate, baseline).time))
+    assert math.isclose(point(costing("b", fast, dearer).usd), point(baseline.usd))
+
+
+def runs_at(points: list[tuple[int, int]]) -> list[TrainingRun]:
+    """By seconds and USD."""
+    return [
+        costing(str(number), float(seconds), 3600 * usd / seconds)
+        for number, (seconds, usd) in enumerate(points)
+    ]
+
+
+def test_the_front_leaves_out_what_is_beaten_in_both() -> None:
+    found = runs_at([(5, 1), (1, 5), (3, 3), (4, 3), (3, 4), (6, 6), (3, 3)])
+    assert [each.name for each in found if not is_beaten(each, found)] == ["0", "1", "2", "6"]
+    assert cheapest(found).name == "0"
+    assert fastest(found).name == "1"
+
+
+@given(points=st.lists(st.tuples(places, places), min_size=1, max_size=8))
+def test_a_front_holds_the_cheapest_the_fastest_and_no_rival_of_its_own(
+    points: list[tuple[int, int]],
+) -> None:
+    found = runs_at(points)
+    front = [each for each in found if not is_beaten(each, found)]
+    assert cheapest(found) in front
+    assert fastest(found) in front
+    where = sorted(each.place for each in front)
+    assert [usd for _, usd in where] == sorted((usd for _, usd in where), reverse=True)
+    for seconds, usd in points:
+        assert any(s <= seconds and u <= usd for s, u in where)

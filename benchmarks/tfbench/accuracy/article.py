@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.costs import catalog
-from tfbench.costs.cost import offer, point, seconds_to_accuracy
+from tfbench.costs.cost import point, seconds_to_accuracy, usd
 from tfbench.costs.prices import Mode
 from tfbuild.errors import UsageError
 
@@ -82,7 +82,7 @@ def _run(row: dict[str, Any], facts: dict[str, Any]) -> ArticleRun:
         epochs=row["epochs"],
         seconds=point(seconds),
         usd_hour=price.usd_hour,
-        usd=point(offer(row["name"], seconds, price).usd),
+        usd=point(usd(seconds, price)),
         printed_usd=row.get("printed_usd"),
         source=row["source"],
     )

@@ -13,7 +13,7 @@ from tfbench.accuracy.curve_file import Curve
 from tfbench.accuracy.median import Median, median
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
-from tfbench.costs.cost import offer, point
+from tfbench.costs.cost import point, usd
 from tfbench.costs.prices import Price
 from tfbuild.measured.host import Host
 from tfbuild.records import read
@@ -192,7 +192,7 @@ def _median(values: Sequence[float | None]) -> Median | None:
 
 def usd_of(price: Price, seconds: float) -> float:
     """What a machine costs for so long. Raises SampleError for no time."""
-    return point(offer(price.name, seconds, price).usd)
+    return point(usd(seconds, price))
 
 
 def imported(curve: Curve, target: float, price: Price | None) -> ImportedCurve:

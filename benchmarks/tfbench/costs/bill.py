@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfbench.costs import article, cost
 from tfbench.costs.cost import Amortisation, Amount
 from tfbench.costs.prices import Price, PriceBook
-from tfbench.costs.runs import Runs, TrainingRun, gather
+from tfbench.costs.runs import Runs, TrainingRun, cheapest, fastest, gather, is_beaten
 from tfbuild.errors import SampleError
 from tfbuild.measured.comparison import ComparedCell, Comparison
 
@@ -185,10 +185,7 @@ def _bill(
 def _rows(runs: Runs, baseline: TrainingRun, rates: _Rates) -> Iterator[BillRow]:
     """Those of the baseline's workload."""
     mine = runs.of(baseline.workload)
-    offers = [run.offer for run in mine]
-    cheapest, fastest = cost.cheapest(offers), cost.fastest(offers)
-    front = cost.pareto_front(offers)
-    for run, offer in zip(mine, offers, strict=True):
+    for run in mine:
         relative = runs.relative(run, baseline)
         yield BillRow(
             workload=run.workload,
@@ -196,12 +193,12 @@ def _rows(runs: Runs, baseline: TrainingRun, rates: _Rates) -> Iterator[BillRow]
             arm=run.arm,
             machine=run.price.name,
             run_s=run.seconds,
-            usd=offer.usd,
+            usd=run.usd,
             relative_time=relative.time,
             relative_cost=relative.usd,
-            cheapest=offer == cheapest,
-            fastest=offer == fastest,
-            on_front=offer in front,
+            cheapest=run == cheapest(mine),
+            fastest=run == fastest(mine),
+            on_front=not is_beaten(run, mine),
             break_even_price_ratio=cost.inverse(relative.time) if run.arm != baseline.arm else None,
             amortisation=_amortisation(runs, run, rates.build) if run.arm in rates.built else None,
         )
@@ -211,7 +208,7 @@ def _amortisation(runs: Runs, run: TrainingRun, build: Build | None) -> Amortisa
     beside = runs.beside(run)
     if build is None or beside is None:
         return None
-    saving = cost.saving(cost.point(beside.offer.usd), runs.relative(run, beside).usd)
+    saving = cost.saving(cost.point(beside.usd), runs.relative(run, beside).usd)
     return cost.amortise(build.usd, saving, runs_per_day=build.runs_per_day)
 
 

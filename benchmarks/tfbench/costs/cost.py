@@ -23,15 +23,6 @@ _SLACK = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CostedRun:
-    """One training run on a machine: how long it takes and what it costs."""
-
-    name: str
-    seconds: Amount
-    usd: Amount
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
     """Time and cost over the baseline's: below 1 is better."""
 
@@ -122,20 +113,10 @@ def billed_s(seconds: float, price: Price) -> float:
     return max(whole, price.minimum_s)
 
 
-def offer(name: str, seconds: Amount, price: Price) -> CostedRun:
-    """A run of that many seconds at that price. Raises SampleError."""
+def usd(seconds: Amount, price: Price) -> Amount:
+    """What a run of that many seconds costs at that price. Raises SampleError."""
     _check_positive(seconds, "s", "a time")
-    usd = carry(seconds, lambda each: billed_s(each, price) * price.usd_hour / _HOUR_S)
-    return CostedRun(name=name, seconds=seconds, usd=usd)
-
-
-def relative(candidate: CostedRun, baseline: CostedRun) -> Relative:
-    if candidate == baseline:
-        return Relative(time=1.0, usd=1.0)
-    return Relative(
-        time=ratio(candidate.seconds, baseline.seconds),
-        usd=ratio(candidate.usd, baseline.usd),
-    )
+    return carry(seconds, lambda each: billed_s(each, price) * price.usd_hour / _HOUR_S)
 
 
 def paired(speedup: Amount, price: Price, baseline_price: Price, *, baseline_s: float) -> Relative:
@@ -146,10 +127,10 @@ def paired(speedup: Amount, price: Price, baseline_price: Price, *, baseline_s: 
     dearer = price.usd_hour / baseline_price.usd_hour
     baseline_paid = billed_s(baseline_s, baseline_price)
 
-    def usd(faster: float) -> float:
+    def cost(faster: float) -> float:
         return dearer * billed_s(baseline_s / faster, price) / baseline_paid
 
-    return Relative(time=inverse(speedup), usd=carry(speedup, usd))
+    return Relative(time=inverse(speedup), usd=carry(speedup, cost))
 
 
 def geometric_mean(amounts: Sequence[Amount]) -> Amount:
@@ -165,24 +146,6 @@ def geometric_mean(amounts: Sequence[Amount]) -> Amount:
         value=value,
         low=value * math.exp(-math.hypot(*downs) / len(amounts)),
         high=value * math.exp(math.hypot(*ups) / len(amounts)),
-    )
-
-
-def cheapest(offers: Sequence[CostedRun]) -> CostedRun:
-    """By cost, then by time. Raises SampleError for no offers."""
-    return min(_some(offers), key=lambda each: _place(each)[::-1])
-
-
-def fastest(offers: Sequence[CostedRun]) -> CostedRun:
-    """By time, then by cost. Raises SampleError for no offers."""
-    return min(_some(offers), key=_place)
-
-
-def pareto_front(offers: Sequence[CostedRun]) -> tuple[CostedRun, ...]:
-    """What no other offer beats in both time and cost, fastest first. Equal offers all stay."""
-    ordered = sorted(_some(offers), key=_place)
-    return tuple(
-        each for each in ordered if not any(_beats(_place(other), _place(each)) for other in offers)
     )
 
 
@@ -239,20 +202,6 @@ def _check_positive(amount: Amount, unit: str, what: str) -> None:
     if not (0 < low <= value <= high < math.inf):
         shown = f"{value:g}" if low == high else f"{value:g} ({low:g} to {high:g})"
         raise SampleError(f"{shown} {unit} is not {what}")
-
-
-def _some(offers: Sequence[CostedRun]) -> Sequence[CostedRun]:
-    if not offers:
-        raise SampleError("there is nothing to choose from")
-    return offers
-
-
-def _place(each: CostedRun) -> tuple[float, float]:
-    return point(each.seconds), point(each.usd)
-
-
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def _runs(build_usd: float, saving_usd: float) -> int | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfbench.costs import cost
-from tfbench.costs.cost import Amount, CostedRun, Relative
+from tfbench.costs.cost import Amount, Relative
 from tfbench.costs.prices import Price
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.interval import Interval
@@ -30,8 +30,14 @@ class TrainingRun:
         return run_name(self.arm, self.vcpus)
 
     @property
-    def offer(self) -> CostedRun:
-        return cost.offer(self.name, self.seconds, self.price)
+    def usd(self) -> Amount:
+        """Raises SampleError for a time that is none."""
+        return cost.usd(self.seconds, self.price)
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Its time and cost, where the best are the lowest."""
+        return cost.point(self.seconds), cost.point(self.usd)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +74,14 @@ class Runs:
 
     def relative(self, run: TrainingRun, baseline: TrainingRun) -> Relative:
         """By the speedup that was measured in pairs where there is one, else from the two times."""
+        if run == baseline:
+            return Relative(time=1.0, usd=1.0)
         speedup = self._paired(run, baseline)
-        if run == baseline or speedup is None:
-            return cost.relative(run.offer, baseline.offer)
+        if speedup is None:
+            return Relative(
+                time=cost.ratio(run.seconds, baseline.seconds),
+                usd=cost.ratio(run.usd, baseline.usd),
+            )
         seconds = cost.point(baseline.seconds)
         return cost.paired(speedup, run.price, baseline.price, baseline_s=seconds)
 
@@ -82,6 +93,23 @@ class Runs:
         if run.arm == self.reference and baseline.speedup is not None:
             return cost.inverse(baseline.speedup)
         return None
+
+
+def cheapest(runs: Sequence[TrainingRun]) -> TrainingRun:
+    """By cost, then by time."""
+    return min(runs, key=lambda run: run.place[::-1])
+
+
+def fastest(runs: Sequence[TrainingRun]) -> TrainingRun:
+    """By time, then by cost."""
+    return min(runs, key=lambda run: run.place)
+
+
+def is_beaten(run: TrainingRun, others: Iterable[TrainingRun]) -> bool:
+    """Whether one of them is as good in both time and cost, and better in one."""
+    seconds, usd = run.place
+    places = (each.place for each in others)
+    return any(s <= seconds and u <= usd and (s, u) != run.place for s, u in places)
 
 
 def run_name(arm: str, vcpus: int | None) -> str:
