@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+WIDTH = 120
+
 
 def printed(
     title: str,
@@ -20,7 +22,7 @@ def printed(
     lines: Iterable[str],
     *,
     colour: bool,
-    width: int,
+    width: int = WIDTH,
     unbroken: Collection[str] = (),
 ) -> str:
     """What a terminal of that width shows. Names stand on the left, may be long and are broken but

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -28,7 +27,7 @@ from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
-from tfbuild.records import pretty, save
+from tfbuild.records import save
 from tfbuild.settings import Paths
 
 KIND, CURVE = "accuracy", "curve"
@@ -73,21 +72,18 @@ def accuracy(
     installation raises.
     """
     _check_together(wanted)
-    colour = sys.stdout.isatty()
     paths = settings.paths()
     if wanted.article:
         found = article.read_article(wanted.article)
-        return found, pretty(found) if as_json else imported_text.article_table(
-            found, colour=colour
-        )
+        return found, experiment.shown(found, imported_text.article_sheet(found), as_json=as_json)
     if wanted.curve:
         read_in = read_in_curve(wanted, paths)
-        return read_in, pretty(read_in) if as_json else imported_text.table(read_in, colour=colour)
+        return read_in, experiment.shown(read_in, imported_text.sheet(read_in), as_json=as_json)
     choices = experiment.choose_arms(wanted.arms, paths)
     config = read(wanted)
     with settings.exclusive(paths.cache, "a measurement"):
         result = measure(config, choices, wanted.out, paths)
-    return result, pretty(result) if as_json else text.table(result, colour=colour)
+    return result, experiment.shown(result, text.sheet(result), as_json=as_json)
 
 
 def describe(wanted: AccuracyOptions) -> str:

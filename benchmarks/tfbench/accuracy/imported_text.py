@@ -13,14 +13,12 @@ from tfbench.reports.document import Answer, Document, Table, tabled, tabulate
 from tfbench.reports.sheet import Sheet
 from tfbuild import console
 
-WIDTH = 120
 _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
 _ARTICLE = ("machine", "paid", "#images/s", "#accuracy", "#epochs", "#hours", "#USD", "#printed")
 
 
-def table(result: ImportedCurve, *, colour: bool, width: int = WIDTH) -> str:
-    sheet = Sheet(title="", headings=_CURVE, rows=(_row(result),), lines=tuple(lines(result)))
-    return sheet.printed(colour=colour, width=width)
+def sheet(result: ImportedCurve) -> Sheet:
+    return Sheet(title="", headings=_CURVE, rows=(_row(result),), lines=tuple(lines(result)))
 
 
 def document(result: ImportedCurve) -> Document:
@@ -80,14 +78,13 @@ def lines(result: ImportedCurve) -> Iterator[str]:
 # --- the article ----------------------------------------------------------------------------------
 
 
-def article_table(article: PricedArticle, *, colour: bool, width: int = WIDTH) -> str:
-    sheet = Sheet(
+def article_sheet(article: PricedArticle) -> Sheet:
+    return Sheet(
         title=f"{article.name}: ResNet-50",
         headings=_ARTICLE,
         rows=article_block(article).rows,
         lines=tuple(_article_lines(article)),
     )
-    return sheet.printed(colour=colour, width=width)
 
 
 def article_block(article: PricedArticle) -> Table:

@@ -16,7 +16,6 @@ from tfbench.reports.document import Answer, Document, Section, points, tabulate
 from tfbench.reports.sheet import Sheet
 from tfbuild import console
 
-WIDTH = 120
 _HEADINGS = ("arm", "what", "#median", "#interval")
 _SEEDS = (
     *("arm", "#seed", "result", "#epochs", "#accuracy", "#training s"),
@@ -27,15 +26,14 @@ figures = curves
 """What is drawn in the section."""
 
 
-def table(result: Accuracy, *, colour: bool, width: int = WIDTH) -> str:
-    """What a terminal shows: a row per arm, then a line per seed that says something else."""
-    sheet = Sheet(
+def sheet(result: Accuracy) -> Sheet:
+    """A row per arm, then a line per seed that says something else."""
+    return Sheet(
         title=title(result),
         headings=_HEADINGS,
         rows=tuple(_rows(result)),
         lines=tuple(lines(result)),
     )
-    return sheet.printed(colour=colour, width=width)
 
 
 def title(result: Accuracy) -> str:

@@ -20,6 +20,7 @@ from tfbench.reports import page
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
 from tfbench.reports.page import Figures
+from tfbench.reports.sheet import Sheet
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
@@ -96,7 +97,7 @@ class Text(Summary[_R_contra], Protocol[_R_contra]):
 
     KEY: str
 
-    def table(self, found: _R_contra, /, *, colour: bool) -> str: ...
+    def sheet(self, found: _R_contra, /) -> Sheet: ...
 
     def document(self, found: _R_contra, /) -> Document: ...
 
@@ -122,8 +123,7 @@ class CellExperiment(Generic[_W, _Q, _R]):
         config = self.read(wanted)
         with settings.exclusive(paths.cache, "a measurement"):
             found = self.measure(config, choices, wanted.out, paths)
-        shown = pretty(found) if as_json else self.text.table(found, colour=sys.stdout.isatty())
-        return found, shown
+        return found, shown(found, self.text.sheet(found), as_json=as_json)
 
     def measure(
         self, config: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
@@ -217,6 +217,11 @@ def finish(
 def write_report(out: Path, document: Document, templates: Path, figures: Figures) -> None:
     """Raises DiskError."""
     console.note(f"report: {page.write(out, document, figures, templates)}")
+
+
+def shown(found: object, sheet: Sheet, *, as_json: bool) -> str:
+    """What to print of a result."""
+    return pretty(found) if as_json else sheet.printed(colour=sys.stdout.isatty())
 
 
 def now() -> str:

@@ -21,13 +21,12 @@ def described(
     compiler: str,
     *,
     colour: bool,
-    width: int = 150,
 ) -> str:
     """What each set saved over all units, the flags of each unit, and what to do with them: the
     selection in `path`."""
     rows = [(called(each.compiler, each.flags), *_saved(each)) for each in tried]
     lines = _lines(chosen, path, compiler)
-    return grid.printed("", HEADINGS, rows, lines, colour=colour, width=width)
+    return grid.printed("", HEADINGS, rows, lines, colour=colour, width=150)
 
 
 def called(compiler: str, words: Sequence[str]) -> str:

@@ -17,10 +17,10 @@ HEADINGS = (
 SHOWN = 20
 
 
-def describe(selected: Selected, *, colour: bool, width: int = 150) -> str:
+def describe(selected: Selected, *, colour: bool) -> str:
     """The table as a terminal shows it, and what was found."""
     rows = map(cells, ordered(selected.selection.rows))
-    return grid.printed("", HEADINGS, rows, lines(selected), colour=colour, width=width)
+    return grid.printed("", HEADINGS, rows, lines(selected), colour=colour, width=150)
 
 
 def markdown(selected: Selected) -> str:

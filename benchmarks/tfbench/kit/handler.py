@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from tfbench.cells.experiment import shown
 from tfbench.costs import kit_runs
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
@@ -12,7 +12,7 @@ from tfbench.reports import wording
 from tfbench.reports.sheet import Sheet
 from tfbuild import console
 from tfbuild.errors import UsageError
-from tfbuild.records import pretty, write_atomic
+from tfbuild.records import write_atomic
 
 _HEADINGS = (
     *("arm", "device", "backend", "workload", "phase", "#examples/s", "#interval", "#launches"),
@@ -44,10 +44,10 @@ def read_kit(text: str, *, as_json: bool) -> str:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
     found = phases([each for path in paths for each in kit_runs.read(path)])
-    return pretty(found) if as_json else table(found, colour=sys.stdout.isatty())
+    return shown(found, sheet(found), as_json=as_json)
 
 
-def table(found: tuple[Phase, ...], *, colour: bool, width: int = 120) -> str:
+def sheet(found: tuple[Phase, ...]) -> Sheet:
     rows = tuple(
         (
             *(each.arm, each.device, each.backend, each.workload, each.phase),
@@ -59,5 +59,4 @@ def table(found: tuple[Phase, ...], *, colour: bool, width: int = 120) -> str:
     lines = tuple(
         f"{each.workload}, {each.phase}, {each.arm}: {each.reason}" for each in found if each.reason
     )
-    sheet = Sheet(title="measured by the kit", headings=_HEADINGS, rows=rows, lines=lines)
-    return sheet.printed(colour=colour, width=width)
+    return Sheet(title="measured by the kit", headings=_HEADINGS, rows=rows, lines=lines)

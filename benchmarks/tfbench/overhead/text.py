@@ -36,10 +36,6 @@ def sheet(overhead: Overhead) -> Sheet:
     )
 
 
-def table(overhead: Overhead, *, colour: bool, width: int = 120) -> str:
-    return sheet(overhead).printed(colour=colour, width=width)
-
-
 def title(overhead: Overhead) -> str:
     return f"{overhead.workload}, {console.vcpus(overhead.vcpus)} of {overhead.host.cpu.name}"
 

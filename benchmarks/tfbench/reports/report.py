@@ -22,7 +22,6 @@ from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Verdict
 
 TEMPLATE = "report.md.j2"
-WIDTH = 120
 NOTES = 3
 """Lines of warnings on a terminal."""
 _SHORT = 12  # characters of a name in a heading: a longer one leaves no room for the rows
@@ -37,7 +36,7 @@ STYLES = {
 _MARKDOWN = re.compile(r"([\\`*\[\]|<>]|(?<!\w)_|_(?!\w)|^[#+-](?=\s))")
 
 
-def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
+def table(comparison: Comparison, *, colour: bool) -> str:
     """The figures, the answer and what to know about it. `colour` only for a terminal."""
     base = comparison.baseline if len(comparison.baseline) <= _SHORT else "baseline"
     slow = "\n(p99)" if any(cell.asks for cell in comparison.cells) else ""
@@ -54,7 +53,7 @@ def table(comparison: Comparison, *, colour: bool, width: int = WIDTH) -> str:
         for row in findings.rows(comparison)
     )
     text = (findings.title(comparison), headings, rows, _below(comparison))
-    return grid.printed(*text, colour=colour, width=width, unbroken=("verdict",))
+    return grid.printed(*text, colour=colour, unbroken=("verdict",))
 
 
 def _below(comparison: Comparison) -> Iterator[str]:
@@ -89,7 +88,7 @@ def _means(comparison: Comparison) -> Iterator[str]:
         yield f"{console.vcpus(vcpus)}: {', '.join(arms)}"
 
 
-def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
+def bill_table(bill: Bill, *, colour: bool) -> str:
     """Every run with its cost, and which are the best."""
     title = f"training runs, prices of {bill.book} as of {bill.as_of}, relative to {bill.baseline}"
     headings = (
@@ -105,10 +104,10 @@ def bill_table(bill: Bill, *, colour: bool, width: int = WIDTH) -> str:
         )
         for row in bill.rows
     )
-    return grid.printed(title, headings, rows, costs.lines(bill), colour=colour, width=width)
+    return grid.printed(title, headings, rows, costs.lines(bill), colour=colour)
 
 
-def contrast_table(contrast: SuiteContrast, *, colour: bool, width: int = WIDTH) -> str:
+def contrast_table(contrast: SuiteContrast, *, colour: bool) -> str:
     """Two files of pyperf against each other. They were not measured in turns: no verdict."""
     title = "the candidate against the baseline"
     headings = ("benchmark", "#baseline s", "#candidate s", "#speedup of the candidate")
@@ -122,7 +121,7 @@ def contrast_table(contrast: SuiteContrast, *, colour: bool, width: int = WIDTH)
     benchmarks = console.count(len(contrast.ratios), "benchmark")
     lines = [f"{name} is in one of the files only." for name in contrast.alone]
     lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
-    return grid.printed(title, headings, rows, lines, colour=colour, width=width)
+    return grid.printed(title, headings, rows, lines, colour=colour)
 
 
 def plain(text: str) -> str:

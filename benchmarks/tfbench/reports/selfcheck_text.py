@@ -28,9 +28,9 @@ NOTES = (
 FEW_TRIALS = 100
 
 
-def table(check: SelfCheck, *, colour: bool, width: int = 140) -> str:
+def table(check: SelfCheck, *, colour: bool) -> str:
     rows, lines = map(cells, check.rows), (*NOTES, *width_lines(check), conclusion(check))
-    return grid.printed(title(check), HEADINGS, rows, lines, colour=colour, width=width)
+    return grid.printed(title(check), HEADINGS, rows, lines, colour=colour, width=140)
 
 
 def markdown(check: SelfCheck) -> str:

@@ -16,12 +16,12 @@ class Sheet:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     lines: tuple[str, ...]
+    width: int = grid.WIDTH
+    """Of the terminal."""
 
-    def printed(self, *, colour: bool, width: int) -> str:
-        """What a terminal of that width shows."""
-        return grid.printed(
-            self.title, self.headings, self.rows, self.lines, colour=colour, width=width
-        )
+    def printed(self, *, colour: bool) -> str:
+        text = (self.title, self.headings, self.rows, self.lines)
+        return grid.printed(*text, colour=colour, width=self.width)
 
     def blocks(self, caption: str) -> tuple[Block, ...]:
         return (tabulate(caption, self.headings, self.rows), *points(self.lines))

@@ -37,11 +37,8 @@ def sheet(sizing: Sizing) -> Sheet:
         headings=HEADINGS,
         rows=tuple(rows(sizing)),
         lines=tuple(lines(sizing)),
+        width=160,
     )
-
-
-def table(sizing: Sizing, *, colour: bool, width: int = 160) -> str:
-    return sheet(sizing).printed(colour=colour, width=width)
 
 
 def title(sizing: Sizing) -> str:

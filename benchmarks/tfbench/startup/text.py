@@ -11,10 +11,10 @@ from tfbuild.console import count, size, vcpus
 from tfbuild.measured.interval import Interval
 
 
-def describe(startup: Startup, *, colour: bool, width: int = 120) -> str:
+def describe(startup: Startup, *, colour: bool) -> str:
     headings = ("arm", "#import", f"#over {startup.arms[0].arm}", "#whole process", "#verdict")
     text = (title(startup), headings, rows(startup), lines(startup))
-    return grid.printed(*text, colour=colour, width=width)
+    return grid.printed(*text, colour=colour)
 
 
 def title(startup: Startup) -> str:

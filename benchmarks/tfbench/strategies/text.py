@@ -68,10 +68,6 @@ independent nothing.
 # --- terminal -------------------------------------------------------------------------------------
 
 
-def table(result: StrategiesResult, *, colour: bool, width: int = 160) -> str:
-    return sheet(result).printed(colour=colour, width=width)
-
-
 def sheet(result: StrategiesResult) -> Sheet:
     """Its lines are for a terminal; the section says more of them in blocks of their own."""
     several = len(result.arms) > 1
@@ -80,6 +76,7 @@ def sheet(result: StrategiesResult) -> Sheet:
         headings=("arm", *HEADINGS) if several else HEADINGS,
         rows=tuple(_cells(row, several=several) for row in result.rows),
         lines=tuple(lines(result)),
+        width=160,
     )
 
 

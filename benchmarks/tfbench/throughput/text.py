@@ -40,10 +40,6 @@ def sheet(throughput: Throughput) -> Sheet:
     )
 
 
-def table(throughput: Throughput, *, colour: bool, width: int = 120) -> str:
-    return sheet(throughput).printed(colour=colour, width=width)
-
-
 def headings(throughput: Throughput) -> tuple[str, ...]:
     priced = ("#per $/h",) if throughput.price else ()
     place = ("arm", "workload", "#batch", "augmented")

@@ -23,9 +23,9 @@ NOTE = (
 )
 
 
-def table(tuning: Tuning, *, colour: bool, width: int = 140) -> str:
-    rows = map(cells, tuning.tried)
-    return grid.printed(title(tuning), HEADINGS, rows, lines(tuning), colour=colour, width=width)
+def table(tuning: Tuning, *, colour: bool) -> str:
+    text = (title(tuning), HEADINGS, map(cells, tuning.tried), lines(tuning))
+    return grid.printed(*text, colour=colour, width=140)
 
 
 def markdown(tuning: Tuning) -> str:
