@@ -45,7 +45,7 @@ def read(path: Path) -> tuple[Price, ...]:
 
 def message(path: Path) -> str:
     with pytest.raises(UsageError) as caught:
-        catalog.load(path, as_of="2020-02-29")
+        catalog.find(str(path), as_of="2020-02-29")
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -212,16 +212,25 @@ def test_a_file_that_is_no_csv_is_told(tmp_path: Path, content: bytes, expected:
 
 @pytest.mark.parametrize("name", ["missing.csv", "missing.toml"])
 def test_a_missing_file_is_told(tmp_path: Path, name: str) -> None:
+    assert message(tmp_path / name).startswith(f"there is no price book {tmp_path / name}")
+
+
+@pytest.mark.parametrize("name", ["folder.csv", "folder.toml"])
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
     assert message(tmp_path / name).startswith(f"cannot read {tmp_path / name}")
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    assert "'.yaml'" in message(tmp_path / "prices.yaml")
+    path = tmp_path / "prices.yaml"
+    path.touch()
+    assert message(path).startswith(f"{path} is no price book: its name ends in '.yaml'")
 
 
 def test_what_stands_above_the_prices_holds_for_each(tmp_path: Path) -> None:
     more = '[[price]]\nname = "m16"\nusd_hour = 1\nmode = "spot"\nminimum_s = 60\n'
-    m8, m16 = catalog.load(toml_file(tmp_path, "billing_increment_s = 1\n" + TOML + more)).prices
+    path = toml_file(tmp_path, "billing_increment_s = 1\n" + TOML + more)
+    m8, m16 = catalog.read_toml(path).prices
     assert (m8.mode, m16.mode) == (Mode.ON_DEMAND, Mode.SPOT)
     assert m8.provider == m16.provider == "cloud"
     assert (m8.billing_increment_s, m16.billing_increment_s, m16.minimum_s) == (1, 1, 60)
@@ -230,7 +239,7 @@ def test_what_stands_above_the_prices_holds_for_each(tmp_path: Path) -> None:
 
 def test_a_day_may_stand_in_quotes(tmp_path: Path) -> None:
     quoted = toml_file(tmp_path, TOML.replace("2020-02-29", '"2020-02-29"'))
-    assert catalog.load(quoted).as_of == "2020-02-29"
+    assert catalog.read_toml(quoted).as_of == "2020-02-29"
 
 
 @pytest.mark.parametrize(

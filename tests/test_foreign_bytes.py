@@ -402,11 +402,13 @@ READERS: Mapping[str, Reader] = {
         inputs=lambda: torn_or_altered(pretty(compared.sound()).encode()),
         reads=(use_comparison, use_result),
     ),
-    "price book": Reader(name="book.toml", inputs=lambda: torn(BOOK[:1200]), reads=(catalog.load,)),
+    "price book": Reader(
+        name="book.toml", inputs=lambda: torn(BOOK[:1200]), reads=(catalog.read_toml,)
+    ),
     "catalogue of prices": Reader(
         name="skypilot.csv",
         inputs=lambda: torn(CATALOGUE),
-        reads=(lambda path: catalog.load(path, as_of="2026-11-21"),),
+        reads=(lambda path: catalog.read_csv(path, as_of="2026-11-21"),),
     ),
     "log of an article": Reader(
         name="log.csv",

@@ -36,6 +36,11 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
+def files(text: str) -> list[Path]:
+    """Paths with commas between."""
+    return [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
+
+
 def workloads(text: str) -> tuple[str, ...]:
     """Names of workloads, sizes behind them, and of sets, with commas between; each workload once.
     `all` are the six of 2017."""

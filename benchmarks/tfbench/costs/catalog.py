@@ -31,15 +31,20 @@ def shipped_names() -> tuple[str, ...]:
 def find(text: str, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
     """A shipped book by its name, or a file. Raises UsageError for neither; `as_of` and `names` are
     for a CSV, see `read_csv`."""
-    if text in shipped_names():
-        return read_toml(SHIPPED / f"{text}.toml")
-    path = Path(text).expanduser()
+    known = shipped_names()
+    path = SHIPPED / f"{text}.toml" if text in known else Path(text).expanduser()
     if not path.exists():
-        known = ", ".join(shipped_names())
-        raise UsageError(
-            f"there is no price book {text}", hint=f"Give a .toml or .csv file, or one of {known}"
-        )
-    return load(path, as_of=as_of, names=names)
+        hint = f"Give a .toml or .csv file, or one of {', '.join(known)}"
+        raise UsageError(f"there is no price book {text}", hint=hint)
+    match path.suffix:
+        case ".toml":
+            return read_toml(path)
+        case ".csv":
+            return read_csv(path, as_of=as_of, names=names)
+        case other:
+            raise UsageError(
+                f"{path} is no price book: its name ends in {other!r}", hint="Give .csv or .toml"
+            )
 
 
 def priced(
@@ -60,19 +65,6 @@ def priced(
             "--prices needs a machine", hint=f"Add --machine, one of {', '.join(book.names)}"
         )
     return named(book, vcpus, machine)
-
-
-def load(path: Path, *, as_of: str = "", names: Collection[str] = ()) -> PriceBook:
-    """A book by its file's kind. The other arguments are for a CSV, see `read_csv`."""
-    match path.suffix:
-        case ".toml":
-            return read_toml(path)
-        case ".csv":
-            return read_csv(path, as_of=as_of, names=names)
-        case other:
-            raise UsageError(
-                f"{path} is no price book: its name ends in {other!r}", hint="Give .csv or .toml"
-            )
 
 
 def read_csv(path: Path, *, as_of: str, names: Collection[str] = ()) -> PriceBook:

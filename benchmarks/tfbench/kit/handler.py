@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tfbench import options
 from tfbench.cells.experiment import shown
 from tfbench.costs import kit_runs
 from tfbench.kit import archive
@@ -39,7 +40,7 @@ def write_kit(out: str) -> str:
 
 def read_kit(text: str, *, as_json: bool) -> str:
     """What stands in the files, with commas between. Raises UsageError, RecordError."""
-    paths = [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
+    paths = options.files(text)
     for path in paths:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")

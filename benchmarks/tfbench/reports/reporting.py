@@ -119,8 +119,8 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
         folder = Path(wanted.out) if wanted.out else paths.new_report("again")
         save(folder / KIND.result, found)
         return found, folder, taken
-    files = [_file(text.strip()) for text in wanted.comparison.split(",") if text.strip()]
-    files = files or [_newest(paths)]
+    given = options.files(wanted.comparison) or [_newest(paths)]
+    files = [path / KIND.result if path.is_dir() else path for path in given]
     parts = [(str(path.parent), load(path)) for path in files]
     samples = tuple(sample for path in files for sample in read_samples(path.parent))
     if len(parts) == 1:
@@ -129,11 +129,6 @@ def _measured(wanted: ReportOptions, paths: Paths) -> tuple[Comparison, Path, tu
     folder = Path(wanted.out) if wanted.out else paths.new_report("merged")
     save(folder / KIND.result, merged)
     return merged, folder, samples
-
-
-def _file(text: str) -> Path:
-    path = Path(text).expanduser()
-    return path / KIND.result if path.is_dir() else path
 
 
 def _newest(paths: Paths) -> Path:
@@ -225,7 +220,7 @@ def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
 
 def _contrast(text: str, *, as_json: bool) -> str:
     """Two files of pyperf, the baseline's first."""
-    paths = [Path(word.strip()).expanduser() for word in text.split(",") if word.strip()]
+    paths = options.files(text)
     if len(paths) != 2:  # noqa: PLR2004  (a pair)
         raise UsageError(f"--pyperf {text} names {len(paths)} files", hint="BASELINE,CANDIDATE")
     found = pyperf.contrast(*(pyperf.read(path) for path in paths))
