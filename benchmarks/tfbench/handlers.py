@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import sys
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -39,7 +38,7 @@ from tfbuild.errors import HarnessError, UsageError
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import read_host
-from tfbuild.records import pretty, save, write_atomic
+from tfbuild.records import now, pretty, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
@@ -183,7 +182,7 @@ def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck
             trials = selfcheck.run_trials(
                 arm, host, parts, seed=number, out=there, on_progress=count.advance
             )
-    check = selfcheck.summarise(trials, arm, host, datetime.now(UTC).isoformat(timespec="seconds"))
+    check = selfcheck.summarise(trials, arm, host, now())
     save(there / selfcheck.KIND.result, check)
     write_atomic(there / "selfcheck.md", selfcheck_text.markdown(check))
     text = pretty(check) if as_json else selfcheck_text.table(check, colour=sys.stdout.isatty())

@@ -15,6 +15,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -69,6 +70,11 @@ def key_of(value: object) -> str:
 
 def pretty(value: object) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
+
+
+def now() -> str:
+    """The time as records keep it: ISO 8601 to the second, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -27,7 +27,7 @@ from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
-from tfbuild.records import save
+from tfbuild.records import now, save
 from tfbuild.settings import Paths
 
 KIND, CURVE = "accuracy", "curve"
@@ -163,7 +163,7 @@ def train(
     runs = tuple(results.trained(cell, launches[cell.key], goal.target) for cell in cells)
     result = Accuracy(
         schema=results.SCHEMA,
-        made=experiment.now(),
+        made=now(),
         host=run.host,
         asked=goal,
         price=config.price,

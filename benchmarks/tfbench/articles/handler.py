@@ -22,6 +22,7 @@ from tfbench.throughput import handler as throughputs
 from tfbuild import console, settings
 from tfbuild.errors import TensorwrightError, WorkerError
 from tfbuild.measured.host import Host
+from tfbuild.records import now
 
 KIND = "articles"
 SCHEMA = 1
@@ -54,7 +55,7 @@ def measure_articles(wanted: ArticlesOptions) -> str:
         run = experiment.start(KIND, sizes, {}, wanted.out, paths)  # (each part has its own arms)
         bench = Scale(sizes=sizes.into(run.out), paths=paths)
         parts = {article.key: _part(article, bench) for article in articles}
-    host, made = run.host, experiment.now()
+    host, made = run.host, now()
     subject = f"{console.vcpus(host.vcpus.usable)} of {host.cpu.name}, {made}"
     page = text.document(articles, parts, subject=subject, quick=wanted.quick)
     drawn = text.figures(parts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -222,7 +221,3 @@ def write_report(out: Path, document: Document, templates: Path, figures: Figure
 def shown(found: object, sheet: Sheet, *, as_json: bool) -> str:
     """What to print of a result."""
     return pretty(found) if as_json else sheet.printed(colour=sys.stdout.isatty())
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench import options
@@ -27,7 +26,7 @@ from tfbuild.measured.host import read_host
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import plan_for, settled
 from tfbuild.planning.selection import Selection
-from tfbuild.records import pretty, save
+from tfbuild.records import now, pretty, save
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
@@ -205,7 +204,7 @@ def _selection(
         if best.flags
     }
     return Selection(
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        made=now(),
         cpu=read_host().cpu.name,
         release=wheel_kernels.release,
         target=wheel_kernels.library.target,

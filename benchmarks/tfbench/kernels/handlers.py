@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench import options
@@ -29,7 +28,7 @@ from tfbuild.cpus.cpu import read_cpu, read_vcpus
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.planning.plan import Scope
-from tfbuild.records import pretty, save, write_atomic
+from tfbuild.records import now, pretty, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 from tfbuild.upstream.kernels import known
@@ -88,7 +87,7 @@ def profile(wanted: ProfileOptions, *, as_json: bool) -> tuple[Profile, str]:
                 logs = folder / "logs"
                 programs.append(profiled(arm, each, host.affinity[:1], steps=steps, logs=logs))
     found = Profile(
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        made=now(),
         cpu=host.cpu.name,
         release=arm.label,
         vcpus=1,

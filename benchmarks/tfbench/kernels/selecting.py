@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from tfbench.arms.arm import Arm
 from tfbench.engine import folder
@@ -21,7 +20,7 @@ from tfbuild import console
 from tfbuild.errors import SampleError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.planning.selection import Selection
-from tfbuild.records import save
+from tfbuild.records import now, save
 
 SCHEMA = 2
 KIND = RunKind(name="selection", prefix="select", result="selection.json")
@@ -254,7 +253,7 @@ def _selection(
 ) -> Selection:
     units = frozenset(wheel_kernels.units[each] for each in kept)
     return Selection(
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        made=now(),
         cpu=setting.cpu,
         release=wheel_kernels.release,
         target=wheel_kernels.library.target,

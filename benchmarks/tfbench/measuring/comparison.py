@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench.arms.arm import Arm, check_arms, repeat_of
@@ -31,6 +30,7 @@ from tfbuild.measured.comparison import FILE, SCHEMA, ComparedCell, Comparison, 
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host, read_host
 from tfbuild.measured.interval import Verdict
+from tfbuild.records import now
 
 QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)
@@ -84,7 +84,7 @@ def compare(
     """
     folder.begin(KIND, setting, out)
     folder.need_unfinished(KIND, out)
-    made = datetime.now(UTC).isoformat(timespec="seconds")
+    made = now()
     done: list[ObservedCell] = []
     with opened(out / KIND.journal, KINDS) as (known, keep):
         for spec in setting.specs:

@@ -21,7 +21,7 @@ from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import WorkerError
 from tfbuild.measured.host import Host
-from tfbuild.records import plain
+from tfbuild.records import now, plain
 
 KIND = "overhead"
 WORKLOAD = "iris_mlp"
@@ -114,7 +114,7 @@ def _cells(config: OverheadConfig, run: ExperimentRun) -> tuple[Cell, ...]:
 def _result(config: OverheadConfig, run: ExperimentRun, measured: Sequence[CellResult]) -> Overhead:
     """Raises WorkerError when no fit could be timed."""
     found = Overhead(
-        made=experiment.now(),
+        made=now(),
         host=run.host,
         workload=config.workload,
         vcpus=config.vcpus,

@@ -24,6 +24,7 @@ from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
+from tfbuild.records import now
 
 KIND = "sizing"
 EXAMPLES = 512
@@ -209,7 +210,7 @@ def _result(
 ) -> Sizing:
     rows = results.rows(measured)
     return Sizing(
-        made=experiment.now(),
+        made=now(),
         host=run.host,
         seed=config.seed,
         within=config.within,

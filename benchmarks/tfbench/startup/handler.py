@@ -6,7 +6,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench import options
@@ -24,7 +23,7 @@ from tfbench.startup.overhead import LIMIT, ImportTimes, Loading, Startup, overh
 from tfbench.startup.text import describe
 from tfbuild import console, settings
 from tfbuild.measured.host import read_host
-from tfbuild.records import pretty, save
+from tfbuild.records import now, pretty, save
 
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 ROUNDS = 20
@@ -68,7 +67,7 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
     repeat = repeat_of(baseline)
     same = overhead(measured, baseline.name, repeat.name, floor=0.0)
     return Startup(
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        made=now(),
         host=spec.host,
         seed=spec.seed,
         limit=LIMIT,

@@ -20,6 +20,7 @@ from tfbench.strategies.results import StrategiesResult, rows
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
+from tfbuild.records import now
 
 KIND = "strategies"
 NETS = ("alexnet:image=64:batch=16", "resnet50:image=64:batch=8")
@@ -96,7 +97,7 @@ def _devices(words: str) -> tuple[int, ...]:
 
 def _result(matrix: Matrix, run: ExperimentRun, measured: Sequence[CellResult]) -> StrategiesResult:
     return StrategiesResult(
-        made=experiment.now(),
+        made=now(),
         host=run.host,
         vcpus=run.host.usable,
         arms=run.wheels,

@@ -21,6 +21,7 @@ from tfbuild import settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
+from tfbuild.records import now
 
 KIND = "throughput"
 WARM_UP = 10
@@ -175,7 +176,7 @@ def _result(
 ) -> Throughput:
     answers = [answer for each in measured if each.outcome is Outcome.OK for answer in each.answers]
     return Throughput(
-        made=experiment.now(),
+        made=now(),
         host=run.host,
         device=answers[0]["device"] if answers else "CPU",
         vcpus=config.vcpus,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tfbench.arms.arm import Arm
@@ -38,6 +37,7 @@ from tfbuild.measured.comparison import ComparedCell, Comparison
 from tfbuild.measured.comparison import load as load_comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host
+from tfbuild.records import now
 
 KIND = RunKind(name="tuning", prefix="tune", result="tune.json")
 TRIAL = "trial.json"
@@ -163,7 +163,7 @@ class TuningRun:
         faster = best if won else ()
         return Tuning(
             schema=SCHEMA,
-            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            made=now(),
             seconds=self.seconds,
             workload=setting.title,
             program_sha256=setting.program_sha256,
