@@ -12,7 +12,7 @@ from tests.kernel_call_sites import TANH, ranked, timed
 
 from tfbench.commands import FlagsOptions
 from tfbench.kernels.flag_search import _candidate, _read_config, describe
-from tfbench.kernels.flag_table import described
+from tfbench.kernels.flag_table import sheet
 from tfbench.kernels.flagsets import FlagSet, best, fastest, saved
 from tfbuild.commands import NEWEST, Request
 from tfbuild.cpus.flags import extra_flags
@@ -191,7 +191,7 @@ SLOWER = FlagSet(flags=("-O1",), saved={"tanh": (-0.010, -0.011, -0.010, -0.011)
 
 
 def test_every_set_is_shown_with_what_it_saves() -> None:
-    text = described([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "", colour=False)
+    text = sheet([PLAIN, SLOWER], {"tanh": PLAIN}, Path("x.json"), "").printed(colour=False)
     head, _, plain, slower, _, said = text.splitlines()
     assert [each.strip() for each in re.split("[┃│]", plain)] == [
         *("the target's flags alone", "1.05%", "0.96% to 1.14%"),
@@ -203,7 +203,7 @@ def test_every_set_is_shown_with_what_it_saves() -> None:
 
 def test_a_unit_with_flags_is_named_with_what_to_do() -> None:
     chosen = {"tanh": FASTER, "mul": PLAIN}
-    text = described([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16", colour=False)
+    text = sheet([PLAIN, FASTER], chosen, Path("out/x.json"), "clang-16").printed(colour=False)
     *_, tanh, rest, build, then = text.splitlines()
     assert tanh.split() == ["tanh", "-O3"]
     assert rest.startswith("1 of 2 units")

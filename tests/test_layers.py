@@ -157,7 +157,6 @@ TFBENCH = {
             "wording",
             "templating",
             "document",
-            "sheet",
             "findings",
             "ladder",
             "method",

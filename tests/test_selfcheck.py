@@ -158,7 +158,7 @@ def test_a_few_trials_prove_nothing_and_it_says_so() -> None:
 
 def test_table_and_page_show_each_row() -> None:
     made = check(*(trial(n, finding(0.9, 1.1)) for n in range(8)))
-    table, page = selfcheck_text.table(made, colour=False), selfcheck_text.markdown(made)
+    table, page = selfcheck_text.sheet(made).printed(colour=False), selfcheck_text.markdown(made)
     assert "\x1b" not in table
     for text in (table, page):
         assert "0.0% (0-37)" in text

@@ -33,7 +33,7 @@ from tfbench.startup.overhead import (
     overhead,
     sorted_out,
 )
-from tfbench.startup.text import describe
+from tfbench.startup.text import sheet
 from tfbuild import records
 from tfbuild.errors import SampleError, UsageError, WheelError, WorkerError
 from tfbuild.measured.host import read_host
@@ -202,7 +202,7 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
 
 
 def test_the_text_says_how_much_and_why() -> None:
-    text = describe(startup(1.02), colour=False)
+    text = sheet(startup(1.02)).printed(colour=False)
     assert "import tensorflow, 8 rounds on 4 vCPUs, warm caches" in text
     assert "within the limit" in text
     assert "5% of stock (+2." in text
@@ -224,7 +224,7 @@ def test_the_text_says_how_much_and_why() -> None:
     ],
 )
 def test_the_text_says_what_is_not_known(found: Startup, line: str) -> None:
-    assert line in describe(found, colour=False)
+    assert line in sheet(found).printed(colour=False)
 
 
 def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
     assert overhead_of_tuned.imported.value > 2
     assert overhead_of_tuned.process.value > 1
     assert found.loadings == ()
-    assert "tuned" in describe(found, colour=False)
+    assert "tuned" in sheet(found).printed(colour=False)
     again = measure(asked, tmp_path)  # (as a run does that was stopped before it wrote its result)
     assert again.launches == found.launches
 

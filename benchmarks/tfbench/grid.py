@@ -1,4 +1,4 @@
-"""A table and sentences below it, on a terminal; the same table in Markdown.
+"""A table of figures and what follows from it, on a terminal; the same table in Markdown.
 
 Headings with a `#` before them are of columns of figures.
 """
@@ -6,13 +6,44 @@ Headings with a `#` before them are of columns of figures.
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tfbuild.records import pretty
+
 WIDTH = 120
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sheet:
+    title: str = ""
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    lines: tuple[str, ...]
+    width: int = WIDTH
+    """Of the terminal."""
+
+    def printed(self, *, colour: bool) -> str:
+        text = (self.title, self.headings, self.rows, self.lines)
+        return printed(*text, colour=colour, width=self.width)
+
+    def markdown(self) -> Iterator[str]:
+        """The lines of the table."""
+        figures = [heading.startswith("#") for heading in self.headings]
+        yield f"| {' | '.join(heading.removeprefix('#') for heading in self.headings)} |"
+        yield f"|{'|'.join('---:' if figure else '---' for figure in figures)}|"
+        for row in self.rows:
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def shown(record: object, sheet: Sheet, *, as_json: bool) -> str:
+    """What to print of a result."""
+    return pretty(record) if as_json else sheet.printed(colour=sys.stdout.isatty())
 
 
 def printed(
@@ -61,11 +92,3 @@ def _table(
     for row in rows:
         found.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return found
-
-
-def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of the table in Markdown."""
-    yield f"| {' | '.join(heading.removeprefix('#') for heading in headings)} |"
-    yield f"|{'|'.join('---:' if heading.startswith('#') else '---' for heading in headings)}|"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
 from tfbench.commands import CompareOptions, SelfcheckOptions
 from tfbench.engine import folder
+from tfbench.grid import shown
 from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import PROGRAM, label_of, requests
 from tfbench.measuring import selfcheck
@@ -38,7 +38,7 @@ from tfbuild.errors import HarnessError, UsageError
 from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import read_host
-from tfbuild.records import now, pretty, save, write_atomic
+from tfbuild.records import now, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
@@ -185,8 +185,7 @@ def check_harness(wanted: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck
     check = selfcheck.summarise(trials, arm, host, now())
     save(there / selfcheck.KIND.result, check)
     write_atomic(there / "selfcheck.md", selfcheck_text.markdown(check))
-    text = pretty(check) if as_json else selfcheck_text.table(check, colour=sys.stdout.isatty())
-    return check, text
+    return check, shown(check, selfcheck_text.sheet(check), as_json=as_json)
 
 
 def judge_harness(check: SelfCheck) -> None:

@@ -21,6 +21,7 @@ from tfbench.cells.cell import Cell
 from tfbench.commands import AccuracyOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
+from tfbench.grid import shown
 from tfbench.inside.workloads import find as find_workload
 from tfbench.inside.workloads import sized
 from tfbuild import console, settings
@@ -75,15 +76,15 @@ def accuracy(
     paths = settings.paths()
     if wanted.article:
         found = article.read_article(wanted.article)
-        return found, experiment.shown(found, imported_text.article_sheet(found), as_json=as_json)
+        return found, shown(found, imported_text.article_sheet(found), as_json=as_json)
     if wanted.curve:
         read_in = read_in_curve(wanted, paths)
-        return read_in, experiment.shown(read_in, imported_text.sheet(read_in), as_json=as_json)
+        return read_in, shown(read_in, imported_text.sheet(read_in), as_json=as_json)
     choices = experiment.choose_arms(wanted.arms, paths)
     config = read(wanted)
     with settings.exclusive(paths.cache, "a measurement"):
         result = measure(config, choices, wanted.out, paths)
-    return result, experiment.shown(result, text.sheet(result), as_json=as_json)
+    return result, shown(result, text.sheet(result), as_json=as_json)
 
 
 def describe(wanted: AccuracyOptions) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,15 @@ from tfbench.cells import running
 from tfbench.cells.cell import Cell, CellResult, gathered
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
+from tfbench.grid import Sheet, shown
 from tfbench.reports import page
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
 from tfbench.reports.page import Figures
-from tfbench.reports.sheet import Sheet
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host
-from tfbuild.records import pretty, save
+from tfbuild.records import save
 from tfbuild.settings import Paths
 
 SCHEMA = 1
@@ -216,8 +215,3 @@ def finish(
 def write_report(out: Path, document: Document, templates: Path, figures: Figures) -> None:
     """Raises DiskError."""
     console.note(f"report: {page.write(out, document, figures, templates)}")
-
-
-def shown(found: object, sheet: Sheet, *, as_json: bool) -> str:
-    """What to print of a result."""
-    return pretty(found) if as_json else sheet.printed(colour=sys.stdout.isatty())

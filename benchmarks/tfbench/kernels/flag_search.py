@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +9,9 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.commands import FlagsOptions, SelectOptions
+from tfbench.grid import shown
 from tfbench.kernels import flagsets, learning
-from tfbench.kernels.flag_table import called, described
+from tfbench.kernels.flag_table import called, sheet
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.kernels.handlers import check, timed
 from tfbench.kernels.judging import RATE
@@ -26,7 +26,7 @@ from tfbuild.measured.host import read_host
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import plan_for, settled
 from tfbuild.planning.selection import Selection
-from tfbuild.records import now, pretty, save
+from tfbuild.records import now, save
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 
@@ -103,10 +103,8 @@ def search(request: Request, wanted: FlagsOptions, *, as_json: bool) -> tuple[Se
     selection = _selection(wheel_kernels, chosen, kept)
     save(out / KIND.result, selection)
     console.note(f"selection: {out / KIND.result}")
-    if as_json:
-        return selection, pretty(selection)
-    colour = sys.stdout.isatty()
-    return selection, described(tried, chosen, out / KIND.result, winner.compiler, colour=colour)
+    told = sheet(tried, chosen, out / KIND.result, winner.compiler)
+    return selection, shown(selection, told, as_json=as_json)
 
 
 def _winner(tried: Sequence[FlagSet]) -> FlagSet:

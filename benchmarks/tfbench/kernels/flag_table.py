@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfbench import grid
+from tfbench.grid import Sheet
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.measuring.statistics import mean
 from tfbuild.console import count
@@ -14,19 +14,14 @@ from tfbuild.console import count
 HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")
 
 
-def described(
-    tried: Sequence[FlagSet],
-    chosen: Mapping[str, FlagSet],
-    path: Path,
-    compiler: str,
-    *,
-    colour: bool,
-) -> str:
+def sheet(
+    tried: Sequence[FlagSet], chosen: Mapping[str, FlagSet], path: Path, compiler: str
+) -> Sheet:
     """What each set saved over all units, the flags of each unit, and what to do with them: the
     selection in `path`."""
-    rows = [(called(each.compiler, each.flags), *_saved(each)) for each in tried]
-    lines = _lines(chosen, path, compiler)
-    return grid.printed("", HEADINGS, rows, lines, colour=colour, width=150)
+    rows = tuple((called(each.compiler, each.flags), *_saved(each)) for each in tried)
+    lines = tuple(_lines(chosen, path, compiler))
+    return Sheet(headings=HEADINGS, rows=rows, lines=lines, width=150)
 
 
 def called(compiler: str, words: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
+from tfbench.grid import shown
 from tfbench.inside.workloads import requests
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, TimedCallSite
@@ -156,8 +156,7 @@ def select(wanted: SelectOptions, *, as_json: bool) -> tuple[Selected, str]:
         named = (word for words in found.selection.flags.values() for word in words)
         pgo.leave(flags.learned(named), bench.out, paths)
     write_atomic(bench.out / "selection.md", table.markdown(found))
-    text = pretty(found) if as_json else table.describe(found, colour=sys.stdout.isatty())
-    return found, text
+    return found, shown(found, table.sheet(found), as_json=as_json)
 
 
 def timed(wanted: SelectOptions) -> tuple[WheelKernels, tuple[TimedCallSite, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tfbench import grid
+from tfbench.grid import Sheet
 from tfbench.kernels.profiles import Profile, ranked_call_sites
 from tfbench.kernels.selecting import Selected
 from tfbuild.console import count
@@ -17,18 +17,18 @@ HEADINGS = (
 SHOWN = 20
 
 
-def describe(selected: Selected, *, colour: bool) -> str:
-    """The table as a terminal shows it, and what was found."""
+def sheet(selected: Selected) -> Sheet:
     rows = map(cells, ordered(selected.selection.rows))
-    return grid.printed("", HEADINGS, rows, lines(selected), colour=colour, width=150)
+    text = tuple(lines(selected))
+    return Sheet(headings=HEADINGS, rows=tuple(rows), lines=text, width=150)
 
 
 def markdown(selected: Selected) -> str:
     chosen = selected.selection
     head = [f"# Kernels selected for {chosen.target}, TensorFlow {chosen.release}", ""]
-    table = grid.markdown(HEADINGS, map(cells, ordered(chosen.rows)))
-    said = [f"- {line}" for line in lines(selected)]
-    return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *table]) + "\n"
+    found = sheet(selected)
+    said = [f"- {line}" for line in found.lines]
+    return "\n".join([*head, f"CPU: {chosen.cpu}", "", *said, "", *found.markdown()]) + "\n"
 
 
 def ordered(rows: Iterable[KernelRow]) -> list[KernelRow]:

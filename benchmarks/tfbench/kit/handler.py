@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench import options
-from tfbench.cells.experiment import shown
 from tfbench.costs import kit_runs
+from tfbench.grid import Sheet, shown
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
 from tfbench.reports import wording
-from tfbench.reports.sheet import Sheet
 from tfbuild import console
 from tfbuild.errors import UsageError
 from tfbuild.records import write_atomic

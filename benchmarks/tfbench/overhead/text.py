@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from tfbench.grid import Sheet
 from tfbench.overhead.results import ArmTerms, Overhead, TimedForm
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, forest
-from tfbench.reports.document import Answer, Document, Section
-from tfbench.reports.sheet import Sheet
+from tfbench.reports.document import Answer, Document, Section, sheet_blocks
 from tfbench.reports.wording import factor, factor_span, share, span
 from tfbuild import console
 from tfbuild.measured.interval import Interval
@@ -130,7 +130,7 @@ def document(overhead: Overhead) -> Document:
 
 
 def section(overhead: Overhead) -> Section:
-    blocks = (METHOD, *sheet(overhead).blocks("Forms of fit"))
+    blocks = (METHOD, *sheet_blocks(sheet(overhead), "Forms of fit"))
     return Section(key=KEY, heading="What starting epochs, calls and steps costs", blocks=blocks)
 
 

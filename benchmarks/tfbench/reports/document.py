@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from tfbench.grid import Sheet
+
 SPEEDUPS, SCALING, LADDER, TIMES, COST = "speedups", "scaling", "ladder", "times", "cost"
 """Keys of sections that have figures."""
 
@@ -97,6 +99,10 @@ def points(items: Iterable[str]) -> tuple[Points, ...]:
     """A list; nothing where it would be empty."""
     found = Points(items=tuple(items))
     return (found,) if found.items else ()
+
+
+def sheet_blocks(sheet: Sheet, caption: str) -> tuple[Block, ...]:
+    return (tabulate(caption, sheet.headings, sheet.rows), *points(sheet.lines))
 
 
 def tabled(

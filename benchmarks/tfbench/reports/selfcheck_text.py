@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench import grid
+from tfbench.grid import Sheet
 from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
 from tfbuild.console import duration
 
@@ -28,9 +28,14 @@ NOTES = (
 FEW_TRIALS = 100
 
 
-def table(check: SelfCheck, *, colour: bool) -> str:
-    rows, lines = map(cells, check.rows), (*NOTES, *width_lines(check), conclusion(check))
-    return grid.printed(title(check), HEADINGS, rows, lines, colour=colour, width=140)
+def sheet(check: SelfCheck) -> Sheet:
+    return Sheet(
+        title=title(check),
+        headings=HEADINGS,
+        rows=tuple(map(cells, check.rows)),
+        lines=(*NOTES, *width_lines(check), conclusion(check)),
+        width=140,
+    )
 
 
 def markdown(check: SelfCheck) -> str:
@@ -39,7 +44,7 @@ def markdown(check: SelfCheck) -> str:
         "",
         conclusion(check),
         "",
-        *grid.markdown(HEADINGS, map(cells, check.rows)),
+        *sheet(check).markdown(),
         "",
         *(line for note in NOTES for line in (note, "")),
         *width_lines(check),

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import point
+from tfbench.grid import Sheet
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, described
-from tfbench.reports.document import Document, Section
-from tfbench.reports.sheet import Sheet
+from tfbench.reports.document import Document, Section, sheet_blocks
 from tfbench.sizing.results import Knee, Sizing, SizingRow
 from tfbuild import console
 
@@ -107,11 +107,12 @@ def _sentence(knee: Knee, sizing: Sizing) -> str:
 
 
 def document(sizing: Sizing) -> Document:
-    return sheet(sizing).document("Sizing", sizing.made, section(sizing))
+    subject = f"{title(sizing)}, {sizing.made}"
+    return Document(title="Sizing", subject=subject, sections=(section(sizing),))
 
 
 def section(sizing: Sizing) -> Section:
-    blocks = (METHOD, *sheet(sizing).blocks("Cells"))
+    blocks = (METHOD, *sheet_blocks(sheet(sizing), "Cells"))
     return Section(key=KEY, heading="How large a machine", blocks=blocks)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,15 +14,16 @@ from tfbench.commands import StartupOptions
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
+from tfbench.grid import shown
 from tfbench.measuring import gates
 from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.library import read_library
 from tfbench.startup.overhead import LIMIT, ImportTimes, Loading, Startup, overhead, sorted_out
-from tfbench.startup.text import describe
+from tfbench.startup.text import sheet
 from tfbuild import console, settings
 from tfbuild.measured.host import read_host
-from tfbuild.records import now, pretty, save
+from tfbuild.records import now, save
 
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 ROUNDS = 20
@@ -49,8 +49,7 @@ def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, 
             startup = measure(spec, there)
     save(there / KIND.result, startup)
     console.note(f"every launch: {there / KIND.result}")
-    text = pretty(startup) if as_json else describe(startup, colour=sys.stdout.isatty())
-    return startup, text
+    return startup, shown(startup, sheet(startup), as_json=as_json)
 
 
 def measure(spec: ImportSpec, out: Path) -> Startup:

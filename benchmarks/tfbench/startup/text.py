@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench import grid
+from tfbench.grid import Sheet
 from tfbench.reports import wording
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Loading, Startup
 from tfbuild.console import count, size, vcpus
 from tfbuild.measured.interval import Interval
 
 
-def describe(startup: Startup, *, colour: bool) -> str:
-    headings = ("arm", "#import", f"#over {startup.arms[0].arm}", "#whole process", "#verdict")
-    text = (title(startup), headings, rows(startup), lines(startup))
-    return grid.printed(*text, colour=colour)
+def sheet(startup: Startup) -> Sheet:
+    return Sheet(
+        title=title(startup),
+        headings=("arm", "#import", f"#over {startup.arms[0].arm}", "#whole process", "#verdict"),
+        rows=tuple(rows(startup)),
+        lines=tuple(lines(startup)),
+    )
 
 
 def title(startup: Startup) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import images_per_usd, point
+from tfbench.grid import Sheet
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartLine, over_counts
-from tfbench.reports.document import Document, Section
-from tfbench.reports.sheet import Sheet
+from tfbench.reports.document import Document, Section, sheet_blocks
 from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,
@@ -122,11 +122,12 @@ def _augmentation(throughput: Throughput) -> Iterator[str]:
 
 
 def document(throughput: Throughput) -> Document:
-    return sheet(throughput).document("Throughput", throughput.made, section(throughput))
+    subject = f"{title(throughput)}, {throughput.made}"
+    return Document(title="Throughput", subject=subject, sections=(section(throughput),))
 
 
 def section(throughput: Throughput) -> Section:
-    blocks = (METHOD, *sheet(throughput).blocks("Examples per second"))
+    blocks = (METHOD, *sheet_blocks(sheet(throughput), "Examples per second"))
     return Section(key=KEY, heading="Throughput by batch size", blocks=blocks)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from tfbench.arms.installs import ArmChoice
 from tfbench.arms.levers import suggestion
 from tfbench.commands import TuneOptions
 from tfbench.engine import folder
+from tfbench.grid import shown
 from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import batch_in, sized
 from tfbench.measuring.effort import FEWEST_LAUNCHES
@@ -25,7 +25,7 @@ from tfbuild import console, durations, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.measured.host import read_host
-from tfbuild.records import key_of, pretty, save, write_atomic
+from tfbuild.records import key_of, save, write_atomic
 from tfbuild.settings import Paths
 from tfbuild.upstream.download import sha256_of
 
@@ -80,7 +80,7 @@ def tune(wanted: TuneOptions, *, as_json: bool = False) -> tuple[Tuning, str]:
     write_atomic(out / PAGE, text.markdown(found))
     save(out / running.KIND.result, found)  # (last: with it a run is whole)
     console.note(f"settings to source: {out / ENV}")
-    return found, pretty(found) if as_json else text.table(found, colour=sys.stdout.isatty())
+    return found, shown(found, text.sheet(found), as_json=as_json)
 
 
 def describe(wanted: TuneOptions) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from tfbench import grid
+from tfbench.grid import Sheet
 from tfbench.reports import wording
 from tfbench.tuning.changes import WHEEL
 from tfbench.tuning.results import TriedArm, Tuning
@@ -23,9 +23,14 @@ NOTE = (
 )
 
 
-def table(tuning: Tuning, *, colour: bool) -> str:
-    text = (title(tuning), HEADINGS, map(cells, tuning.tried), lines(tuning))
-    return grid.printed(*text, colour=colour, width=140)
+def sheet(tuning: Tuning) -> Sheet:
+    return Sheet(
+        title=title(tuning),
+        headings=HEADINGS,
+        rows=tuple(map(cells, tuning.tried)),
+        lines=tuple(lines(tuning)),
+        width=140,
+    )
 
 
 def markdown(tuning: Tuning) -> str:
@@ -35,7 +40,7 @@ def markdown(tuning: Tuning) -> str:
         *(text for line in lines(tuning) for text in (line, "")),
         NOTE,
         "",
-        *grid.markdown(HEADINGS, map(cells, tuning.tried)),
+        *sheet(tuning).markdown(),
     ]
     return "\n".join(head) + "\n"
 
