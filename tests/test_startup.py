@@ -20,7 +20,7 @@ from tfbench.commands import StartupOptions
 from tfbench.engine.schedule import block_order
 from tfbench.startup.handler import measure, measure_startup
 from tfbench.startup.imports import ImportSpec
-from tfbench.startup.launches import ImportLaunch, Launcher
+from tfbench.startup.launches import ImportLaunch, Launcher, Turn
 from tfbench.startup.library import LibrarySize, read_library
 from tfbench.startup.overhead import (
     LIMIT,
@@ -41,6 +41,7 @@ from tfbuild.measured.interval import Interval
 from tfbuild.run import run
 
 STOCK, REPEAT, TUNED = "stock", "stock again", "tuned"
+TURN = Turn(arm="tuned", block=0, position=0, padding=0)
 QUIET = ImportLaunch(
     arm=STOCK,
     block=0,
@@ -333,25 +334,25 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
 def test_a_process_that_fails_is_named(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "raise ImportError('no such library')")
     with pytest.raises(WorkerError, match=r"(?s)arm tuned .*no such library"):
-        launcher.launch(arm, block=0, position=0)
+        launcher.launch(arm, TURN)
 
 
 def test_a_process_that_says_nothing_is_named(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "import os\nos._exit(0)")
     with pytest.raises(WorkerError, match="arm tuned did not say"):
-        launcher.launch(arm, block=0, position=0)
+        launcher.launch(arm, TURN)
 
 
 def test_tuned_kernels_that_did_not_load_are_an_error(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "", tuned=True)
     with pytest.raises(WorkerError, match="stock kernels"):
-        launcher.launch(arm, block=0, position=0)
+        launcher.launch(arm, TURN)
 
 
 def test_a_tensorflow_from_elsewhere_is_an_error(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "__file__ = '/elsewhere/tensorflow/__init__.py'")
     with pytest.raises(WorkerError, match="/elsewhere"):
-        launcher.launch(arm, block=0, position=0)
+        launcher.launch(arm, TURN)
 
 
 @pytest.mark.toolchain

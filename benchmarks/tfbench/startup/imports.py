@@ -10,22 +10,11 @@ from tfbench.arms.arm import Arm, repeat_of
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import Keep, Kinds
 from tfbench.engine.schedule import block_order, chance_of, padding
-from tfbench.startup.launches import IMPORT, ImportLaunch, Launcher
+from tfbench.startup.launches import IMPORT, ImportLaunch, Launcher, Turn
 from tfbuild.measured.host import Host
 
 SCHEMA = 1
 KINDS: Kinds[ImportLaunch] = MappingProxyType({"import": ImportLaunch})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
-    """One process: whose, where it stands in which round, and the bytes that its environment is
-    larger by."""
-
-    arm: str
-    block: int
-    position: int
-    padding: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +70,4 @@ class Imports:
     def launch(self, turn: Turn, keep: Keep[ImportLaunch]) -> None:
         """Raises WorkerError, DiskError."""
         arm = next(arm for arm in self.spec.lineup if arm.name == turn.arm)
-        keep(
-            self.launcher.launch(
-                arm, block=turn.block, position=turn.position, bytes_more=turn.padding
-            )
-        )
+        keep(self.launcher.launch(arm, turn))

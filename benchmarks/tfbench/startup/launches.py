@@ -23,6 +23,17 @@ _PROGRAM = Path(importing.__file__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """One process: whose, where it stands in which round, and the bytes that its environment is
+    larger by."""
+
+    arm: str
+    block: int
+    position: int
+    padding: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ImportLaunch:
     """One process. `import_s` is the import by its own clock; all else is of the whole process,
     from its start to its exit, as seen from outside. Units and meanings are those of Sample.
@@ -52,16 +63,16 @@ class Launcher:
 
     home: Path
 
-    def launch(self, arm: Arm, *, block: int, position: int, bytes_more: int = 0) -> ImportLaunch:
-        """Import once, with so many bytes more in the environment. Raises WorkerError."""
+    def launch(self, arm: Arm, turn: Turn) -> ImportLaunch:
+        """Import once. Raises WorkerError."""
         canary_s, before = meters.canary_s(), _meters()
-        answer, process_s = self._ask(arm, bytes_more=bytes_more)
+        answer, process_s = self._ask(arm, padding=turn.padding)
         after = _meters()
         taken = {name: max(0, after[name] - before[name]) for name in before}
         return ImportLaunch(
             arm=arm.name,
-            block=block,
-            position=position,
+            block=turn.block,
+            position=turn.position,
             import_s=answer["import_s"],
             process_s=process_s,
             canary_s=canary_s + meters.canary_s(),
@@ -81,13 +92,13 @@ class Launcher:
         answer, _ = self._ask(arm, library)
         return float(answer["load_s"])
 
-    def _ask(self, arm: Arm, *library: Path, bytes_more: int = 0) -> tuple[dict[str, Any], float]:
+    def _ask(self, arm: Arm, *library: Path, padding: int = 0) -> tuple[dict[str, Any], float]:
         """What the process says, and the seconds from its start to its exit."""
         env = environment(
             arm,
             vcpus=len(os.sched_getaffinity(0)),
             home=self.home,
-            padding=bytes_more,
+            padding=padding,
             inherited=os.environ,
         )
         if library:
