@@ -17,7 +17,7 @@ def test_the_shipped_lineup_is_a_ladder() -> None:
     assert found.wheels == ("stock", "tuned")
     assert found.rungs == ("compiled", "gemm", "onednn")
     for arm in arms:
-        rung = next(rung for rung, _, name in found.arms if name == arm["name"])
+        rung = next(rung for (rung, _), name in found.arms.items() if name == arm["name"])
         assert found.arm(rung, arm["wheel"]) == arm["name"]
 
 

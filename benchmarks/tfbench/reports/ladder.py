@@ -7,7 +7,8 @@ difference between rungs is what the rung adds; one between wheels is what compi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfbench.arms.lineup import WHEELS
@@ -22,21 +23,20 @@ class Ladder:
 
     rungs: tuple[str, ...]
     wheels: tuple[str, ...]
-    arms: tuple[tuple[str, str, str], ...]
-    """Rung, wheel, and the arm's name."""
+    arms: Mapping[tuple[str, str], str]
+    """Names by rung and wheel."""
 
     def arm(self, rung: str, wheel: str) -> str:
         """Its name; empty where the rung has no such wheel."""
-        return next((name for r, w, name in self.arms if (r, w) == (rung, wheel)), "")
+        return self.arms.get((rung, wheel), "")
 
 
 def find_ladder(names: Sequence[str]) -> Ladder | None:
     """The ladder that arms of these names form; None where a wheel stands on one rung only."""
     split = [(*name.partition("-")[::2], name) for name in names]
-    named = tuple((rung, wheel, name) for wheel, rung, name in split if rung and wheel in WHEELS)
-    rungs = tuple(dict.fromkeys(rung for rung, _, _ in named))
-    wheels = tuple(dict.fromkeys(wheel for _, wheel, _ in named))
-    standing = {wheel: sum(w == wheel for _, w, _ in named) for wheel in wheels}
+    arms = {(rung, wheel): name for wheel, rung, name in split if rung and wheel in WHEELS}
+    standing = Counter(wheel for _, wheel in arms)
     if not standing or min(standing.values()) < FEWEST:
         return None
-    return Ladder(rungs=rungs, wheels=wheels, arms=named)
+    rungs = tuple(dict.fromkeys(rung for rung, _ in arms))
+    return Ladder(rungs=rungs, wheels=tuple(standing), arms=arms)
