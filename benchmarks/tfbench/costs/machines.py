@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tfbench.costs.prices import Mode, Price, PriceBook
+from tfbench.costs.prices import Mode, Price, PriceBook, first_of
 from tfbuild.console import vcpus
 from tfbuild.errors import UsageError
 
-_SHOWN = 5
 _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
 
 
@@ -72,9 +71,7 @@ def _only(book: PriceBook, count: int) -> Price:
     found = [each for each in fitting if each.vcpus == count]
     if len(found) == 1:
         return found[0]
-    known = found or fitting
-    shown = ", ".join(map(str, known[:_SHOWN])) + (", …" if len(known) > _SHOWN else "")
     raise UsageError(
         f"the price book {book.name} has {len(found) or 'no'} machines with {vcpus(count)}",
-        hint=f"Name one, as in {count}=NAME, of {shown or ', '.join(book.names[:_SHOWN])}",
+        hint=f"Name one, as in {count}=NAME, of {first_of(found or fitting or book.names)}",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -113,12 +113,10 @@ class PriceBook:
         if len(found) == 1:
             return found[0]
         known = found or named
-        shown = ", ".join(map(str, known[:5])) if known else ", ".join(self.names[:10])
-        more = "" if len(known or self.names) <= (5 if known else 10) else ", …"
         raise UsageError(
             f"the price book {self.name} has {len(found) or 'no'} prices for {name!r}"
             + "".join(f" {part}" for part in (self.region, self.mode) if part),
-            hint=f"It has {shown}{more}",
+            hint=f"It has {first_of(known) if known else first_of(self.names, most=10)}",
         )
 
     @property
@@ -132,6 +130,11 @@ class PriceBook:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(price.name for price in self.prices))
+
+
+def first_of(known: Sequence[object], *, most: int = 5) -> str:
+    """What there is, in a message."""
+    return ", ".join(map(str, known[:most])) + (", …" if len(known) > most else "")
 
 
 def bind(name: str, prices: Iterable[Price], *, mix_dates: bool = False) -> PriceBook:
