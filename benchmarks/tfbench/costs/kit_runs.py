@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,43 +79,34 @@ def _mean(step_s: Sequence[float]) -> float:
 def runs(launches: Sequence[KitLaunch], price: Price) -> tuple[TrainingRun, ...]:
     """Whole training runs, composed of the phases as `compare --thorough` does; of workloads of
     which all phases were measured. vCPUs are not what such a machine is about."""
-    places = dict.fromkeys((each.arm, each.workload) for each in launches)
-    found = []
-    for arm, workload in places:
-        own = [e for e in launches if (e.arm, e.workload) == (arm, workload)]
-        seconds = _run_s(workload, own)
-        if seconds is not None:
-            found.append(
-                TrainingRun(workload=workload, vcpus=None, arm=arm, seconds=seconds, price=price)
-            )
+    timed: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
+    for each in launches:
+        times = timed.setdefault((each.arm, each.workload), {}).setdefault(each.launch, {})
+        if each.step_s:
+            times[each.phase] = each.step_s
+    found = tuple(
+        TrainingRun(workload=workload, vcpus=None, arm=arm, seconds=seconds, price=price)
+        for (arm, workload), own in timed.items()
+        if (seconds := _run_s(workload, own.values())) is not None
+    )
     if not found:
         raise UsageError(
             "the kit's file has no whole training run",
             hint="Run the kit with its default phases, which are those of a run",
         )
-    return tuple(found)
+    return found
 
 
-def _run_s(workload: str, launches: Sequence[KitLaunch]) -> Amount | None:
-    """Seconds of the published run, over launches; None where a phase is missing."""
+def _run_s(workload: str, launches: Iterable[Mapping[str, float]]) -> Amount | None:
+    """Seconds of the published run, over launches, of which each has its step times by phase; None
+    where a phase is missing."""
     schedule = find(workload).schedule
-    each = [
-        total
-        for number in dict.fromkeys(each.launch for each in launches)
-        if (total := _total(schedule.phases, _times(launches, number))) is not None
+    whole = [
+        schedule.epochs
+        * math.fsum(count * times[phase] for phase, count in schedule.phases.items())
+        for times in launches
+        if schedule.phases.keys() <= times.keys()
     ]
-    if not each:
-        return None
-    if len(each) < FEWEST_LAUNCHES:
-        return schedule.epochs * each[0]
-    return estimate([[math.log(schedule.epochs * seconds)] for seconds in each])
-
-
-def _times(launches: Sequence[KitLaunch], number: int) -> dict[str, float]:
-    return {each.phase: each.step_s for each in launches if each.launch == number and each.step_s}
-
-
-def _total(counts: Mapping[str, int], times: Mapping[str, float]) -> float | None:
-    if not counts.keys() <= times.keys():
-        return None
-    return math.fsum(count * times[phase] for phase, count in counts.items())
+    if len(whole) < FEWEST_LAUNCHES:
+        return whole[0] if whole else None
+    return estimate([[math.log(seconds)] for seconds in whole])
