@@ -167,6 +167,26 @@ def _machines(bill: Bill) -> tuple[Block, ...]:
 # --- runs without a comparison ------------------------------------------------------------------
 
 ARTICLE = "Benchmarking TensorFlow on Cloud CPUs"
+BUILT = (
+    "Compiled from source with SSE4, AVX, AVX2 and FMA, against the wheel from PyPI, which had "
+    "none of them (TensorFlow 1.2)."
+)
+SOURCE = Section(
+    key="source",
+    heading="Where the figures come from",
+    blocks=(
+        (
+            f"Max Woolf, “{ARTICLE}”, July 2017; its raw logs are in "
+            "minimaxir/deep-learning-cpu-gpu-benchmark. An epoch's seconds include its validation "
+            "pass and, for CIFAR-10, the augmentation. Import, data preparation and compiling the "
+            "model are not in it."
+        ),
+        (
+            "Costs are seconds times the price per hour, prorated, with the preemptible prices of "
+            "the day; the GPU is one die of a K80."
+        ),
+    ),
+)
 
 
 def totals_document(bill: Bill, *, shipped: bool) -> Document:
@@ -174,54 +194,39 @@ def totals_document(bill: Bill, *, shipped: bool) -> Document:
 
     `shipped` are the 2017 article's own totals, about which there is more to say.
     """
-    models = len(dict.fromkeys(row.workload for row in bill.rows))
+    models = console.count(len({row.workload for row in bill.rows}), "model")
     arms = wording.listed(list(dict.fromkeys(row.arm for row in bill.rows)))
-    sections = (_scaling(bill, shipped=shipped), _times(bill), costs(bill))
+    origin = " of Max Woolf's article of July 2017, from its logs" if shipped else ""
+    sections = (_scaling(bill, *((BUILT,) if shipped else ())), _times(bill), costs(bill))
     return Document(
         title=f"{ARTICLE}, computed again" if shipped else f"Training runs of {arms}",
-        subject=_subject(bill, _models(models), shipped=shipped),
-        answers=tuple(_answer(each, _models(models)) for each in bill.speedups),
+        subject=f"{models}{origin}, with the prices of {bill.book} as of {bill.as_of}",
+        answers=tuple(_answer(each, models) for each in bill.speedups),
         notes=tuple(_best(bill))[:1],
         warnings=(ONCE,),
-        sections=tuple(each for each in (*sections, _source(shipped=shipped)) if each.blocks),
+        sections=(*(each for each in sections if each.blocks), *((SOURCE,) if shipped else ())),
     )
-
-
-def _models(number: int) -> str:
-    return console.count(number, "model")
-
-
-def _subject(bill: Bill, models: str, *, shipped: bool) -> str:
-    origin = " of Max Woolf's article of July 2017, from its logs" if shipped else ""
-    return f"{models}{origin}, with the prices of {bill.book} as of {bill.as_of}"
 
 
 def _answer(speedup: tuple[int, str, Amount], models: str) -> Answer:
     vcpus, arm, amount = speedup
-    known = wording.factor_span(amount)
+    known, where = wording.factor_span(amount), console.vcpus(vcpus)
     return Answer(
-        label=f"{arm} over {article.PIP}, {console.vcpus(vcpus)}",
+        label=f"{arm} over {article.PIP}, {where}",
         figure=known,
         detail=f"geometric mean of {models}",
-        sentence=(
-            f"{arm} over {article.PIP} on {console.vcpus(vcpus)}: {known} "
-            f"(geometric mean of {models})."
-        ),
+        sentence=f"{arm} over {article.PIP} on {where}: {known} (geometric mean of {models}).",
     )
 
 
-def _scaling(bill: Bill, *, shipped: bool) -> Section:
-    built = (
-        "Compiled from source with SSE4, AVX, AVX2 and FMA, against the wheel from PyPI, which "
-        "had none of them (TensorFlow 1.2)."
-    )
+def _scaling(bill: Bill, *told: str) -> Section:
     return tabled(
         SCALING,
-        f"Speedup over {article.PIP}",
+        SPEEDUP,
         "Geometric means",
         ("arm", "#vCPUs", f"#speedup over {article.PIP}"),
         ((arm, str(vcpus), wording.factor_span(amount)) for vcpus, arm, amount in bill.speedups),
-        *((built,) if shipped else ()),
+        *told,
     )
 
 
@@ -229,11 +234,10 @@ def _times(bill: Bill) -> Section:
     """A row per model and number of vCPUs, as the article's own figures are."""
     found = {(row.workload, row.arm, row.vcpus): row for row in bill.rows}
     rows = []
-    for (workload, arm, vcpus), pip in found.items():
-        compiled = found.get((workload, article.COMPILED, vcpus))
+    for (workload, arm, count), pip in found.items():
+        compiled = found.get((workload, article.COMPILED, count))
         if arm == article.PIP and compiled is not None:
-            place = "" if vcpus is None else str(vcpus)
-            rows.append((workload, place, *_side_by_side(pip, compiled)))
+            rows.append((workload, vcpus(pip), *_side_by_side(pip, compiled)))
     return tabled(
         TIMES,
         f"Time and cost relative to {bill.baseline}",
@@ -255,24 +259,4 @@ def _side_by_side(pip: BillRow, compiled: BillRow) -> tuple[str, ...]:
         wording.factor_span(ratio(pip.run_s, compiled.run_s)),
         *(wording.relative(each.relative_time) for each in both),
         *(wording.relative(each.relative_cost) for each in both),
-    )
-
-
-def _source(*, shipped: bool) -> Section:
-    blocks = (
-        (
-            f"Max Woolf, “{ARTICLE}”, July 2017; its raw logs are in "
-            "minimaxir/deep-learning-cpu-gpu-benchmark. An epoch's seconds include its validation "
-            "pass and, for CIFAR-10, the augmentation. Import, data preparation and compiling the "
-            "model are not in it."
-        ),
-        (
-            "Costs are seconds times the price per hour, prorated, with the preemptible prices of "
-            "the day; the GPU is one die of a K80."
-        ),
-    )
-    return Section(
-        key="source",
-        heading="Where the figures come from",
-        blocks=blocks if shipped else (),
     )
