@@ -61,9 +61,9 @@ class Bill:
     speedups: tuple[tuple[int, str, Amount], ...]
     """vCPUs, arm, and the geometric mean of its runs' speedups over the comparison's baseline arm,
     or over `pip`, at as many vCPUs."""
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[str, ...]
     """What could not be priced, and why."""
-    machines: tuple[Price, ...] = ()
+    machines: tuple[Price, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

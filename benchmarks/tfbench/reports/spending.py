@@ -44,7 +44,7 @@ def costs(bill: Bill) -> Section:
             _runs(bill),
             *points((*_best(bill), MARKS)),
             *_paid_back(bill),
-            *_machines(bill),
+            _machines(bill),
             *points(_not_priced(bill)),
         ),
     )
@@ -149,8 +149,8 @@ def _paid_back(bill: Bill) -> tuple[Block, ...]:
     )
 
 
-def _machines(bill: Bill) -> tuple[Block, ...]:
-    found = tabulate(
+def _machines(bill: Bill) -> Table:
+    return tabulate(
         "Machines and their prices",
         ("machine", "provider", "mode", "#USD per hour", "as of", "source"),
         (
@@ -161,7 +161,6 @@ def _machines(bill: Bill) -> tuple[Block, ...]:
             for price in bill.machines
         ),
     )
-    return (found,) if found.rows else ()
 
 
 # --- runs without a comparison ------------------------------------------------------------------
