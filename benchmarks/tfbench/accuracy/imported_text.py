@@ -96,7 +96,7 @@ def article_block(article: PricedArticle) -> Table:
             (
                 *(run.name, run.mode.value, f"{run.images_s:g}", share(run.accuracy)),
                 *(f"{run.epochs}", f"{run.seconds / 3600:.2f}", f"{run.usd:.1f}"),
-                "" if run.printed_usd is None else f"{run.printed_usd:g}",
+                wording.known(run.printed_usd, "g"),
             )
             for run in article.runs
         ),

@@ -213,8 +213,7 @@ def starting(comparison: Comparison) -> Section:
 def _started(times: ArmTimes) -> tuple[str, ...]:
     return (
         *(f"{value:.2f}" for value in (times.import_s, times.build_s, times.first_steps_s)),
-        "" if times.cpu_ms is None else f"{times.cpu_ms:.2f}",
-        "" if times.idle_share is None else f"{times.idle_share:.1%}",
+        *(wording.known(times.cpu_ms, ".2f"), wording.known(times.idle_share, ".1%")),
         f"{times.peak_mb:.0f}",
     )
 

@@ -15,6 +15,11 @@ from tfbuild.measured.interval import Interval
 SIGNIFICANT = 3
 
 
+def known(value: float | None, form: str) -> str:
+    """The figure in that form; empty where there is none."""
+    return "" if value is None else format(value, form)
+
+
 def factor(value: float) -> str:
     return f"{value:.3f}x"
 

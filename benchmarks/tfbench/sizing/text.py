@@ -52,14 +52,14 @@ def rows(sizing: Sizing) -> Iterator[tuple[str, ...]]:
             row.phase,
             row.input,
             str(row.vcpus),
-            "" if row.memory_mb is None else f"{row.memory_mb:.0f}",
+            wording.known(row.memory_mb, ".0f"),
             *_speed(row),
             "" if row.bound is None else row.bound.value,
-            _percent(row.busy),
-            _percent(row.reading),
+            wording.known(row.busy, ".0%"),
+            wording.known(row.reading, ".0%"),
             "" if not row.read_mb_s else f"{row.read_mb_s:.1f}",
-            _whole(row.peak_mb),
-            "" if row.growth_mb is None else f"{row.growth_mb:+.0f}",
+            wording.known(row.peak_mb, ".0f"),
+            wording.known(row.growth_mb, "+.0f"),
         )
 
 
@@ -67,14 +67,6 @@ def _speed(row: SizingRow) -> tuple[str, str]:
     if row.outcome is not Outcome.OK or row.speed is None:
         return row.outcome.value, ""
     return wording.rates(row.speed)
-
-
-def _whole(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}"
 
 
 def lines(sizing: Sizing) -> Iterator[str]:

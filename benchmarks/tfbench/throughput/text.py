@@ -60,7 +60,7 @@ def rows(throughput: Throughput) -> Iterator[tuple[str, ...]]:
             "yes" if row.augmented else "no",
             *_figures(row),
             *_priced(throughput, row),
-            "" if row.peak_mb is None else f"{row.peak_mb:.0f}",
+            wording.known(row.peak_mb, ".0f"),
         )
 
 
