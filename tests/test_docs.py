@@ -26,7 +26,10 @@ PICTURE = ROOT / "docs" / "zen3-six-models.svg"
 FOREIGN = {
     "Bazel": (
         *("--copt", "--define", "--distinct_host_configuration", "--config"),
-        *("--experimental_link_static_libraries_once",),
+        *("--experimental_link_static_libraries_once", "--bes_header"),
+        *("--remote_header", "--remote_cache_header", "--remote_default_exec_properties"),
+        *("--remote_cache", "--remote_executor", "--remote_instance_name"),
+        *("--tls_certificate", "--tls_client_certificate", "--tls_client_key"),
     ),
     "pip and uv": ("--no-deps", "--target", "--index-url", "--extra-index-url"),
     "the kit": ("--phases", "--workloads", "--arm"),

@@ -73,6 +73,8 @@ from tfbuild.measured import comparison
 from tfbuild.packing import admitted, tuned, wheel
 from tfbuild.planning import selection
 from tfbuild.records import load, plain, pretty
+from tfbuild.remote import bazelrc
+from tfbuild.remote.caches import check_given, named
 from tfbuild.settings import Paths
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
@@ -337,6 +339,12 @@ CATALOGUE = b"""InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,Re
 m8,8,32,,,r,0.5,0.1
 ,,,K80,4,r,0.7,
 """
+BAZELRC = b"""# the cluster's
+build "--remote_header=a=b c" --remote_cache=grpcs://h:1 \\
+  --tls_certificate=/nonexistent
+build:ci --copt '-DX="y"' # more
+common --jobs=4
+"""
 CURVE = b"epoch\thours\ttop1Accuracy\n1\t0.5\t30.5\n2\t1\t70\n"
 CANDIDATE = b'{"costPerHour": 1.5, "hardware": "m8", "timestamp": "2018-04-20"}'
 WORKSPACE = b"""workspace(name = "org_tensorflow")
@@ -409,6 +417,11 @@ READERS: Mapping[str, Reader] = {
         name="skypilot.csv",
         inputs=lambda: torn(CATALOGUE),
         reads=(lambda path: catalog.read_csv(path, as_of="2026-11-21"),),
+    ),
+    "bazelrc": Reader(
+        name="user.bazelrc",
+        inputs=lambda: torn(BAZELRC),
+        reads=(lambda path: check_given(named(rc=path)), lambda path: bazelrc.read(path).deciding),
     ),
     "log of an article": Reader(
         name="log.csv",

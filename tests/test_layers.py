@@ -67,7 +67,7 @@ TFBUILD = {
         *("pool", "build", "finished", "origin", "proof", "rebuild", "survey", "survey_page"),
     ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
-    "remote": ("headers", "caches", "toolchain"),
+    "remote": ("bazelrc", "headers", "caches", "toolchain"),
     "watching": ("attempt", "pace", "events", "diagnosis"),
     "vendoring": ("declarations", "resolved", "vendored", "vendor"),
     "treebuild": (*("stages", "tree", "differences", "site", "compiling", "finish", "build"),),

@@ -155,6 +155,9 @@ UNREADABLE = [
     ("plan --zzz 11", "plan has no option --zzz. invoke --help plan"),
     ("plan --kernel all", "no option --kernel. Did you mean --kernels"),
     ("build --no-preflght", "no option --no-preflght. Did you mean --no-preflight"),
+    ("build --remote-headers x", "no option --remote-headers. Did you mean --remote-cache"),
+    ("build --remote-timeout=5", "options for a service are lines of a file: --bazelrc FILE"),
+    ("plan --remote-timeout 5", "no option --remote-timeout. invoke --help plan lists them"),
     ("--arch haswell plan", "invoke has no option --arch. It stands behind the task"),
     ("--search-rot . plan", "invoke has no option --search-rot. Did you mean --search-root or"),
     ("detect --jsn --arch", "detect has no option --jsn. Did you mean --json"),
@@ -266,10 +269,9 @@ def test_a_full_plan_is_complete_and_says_what_was_verified(invoke: Tasks) -> No
     ("words", "message"),
     [
         (("--remote-cache", "https://u:p@host"), "--remote-cache holds a user"),
-        (("--remote-headers", "x"), "remote cache"),
+        (("--bazelrc", "/nowhere"), "--bazelrc /nowhere"),
         (("--tree", "/nowhere"), "--tree /nowhere"),
         (("--define", "x"), "--define 'x' is not NAME=VALUE"),
-        (("--remote-timeout", "soon"), "--remote-timeout soon"),
         (("--keep-going",), "--keep-going is for --scope kernels"),
     ],
 )
@@ -282,6 +284,8 @@ def test_unusable_options_of_a_full_build_are_named(
 
 def test_options_of_a_full_build_are_refused_by_another(invoke: Tasks) -> None:
     assert "--auto-fix is for --scope full" in said(invoke("build", *DECLARED, "--auto-fix"), 2)
+    words = (*DECLARED, "--bazelrc", "/nowhere")
+    assert "--bazelrc is for --scope full" in said(invoke("build", *words), 2)
 
 
 def test_native_is_refused_with_a_shared_cache(invoke: Tasks) -> None:

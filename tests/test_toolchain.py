@@ -8,6 +8,7 @@ import pytest
 
 from tfbuild.cpus import compilers
 from tfbuild.remote import toolchain
+from tfbuild.remote.bazelrc import Bazelrc
 from tfbuild.remote.caches import Remote
 from tfbuild.remote.toolchain import Toolchain
 
@@ -35,6 +36,13 @@ def test_the_cache_on_disk_has_one_key_with_a_shared_cache_and_without() -> None
 def test_a_cluster_is_asked_for_no_worker_that_it_lacks() -> None:
     cluster = Remote(cache="grpc://h:1", executor="grpc://h:1")
     assert toolchain.key_options(MADE, cluster) == toolchain.key_options(MADE, Remote())[:2]
+
+
+@pytest.mark.parametrize("name", ["exec", "platform"])
+def test_properties_of_the_users_are_the_only_ones(name: str) -> None:
+    option = ("build", f"remote_default_{name}_properties", "arch=mine")
+    remote = Remote(cache="http://h", rc=Bazelrc(options=(option,)))
+    assert toolchain.key_options(MADE, remote) == toolchain.key_options(MADE, Remote())[:2]
 
 
 @pytest.mark.toolchain

@@ -12,14 +12,14 @@ import tasks
 from invoke.parser import Parser
 
 from tfbuild.planning.containers import BASE
-from tfbuild.remote.headers import read_headers
+from tfbuild.remote import caches
 from tfbuild.settings import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
 BUILD = (FOLDER / "build-wheel.yml").read_text("utf-8")
 TOOLS = Path(sys.executable).parent
-WRITE = "Write the remote cache's headers to a file that only its owner can read"
-SECRET = "Authorization: Bearer not-for-argv"  # noqa: S105  (invented)
+WRITE = "Write the bazelrc to a file that only its owner can read"
+SECRET = "Bearer not-for-argv"  # noqa: S105  (invented)
 
 
 def lint(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -95,29 +95,24 @@ def test_a_kernels_build_gets_its_options(tmp_path: Path) -> None:
 
 
 def test_a_full_build_gets_the_remote_cache_and_its_headers_as_a_file(tmp_path: Path) -> None:
-    run_step(
-        WRITE,
-        tmp_path,
-        HEADERS=SECRET,
-    )
+    lines = f'build "--remote_header=Authorization={SECRET}"\nbuild --remote_timeout=9s'
+    run_step(WRITE, tmp_path, BAZELRC=lines)
     said = run_step("./inv build", tmp_path, REMOTE_CACHE="https://cache.example")
     given = options(said)
-    assert given["remote_cache"] == "https://cache.example"
-    headers = Path(str(given["remote_headers"]))
-    assert [f"{name}: {value}" for name, value in read_headers(headers)] == [SECRET]
+    remote = caches.named(cache=str(given["remote_cache"]), rc=Path(str(given["bazelrc"])))
+    caches.check_given(remote)
+    assert remote.cache == "https://cache.example"
+    assert remote.rc.secrets == (("Authorization", SECRET),)
+    assert remote.rc.values("remote_timeout") == ("9s",)
     assert "Bearer" not in said
     assert given["auto_fix"]
 
 
-def test_without_a_secret_there_is_no_file_of_headers(tmp_path: Path) -> None:
-    run_step(
-        WRITE,
-        tmp_path,
-        HEADERS="",
-    )
-    assert not (tmp_path / "headers").exists()
+def test_without_a_secret_there_is_no_bazelrc(tmp_path: Path) -> None:
+    run_step(WRITE, tmp_path, BAZELRC="")
+    assert not (tmp_path / "bazelrc").exists()
     given = options(run_step("./inv build", tmp_path, REMOTE_CACHE="https://cache.example"))
-    assert given["remote_headers"] == ""
+    assert given["bazelrc"] == ""
 
 
 @pytest.mark.parametrize("target", ["x86_64_v4+avx512_bf16/zen4", "a b", "$(touch seen)", "x;y"])
@@ -130,7 +125,5 @@ def test_a_target_is_one_word_and_names_an_artifact(target: str, tmp_path: Path)
 
 def test_secrets_are_seen_by_the_one_step_that_writes_them() -> None:
     assert len(re.findall(r"secrets\.", BUILD)) == 1
-    step = BUILD.index("HEADERS: ${{ secrets.")
-    assert BUILD.rindex("- name:", 0, step) == BUILD.index(
-        "- name: Write the remote cache's headers"
-    )
+    step = BUILD.index("BAZELRC: ${{ secrets.")
+    assert BUILD.rindex("- name:", 0, step) == BUILD.index("- name: Write the bazelrc")

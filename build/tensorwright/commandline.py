@@ -213,9 +213,11 @@ def _unknown(
         if context.name is None and any(word in task.flags for task in tasks.values()):
             behind = f"It stands behind the task that it is for: invoke TASK {word}"
             return UsageError(f"{owner} has no option {word}", hint=behind)
+        otherwise = f"{help_of} lists them"
+        if "--bazelrc" in flags and word.startswith("--remote"):
+            otherwise = "Bazel's other options for a service are lines of a file: --bazelrc FILE"
         return UsageError(
-            f"{owner} has no option {word}",
-            hint=_hint(did_you_mean(word, flags), f"{help_of} lists them"),
+            f"{owner} has no option {word}", hint=_hint(did_you_mean(word, flags), otherwise)
         )
     before = _flag_before(word, context, words)
     if before is not None:

@@ -146,18 +146,13 @@ class BuildOptions:
     source: str = option("", "TensorFlow's sources: an archive, or for kernels a checkout")
     tree: str = option("", "a checkout of TensorFlow to build, instead of the release's sources")
     vendor: str = option("", "build without a network from a folder that invoke vendor made")
+    bazelrc: str = option(
+        "",
+        "a file of options for Bazel, read after the build's own and overruled by it; its headers "
+        "and certificates for a service stay out of argv",
+    )
     remote_cache: str = option("", "a shared cache: https://, http://, grpcs://, grpc:// or unix:")
     remote_executor: str = option("", "a cluster that compiles: grpcs:// or grpc://")
-    remote_instance: str = option("", "the instance name that the service wants")
-    remote_headers: str = option(
-        "", "a file of lines NAME: VALUE for the service; its secrets stay out of argv"
-    )
-    remote_ca: str = option("", "the service's CA certificate, a PEM file")
-    remote_certificate: str = option("", "our certificate for the service, a PEM file")
-    remote_key: str = option("", "the key of that certificate, a PEM file")
-    remote_property: str = option("", "NAME=VALUE,… that the cluster chooses its workers by")
-    remote_timeout: str = option("", "seconds per call to the service; 60 by default")
-    remote_cache_read_only: bool = option(False, "take results from the cache, put none into it")
     define: str = option("", "NAME=VALUE,… for Bazel's --define")
     auto_fix: bool = option(False, "apply the remedy of a failure that has one, and try again")
     preflight: bool = option(

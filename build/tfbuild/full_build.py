@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from tfbuild import console, settings
@@ -130,9 +129,7 @@ def _order(plan: Plan, request: Request, options: BuildOptions, remote: Remote) 
         vendored=_folder("vendor", options.vendor),
         remote=remote,
         training=path_of(request.pgo),
-        defines=tuple(
-            f"{name}={value}" for name, value in _pairs("define", options.define).items()
-        ),
+        defines=_defines(options.define),
         auto_fix=options.auto_fix,
     )
 
@@ -154,32 +151,22 @@ def _preflight(plan: Plan, compiler: Compiler, order: Order, paths: Paths) -> No
 
 def remote_of(options: BuildOptions) -> Remote:
     """What the options say of a shared cache. Raises UsageError."""
-    timeout = options.remote_timeout or str(Remote().timeout_s)
-    if not timeout.isdecimal():
-        raise UsageError(f"--remote-timeout {timeout} is no number of seconds")
-    return Remote(
+    return caches.named(
         cache=options.remote_cache,
         executor=options.remote_executor,
-        instance=options.remote_instance,
-        authority=path_of(options.remote_ca),
-        certificate=path_of(options.remote_certificate),
-        key=path_of(options.remote_key),
-        headers=path_of(options.remote_headers),
-        properties=_pairs("remote-property", options.remote_property),
-        upload=not options.remote_cache_read_only,
-        timeout_s=int(timeout),
+        rc=path_of(options.bazelrc),
     )
 
 
-def _pairs(option: str, text: str) -> Mapping[str, str]:
-    """NAME=VALUE,NAME=VALUE as pairs."""
+def _defines(text: str) -> tuple[str, ...]:
+    """NAME=VALUE,NAME=VALUE, each name once."""
     pairs: dict[str, str] = {}
     for word in filter(None, text.split(",")):
         name, equals, value = map(str.strip, word.partition("="))
         if not name or not equals:
-            raise UsageError(f"--{option} {word!r} is not NAME=VALUE")
+            raise UsageError(f"--define {word!r} is not NAME=VALUE")
         pairs[name] = value
-    return pairs
+    return tuple(f"{name}={value}" for name, value in pairs.items())
 
 
 def path_of(text: str) -> Path | None:

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 from tests import newer_bazel
+from tests.remote import rc_of
 from tests.trees import reduced_tree
 
 from tfbuild import settings
@@ -33,7 +34,7 @@ from tfbuild.machine import memory
 from tfbuild.planning import render
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import plan_for
-from tfbuild.remote import caches, headers, toolchain
+from tfbuild.remote import bazelrc, caches, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.run import run
 from tfbuild.settings import Paths
@@ -69,7 +70,17 @@ WRONG = ("--nosuchflag=1", "--jobs=many", "--local_ram_resources=4GB", "--config
 DEBIAN = ("--install_base=/usr/share/bazel", "--trust_install_base")
 # Where nobody answers, that is known after the first attempt, and no error.
 AT_ONCE = ("--remote_retries=0", "--remote_local_fallback")
-HEADER = "Authorization: Bearer token"
+HEADER = "--remote_header=Authorization=Bearer token"
+ODD = r"""# a comment \
+build of two lines
+build "--define=a=b c" '--define=d="e' --define=f="'g'"
+	b"uil"d --define=h=\"i\#\ j "--define=k=\l\"m" '--define=n=\'o' # not this one
+build --define=p=q\
+r --define=s=t#u
+build --define=v=w\\
+
+build --define=x=y\\\z
+build --define=z="left open  """
 RECORDER = '#!/bin/sh\nprintf \'%s\\0\' "$@" > "$0.words"\nexit 1\n'
 # Asks Bazel inside the other system: a line with words and a folder, a line with what came of them.
 DRIVER = """
@@ -217,7 +228,7 @@ class Bench:
         )
 
 
-def calls(site: Site, remote: Remote, secrets: tuple[str, ...]) -> tuple[Call, ...]:
+def calls(site: Site, remote: Remote) -> tuple[Call, ...]:
     """The calls of a build from a vendor folder: where the plan says so, two for its profile."""
     item = VendoredFile(path="wheels/a.whl", urls=(), sha256="", size=0)
     lock = VendorLock(
@@ -232,7 +243,7 @@ def calls(site: Site, remote: Remote, secrets: tuple[str, ...]) -> tuple[Call, .
     order = Order(
         budget=memory.choose(8_000, 2), vendored=site.paths.cache / "vendor", remote=remote
     )
-    call = build._call(site, order, lock, secrets)
+    call = build._call(site, order, lock)
     if not site.plan.full_recipe or not site.plan.full_recipe.training:
         return (call,)
     learned = pgo.use(site.folder / "learned.profdata")
@@ -275,55 +286,48 @@ def remotes(bench: Bench) -> Mapping[str, Remote]:
     key, authority = bench.folder / "client.key", bench.folder / "ca.pem"
     made = ("-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "1")
     run(["openssl", "req", "-x509", *made, "-keyout", key, "-out", authority])
-    secret = bench.folder / "headers"
-    secret.write_text(f"{HEADER}\n")
-    secret.chmod(0o600)
-    properties = {"OSFamily": "linux", "container-image": "docker://image@sha256:0"}
+    tls = (f"--tls_client_certificate={authority}", f"--tls_client_key={key}")
+    trusted = f"--tls_certificate={authority}"
+    lines = {
+        "http": (HEADER, "--remote_timeout=5s"),
+        "https": (trusted, "--noremote_upload_local_results"),
+        "grpcs": (HEADER, trusted, *tls, "--remote_instance_name=main"),
+        "cluster": (
+            "--remote_default_exec_properties=OSFamily=linux",
+            "--remote_default_exec_properties=container-image=docker://image@sha256:0",
+        ),
+    }
+    rcs = {name: bench.folder / "rcs" / name for name in lines}
+    for folder in rcs.values():
+        folder.mkdir(parents=True)
+    files = {name: rc_of(rcs[name], *options) for name, options in lines.items()}
     return {
         "none": Remote(),
-        "http": Remote(cache="http://127.0.0.1:9", headers=secret, timeout_s=5),
-        "https": Remote(cache="https://127.0.0.1:9/tf", authority=authority, upload=False),
-        "grpcs": Remote(
-            cache="grpcs://127.0.0.1:9",
-            instance="main",
-            authority=authority,
-            certificate=authority,
-            key=key,
-            headers=secret,
-        ),
-        "cluster": Remote(executor="grpcs://127.0.0.1:9", properties=properties),
+        "http": caches.named(cache="http://127.0.0.1:9", rc=files["http"]),
+        "https": caches.named(cache="https://127.0.0.1:9/tf", rc=files["https"]),
+        "grpcs": caches.named(cache="grpcs://127.0.0.1:9", rc=files["grpcs"]),
+        "cluster": caches.named(executor="grpcs://127.0.0.1:9", rc=files["cluster"]),
     }
 
 
 @pytest.fixture(scope="module")
-def written(bench: Bench, remotes: Mapping[str, Remote]) -> Iterator[Written]:
-    """All calls of each release for each version of Bazel. The files of headers are there."""
+def written(bench: Bench, remotes: Mapping[str, Remote]) -> Written:
+    """All calls of each release for each version of Bazel."""
     program = bench.folder / "training.py"
     program.touch()
-    with contextlib.ExitStack() as stack:
-        secrets = {
-            name: stack.enter_context(
-                headers.private_rc(remote.headers, bench.folder / "private" / name)
-            )
+    found: dict[tuple[str, str], dict[str, Words]] = {}
+    for release, claimed in {case.key: None for case in CASES}:
+        tree, bazel = bench.tree(release), bench.bazel(claimed)
+        sites = [
+            bench.site(plan, tree, bazel, name)
+            for name, plan in variants(find_release(release), program)
+        ]
+        found[release, claimed] = {
+            name: union(bench.written(site, call) for site in sites for call in calls(site, remote))
             for name, remote in remotes.items()
+            if usable(remote, bazel)
         }
-        found: dict[tuple[str, str], dict[str, Words]] = {}
-        for release, claimed in {case.key: None for case in CASES}:
-            tree, bazel = bench.tree(release), bench.bazel(claimed)
-            sites = [
-                bench.site(plan, tree, bazel, name)
-                for name, plan in variants(find_release(release), program)
-            ]
-            found[release, claimed] = {
-                name: union(
-                    bench.written(site, call)
-                    for site in sites
-                    for call in calls(site, remote, secrets[name])
-                )
-                for name, remote in remotes.items()
-                if usable(remote, bazel)
-            }
-        yield found
+    return found
 
 
 def usable(remote: Remote, bazel: Bazel) -> bool:
@@ -376,7 +380,9 @@ class Real:
         return self._answer([*words.startup, "info", *words.options, "release"], words.folder)
 
     def alone(self, option: str, words: Words) -> Answer:
-        return self.ask(replace(words, options=(option,)))
+        """Without the bazelrcs of users, whose lines are options as well."""
+        startup = tuple(each for each in words.startup if not each.endswith("user.bazelrc"))
+        return self.ask(replace(words, startup=startup, options=(option,)))
 
     def own_version(self) -> str:
         return self._answer(["--version"], self.workspace).said.split()[-1]
@@ -498,12 +504,11 @@ def test_the_startup_options_are_taken_as_they_are(
     remote = remotes[cache]
     request = Request(arch="skylake", release=case.release, scope="full", compiler="clang@16.0.6")
     site = bench.site(plan_for(request)[0], bench.tree(case.release), found, "as-it-is")
-    with headers.private_rc(remote.headers, bench.folder / "alone") as secrets:
-        (call,) = calls(site, remote, secrets)
-        words = bench.written(site, call)
-        # The product knows the startup options that Debian's Bazel needs, of 4.2.3 alone.
-        needs = () if found.debian else DEBIAN
-        answer = real.as_it_is(replace(words, startup=(*needs, *words.startup)))
+    (call,) = calls(site, remote)
+    words = bench.written(site, call)
+    # The product knows the startup options that Debian's Bazel needs, of 4.2.3 alone.
+    needs = () if found.debian else DEBIAN
+    answer = real.as_it_is(replace(words, startup=(*needs, *words.startup)))
     assert answer.accepted, answer.said
 
 
@@ -538,6 +543,16 @@ def test_a_wrong_line_of_a_bazelrc_is_refused(
     rc.write_text(f"{line}\n")
     wrong = replace(every, startup=(*every.startup, f"--bazelrc={rc}"))
     assert real.alone("--config=tensorwright", wrong).refuses(said)
+
+
+@on_both
+def test_a_bazelrc_is_split_as_bazel_splits_it(real: Real, bench: Bench, every: Words) -> None:
+    rc = bench.folder / "odd.bazelrc"
+    rc.write_text(ODD)
+    words = [word for _, line in bazelrc._lines(ODD) for word in bazelrc.split(line)[1:]]
+    assert len(words) == ODD.count("--define")
+    answer = real.ask(replace(every, startup=(f"--bazelrc={rc}",), options=("--announce_rc",)))
+    assert f"'build' options: {' '.join(words)}\n" in answer.said
 
 
 @on_both

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.remote import rc_of
 from tests.test_dispatcher import on_x86_64
 from tests.trees import change, make_tree, repository_options
 
@@ -31,6 +32,7 @@ from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.planning.request import plan_for
 from tfbuild.records import plain
+from tfbuild.remote import caches
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import DEBIAN_BAZEL
@@ -200,7 +202,7 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_wheel_of_the_release_is_found_finished_unless_more_is_defined(
+def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
     haswell: Built, paths: Paths, tmp_path: Path
 ) -> None:
     plan, _ = plan_for(Request(scope="full", arch="haswell", python="3.11"))
@@ -215,6 +217,10 @@ def test_a_wheel_of_the_release_is_found_finished_unless_more_is_defined(
     assert found is not None
     assert found.wheel == made
     assert finished(plan, Order(budget=BUDGET, defines=("a=b",)), own) is None
+    service = caches.named(rc=rc_of(tmp_path, "--remote_header=a=b"))
+    assert finished(plan, Order(budget=BUDGET, remote=service), own) == found
+    more = caches.named(rc=rc_of(tmp_path, "--copt=-DOURS"))
+    assert finished(plan, Order(budget=BUDGET, remote=more), own) is None
 
 
 def _with_facts(wheel: Path, facts: Tuned, folder: Path) -> Path:
@@ -302,10 +308,16 @@ def test_a_flag_that_the_compiler_lacks_is_explained_or_mended(
         built(paths, tree, arch="skylake", compiler="g++-12")
     assert "--define xnn_enable_avxvnniint8=false" in caught.value.hint
     assert "--auto-fix" in caught.value.hint
-    order = Order(budget=BUDGET, auto_fix=True)
+    remote = caches.named(rc=rc_of(tmp_path, "--remote_header=a=hunter2", "--copt=-DOURS"))
+    order = Order(budget=BUDGET, remote=remote, auto_fix=True)
     made = built(paths, tree, order, arch="skylake", compiler="g++-12")
-    attempts = json.loads(made.manifest.read_text())["course"]["attempts"]
-    assert [each["defines"] for each in attempts] == [[], ["xnn_enable_avxvnniint8=false"]]
+    course = json.loads(made.manifest.read_text())["course"]
+    defines = [each["defines"] for each in course["attempts"]]
+    assert defines == [[], ["xnn_enable_avxvnniint8=false"]]
+    assert course["bazelrc"] == remote.rc.deciding
+    events = [path.read_text() for path in paths.work.rglob("*.events.json")]
+    assert any("-DOURS" in text and "a\\u003d***" in text for text in events)
+    assert not any("hunter2" in text for text in events)
 
 
 def test_a_tree_that_asks_something_new_is_an_error_before_bazel_starts(

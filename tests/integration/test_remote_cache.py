@@ -17,7 +17,7 @@ from unittest.mock import ANY
 
 import pytest
 from tests.later import later
-from tests.remote import Cache, buildbox, free_port, nginx, serving
+from tests.remote import Cache, buildbox, free_port, nginx, rc_of, serving
 from tests.trees import PIP_PACKAGE, make_tree, repository_options
 
 from tfbuild.cpus import compilers
@@ -73,16 +73,15 @@ class Bench:
             *key_options(self.toolchain, remote),
             *options,
         )
-        with headers.private_rc(remote.headers, self.paths.cache / "closed") as startup:
-            done = bazel.build(
-                self.found,
-                (TARGET,),
-                workspace=self.tree,
-                options=given,
-                paths=self.paths,
-                log=self.paths.cache / "build.log",
-                startup=startup,
-            )
+        done = bazel.build(
+            self.found,
+            (TARGET,),
+            workspace=self.tree,
+            options=given,
+            paths=self.paths,
+            log=self.paths.cache / "build.log",
+            startup=headers.startup(remote.rc, self.paths.cache / "closed"),
+        )
         said = _COUNTS.findall(done.output)
         pairs = [each.split(" ", 1) for each in (said or [""])[-1].split(", ") if each]
         return Built(
@@ -161,14 +160,14 @@ def test_nginx_gives_every_result_to_a_second_clean_build(
 
 @pytest.mark.slow
 def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -> None:
-    secret = tmp_path / "headers"
-    secret.write_text(f"Authorization: {SECRET}\n")
-    secret.chmod(0o600)
+    opened = bench.paths.cache / "events.txt"
+    header = f"--remote_header=Authorization={SECRET}"
+    rc = rc_of(tmp_path, header, "--announce_rc", f"--build_event_text_file={opened}")
     seen: set[bytes] = set()
     over = threading.Event()
     watching = threading.Thread(target=watch, args=(seen, over))
     with nginx(tmp_path / "nginx", authorization=SECRET) as url:
-        remote = Remote(cache=url, headers=secret)
+        remote = caches.named(cache=url, rc=rc)
         refused = bench.build(Remote(cache=url))
         watching.start()
         try:
@@ -186,10 +185,9 @@ def test_headers_open_the_cache_and_show_nowhere(bench: Bench, tmp_path: Path) -
     assert not [command for command in seen if token in command]
     assert token.decode() not in first.done.output + second.done.output
     closed, events = bench.paths.cache / "closed", bench.paths.cache / "events.json"
-    assert not list(closed.glob("*.bazelrc"))
     assert (closed.stat().st_mode & 0o777, events.stat().st_mode & 0o777) == (0o700, 0o600)
     assert token in events.read_bytes()  # Bazel writes every option there
-    headers.redact(headers.read_headers(secret), events)
+    headers.redact(remote.rc.secrets, events)
     leaks = [path for path in bench.paths.cache.rglob("*") if holds(path, token)]
     assert all(path.is_relative_to(closed) for path in leaks), leaks
 
@@ -200,6 +198,11 @@ def watch(seen: set[bytes], over: threading.Event) -> None:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 seen.add(path.read_bytes())
+
+
+def hasty(folder: Path, *options: str) -> Path:
+    """A bazelrc that waits for no server."""
+    return rc_of(folder, "--remote_timeout=1s", *options)
 
 
 def holds(path: Path, token: bytes) -> bool:
@@ -215,11 +218,11 @@ def holds(path: Path, token: bytes) -> bool:
     ],
 )
 def test_a_broken_cache_costs_time_and_nothing_else(
-    bench: Bench, filled: tuple[dict[str, bytes], str], fault: str
+    bench: Bench, filled: tuple[dict[str, bytes], str], fault: str, tmp_path: Path
 ) -> None:
     entries = {} if fault == "full" else dict(filled[0])
     with serving(Cache(fault=fault, entries=entries)) as cache:
-        built = bench.build(Remote(cache=cache.url, timeout_s=1))
+        built = bench.build(caches.named(cache=cache.url, rc=hasty(tmp_path)))
     assert built.wheel == filled[1], built.done.output
     hits = built.counts.get("remote cache hit", 0)
     assert hits + built.counts["local"] == COMPILED
@@ -234,18 +237,20 @@ def test_a_broken_cache_costs_time_and_nothing_else(
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_a_cache_that_is_down_costs_nothing_but_its_hits(
-    bench: Bench, filled: tuple[dict[str, bytes], str], scheme: str
+    bench: Bench, filled: tuple[dict[str, bytes], str], scheme: str, tmp_path: Path
 ) -> None:
-    built = bench.build(Remote(cache=f"{scheme}://127.0.0.1:{free_port()}", timeout_s=1))
+    down = f"{scheme}://127.0.0.1:{free_port()}"
+    built = bench.build(caches.named(cache=down, rc=hasty(tmp_path)))
     assert built.counts["local"] == COMPILED, built.done.output
     assert built.wheel == filled[1]
 
 
 @pytest.mark.slow
 def test_a_cluster_that_is_down_leaves_the_work_here(
-    bench: Bench, filled: tuple[dict[str, bytes], str]
+    bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:
-    built = bench.build(Remote(executor=f"grpc://127.0.0.1:{free_port()}", timeout_s=1))
+    down = f"--remote_executor=grpc://127.0.0.1:{free_port()}"
+    built = bench.build(caches.named(rc=hasty(tmp_path, down)))
     assert built.counts["linux-sandbox"] == COMPILED, built.done.output
     assert built.wheel == filled[1]
 
@@ -280,10 +285,11 @@ def test_another_toolchain_finds_nothing(
 
 @pytest.mark.slow
 def test_a_cache_that_is_only_read_gets_nothing_and_the_disk_everything(
-    bench: Bench, filled: tuple[dict[str, bytes], str]
+    bench: Bench, filled: tuple[dict[str, bytes], str], tmp_path: Path
 ) -> None:
     with serving(Cache()) as cache:
-        built = bench.build(Remote(cache=cache.url, upload=False))
+        rc = rc_of(tmp_path, "--noremote_upload_local_results", f"--remote_cache={cache.url}")
+        built = bench.build(caches.named(rc=rc))
     assert (built.counts["local"], cache.written) == (COMPILED, 0)
     bench.clean()
     assert bench.again(Remote()).counts["remote cache hit"] == COMPILED
@@ -307,7 +313,8 @@ def test_a_cluster_compiles_what_this_machine_would_have_and_caches_it(
     with buildbox(tmp_path / "box", bench.paths) as url:
         remote = Remote(executor=url)
         first, second = bench.build(remote), bench.build(remote)
-        other = bench.build(dataclasses.replace(remote, properties={"pool": "large"}))
+        rc = rc_of(tmp_path, "--remote_default_exec_properties=pool=large")
+        other = bench.build(caches.named(executor=url, rc=rc))
     assert first.counts == {"internal": ANY, "remote": COMPILED}, first.done.output
     assert second.counts == {"internal": ANY, "remote cache hit": COMPILED}
     assert "remote cache hit" not in other.counts  # what a worker is, is part of the key

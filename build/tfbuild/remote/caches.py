@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,15 +12,18 @@ from packaging.version import Version
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import resolve
 from tfbuild.errors import UsageError
-from tfbuild.remote import headers
+from tfbuild.remote import bazelrc, headers
+from tfbuild.remote.bazelrc import Bazelrc
 from tfbuild.tools.bazel import Bazel
 
 _CACHE_SCHEMES = ("http", "https", "grpc", "grpcs", "unix")
 _EXECUTOR_SCHEMES = ("grpc", "grpcs")
 _ENCRYPTED = ("https", "grpcs")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-_RETRIES = 5
-_PEM_B = 1 << 20
+_PEM = {
+    "tls_certificate": "CERTIFICATE",
+    "tls_client_certificate": "CERTIFICATE",
+    "tls_client_key": "PRIVATE KEY",
+}
 _COMPLAINT = re.compile(
     r"^WARNING: (?:(?:Reading from|Writing to) )?Remote Cache:\s+(?:[\w.$]+: )?(?P<what>.+)",
     re.MULTILINE,
@@ -44,26 +45,35 @@ _REMOTE_IS_NOT_DISK = Version("7.0")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remote:
-    """What the user said of a shared cache or a cluster. Without both addresses there is none.
-
-    `authority`, `certificate` and `key` are PEM files. `headers` is a file of lines `Name: value`.
-    `properties` choose the cluster's workers, such as container-image. `timeout_s` is per call.
-    """
+    """A shared cache or a cluster, named by an option or in the user's bazelrc, and that file.
+    Without both addresses there is none."""
 
     cache: str = ""
     executor: str = ""
-    instance: str = ""
-    authority: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    headers: Path | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    upload: bool = True
-    timeout_s: int = 60
+    rc: Bazelrc = field(default_factory=Bazelrc)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         return tuple(filter(None, (self.cache, self.executor)))
+
+
+def named(*, cache: str = "", executor: str = "", rc: Path | None = None) -> Remote:
+    """What the options say, and the file. Raises UsageError."""
+    given = bazelrc.read(rc)
+    caches = given.values("remote_cache", "remote_http_cache")
+    return Remote(
+        cache=_one("--remote-cache", cache, *caches),
+        executor=_one("--remote-executor", executor, *given.values("remote_executor")),
+        rc=given,
+    )
+
+
+def _one(option: str, *found: str) -> str:
+    """The address that an option and the lines of a file name. Raises UsageError for several."""
+    places = set(found) - {""}
+    if len(places) > 1:
+        raise UsageError(f"{option} and the bazelrc name several places", hint="Leave one of them")
+    return "".join(places)
 
 
 def check(remote: Remote, bazel: Bazel) -> None:
@@ -75,7 +85,7 @@ def check(remote: Remote, bazel: Bazel) -> None:
             f"Debian's Bazel {bazel.version} cannot speak gRPC over TLS",
             hint="Set BAZELISK_BASE_URL to a mirror of Bazel's own, or use an http:// cache",
         )
-    old, secured = Version(bazel.version) < _TLS_FOR_HTTP, any(_files(remote).values())
+    old, secured = Version(bazel.version) < _TLS_FOR_HTTP, remote.rc.values(*_PEM)
     if old and secured and remote.cache.startswith("https:"):
         raise UsageError(
             f"Bazel {bazel.version} reads no certificate files for an https cache",
@@ -87,29 +97,15 @@ def check_given(remote: Remote) -> None:
     """Raises UsageError for what no Bazel could use, or any would show to others."""
     _check_address("--remote-cache", remote.cache, _CACHE_SCHEMES)
     _check_address("--remote-executor", remote.executor, _EXECUTOR_SCHEMES)
-    if not remote.addresses:
-        if remote != Remote():
-            raise UsageError(
-                "options of a remote cache were given without one",
-                hint="Add --remote-cache URL or --remote-executor URL",
-            )
-        return
     over_http = urlsplit(remote.cache).scheme in {"http", "https"}
     if remote.executor and over_http:
         raise UsageError(
             f"--remote-executor cannot be combined with the HTTP cache {remote.cache}",
-            hint="Name the cluster's own cache (grpcs://), or leave --remote-cache out",
+            hint="Name the cluster's own cache (grpcs://), or no cache",
         )
-    if remote.timeout_s < 1:
-        raise UsageError(f"--remote-timeout is {remote.timeout_s}, at least 1 second is needed")
-    if not remote.instance.isprintable() or " " in remote.instance:
-        raise UsageError(f"--remote-instance has a space or control character: {remote.instance!r}")
-    for name, value in remote.properties.items():
-        if not _NAME.fullmatch(name) or not value or not value.isprintable():
-            raise UsageError(f"--remote-property {name}={value!r} is not NAME=VALUE")
+    if remote.rc.path and remote.rc.secrets:
+        headers.need_private("--bazelrc", remote.rc.path)
     _check_files(remote)
-    if remote.headers is not None:
-        headers.read_headers(remote.headers)
 
 
 def _check_address(option: str, address: str, schemes: tuple[str, ...]) -> None:
@@ -124,7 +120,7 @@ def _check_address(option: str, address: str, schemes: tuple[str, ...]) -> None:
         # Not shown: what stands there is likely a password.
         raise UsageError(
             f"{option} holds a user, a password or a query, which every process list would show",
-            hint="Put an Authorization header into a file, and give it with --remote-headers FILE",
+            hint='Put a header into a file for --bazelrc: build "--remote_header=NAME=VALUE"',
         )
     if parts.scheme not in schemes:
         raise UsageError(
@@ -136,37 +132,28 @@ def _check_address(option: str, address: str, schemes: tuple[str, ...]) -> None:
         raise UsageError(f"{option} {address!r} names no place, or has a space in it")
 
 
-def _files(remote: Remote) -> dict[str, Path | None]:
-    """The certificate files by their options."""
-    return {
-        "--remote-ca": remote.authority,
-        "--remote-certificate": remote.certificate,
-        "--remote-key": remote.key,
-    }
-
-
 def _check_files(remote: Remote) -> None:
-    files = {option: path for option, path in _files(remote).items() if path is not None}
-    for option, path in files.items():
-        _check_pem(option, path)
-    if (remote.certificate is None) != (remote.key is None):
-        lacks = "--remote-key" if remote.key is None else "--remote-certificate"
-        raise UsageError(f"a client certificate has two files, {lacks} is missing")
-    if remote.key is not None:
-        headers.need_private("--remote-key", remote.key)
+    """Those for TLS that the bazelrc names."""
+    files = {name: Path(text) for name in _PEM for text in remote.rc.values(name)}
+    for name, path in files.items():
+        _check_pem(f"--{name}", path, _PEM[name])
+    certificate, key = map(files.get, ("tls_client_certificate", "tls_client_key"))
+    if (certificate is None) != (key is None):
+        lacks = "key" if key is None else "certificate"
+        raise UsageError(f"a client certificate has two files, --tls_client_{lacks} is missing")
+    if key is not None:
+        headers.need_private("--tls_client_key", key)
     plain = [each for each in remote.addresses if urlsplit(each).scheme not in _ENCRYPTED]
     if files and plain:
-        raise UsageError(f"{next(iter(files))} was given, but {plain[0]} is not encrypted")
+        raise UsageError(f"--{next(iter(files))} was given, but {plain[0]} is not encrypted")
 
 
-def _check_pem(option: str, path: Path) -> None:
+def _check_pem(option: str, path: Path, kind: str) -> None:
     """Bazel 7.7.1 ends with 37 and not a word over a file that is empty or something else."""
-    if not path.is_file() or not os.access(path, os.R_OK):
-        raise UsageError(f"{option} {path} is no file that can be read")
-    kind = "PRIVATE KEY" if option == "--remote-key" else "CERTIFICATE"
+    if not path.is_absolute():
+        raise UsageError(f"{option} {path} is no whole path, which a bazelrc needs")
+    text = bazelrc.content(option, path).decode("ascii", errors="replace")
     block = rf"^-----BEGIN ([A-Z0-9 ]*{kind})-----\s.+?^-----END \1-----"
-    with path.open("rb") as file:
-        text = file.read(_PEM_B).decode("ascii", errors="replace")
     if not re.search(block, text, re.MULTILINE | re.DOTALL):
         raise UsageError(
             f"{option} {path} holds no whole {kind.lower()} in PEM",
@@ -193,32 +180,20 @@ def options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
     """
     version = Version(bazel)
     local = (f"--disk_cache={disk}",)
+    silent = headers.SILENT if remote.rc.secrets else ()
     if not remote.addresses:
-        return local
+        return (*local, *silent)
     alone = remote.executor and version < _DISK_WITH_EXECUTOR
-    given = {
-        "remote_cache": remote.cache,
-        "remote_executor": remote.executor,
-        "remote_instance_name": remote.instance,
-        "tls_certificate": remote.authority,
-        "tls_client_certificate": remote.certificate,
-        "tls_client_key": remote.key,
-        "remote_timeout": f"{remote.timeout_s}s",
-        "remote_retries": _RETRIES,
-        "remote_download_outputs": "all",
-    }
+    places = {"remote_cache": remote.cache, "remote_executor": remote.executor}
     # Without it a cache that is only read would stop the disk cache from being written.
     apart = ("--incompatible_remote_results_ignore_disk",) if version < _REMOTE_IS_NOT_DISK else ()
-    # TensorFlow's .bazelrc asks for every option to be shown, and headers are among them.
-    silent = ("--noannounce_rc",) if remote.headers is not None else ()
     return (
         *(() if alone else local),
-        *(f"--{name}={value}" for name, value in given.items() if value),
+        *(f"--{name}={address}" for name, address in places.items() if address),
+        "--remote_download_outputs=all",
         "--remote_local_fallback",
-        f"--{'' if remote.upload else 'no'}remote_upload_local_results",
         *apart,
         *silent,
-        *property_options(remote.properties),
     )
 
 
@@ -227,10 +202,3 @@ def complaint(output: str) -> str:
     to Bazel 4 it stands on a line of its own, after a Java class."""
     said = _COMPLAINT.search(output)
     return said["what"].strip()[:_SHOWN] if said else ""
-
-
-def property_options(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """What every action asks of the machine that runs it; it is part of the action's cache key."""
-    return tuple(
-        f"--remote_default_exec_properties={name}={properties[name]}" for name in sorted(properties)
-    )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CompilerError
-from tfbuild.remote.caches import Remote, property_options
+from tfbuild.remote.caches import Remote
 from tfbuild.run import run
 from tfbuild.upstream.download import sha256_of
 
@@ -25,6 +25,7 @@ _TIMEOUT_S = 30.0
 # Bazel links with gold where it finds it, --lto with lld.
 _PROGRAMS = ("cc1", "cc1plus", "as", "ld", "ld.gold", "ld.lld")
 _FILES = ("libstdc++.so.6", "libc.so.6", "libgcc.a", "crtbeginS.o")
+_PROPERTIES = ("remote_default_exec_properties", "remote_default_platform_properties")
 _LIBRARY = re.compile(r"(?:=>\s+|^\s*)(/\S+) \(0x", re.MULTILINE)
 
 
@@ -65,7 +66,8 @@ def key_options(toolchain: Toolchain, remote: Remote) -> tuple[str, ...]:
 
     The properties say in the entry itself what made it. They are the same with a shared cache and
     without, so that the one on disk serves both; a cluster gets none of them, for it chooses a
-    worker by the properties that it is asked for.
+    worker by the properties that it is asked for. None go with the user's own, either: Bazel ends
+    over a property that is there twice.
     """
     value = f"TENSORWRIGHT_TOOLCHAIN={toolchain.identity}"
     named = {
@@ -74,8 +76,9 @@ def key_options(toolchain: Toolchain, remote: Remote) -> tuple[str, ...]:
         "glibc": toolchain.glibc,
         "toolchain": toolchain.digest,
     }
-    shown = () if remote.executor else property_options(named)
-    return (f"--action_env={value}", f"--host_action_env={value}", *shown)
+    shown = () if remote.executor or remote.rc.values(*_PROPERTIES) else sorted(named.items())
+    properties = (f"--{_PROPERTIES[0]}={name}={text}" for name, text in shown)
+    return (f"--action_env={value}", f"--host_action_env={value}", *properties)
 
 
 def _files(compiler: Compiler) -> Iterator[Path]:

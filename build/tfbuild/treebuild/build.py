@@ -66,7 +66,8 @@ def finished(plan: Plan, order: Order, paths: Paths) -> Built | None:
         return None
     facts = tuned.read_tuned(found.wheel)
     history = load(found.manifest, schema=pool.SCHEMA)["course"]
-    other = tuple(history["attempts"][0]["defines"]) != order.defines
+    given = tuple(history["attempts"][0]["defines"]), history.get("bazelrc", "")
+    other = given != (order.defines, order.remote.rc.deciding)
     if facts is None or not facts.source_sha256 or other:
         return None
     console.note(f"{found.wheel.name} is already built")
@@ -86,10 +87,9 @@ def build(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> Buil
     caches.check(order.remote, ground.bazel)
     if lock and lock.first_use:
         _pin(ground, order, lock)
-    with headers.private_rc(order.remote.headers, paths.cache / "bazel-closed") as secrets:
-        call = _call(ground, order, lock, secrets)
-        learned = _learned(ground, call, order, needs)
-        raw = _compiled(ground, call, order, learned)
+    call = _call(ground, order, lock)
+    learned = _learned(ground, call, order, needs)
+    raw = _compiled(ground, call, order, learned)
     return _admitted(ground, raw, order, learned, needs)
 
 
@@ -175,13 +175,13 @@ def _pin(site: Site, order: Order, lock: VendorLock) -> None:
     declarations.pin(site.tree.folder, lock.first_use)
 
 
-def _call(site: Site, order: Order, lock: VendorLock | None, secrets: tuple[str, ...]) -> Call:
+def _call(site: Site, order: Order, lock: VendorLock | None) -> Call:
     disk = site.paths.cache / "bazel-disk-cache"
     identity = toolchain.toolchain_of(site.compiler)
     folder = order.vendored
     return Call(
         name="build",
-        startup=secrets,
+        startup=headers.startup(order.remote.rc, site.paths.cache / "bazel-closed"),
         options=(
             *caches.options(order.remote, site.bazel.version, disk),
             *toolchain.key_options(identity, order.remote),
@@ -190,7 +190,7 @@ def _call(site: Site, order: Order, lock: VendorLock | None, secrets: tuple[str,
         budget=order.budget,
         disk=disk,
         shared=bool(order.remote.addresses),
-        secrets=headers.read_headers(order.remote.headers) if order.remote.headers else (),
+        secrets=order.remote.rc.secrets,
         auto_fix=order.auto_fix,
     )
 
@@ -227,7 +227,8 @@ def _compiled(site: Site, call: Call, order: Order, learned: Path | None) -> Pat
 
     def work() -> Path:
         made = compile_wheel(site, call, _first(order))
-        save(site.folder / HISTORY, replace(made, wheel=Path(made.wheel.name)))
+        history = replace(made, wheel=Path(made.wheel.name), bazelrc=order.remote.rc.deciding)
+        save(site.folder / HISTORY, history)
         return made.wheel
 
     if not (site.folder / HISTORY).is_file():
@@ -252,7 +253,8 @@ def _inputs(site: Site, order: Order, *files: Path | None) -> object:
     toolchain_key = toolchain.toolchain_of(site.compiler).identity
     hashes = [sha256_of(file) for file in files if file]
     made_with = (site.bazel.version, toolchain_key)
-    return [site.plan.key, site.recipe, site.source_sha256, order.defines, made_with, hashes]
+    given = (order.defines, order.remote.rc.deciding)
+    return [site.plan.key, site.recipe, site.source_sha256, given, made_with, hashes]
 
 
 def _admitted(site: Site, raw: Path, order: Order, learned: Path | None, needs: str) -> Built:

@@ -49,12 +49,14 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledWheel:
-    """A wheel as TensorFlow's tools left it, the attempts that it took, and how each went."""
+    """A wheel as TensorFlow's tools left it, the attempts that it took, and how each went.
+    `bazelrc` is the SHA-256 of what the user's file says of results; empty when nothing."""
 
     schema: int = SCHEMA
     wheel: Path
     attempts: tuple[Attempt, ...]
     outcomes: tuple[BuildOutcome | None, ...]
+    bazelrc: str = ""
 
 
 def compile_wheel(site: Site, call: Call, first: Attempt) -> CompiledWheel:

@@ -177,7 +177,7 @@ _TEXTS = {
     ),
     Cause.REMOTE: (
         "the remote cache or executor failed",
-        "Check --remote-cache and --remote-executor, or leave them out",
+        "Check --remote-cache, --remote-executor and --bazelrc, or leave them out",
     ),
     Cause.TARGET: (
         "this tree has no such target",

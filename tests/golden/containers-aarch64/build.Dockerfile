@@ -3,8 +3,8 @@
 #   docker build --file FOLDER/build.Dockerfile --platform linux/arm64 --build-arg UID="$(id -u)" --tag tensorwright-build:2.20.0-neoverse.v1.full .
 #   docker run --name build --init --cpuset-cpus 0 --volume tensorwright:/srv/cache --volume "$PWD/wheels:/srv/wheels" tensorwright-build:2.20.0-neoverse.v1.full
 # More options of `invoke build` may follow, such as --jobs 8. After a kill, `docker start --attach build` goes on
-# with what the volume holds. The headers of a shared cache, in a file that only its owner can read:
-#   --volume "$PWD/headers:/run/headers:ro" tensorwright-build:2.20.0-neoverse.v1.full --remote-cache URL --remote-headers /run/headers
+# with what the volume holds. A shared cache and its headers, in a file that only its owner can read:
+#   --volume "$PWD/bazelrc:/run/bazelrc:ro" tensorwright-build:2.20.0-neoverse.v1.full --bazelrc /run/bazelrc
 # podman takes the same, and --ignorefile FOLDER/build.Dockerfile.dockerignore to build.
 FROM debian:bookworm-20260824-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 # The base's list of sources names, in comments, the snapshot that it was made from: the same packages
