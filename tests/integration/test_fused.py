@@ -3,7 +3,6 @@ lies as near to float64."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -13,13 +12,10 @@ from typing import Any
 import pytest
 
 from tfbuild import handlers, settings
-from tfbuild.commands import AuditOptions, Request
-from tfbuild.kernelbuild import build as builder
+from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
-from tfbuild.kernelbuild.proof import Proof
-from tfbuild.packing import tuned
-from tfbuild.planning.request import fleet_for, plan_for
+from tfbuild.planning.request import plan_for
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
@@ -130,23 +126,3 @@ def test_all_loops_lie_as_near_to_float64(
     assert {*found} - fused == {"compiled"}
     as_before = {name for name, each in found.items() if each["events"].get("stock: loop")}
     assert as_before == {"countdown", "refused"}
-
-
-@pytest.mark.slow
-def test_the_units_come_beside_the_hot_kernels_and_are_made_again(
-    paths: Paths, tmp_path: Path
-) -> None:
-    """Nothing of the hot kernels is compiled but what was selected, and the units are whole."""
-    fleet, compiler = fleet_for(Request(kernels=f"hot,{UNIT},{LOOPS_UNIT}"))
-    built = builder.build(
-        fleet,
-        compiler=compiler,
-        jobs=handlers.jobs_for(fleet.first, ""),
-        paths=dataclasses.replace(paths, pool=tmp_path),
-    )
-    facts = tuned.read_tuned(built.wheel)
-    assert facts is not None
-    assert {UNIT, LOOPS_UNIT} <= {*facts.kernels}
-    (library,) = facts.libraries
-    assert library.registrations == fleet.first.selection
-    assert handlers.rebuild_wheel(AuditOptions(wheel=str(built.wheel))).proof is Proof.SAME

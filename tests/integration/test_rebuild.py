@@ -182,3 +182,24 @@ def test_sources_that_were_given_must_be_given_again(
     assert (found.proof, found.compiler) == (Proof.NONE, "")
     assert "of mine, sha256 " in found.reasons[0]
     assert again(built.wheel, str(tree)).proof is Proof.SAME
+
+
+@pytest.mark.slow
+def test_fused_units_come_beside_the_hot_kernels_and_are_made_again(
+    paths: Paths, tmp_path: Path
+) -> None:
+    """Nothing of the hot kernels is compiled but what was selected, and the units are whole."""
+    units = ("fused/updates", "fused/loops")
+    fleet, compiler = fleet_for(Request(kernels=f"hot,{','.join(units)}"))
+    built = builder.build(
+        fleet,
+        compiler=compiler,
+        jobs=handlers.jobs_for(fleet.first, ""),
+        paths=dataclasses.replace(paths, pool=tmp_path),
+    )
+    facts = read_tuned(built.wheel)
+    assert facts is not None
+    assert {*units} <= {*facts.kernels}
+    (library,) = facts.libraries
+    assert library.registrations == fleet.first.selection
+    assert again(built.wheel).proof is Proof.SAME
