@@ -228,7 +228,7 @@ class LoopRun {
     };
     if (work < kSharedWork || pool_->num_threads == 1) return some(0, blocks);
     using Pool = tensorflow::thread::ThreadPool;
-    const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, absl::nullopt,
+    const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, {},
                                        (blocks + pool_->num_threads - 1) / pool_->num_threads);
     pool_->workers->ParallelFor(blocks, parts, some);
   }
