@@ -1,10 +1,8 @@
-// Which tasks of a plan are done together, block of rows by block of rows: what one leaves in the cache
-// the next one finds there, and threads share all of them at once.
+// Which tasks of a plan are done together: threads share all of them at once, by rows.
 
 #ifndef TENSORWRIGHT_FUSED_LOOP_GROUPS_H_
 #define TENSORWRIGHT_FUSED_LOOP_GROUPS_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 
@@ -13,8 +11,8 @@
 
 namespace tensorwright {
 
-constexpr std::int64_t kBlockElements = 2048;  // 8 KiB an operand.
-constexpr std::int64_t kApproximation = 8;    // Sums that take as long as a hyperbolic tangent.
+constexpr std::int64_t kBlockRows = 16;  // A vector's elements, so that a block begins with one.
+constexpr std::int64_t kApproximation = 8;  // Sums that take as long as a hyperbolic tangent.
 
 // Chooses what is done to a row.
 inline void ShapeRows(Task& task) {
@@ -78,11 +76,8 @@ class Grouping {
 
   void Take(const Task& task) {
     Group& group = plan_.groups.back();
-    const std::int64_t columns = std::max<std::int64_t>(task.out.columns, 1);
-    const std::int64_t rows = std::max<std::int64_t>(kBlockElements / columns, 1);
-    group.block = group.block == 0 ? rows : std::min(group.block, rows);
     group.rows = task.out.rows;
-    group.work += group.rows * columns * (IsApproximated(task.forms) ? kApproximation : 1);
+    group.work += group.rows * task.out.columns * (IsApproximated(task.forms) ? kApproximation : 1);
     written_[task.out.memory] = Fits(task.out, task.out.row_step) ? task.out.row_step : kNone;
     for (const View& view : task.in) {
       const bool fits = Fits(view, view.row_step);

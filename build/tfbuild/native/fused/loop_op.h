@@ -209,22 +209,22 @@ class LoopRun {
     }
   }
 
-  // Elements, by blocks of rows that stay in the cache from task to task.
+  // Elements, which threads share by rows, all tasks of the group at once.
   void DoElements(const Group& group) {
     const Task& task = plan_.tasks[group.first];
     if (group.rows == 1 && task.flat) return DoRow(task, group.work);
-    ShareBlocks(group.rows, group.block, group.work, [&](std::int64_t row, std::int64_t end) {
+    ShareBlocks(group.rows, kBlockRows, group.work, [&](std::int64_t row, std::int64_t end) {
       for (std::size_t i = group.first; i < group.last; ++i) DoRows(plan_.tasks[i], row, end);
     });
   }
 
-  // Blocks are the same for any number of threads, and each thread has as many: from TensorFlow's
-  // estimate of costs all of this would often fall to one.
+  // Each thread has as many blocks: from TensorFlow's estimate of costs all of this would often fall
+  // to one. A block begins where vectors do, so that results are the same for any number of threads.
   template <typename Block>
   void ShareBlocks(std::int64_t all, std::int64_t block, std::int64_t work, const Block& done) {
     const std::int64_t blocks = (all + block - 1) / block;
     const auto some = [&](std::int64_t i, std::int64_t end) {
-      for (; i < end; ++i) done(i * block, std::min((i + 1) * block, all));
+      done(i * block, std::min(end * block, all));
     };
     if (work < kSharedWork || pool_->num_threads == 1) return some(0, blocks);
     using Pool = tensorflow::thread::ThreadPool;

@@ -69,11 +69,11 @@ struct Task {
 };
 
 // Tasks that follow each other, from `first` to before `last`. Several are on elements of equally many
-// rows, and no row of one needs another row of one before: so they are done by blocks of rows.
+// rows, and no row of one needs another row of one before: so threads share their rows.
 struct Group {
   std::size_t first, last;
-  std::int64_t rows = 0, block = 0;  // How many rows there are, and are done at once.
-  std::int64_t work = 0;             // About how many elements of a sum would take as long.
+  std::int64_t rows = 0;
+  std::int64_t work = 0;  // About how many elements of a sum would take as long.
 };
 
 // A right matrix of products.
