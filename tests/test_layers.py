@@ -200,7 +200,7 @@ PACKAGES = {
         "handlers",
     ),
     "benchmarks/tfbench": (
-        "grid",
+        "sheet",
         "commands",
         "inside",
         "arms",

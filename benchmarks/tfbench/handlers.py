@@ -14,7 +14,6 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
 from tfbench.commands import CompareOptions, SelfcheckOptions
 from tfbench.engine import folder
-from tfbench.grid import shown
 from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import PROGRAM, label_of, requests
 from tfbench.measuring import selfcheck
@@ -28,6 +27,7 @@ from tfbench.measuring.comparison import (
 from tfbench.measuring.selfcheck import SelfCheck
 from tfbench.reports import selfcheck_text
 from tfbench.reports.reporting import write_reports
+from tfbench.sheet import shown
 from tfbench.tuning.handler import digest
 from tfbench.tuning.trial import try_out
 from tfbuild import console, durations, own_cpu, settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -59,7 +59,7 @@ def releases(*, as_json: bool) -> str:
     return grid(("--release", "Python", "Bazel", "compiler", "scopes", "verified"), rows)
 
 
-def grid(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Columns as wide as they need: a narrow terminal wraps lines itself, and a pipe gets whole
     ones."""
     made = Table(box=None, pad_edge=False)
@@ -68,5 +68,12 @@ def grid(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     for row in rows:
         made.add_row(*row)
     text = io.StringIO()
-    Console(file=text, width=_WIDEST, force_terminal=False, no_color=True).print(made)
+    Console(
+        file=text,
+        width=_WIDEST,
+        force_terminal=False,
+        no_color=True,
+        markup=False,
+        emoji=False,
+    ).print(made)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

@@ -72,14 +72,14 @@ def locked_wheels(
     """
     pinned = read_lock(lock)
     if given is not None:
-        return _whole(pinned, given, hint="Put it there, or let pip fetch all of them")
+        return _complete(pinned, given, hint="Put it there, or let pip fetch all of them")
     folder = paths.downloads / hashlib.sha256(lock.encode()).hexdigest()[:16]
     if _absent(pinned, folder):
         settings.need_disk(paths.downloads, _BYTES, "downloading dependencies")
         with settings.exclusive(folder, "downloading dependencies"):
             _remove_others(pinned, folder)
             _fetch(_absent(pinned, folder), folder, python)
-    return _whole(pinned, folder, hint="Run the same command again")
+    return _complete(pinned, folder, hint="Run the same command again")
 
 
 def read_lock(text: str) -> tuple[Pinned, ...]:
@@ -113,7 +113,7 @@ def _remove_others(pinned: Iterable[Pinned], folder: Path) -> None:
             path.unlink()
 
 
-def _whole(pinned: Sequence[Pinned], folder: Path, *, hint: str) -> tuple[Path, ...]:
+def _complete(pinned: Sequence[Pinned], folder: Path, *, hint: str) -> tuple[Path, ...]:
     """The wheel of each. Raises DownloadError naming the first few that the folder has not."""
     there = _hashed(folder)
     absent = [str(each.exact) for each in pinned if not each.sha256s & there.keys()]

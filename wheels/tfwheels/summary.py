@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.version import Version
-from rich.console import Console
-from rich.table import Table
 
 from tfbuild.console import count
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.targets import match, parse_target
 from tfbuild.packing.tuned import chosen
+from tfbuild.terminal_tables import grid
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import with_judgement
 from tfwheels.choosing import PageChoice, decide, explain, stock_lacks, targets_for
@@ -23,7 +21,6 @@ from tfwheels.identities import described
 from tfwheels.publish import Published
 from tfwheels.upload import State, Upload
 
-_WIDEST = 1000
 _FEW = 3
 _TARGETS = 60
 """Characters of a line of targets: a page is right for many."""
@@ -48,7 +45,7 @@ def describe(published: Published, candidates: Candidates, where: str, *, dry_ru
         for each in candidates.made
         if each.entry.file not in listed
     ]
-    table = f"\n{_table(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
+    table = f"\n{grid(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
     shown = _shown(published, candidates)
     lines = (
         *_without(published.choices),
@@ -106,7 +103,7 @@ def describe_uploads(
         (title(entries[each.wheel][0]), verdicts_of(*entries[each.wheel]), each.state.value)
         for each in sent
     ]
-    table = f"\n{_table(('wheel', 'verdict', 'state'), rows)}" if rows else ""
+    table = f"\n{grid(('wheel', 'verdict', 'state'), rows)}" if rows else ""
     lines = tuple(_caveats(_judged(candidates)))
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
 
@@ -235,14 +232,3 @@ def _offered(candidates: Candidates) -> dict[str, object]:
         "admissions": {each.entry.file: each.standings for each in candidates.made},
         "left_out": {file: error.message for file, error in candidates.refused.items()},
     }
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    grid = Table(box=None, pad_edge=False)
-    for name in head:
-        grid.add_column(name, no_wrap=True)
-    for row in rows:
-        grid.add_row(*row)
-    sink = io.StringIO()
-    Console(file=sink, width=_WIDEST, no_color=True, markup=False, emoji=False).print(grid)
-    return "".join(f"{line.rstrip()}\n" for line in sink.getvalue().splitlines())

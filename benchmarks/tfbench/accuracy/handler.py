@@ -21,9 +21,9 @@ from tfbench.cells.cell import Cell
 from tfbench.commands import AccuracyOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
-from tfbench.grid import shown
 from tfbench.inside.workloads import find as find_workload
 from tfbench.inside.workloads import sized
+from tfbench.sheet import shown
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
 from tfbuild.errors import UsageError

@@ -8,9 +8,9 @@ from tfbench.accuracy.article import PricedArticle
 from tfbench.accuracy.curve import best, share
 from tfbench.accuracy.figures import KEY
 from tfbench.accuracy.results import ImportedCurve
-from tfbench.grid import Sheet
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Table, tabled, tabulate
+from tfbench.sheet import Sheet
 from tfbuild import console
 
 _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")

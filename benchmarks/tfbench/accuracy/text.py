@@ -10,10 +10,10 @@ from tfbench.accuracy.median import FEWEST, Median
 from tfbench.accuracy.results import Accuracy, ArmSummary, Trained
 from tfbench.cells.cell import Outcome
 from tfbench.costs.prices import Price
-from tfbench.grid import Sheet
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Section, points, tabulate
+from tfbench.sheet import Sheet
 from tfbuild import console
 
 _HEADINGS = ("arm", "what", "#median", "#interval")

@@ -14,11 +14,11 @@ from tfbench.cells import running
 from tfbench.cells.cell import Cell, CellResult, gathered
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
-from tfbench.grid import Sheet, shown
 from tfbench.reports import page
 from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
 from tfbench.reports.page import Figures
+from tfbench.sheet import Sheet, shown
 from tfbuild import console, settings
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import Host, read_host

@@ -39,7 +39,7 @@ def read_epochs(path: Path) -> tuple[float, ...]:
     last = None
     for line, row in _rows(path, ("epoch", "elapsed")):
         where = f"{path}, line {line}"
-        epoch = _whole(row["epoch"], "epoch", where)
+        epoch = _integer(row["epoch"], "epoch", where)
         due = _FIRST_EPOCHS if last is None else (last + 1,)
         if epoch not in due:
             wanted = " or ".join(map(str, due))
@@ -81,10 +81,10 @@ def read_totals(book: PriceBook, path: Path = TOTALS) -> tuple[TrainingRun, ...]
     runs = []
     for line, row in _rows(path, _TOTALS):
         where = f"{path}, line {line}"
-        _whole(row["epochs"], "epochs", where)  # (no part of what a run costs)
+        _integer(row["epochs"], "epochs", where)  # (no part of what a run costs)
         run = TrainingRun(
             workload=row["benchmark"],
-            vcpus=_whole(row["vcpus"], "vcpus", where) if row["vcpus"] else None,
+            vcpus=_integer(row["vcpus"], "vcpus", where) if row["vcpus"] else None,
             arm=row["build"],
             seconds=_seconds(row["total_s"], where),
             price=book.price(row["platform"]),
@@ -130,7 +130,7 @@ def _seconds(text: str, where: str) -> float:
     return seconds
 
 
-def _whole(text: str, what: str, where: str) -> int:
+def _integer(text: str, what: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:

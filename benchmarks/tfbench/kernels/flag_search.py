@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.commands import FlagsOptions, SelectOptions
-from tfbench.grid import shown
 from tfbench.kernels import flagsets, learning
 from tfbench.kernels.flag_table import called, sheet
 from tfbench.kernels.flagsets import FlagSet
@@ -17,6 +16,7 @@ from tfbench.kernels.handlers import check, timed
 from tfbench.kernels.judging import RATE
 from tfbench.kernels.selecting import KIND
 from tfbench.kernels.wheel_kernels import WheelKernels
+from tfbench.sheet import shown
 from tfbuild import console, durations, handlers, settings
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfbench.grid import Sheet
 from tfbench.kernels.flagsets import FlagSet
 from tfbench.measuring.statistics import mean
+from tfbench.sheet import Sheet
 from tfbuild.console import count
 
 HEADINGS = ("compiler and flags", "#saves of op time", "#95% interval")

@@ -10,7 +10,6 @@ from tfbench import options
 from tfbench.arms import installs, lineup
 from tfbench.commands import ALL, TRAIN, ProfileOptions, SelectOptions
 from tfbench.engine import folder
-from tfbench.grid import shown
 from tfbench.inside.workloads import requests
 from tfbench.kernels import selecting, table
 from tfbench.kernels.judging import RATE, TimedCallSite
@@ -21,6 +20,7 @@ from tfbench.kernels.timings import Bench
 from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.options import Subject
+from tfbench.sheet import shown
 from tfbuild import console, durations, settings
 from tfbuild.commands import HOT, Request
 from tfbuild.cpus import flags

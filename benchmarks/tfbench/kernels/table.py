@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tfbench.grid import Sheet
 from tfbench.kernels.profiles import Profile, ranked_call_sites
 from tfbench.kernels.selecting import Selected
+from tfbench.sheet import Sheet
 from tfbuild.console import count
 from tfbuild.measured.kernels import KernelRow
 

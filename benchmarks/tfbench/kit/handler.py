@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tfbench import options
 from tfbench.costs import kit_runs
-from tfbench.grid import Sheet, shown
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, phases
 from tfbench.reports import wording
+from tfbench.sheet import Sheet, shown
 from tfbuild import console
 from tfbuild.errors import UsageError
 from tfbuild.records import write_atomic

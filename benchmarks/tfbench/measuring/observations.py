@@ -254,12 +254,12 @@ def _launch(number: int, entries: Sequence[Entry]) -> Launch:
     return Launch(
         number=number,
         starts={start.arm: start for start in starts_of(entries)},
-        blocks={phase: _whole([s for s in samples if s.phase == phase]) for phase in phases},
+        blocks={phase: _complete([s for s in samples if s.phase == phase]) for phase in phases},
         end=ends[0] if ends else None,
     )
 
 
-def _whole(samples: Sequence[Sample]) -> tuple[Block, ...]:
+def _complete(samples: Sequence[Sample]) -> tuple[Block, ...]:
     """The blocks in which every arm has all its samples."""
     if len({sample.steps for sample in samples}) > 1:
         raise SampleError("the arms' samples have different numbers of steps")

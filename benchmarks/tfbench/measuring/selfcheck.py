@@ -263,8 +263,9 @@ def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:
 
 
 def _submitted(pool: ProcessPoolExecutor, tasks: Sequence[Task]) -> list[Future[Trial]]:
-    """The pool's processes start here, and stay deaf to Ctrl-C: it is for us to end them. One that
-    comes meanwhile, also by a thread of a library that does not block it, reaches us afterwards."""
+    """The pool's processes start here, and stay deaf to Ctrl-C: it is for us to end them. A Ctrl-C
+    that comes meanwhile, also by a library's thread that does not block it, is raised afterwards.
+    """
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

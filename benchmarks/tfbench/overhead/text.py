@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from tfbench.grid import Sheet
 from tfbench.overhead.results import ArmTerms, Overhead, TimedForm
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, forest
 from tfbench.reports.document import Answer, Document, Section, sheet_blocks
 from tfbench.reports.wording import factor, factor_span, share, span
+from tfbench.sheet import Sheet
 from tfbuild import console
 from tfbuild.measured.interval import Interval
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from tfbench.grid import Sheet
+from tfbench.sheet import Sheet
 
 SPEEDUPS, SCALING, LADDER, TIMES, COST = "speedups", "scaling", "ladder", "times", "cost"
 """Keys of sections that have figures."""

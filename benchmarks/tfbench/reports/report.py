@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from tfbench import grid
+from tfbench import sheet
 from tfbench.costs.bill import Bill
 from tfbench.costs.cost import point
 from tfbench.reports import findings, wording
@@ -53,7 +53,7 @@ def table(comparison: Comparison, *, colour: bool) -> str:
         for row in findings.rows(comparison)
     )
     text = (findings.title(comparison), headings, rows, _below(comparison))
-    return grid.printed(*text, colour=colour, unbroken=("verdict",))
+    return sheet.printed(*text, colour=colour, unbroken=("verdict",))
 
 
 def _below(comparison: Comparison) -> Iterator[str]:
@@ -104,7 +104,7 @@ def bill_table(bill: Bill, *, colour: bool) -> str:
         )
         for row in bill.rows
     )
-    return grid.printed(title, headings, rows, costs.lines(bill), colour=colour)
+    return sheet.printed(title, headings, rows, costs.lines(bill), colour=colour)
 
 
 def contrast_table(contrast: SuiteContrast, *, colour: bool) -> str:
@@ -121,7 +121,7 @@ def contrast_table(contrast: SuiteContrast, *, colour: bool) -> str:
     benchmarks = console.count(len(contrast.ratios), "benchmark")
     lines = [f"{name} is in one of the files only." for name in contrast.alone]
     lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
-    return grid.printed(title, headings, rows, lines, colour=colour)
+    return sheet.printed(title, headings, rows, lines, colour=colour)
 
 
 def plain(text: str) -> str:

@@ -151,11 +151,11 @@ def _bill(comparison: Comparison, wanted: ReportOptions) -> Bill:
         machines,
         baseline=wanted.relative_to,
         build=_build(wanted),
-        others=tuple(_elsewhere(wanted, book)),
+        others=tuple(_kit_runs(wanted, book)),
     )
 
 
-def _elsewhere(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
+def _kit_runs(wanted: ReportOptions, book: PriceBook) -> Iterator[TrainingRun]:
     """Runs of the kit's files, on the machines that they were brought from."""
     for file, machine in _kits(wanted):
         yield from kit_runs.runs(kit_runs.read(file), book.price(machine))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench.grid import Sheet
 from tfbench.measuring.selfcheck import MOST_FALSE, Rate, SelfCheck, TrialRow
+from tfbench.sheet import Sheet
 from tfbuild.console import duration
 
 HEADINGS = (

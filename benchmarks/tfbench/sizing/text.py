@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import point
-from tfbench.grid import Sheet
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartGroup, ChartPoint, amounts, described
 from tfbench.reports.document import Document, Section, sheet_blocks
+from tfbench.sheet import Sheet
 from tfbench.sizing.results import Knee, Sizing, SizingRow
 from tfbuild import console
 

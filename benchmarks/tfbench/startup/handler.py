@@ -14,8 +14,8 @@ from tfbench.commands import StartupOptions
 from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
-from tfbench.grid import shown
 from tfbench.measuring import gates
+from tfbench.sheet import shown
 from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.library import read_library

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfbench.grid import Sheet
 from tfbench.reports import wording
+from tfbench.sheet import Sheet
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Loading, Startup
 from tfbuild.console import count, size, vcpus
 from tfbuild.measured.interval import Interval

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from tfbench.grid import Sheet
 from tfbench.inside.groups import INDEPENDENT
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
@@ -22,6 +21,7 @@ from tfbench.reports.document import (
     points,
     tabulate,
 )
+from tfbench.sheet import Sheet
 from tfbench.strategies import published
 from tfbench.strategies.advice import Advice, advised
 from tfbench.strategies.matrix import ALONE

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from tfbench.cells.cell import Outcome
 from tfbench.costs.cost import images_per_usd, point
-from tfbench.grid import Sheet
 from tfbench.reports import wording
 from tfbench.reports.canvas import Drawing, drawing
 from tfbench.reports.charts import ChartLine, over_counts
 from tfbench.reports.document import Document, Section, sheet_blocks
+from tfbench.sheet import Sheet
 from tfbench.throughput.results import (
     Throughput,
     ThroughputRow,

@@ -13,10 +13,10 @@ from tfbench.arms.installs import ArmChoice
 from tfbench.arms.levers import suggestion
 from tfbench.commands import TuneOptions
 from tfbench.engine import folder
-from tfbench.grid import shown
 from tfbench.inside.phases import INFER
 from tfbench.inside.workloads import batch_in, sized
 from tfbench.measuring.effort import FEWEST_LAUNCHES
+from tfbench.sheet import shown
 from tfbench.tuning import running, search, text
 from tfbench.tuning.changes import BF16, KINDS, Setup
 from tfbench.tuning.results import Tuning

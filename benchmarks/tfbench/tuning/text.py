@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from tfbench.grid import Sheet
 from tfbench.reports import wording
+from tfbench.sheet import Sheet
 from tfbench.tuning.changes import WHEEL
 from tfbench.tuning.results import TriedArm, Tuning
 from tfbuild import console

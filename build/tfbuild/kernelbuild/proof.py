@@ -102,15 +102,15 @@ def prove(pair: Pair, steps: tuple[Steps, ...]) -> Rebuilt:
     proof, reasons, findings, agreeing = Proof.SAME, list[str](), list[str](), list[str]()
     if (pair.wheel.name, sha256_of(pair.wheel)) != (pair.fresh.name, sha256_of(pair.fresh)):
         found = file_differences(pair.wheel, pair.fresh)
-        unknown, elsewhere = list(_unknown(pair.origin)), list(_elsewhere(pair, found))
-        reasons = [*unknown, *elsewhere] or ([] if found else [_packed(pair)])
+        unknown, unlike = list(_unknown(pair.origin)), list(_unlike(pair, found))
+        reasons = [*unknown, *unlike] or ([] if found else [_packed(pair)])
         agreed = {
-            each.file: _agreement(pair, each) if elsewhere and not unknown else "" for each in found
+            each.file: _agreement(pair, each) if unlike and not unknown else "" for each in found
         }
         findings = [_finding(pair, each) for each in found if not agreed[each.file]]
         agreeing = [what for what in agreed.values() if what]
         agreeing += ["all other files are the same, byte for byte"] * bool(agreeing)
-        doubted = unknown or (elsewhere and not findings) or not found
+        doubted = unknown or (unlike and not findings) or not found
         proof = Proof.NONE if doubted else Proof.OTHER
     return Rebuilt(
         wheel=pair.wheel.name,
@@ -138,7 +138,7 @@ def _unknown(origin: Origin) -> Iterator[str]:
         )
 
 
-def _elsewhere(pair: Pair, found: Sequence[FileDifference]) -> Iterator[str]:
+def _unlike(pair: Pair, found: Sequence[FileDifference]) -> Iterator[str]:
     """What is other here than where the wheel was made: what it says, and what its libraries do."""
     said, made = pair.origin.facts, pair.made
     if said.compiler != made.compiler:

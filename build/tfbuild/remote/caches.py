@@ -70,10 +70,10 @@ def named(*, cache: str = "", executor: str = "", rc: Path | None = None) -> Rem
 
 def _one(option: str, *found: str) -> str:
     """The address that an option and the lines of a file name. Raises UsageError for several."""
-    places = set(found) - {""}
-    if len(places) > 1:
-        raise UsageError(f"{option} and the bazelrc name several places", hint="Leave one of them")
-    return "".join(places)
+    addresses = set(found) - {""}
+    if len(addresses) > 1:
+        raise UsageError(f"{option} and the bazelrc name several addresses", hint="Leave one")
+    return "".join(addresses)
 
 
 def check(remote: Remote, bazel: Bazel) -> None:
@@ -184,12 +184,12 @@ def options(remote: Remote, bazel: str, disk: Path) -> tuple[str, ...]:
     if not remote.addresses:
         return (*local, *silent)
     alone = remote.executor and version < _DISK_WITH_EXECUTOR
-    places = {"remote_cache": remote.cache, "remote_executor": remote.executor}
+    services = {"remote_cache": remote.cache, "remote_executor": remote.executor}
     # Without it a cache that is only read would stop the disk cache from being written.
     apart = ("--incompatible_remote_results_ignore_disk",) if version < _REMOTE_IS_NOT_DISK else ()
     return (
         *(() if alone else local),
-        *(f"--{name}={address}" for name, address in places.items() if address),
+        *(f"--{name}={address}" for name, address in services.items() if address),
         "--remote_download_outputs=all",
         "--remote_local_fallback",
         *apart,

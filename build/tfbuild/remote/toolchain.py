@@ -87,7 +87,7 @@ def _files(compiler: Compiler) -> Iterator[Path]:
     found = {program}
     for option, names in (("-print-prog-name", _PROGRAMS), ("-print-file-name", _FILES)):
         for name in names:
-            answer = _asked(compiler, f"{option}={name}")
+            answer = _answer(compiler, f"{option}={name}")
             # What it has no place for comes back as it was asked: a program is then PATH's.
             path = Path(shutil.which(answer) or answer)
             if path.is_absolute() and path.is_file():
@@ -97,6 +97,6 @@ def _files(compiler: Compiler) -> Iterator[Path]:
     yield from found
 
 
-def _asked(compiler: Compiler, question: str) -> str:
+def _answer(compiler: Compiler, question: str) -> str:
     words = [str(compiler.path), *compiler.flags, question]
     return run(words, timeout_s=_TIMEOUT_S).output.strip()
