@@ -45,6 +45,7 @@ def built(folder: Path) -> Built:
     registrations = tuple(TypedOp(op="Tanh", types=f"T={number}") for number in range(6))
     verdicts = (
         UnitVerdict(unit="cwise_op_tanh", reason="", registrations=registrations, cases=120),
+        UnitVerdict(unit="relu_op", reason="", registrations=registrations[:1], cases=45),
         UnitVerdict(unit="softmax_op", reason="it does not load alone:\nabort"),
     )
     parts = (Part(target="skylake", size=900_000, verdicts=verdicts),)
@@ -57,6 +58,7 @@ def test_a_wheel_is_described_with_what_is_in_it_and_what_is_not(tmp_path: Path)
     assert lines[1:] == [
         "skylake: a kernel library of 900.0 kB",
         "  cwise_op_tanh: 6 kernels agree with stock over 120 cases",
+        "  relu_op: 1 kernel agrees with stock over 45 cases",
         "  softmax_op: stays stock, it does not load alone:",
     ]
 

@@ -442,7 +442,9 @@ def _foreign(part: Part) -> bool:
 
 def _verdict_line(verdict: UnitVerdict) -> str:
     if verdict.admitted:
-        agree = f"{len(verdict.registrations)} kernels agree with stock over {verdict.cases} cases"
+        number = len(verdict.registrations)
+        agrees = f"{console.count(number, 'kernel')} {'agrees' if number == 1 else 'agree'}"
+        over = f"with stock over {console.count(verdict.cases, 'case')}"
         rest = f"; {len(verdict.refused)} stay stock" if verdict.refused else ""
-        return f"{verdict.unit}: {agree}{rest}"
+        return f"{verdict.unit}: {agrees} {over}{rest}"
     return f"{verdict.unit}: stays stock, {verdict.reason.splitlines()[0]}"

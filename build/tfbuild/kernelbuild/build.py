@@ -213,7 +213,9 @@ class _Admissions:
 
     def compiled(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
-            with console.step(f"compile {len(plan.kernels)} kernel units for {plan.target.spec}"):
+            with console.step(
+                f"compile {console.count(len(plan.kernels), 'kernel unit')} for {plan.target.spec}"
+            ):
                 self._compiled[plan.key] = workspaces.compile_units(
                     self.rooms[plan.key], plan.kernels, keep_going=self._keep_going
                 )

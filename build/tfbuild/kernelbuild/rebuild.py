@@ -136,7 +136,9 @@ def _made(room: Workspace, origin: Origin, *, dispatched: Sequence[Plan]) -> Lin
     said = next(each for each in origin.facts.libraries if each.target == plan.target.spec)
     units = tuple(unit for unit in plan.kernels if unit.name in said.kernels)
     nothing = CompiledUnits(libraries={}, failed={}, complete=False)
-    with console.step(f"compile and link {len(units)} kernel units for {plan.target.spec}"):
+    with console.step(
+        f"compile and link {console.count(len(units), 'kernel unit')} for {plan.target.spec}"
+    ):
         library = workspaces.link(room, units, said.registrations, dispatched, compiled=nothing)
     return LinkedLibrary(
         plan=plan,

@@ -11,8 +11,10 @@
 
 namespace tensorwright {
 
-constexpr std::int64_t kBlockRows = 16;  // A vector's elements, so that a block begins with one.
-constexpr std::int64_t kApproximation = 8;  // Sums that take as long as a hyperbolic tangent.
+// As many as a vector has elements: a block of rows begins with a vector.
+constexpr std::int64_t kBlockRows = 16;
+// As many sums take about as long as a hyperbolic tangent.
+constexpr std::int64_t kApproximation = 8;
 
 // Chooses what is done to a row.
 inline void ShapeRows(Task& task) {

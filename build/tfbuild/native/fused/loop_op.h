@@ -41,7 +41,7 @@ using tensorflow::TensorShape;
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kAlign = 64;
 constexpr std::int64_t kRowsAtOnce = 32;
-// From here on elements are shared among threads.
+// From so much work on elements are shared among threads.
 constexpr std::int64_t kSharedWork = 1 << 16;
 
 // One execution of a plan.
