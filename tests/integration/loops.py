@@ -8,6 +8,7 @@ Writes what came out as JSON: per case what lies too far away, and what the libr
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import sys
 import tempfile
@@ -146,6 +147,26 @@ def in_turn(module: ModuleType, dtype: str) -> list[Any]:
         return [each for turn in turns for each in session.run(turn, fed)]
 
 
+def shared(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Enough rows for every thread of the pool; numbers of rows and columns end no vector."""
+    with loops.floats(module, dtype):
+        layer = module.keras.layers.GRU(65, return_sequences=True)
+        layer.build((None, None, 5))
+    shapes = [tuple(each.shape) for each in layer.weights]
+    draw = functools.partial(loops.drawn_as, module, dtype)
+    layer.set_weights([0.3 * np.asarray(draw(each, 2)) for each in shapes])
+
+    @in_graph(module)
+    def run(inputs: Tensor) -> list[Tensor]:
+        with module.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs)
+            loss = module.reduce_sum(module.sin(outputs) * outputs)
+        return [outputs, *tape.gradient(loss, [inputs, *layer.trainable_variables])]
+
+    return list(run(draw((257, 6, 5), 1)))
+
+
 def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
     """XLA's loops are XLA's."""
     draw = functools.partial(loops.drawn_as, module, dtype)
@@ -196,11 +217,18 @@ def cases() -> Mapping[str, Case]:
         "refused": refused,
         "unused": unused,
         "in turn": in_turn,
+        "shared": shared,
         "penalised": penalised,
         "compiled": compiled,
         "saved": saved,
     }
     return {**loops.cases(), **{name: loops.in_both_types(each) for name, each in more.items()}}
+
+
+def bits(fused: fusing.State | str) -> str:
+    """The SHA-256 of what came out in float32."""
+    half = [] if isinstance(fused, str) else fused[: len(fused) // 2]
+    return hashlib.sha256(b"".join(each.tobytes() for each in half)).hexdigest()
 
 
 def main() -> None:
@@ -219,6 +247,7 @@ def main() -> None:
         answer[name] = {
             "unlike": loops.difference(*outcomes),
             "ulps": loops.ulps(*outcomes),
+            "bits": bits(outcomes[1]),
             "events": {key: after[key] - before[key] for key in after if after[key] != before[key]},
         }
     Path(out).write_text(json.dumps(answer), "utf-8")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.toolchain
 
 UPDATES, LOOPS = (Path(__file__).with_name(name) for name in ("updates.py", "loops.py"))
 UNIT, LOOPS_UNIT = "fused/updates", "fused/loops"
-FEW_LOOPS = ("lstm hard", "by hand", "countdown", "refused", "unused", "in turn")
+FEW_LOOPS = ("lstm hard", "by hand", "countdown", "refused", "unused", "in turn", "shared")
 FEW = ("adam float32", "scattered float32", "held", "in a loop")
 ALONE = {"compiled", "legacy", "adagrad empty"}
 """The cases of which nothing may be fused: XLA compiles one, one has TensorFlow's own ops; and with
@@ -126,3 +126,13 @@ def test_all_loops_lie_as_near_to_float64(
     assert {*found} - fused == {"compiled"}
     as_before = {name for name, each in found.items() if each["events"].get("stock: loop")}
     assert as_before == {"countdown", "refused"}
+
+
+@pytest.mark.slow
+def test_the_number_of_threads_changes_no_bit(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    library, out = libraries[LOOPS_UNIT], tmp_path / "shared.json"
+    found = [ran(LOOPS, stock_arm, library, out, threads, "shared") for threads in (1, 2, 3)]
+    assert all(each["shared"]["events"]["loop executions"] for each in found)
+    assert len({each["shared"]["bits"] for each in found}) == 1
