@@ -200,29 +200,54 @@ def test_hot_kernels_are_those_of_the_nearest_kind_of_cpu(
 
 def test_hot_kernels_are_registered_as_they_were_selected() -> None:
     plan, _ = plan_for(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
-    own = recorded(RELEASE, plan.target)
-    assert own is not None
-    assert plan.selection == own.kept
-    assert plan.measured == own.rows
-    assert plan.measured_on == f"{own.cpu}, code for skylake_avx512"
-    assert {unit.name for unit in plan.kernels} == set(own.kernels)
+    found = recorded(RELEASE, plan.target)
+    assert found is not None
+    assert found.own == ("fused/loops", "fused/updates")
+    assert plan.selection == (*found.kept, *registrations_of(*found.own))
+    assert plan.selection == tuple(sorted(plan.selection)), "a wheel names them in this order"
+    assert plan.only_selected
+    assert plan.measured == found.rows
+    assert plan.measured_on == f"{found.cpu}, code for skylake_avx512"
+    assert {unit.name for unit in plan.kernels} == {*found.kernels, *found.own}
+
+
+def registrations_of(*units: str) -> tuple[TypedOp, ...]:
+    return tuple(
+        sorted(TypedOp(op=op, types=types) for name in units for op, types in own_registrations(name))
+    )
+
+
+def test_units_of_ours_are_left_out_of_the_hot_kernels_by_name() -> None:
+    request = Request(arch="skylake_avx512", compiler="clang@16.0.6")
+    both, _ = plan_for(request)
+    assert both.selection is not None
+    less, _ = plan_for(dataclasses.replace(request, without="fused/updates"))
+    ours = registrations_of("fused/updates")
+    assert len(ours) == 8
+    assert less.selection == tuple(each for each in both.selection if each not in ours)
+    assert {*both.sources_compiled} - {*less.sources_compiled} == {"tensorwright/fused/updates.cc"}
+    assert both.measured == less.measured
 
 
 def test_units_of_ours_come_whole_beside_the_hot_kernels() -> None:
-    request = Request(arch="skylake_avx512", compiler="clang@16.0.6")
+    """Where they are named, of a release for which hot kernels were recorded without them."""
+    request = Request(arch="haswell", release="2.20.0", python="3.11", compiler="clang@16.0.6")
     hot, _ = plan_for(request)
     assert hot.selection is not None
-    request = dataclasses.replace(request, kernels="hot, fused/updates")
-    both, _ = plan_for(request)
-    ours = tuple(TypedOp(op=op, types=types) for op, types in own_registrations("fused/updates"))
-    assert len(ours) == 8
-    assert both.selection == (*hot.selection, *ours)
-    assert both.selection == tuple(sorted(both.selection)), "a wheel names them in this order"
-    assert both.only_selected
-    assert {*both.sources_compiled} - {*hot.sources_compiled} == {"tensorwright/fused/updates.cc"}
+    both, _ = plan_for(dataclasses.replace(request, kernels="hot, fused/updates"))
+    assert both.selection == (*hot.selection, *registrations_of("fused/updates"))
     assert both.measured == hot.measured
-    without, _ = plan_for(dataclasses.replace(request, without="fused/updates"))
-    assert without.selection == hot.selection
+
+
+def test_a_selection_of_the_users_has_what_goes_with_the_hot_kernels(tmp_path: Path) -> None:
+    target = "skylake_avx512"
+    chosen = saved(tmp_path, target=target)
+    fused, names = ("fused/loops", "fused/updates"), [unit.name for unit in select("Tanh")]
+    plan = planned(target, selection=chosen)
+    assert plan.selection == (TANH, *registrations_of(*fused))
+    assert [unit.name for unit in plan.kernels] == [*names, *fused]
+    assert planned(target, selection=chosen, without=",".join(fused)).selection == (TANH,)
+    assert planned(target, selection=chosen, kernels="mini").selection == (TANH,)
 
 
 def test_named_kernels_are_all_registered() -> None:

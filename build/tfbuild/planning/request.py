@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import platform
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tfbuild import console
@@ -165,15 +166,25 @@ def _wishes(request: Request) -> DefaultsRequest:
 
 
 def _selection(request: Request, release: Release, target: Target) -> Selection | None:
-    """The selection that was measured for this target: the user's, and of the hot kernels ours,
-    with units of our own that are named beside them. Raises RecordError, UsageError."""
+    """The selection that was measured for this target, the user's or of the hot kernels ours, with
+    the units of our own that are named or go with the hot kernels. Raises RecordError, UsageError.
+    """
     paths = [path.strip() for path in request.selection.split(",") if path.strip()]
-    if not paths:
-        words = {word.strip() for word in request.kernels.split(",")}
-        ours = {word for word in words if kernels.own_registrations(word)}
-        hot = words - ours == {HOT} and request.scope == Scope.KERNELS
-        found = recorded(release.version, target) if hot else None
-        return found and with_own(found, kernels.select(",".join(ours)) if ours else ())
+    words = {word.strip() for word in request.kernels.split(",")}
+    ours = {word for word in words if kernels.own_registrations(word)}
+    found = recorded(release.version, target)
+    hot = words - ours == {HOT} and request.scope == Scope.KERNELS
+    if hot and found:
+        ours |= {*found.own}
+    if paths:
+        found = _users(paths, release, target)
+    elif not hot:
+        return None
+    return found and with_own(found, kernels.select(",".join(ours)) if ours else ())
+
+
+def _users(paths: Iterable[str], release: Release, target: Target) -> Selection:
+    """The one selection of the files that is of this release and target."""
     read = [read_selection(Path(path)) for path in paths]
     fitting = [
         each for each in read if (each.release, each.target) == (release.version, target.spec)

@@ -32,7 +32,8 @@ class Selection:
     `kernels` are the units that the kept ones are in, `flags` what some of their sources (paths in
     the release's tree) are compiled with beside the target's. `sources` are those that the kept
     ones need: of these sources nothing else is compiled. Where that was not looked at there are
-    none, and units are compiled whole. `rate` is the false discovery rate that was allowed.
+    none, and units are compiled whole. `rate` is the false discovery rate that was allowed. `own`
+    are units that are ours, for which whole models were faster (docs/verified.md): they come whole.
     """
 
     schema: int = SCHEMA
@@ -47,6 +48,7 @@ class Selection:
     sources: tuple[str, ...] = ()
     kept: tuple[TypedOp, ...]
     rows: tuple[KernelRow, ...]
+    own: tuple[str, ...] = ()
 
 
 def recorded(release: str, target: Target) -> Selection | None:
