@@ -16,11 +16,12 @@ from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import UnitVerdict, registered
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.measured.kernels import KernelRow, TypedOp
+from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import plan_for
 from tfbuild.planning.selection import Selection, _recorded, read_selection, recorded
 from tfbuild.records import save
-from tfbuild.upstream.kernels import RELEASE, own_registrations, select
+from tfbuild.upstream.kernels import RELEASE, own_names, own_registrations, select
 
 TEMPLATES = settings.ROOT / "templates"
 TANH = TypedOp(op="Tanh", types="T=1")
@@ -60,6 +61,11 @@ def saved(folder: Path, **changes: object) -> str:
     return str(path)
 
 
+def alone(selection: str) -> Plan:
+    """Beside a selection, --kernels hot would have units of ours."""
+    return planned(selection=selection, kernels="mini")
+
+
 def test_a_selection_is_what_was_saved(tmp_path: Path) -> None:
     assert read_selection(Path(saved(tmp_path))) == SELECTION
 
@@ -72,7 +78,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_takes_its_units_flags_and_kernels_from_the_selection(tmp_path: Path) -> None:
-    plan = planned(selection=saved(tmp_path))
+    plan = alone(saved(tmp_path))
     assert [unit.name for unit in plan.kernels] == ["cwise_op_tanh"]
     assert plan.source_flags == SELECTION.flags
     assert plan.selection == (TANH,)
@@ -96,10 +102,10 @@ def test_only_the_source_that_it_names_gets_its_flags(tmp_path: Path) -> None:
 def test_with_sources_nothing_is_compiled_but_what_is_selected(tmp_path: Path) -> None:
     unit, needed = "cwise_op_add", "tensorflow/core/kernels/cwise_op_add_1.cc"
     changes = {"kernels": (unit,), "flags": {needed: ("-O3",)}}
-    whole = planned(selection=saved(tmp_path, **changes))
+    whole = alone(saved(tmp_path, **changes))
     assert len(whole.sources_compiled) > 1
     assert not whole.only_selected
-    plan = planned(selection=saved(tmp_path, **changes, sources=(needed,)))
+    plan = alone(saved(tmp_path, **changes, sources=(needed,)))
     assert plan.only_selected
     assert plan.sources_compiled == (needed,)
     assert plan.key != whole.key
@@ -166,6 +172,7 @@ def test_a_recorded_selection_can_be_built(own: Selection) -> None:
     assert set(own.flags) <= sources
     assert set(own.sources) <= sources
     assert all(set(unit.sources) & set(own.sources) for unit in units)
+    assert set(own.own) <= set(own_names())
 
 
 @pytest.mark.parametrize("own", _recorded(), ids=lambda own: f"{own.release}-{own.target}")
@@ -212,9 +219,8 @@ def test_hot_kernels_are_registered_as_they_were_selected() -> None:
 
 
 def registrations_of(*units: str) -> tuple[TypedOp, ...]:
-    return tuple(
-        sorted(TypedOp(op=op, types=types) for name in units for op, types in own_registrations(name))
-    )
+    every = (each for name in units for each in own_registrations(name))
+    return tuple(sorted(TypedOp(op=op, types=types) for op, types in every))
 
 
 def test_units_of_ours_are_left_out_of_the_hot_kernels_by_name() -> None:

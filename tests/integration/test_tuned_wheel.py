@@ -305,7 +305,10 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
         rows=(),
     )
     save(tmp_path / "selection.json", selection)
-    decided, compiler = fleet_for(Request(selection=str(tmp_path / "selection.json")))
+    # (--kernels hot would have units of ours beside it)
+    decided, compiler = fleet_for(
+        Request(selection=str(tmp_path / "selection.json"), kernels="mini")
+    )
     fresh = dataclasses.replace(paths, pool=tmp_path)
     jobs = handlers.jobs_for(decided.first, "")
     built = builder.build(decided, compiler=compiler, jobs=jobs, paths=fresh)

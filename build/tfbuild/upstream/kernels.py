@@ -292,27 +292,24 @@ def _unit(name: str, units: Mapping[str, list[str]]) -> KernelUnit:
 
 def cost(units: tuple[KernelUnit, ...], *, only_selected: bool = False) -> CompileCost:
     """The measured cost of the sources; an unmeasured one counts as the median of the others. Where
-    `only_selected` is compiled of them, reading headers is most of it, and all cost about the same.
+    `only_selected` is compiled of TensorFlow's, reading headers is most of it, and all of those
+    cost about the same.
     """
-    table: dict[str, dict[str, int]] = _table()["cost"]
-    typical = statistics.median(row["seconds"] for row in table.values())
-    largest = max(row["megabytes"] for row in table.values())
-    sources = {source for unit in units for source in unit.sources}
+    table: dict[str, dict[str, float]] = _table()["cost"]
+    other = {
+        "seconds": statistics.median(row["seconds"] for row in table.values()),
+        "megabytes": max(row["megabytes"] for row in table.values()),
+    }
     if only_selected:
-        each: dict[str, int] = _table()["cost_of_selected"]
-        return CompileCost(
-            seconds=each["seconds"] * len(sources),
-            megabytes=each["megabytes"],
-            measured=len(sources),
-            sources=len(sources),
-        )
-    files = [source.removeprefix(f"{FOLDER}/") for source in sources]
-    known = [table[file] for file in files if file in table]
-    unknown = len(files) - len(known)
+        other = _table()["cost_of_selected"]
+        table = {file: table[file] for own in _table()["own"].values() for file in own["sources"]}
+    sources = {source for unit in units for source in unit.sources}
+    files = [source.removeprefix(f"{FOLDER}/").removeprefix(f"{OWN}/") for source in sources]
+    rows = [table.get(file, other) for file in files]
     return CompileCost(
-        seconds=sum(row["seconds"] for row in known) + unknown * typical,
-        megabytes=max([row["megabytes"] for row in known] + [largest] * bool(unknown), default=0),
-        measured=len(known),
+        seconds=sum(row["seconds"] for row in rows),
+        megabytes=int(max((row["megabytes"] for row in rows), default=0)),
+        measured=len(files) if only_selected else sum(file in table for file in files),
         sources=len(files),
     )
 
