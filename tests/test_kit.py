@@ -102,6 +102,20 @@ def test_the_kit_does_not_write_into_something_else(tmp_path: Path, content: str
 # --- what it brought ------------------------------------------------------------------------------
 
 
+def test_a_kit_whose_launches_all_fail_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, out = tmp_path / "kit.py", tmp_path / "samples.jsonl"
+    program.write_text("raise SystemExit('no TensorFlow here')", encoding="utf-8")
+    monkeypatch.setattr("sys.argv", [str(program)])
+    words = ["--workloads", "mnist_mlp", "--phases", "train", "--launches", "2", "--out", str(out)]
+    for _ in ("run", "found again"):
+        with pytest.raises(SystemExit, match=r"none of 2 launches .*no TensorFlow here.* --out"):
+            inside.main(words)
+    assert len(out.read_text("utf-8").splitlines()) == 2
+    assert "2 of 2  mnist_mlp train: failed" in capsys.readouterr().err
+
+
 def test_launches_are_read_with_the_mean_of_their_steps(tmp_path: Path) -> None:
     lost = line(launch=1, outcome="out of memory", reason="OOM when allocating")
     del lost["step_s"]

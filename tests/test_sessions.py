@@ -38,6 +38,18 @@ def test_a_log_is_begun_anew_or_gone_on_with(tmp_path: Path) -> None:
     assert log.read_text("ascii").split() == ["two", "three"]
 
 
+def test_what_a_worker_leaves_in_its_temporary_folder_goes_with_it(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    text = '#!/bin/sh\ntouch "$TMPDIR/left"\necho "{\\"folder\\": \\"$TMPDIR\\"}"\nsleep 60\n'
+    python.write_text(text, encoding="ascii")
+    python.chmod(0o755)
+    arm = Arm(name="tuned", python=python, label="")
+    with session(arm, {}, tmp_path / "log") as opened:
+        folder = Path(opened.answer("begin", 10)["folder"])
+        assert (folder / "left").exists()
+    assert not folder.exists()
+
+
 def test_a_sample_gets_our_own_time_beside_the_workers(tmp_path: Path) -> None:
     with answering(tmp_path, {"wall_s": 0.25, "canary_s": 0.001}) as opened:
         found = opened.sample("train", 1)

@@ -9,6 +9,7 @@ import os
 import selectors
 import signal
 import subprocess
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -188,6 +189,34 @@ def session(
     The worker is its own group, so Ctrl-C reaches only us; should we be killed, it is, too. Raises
     WorkerError when it does not start, DiskError without its log.
     """
+    with _temporary() as folder:
+        own = {"TMPDIR": folder, "PYTHONPATH": str(settings.import_root(PACKAGE))}
+        process = _started(arm, {**env, **own}, log, module=module, mode=mode)
+        try:
+            yield Session(arm, process, log)
+        finally:
+            end_group(process)
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    if pipe is not None:
+                        pipe.close()
+
+
+@contextlib.contextmanager
+def _temporary() -> Iterator[str]:
+    """A worker's own folder for temporary files: TensorFlow (autograph/pyct/loader.py) removes its
+    files when its process ends by itself, which a worker does not. Raises DiskError."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="tensorwright-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise DiskError(f"cannot make a temporary folder: {error.strerror}") from error
+    with folder as path:
+        yield path
+
+
+def _started(
+    arm: Arm, env: Mapping[str, str], log: Path, *, module: str, mode: Literal["w", "a"]
+) -> subprocess.Popen[str]:
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         output = log.open(mode, encoding="utf-8")
@@ -195,9 +224,9 @@ def session(
         raise DiskError(f"cannot write {log}: {error.strerror}") from error
     with output as sink:
         try:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [str(arm.python), "-P", "-m", module, str(os.getpid())],
-                env={**env, "PYTHONPATH": str(settings.import_root(PACKAGE))},
+                env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink,
@@ -209,14 +238,6 @@ def session(
                 f"the worker of arm {arm.name} did not start: {arm.python}: {error.strerror}",
                 arm=arm.name,
             ) from error
-    try:
-        yield Session(arm, process, log)
-    finally:
-        end_group(process)
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(BrokenPipeError):
-                if pipe is not None:
-                    pipe.close()
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,18 @@ def _measure(options: argparse.Namespace) -> None:
         done += 1
         left = (time.monotonic() - began) / done * (len(requests) - number)
         _say(f"{number} of {len(requests)}  {_line(line)}  about {left:.0f} s left")
+    _need_one({_place(request) for request in requests}, options.out)
+
+
+def _need_one(places: Container[tuple[object, ...]], out: Path) -> None:
+    """Exits with a line where no launch of these gave a time."""
+    found = [line for line in read(out) if _place(line) in places]
+    lost = [line for line in found if line["outcome"] != steps.OK]
+    if lost and len(lost) == len(found):
+        raise SystemExit(
+            f"error: none of {len(found)} launches gave a time, the last: {_line(lost[-1])}. "
+            "Mend that, and give another --out: what stands in this one is not run again"
+        )
 
 
 def planned(workloads: str, phases: str, launches: int) -> Iterator[dict[str, Any]]:
