@@ -75,14 +75,6 @@ class BuildOutcome:
     runners: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
-    @property
-    def succeeded(self) -> bool:
-        return self.finished and self.exit_code == 0
-
-    @property
-    def cache_hits(self) -> int:
-        return sum(count for name, count in self.runners.items() if name.endswith("cache hit"))
-
 
 def options(path: Path) -> tuple[str, ...]:
     """Bazel options that write events to `path`, in time to follow them. Bazel keeps its progress
