@@ -167,6 +167,26 @@ def shared(module: ModuleType, dtype: str) -> list[Tensor]:
     return list(run(draw((257, 6, 5), 1)))
 
 
+def lent(module: ModuleType, dtype: str) -> list[Any]:
+    """Threads that TensorFlow lends to one run: nothing may be left to them when that ends
+    (ReleaseHandler in tensorflow/core/framework/run_handler.cc aborts)."""
+    draws = [np.asarray(loops.drawn_as(module, dtype, each, 2)) for each in ((257, 65), (65, 65))]
+    draws[1] = 0.05 * draws[1]
+    old = module.compat.v1
+    config = old.ConfigProto(intra_op_parallelism_threads=4, inter_op_parallelism_threads=2)
+    options = old.RunOptions()
+    options.experimental.use_run_handler_pool = True
+    with module.Graph().as_default(), old.Session(config=config) as session:
+        inputs, weight = (old.placeholder(dtype, each.shape) for each in draws)
+        _, last = module.while_loop(
+            lambda step, _: step < 20,
+            lambda step, state: (step + 1, module.tanh(state @ weight + inputs)),
+            (0, inputs),
+        )
+        fed = dict(zip((inputs, weight), draws, strict=True))
+        return [session.run(last, fed, options=options) for _ in range(20)]
+
+
 def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
     """XLA's loops are XLA's."""
     draw = functools.partial(loops.drawn_as, module, dtype)
@@ -218,6 +238,7 @@ def cases() -> Mapping[str, Case]:
         "unused": unused,
         "in turn": in_turn,
         "shared": shared,
+        "lent": lent,
         "penalised": penalised,
         "compiled": compiled,
         "saved": saved,

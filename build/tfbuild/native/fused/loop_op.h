@@ -5,6 +5,7 @@
 #define TENSORWRIGHT_FUSED_LOOP_OP_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -29,6 +30,7 @@
 #include "tensorwright/fused/original.h"
 #include "tensorwright/fused/products.h"
 #include "tensorwright/fused/tally.h"
+#include "tensorwright/improved/sharing.h"
 
 namespace tensorwright {
 namespace {
@@ -41,8 +43,20 @@ using tensorflow::TensorShape;
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kAlign = 64;
 constexpr std::int64_t kRowsAtOnce = 32;
-// From so much work on elements are shared among threads.
+// From so much work on threads share it.
 constexpr std::int64_t kSharedWork = 1 << 16;
+constexpr std::int64_t kParts = 2;  // For each thread: one that comes late finds some.
+
+// Loops that run now. Those of two directions, or of two requests, share the threads.
+std::atomic<int> running{0};
+
+class Running {
+ public:
+  Running() { running.fetch_add(1); }
+  ~Running() { running.fetch_sub(1); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+};
 
 // One execution of a plan.
 class LoopRun {
@@ -53,6 +67,7 @@ class LoopRun {
   }
 
   absl::Status Run() {
+    const Running now;
     TF_RETURN_IF_ERROR(Allocate());
     auto* cancellation = context_->cancellation_manager();
     base_.resize(plan_.memories.size());
@@ -218,19 +233,30 @@ class LoopRun {
     });
   }
 
-  // Each thread has as many blocks: from TensorFlow's estimate of costs all of this would often fall
-  // to one. A block begins where vectors do, so that results are the same for any number of threads.
+  // A block begins where vectors do, so that results are the same for any number of threads.
   template <typename Block>
   void ShareBlocks(std::int64_t all, std::int64_t block, std::int64_t work, const Block& done) {
-    const std::int64_t blocks = (all + block - 1) / block;
-    const auto some = [&](std::int64_t i, std::int64_t end) {
-      done(i * block, std::min(end * block, all));
-    };
-    if (work < kSharedWork || pool_->num_threads == 1) return some(0, blocks);
-    using Pool = tensorflow::thread::ThreadPool;
-    const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, {},
-                                       (blocks + pool_->num_threads - 1) / pool_->num_threads);
-    pool_->workers->ParallelFor(blocks, parts, some);
+    ShareParts((all + block - 1) / block, work, [&](std::int64_t first, std::int64_t last) {
+      done(first * block, std::min(last * block, all));
+    });
+  }
+
+  // Does [0, count) in parts, which threads take as they come: the caller begins at once and waits
+  // for none that has not begun, as a step of a loop is often over before one has woken up.
+  template <typename Some>
+  void ShareParts(std::int64_t count, std::int64_t work, const Some& some) {
+    const std::int64_t threads = std::max(1, pool_->num_threads / running.load());
+    if (work < kSharedWork || threads == 1 || count < 2) return some(0, count);
+    const Eigen::ThreadPoolDevice& device = context_->eigen_cpu_device();
+    if (IsLent(device)) {
+      using Pool = tensorflow::thread::ThreadPool;
+      const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, {},
+                                         (count + threads - 1) / threads);
+      return pool_->workers->ParallelFor(count, parts, some);
+    }
+    const std::int64_t part = (count + kParts * threads - 1) / (kParts * threads);
+    const std::int64_t parts = (count + part - 1) / part;
+    ::tensorwright::Share(device, std::min(threads, parts) - 1, 0, count, part, some);
   }
 
   struct Operand {
@@ -283,13 +309,10 @@ class LoopRun {
           false);
   }
 
-  // A product by the threads of the pool, each with panels of its own.
+  // A product by threads, each with panels of its own.
   void Share(const Matrix& left, const Packed& right, float* out, std::int64_t step, bool add) {
-    if (pool_->num_threads == 1 || right.panels() == 1) {
-      return Multiply(left, right, out, step, add, 0, right.panels());
-    }
-    const std::int64_t cost = left.rows * left.columns * kPanel / kLanes;
-    pool_->workers->ParallelFor(right.panels(), cost, [&](std::int64_t first, std::int64_t last) {
+    const std::int64_t work = left.rows * left.columns * right.columns() / kLanes;
+    ShareParts(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
       Multiply(left, right, out, step, add, first, last);
     });
   }
