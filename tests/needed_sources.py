@@ -43,7 +43,6 @@ def sources_of(path: Path, source: Path | None, paths: Paths) -> tuple[str, ...]
     given = "" if source is None else str(source)
     chosen = read_selection(path)
     request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=given)
-    request = dataclasses.replace(request, kernels="mini")  # (brings no unit of ours beside it)
     plan, compiler = plan_for(request)
     inputs = inputs_for(plan, paths, source, None)
     room = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), inputs, paths)
@@ -65,7 +64,7 @@ def main(path: Path, source: Path | None) -> None:
     paths = settings.paths()
     before = whole(read_selection(path))
     every = paths.work / path.name
-    save(every, before)
+    save(every, dataclasses.replace(before, own=()))  # (these need what they need)
     found = sources_of(every, source, paths)
     save(path, dataclasses.replace(before, sources=found))
     print(f"{len(found)} of {len(before.sources)} sources; not needed:")

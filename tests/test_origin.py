@@ -127,13 +127,14 @@ def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("flags", ["", "-O3"])
 @pytest.mark.parametrize("refused", [(), (TypedOp(op="Tanh", types="T=14"),)])
+@pytest.mark.parametrize("own", [(), ("fused/loops", "fused/updates")])
 def test_what_was_selected_is_found_again(
-    flags: str, refused: tuple[TypedOp, ...], tmp_path: Path
+    own: tuple[str, ...], flags: str, refused: tuple[TypedOp, ...], tmp_path: Path
 ) -> None:
     """Also where admission has refused some of it, as long as it was measured."""
     rows = tuple(dataclasses.replace(ROW, types=each.types) for each in (TANH, *refused))
     kept = tuple(sorted((TANH, *refused)))
-    save(tmp_path / "s.json", dataclasses.replace(SELECTION, kept=kept, rows=rows))
+    save(tmp_path / "s.json", dataclasses.replace(SELECTION, kept=kept, rows=rows, own=own))
     fleet, _ = fleet_for(request(selection=str(tmp_path / "s.json"), flags=flags))
     said = made_of(fleet)
     (library,) = said.libraries

@@ -16,10 +16,9 @@ from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import UnitVerdict, registered
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.measured.kernels import KernelRow, TypedOp
-from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import render, selected
 from tfbuild.planning.request import plan_for
-from tfbuild.planning.selection import Selection, _recorded, read_selection, recorded
+from tfbuild.planning.selection import Selection, _recorded, own_for, read_selection, recorded
 from tfbuild.records import save
 from tfbuild.upstream.kernels import RELEASE, own_names, own_registrations, select
 
@@ -61,11 +60,6 @@ def saved(folder: Path, **changes: object) -> str:
     return str(path)
 
 
-def alone(selection: str) -> Plan:
-    """Beside a selection, --kernels hot would have units of ours."""
-    return planned(selection=selection, kernels="mini")
-
-
 def test_a_selection_is_what_was_saved(tmp_path: Path) -> None:
     assert read_selection(Path(saved(tmp_path))) == SELECTION
 
@@ -78,7 +72,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_takes_its_units_flags_and_kernels_from_the_selection(tmp_path: Path) -> None:
-    plan = alone(saved(tmp_path))
+    plan = planned(selection=saved(tmp_path))
     assert [unit.name for unit in plan.kernels] == ["cwise_op_tanh"]
     assert plan.source_flags == SELECTION.flags
     assert plan.selection == (TANH,)
@@ -102,10 +96,10 @@ def test_only_the_source_that_it_names_gets_its_flags(tmp_path: Path) -> None:
 def test_with_sources_nothing_is_compiled_but_what_is_selected(tmp_path: Path) -> None:
     unit, needed = "cwise_op_add", "tensorflow/core/kernels/cwise_op_add_1.cc"
     changes = {"kernels": (unit,), "flags": {needed: ("-O3",)}}
-    whole = alone(saved(tmp_path, **changes))
+    whole = planned(selection=saved(tmp_path, **changes))
     assert len(whole.sources_compiled) > 1
     assert not whole.only_selected
-    plan = alone(saved(tmp_path, **changes, sources=(needed,)))
+    plan = planned(selection=saved(tmp_path, **changes, sources=(needed,)))
     assert plan.only_selected
     assert plan.sources_compiled == (needed,)
     assert plan.key != whole.key
@@ -245,15 +239,25 @@ def test_units_of_ours_come_whole_beside_the_hot_kernels() -> None:
     assert both.measured == hot.measured
 
 
-def test_a_selection_of_the_users_has_what_goes_with_the_hot_kernels(tmp_path: Path) -> None:
-    target = "skylake_avx512"
-    chosen = saved(tmp_path, target=target)
-    fused, names = ("fused/loops", "fused/updates"), [unit.name for unit in select("Tanh")]
-    plan = planned(target, selection=chosen)
+def test_a_selection_of_the_users_has_the_units_of_ours_that_it_says(tmp_path: Path) -> None:
+    fused = ("fused/loops", "fused/updates")
+    chosen = saved(tmp_path, own=fused)
+    plan = planned(selection=chosen)
     assert plan.selection == (TANH, *registrations_of(*fused))
-    assert [unit.name for unit in plan.kernels] == [*names, *fused]
-    assert planned(target, selection=chosen, without=",".join(fused)).selection == (TANH,)
-    assert planned(target, selection=chosen, kernels="mini").selection == (TANH,)
+    assert [unit.name for unit in plan.kernels] == ["cwise_op_tanh", *fused]
+    assert planned(selection=chosen, without=",".join(fused)).selection == (TANH,)
+    one = planned(selection=saved(tmp_path), kernels="hot,fused/loops")
+    assert one.selection == (TANH, *registrations_of("fused/loops"))
+
+
+def test_units_of_ours_go_with_what_is_selected_where_they_were_measured() -> None:
+    measured = [
+        (release, target)
+        for release in ("2.14.1", "2.20.0", "2.8.4")
+        for target in ("zen4", "zen3", "x86_64_v2", "neoverse_v1")
+        if own_for(release, parse_target(target))
+    ]
+    assert measured == [("2.14.1", "zen4"), ("2.14.1", "zen3"), ("2.20.0", "zen4")]
 
 
 def test_named_kernels_are_all_registered() -> None:

@@ -305,10 +305,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
         rows=(),
     )
     save(tmp_path / "selection.json", selection)
-    # (--kernels hot would have units of ours beside it)
-    decided, compiler = fleet_for(
-        Request(selection=str(tmp_path / "selection.json"), kernels="mini")
-    )
+    decided, compiler = fleet_for(Request(selection=str(tmp_path / "selection.json")))
     fresh = dataclasses.replace(paths, pool=tmp_path)
     jobs = handlers.jobs_for(decided.first, "")
     built = builder.build(decided, compiler=compiler, jobs=jobs, paths=fresh)

@@ -21,11 +21,12 @@ from tfbuild import console, durations, handlers, settings
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.cpus import flags
 from tfbuild.cpus.cpu import read_cpu
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning.request import plan_for, settled
-from tfbuild.planning.selection import Selection
+from tfbuild.planning.selection import Selection, own_for
 from tfbuild.records import now, save
 from tfbuild.settings import Paths
 from tfbuild.tools import pgo
@@ -212,4 +213,5 @@ def _selection(
         flags=found,
         kept=tuple(sorted(choice for choice, unit in kept.items() if unit in chosen)),
         rows=(),
+        own=own_for(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
     )

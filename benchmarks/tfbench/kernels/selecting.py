@@ -17,9 +17,10 @@ from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, tim
 from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbuild import console
+from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import SampleError
 from tfbuild.measured.kernels import KernelRow, TypedOp
-from tfbuild.planning.selection import Selection
+from tfbuild.planning.selection import Selection, own_for
 from tfbuild.records import now, save
 
 SCHEMA = 2
@@ -263,6 +264,7 @@ def _selection(
         flags=wheel_kernels.flags(units),
         kept=kept,
         rows=rows,
+        own=own_for(wheel_kernels.release, parse_target(wheel_kernels.library.target)),
     )
 
 

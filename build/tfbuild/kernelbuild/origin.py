@@ -25,7 +25,7 @@ from tfbuild.planning.defaults import BF16, DefaultsRequest, decide, known_measu
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.request import macros_of
-from tfbuild.upstream import given, kernels, releases
+from tfbuild.upstream import given, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
@@ -181,10 +181,9 @@ _UNFOUND: tuple[TypedOp, ...] = (TypedOp(op="", types=""),)
 def _selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, ...] | None]:
     """What may have been selected. tuned.json does not say what was and could not be admitted, but
     the plan's key tells which it is."""
-    ours = (each for unit in plan.kernels for each in kernels.own_registrations(unit.name))
-    own = {TypedOp(op=op, types=types) for op, types in ours}
+    kept = {row.choice for row in library.measured if row.kept}
     yield None
-    yield tuple(sorted(own | {row.choice for row in library.measured if row.kept}))
+    yield tuple(sorted({*kept, *selections.own_kept(plan.kernels)}))
     recorded = selections.recorded(plan.release, plan.target)
     if recorded is not None:
         every = selections.with_own(recorded, plan.kernels)

@@ -166,21 +166,21 @@ def _wishes(request: Request) -> DefaultsRequest:
 
 
 def _selection(request: Request, release: Release, target: Target) -> Selection | None:
-    """The selection that was measured for this target, the user's or of the hot kernels ours, with
-    the units of our own that are named or go with the hot kernels. Raises RecordError, UsageError.
-    """
+    """The selection that was measured for this target, the user's or of the hot kernels ours, and
+    the units of our own that it says or that are named. Raises RecordError, UsageError."""
     paths = [path.strip() for path in request.selection.split(",") if path.strip()]
     words = {word.strip() for word in request.kernels.split(",")}
-    ours = {word for word in words if kernels.own_registrations(word)}
-    found = recorded(release.version, target)
-    hot = words - ours == {HOT} and request.scope == Scope.KERNELS
-    if hot and found:
-        ours |= {*found.own}
+    named = {word for word in words if kernels.own_registrations(word)}
+    hot = words - named == {HOT} and request.scope == Scope.KERNELS
+    found: Selection | None = None
     if paths:
         found = _users(paths, release, target)
-    elif not hot:
+    elif hot:
+        found = recorded(release.version, target)
+    if found is None:
         return None
-    return found and with_own(found, kernels.select(",".join(ours)) if ours else ())
+    ours = named | {*found.own}
+    return with_own(found, kernels.select(",".join(ours))) if ours else found
 
 
 def _users(paths: Iterable[str], release: Release, target: Target) -> Selection:

@@ -33,7 +33,8 @@ class Selection:
     the release's tree) are compiled with beside the target's. `sources` are those that the kept
     ones need: of these sources nothing else is compiled. Where that was not looked at there are
     none, and units are compiled whole. `rate` is the false discovery rate that was allowed. `own`
-    are units that are ours, for which whole models were faster (docs/verified.md): they come whole.
+    are units of ours that come beside them, whole: with them whole models were faster
+    (docs/verified.md).
     """
 
     schema: int = SCHEMA
@@ -66,23 +67,29 @@ def recorded(release: str, target: Target) -> Selection | None:
     return max(fitting, key=lambda each: len(_vectors(each)), default=None)
 
 
+def own_for(release: str, target: Target) -> tuple[str, ...]:
+    """The units of ours that come beside whatever is selected for a target."""
+    found = recorded(release, target)
+    return found.own if found else ()
+
+
 def with_own(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
     """The selection and, whole, those of the units that are ours: they replace no kernel, so that
     none of theirs could have been measured against one."""
-    ours = {
-        unit.name: tuple(TypedOp(op=op, types=types) for op, types in found)
-        for unit in units
-        if (found := own_registrations(unit.name))
-    }
-    if not ours:
-        return selection
-    sources = (source for unit in units if unit.name in ours for source in unit.sources)
+    ours = [unit for unit in units if own_registrations(unit.name)]
+    sources = (source for unit in ours for source in unit.sources)
     return dataclasses.replace(
         selection,
-        kernels=(*selection.kernels, *ours),
-        kept=(*selection.kept, *(each for kept in ours.values() for each in kept)),
+        kernels=(*selection.kernels, *(unit.name for unit in ours)),
+        kept=(*selection.kept, *own_kept(ours)),
         sources=(*selection.sources, *sources) if selection.sources else (),
     )
+
+
+def own_kept(units: Iterable[KernelUnit]) -> tuple[TypedOp, ...]:
+    """All that those of the units register that are ours."""
+    every = (each for unit in units for each in own_registrations(unit.name))
+    return tuple(TypedOp(op=op, types=types) for op, types in every)
 
 
 def _vectors(selection: Selection) -> frozenset[str]:
