@@ -17,8 +17,8 @@ from tfbuild.errors import WorkerError
 from tfbuild.records import plain
 
 LIMIT_S = 120.0
-_ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}
-"""Without oneDNN's rewriting, which would put its own ops in the place of those timed."""
+_ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TENSORWRIGHT_FUSE": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}
+"""Without what oneDNN and we rewrite: other ops would be in the place of those timed."""
 
 
 @contextlib.contextmanager
