@@ -43,9 +43,10 @@ using tensorflow::TensorShape;
 constexpr std::size_t kMostPlans = 64;
 constexpr std::int64_t kAlign = 64;
 constexpr std::int64_t kRowsAtOnce = 32;
-// From so much work on threads share it.
+// Threads share what takes as long as so many sums of two elements.
 constexpr std::int64_t kSharedWork = 1 << 16;
-constexpr std::int64_t kParts = 2;  // For each thread: one that comes late finds some.
+// For each thread, so that one that comes late finds some.
+constexpr std::int64_t kParts = 2;
 
 // Loops that run now. Those of two directions, or of two requests, share the threads.
 std::atomic<int> running{0};
@@ -236,7 +237,7 @@ class LoopRun {
   // A block begins where vectors do, so that results are the same for any number of threads.
   template <typename Block>
   void ShareBlocks(std::int64_t all, std::int64_t block, std::int64_t work, const Block& done) {
-    ShareParts((all + block - 1) / block, work, [&](std::int64_t first, std::int64_t last) {
+    ShareParts(Eigen::divup(all, block), work, [&](std::int64_t first, std::int64_t last) {
       done(first * block, std::min(last * block, all));
     });
   }
@@ -251,11 +252,11 @@ class LoopRun {
     if (IsLent(device)) {
       using Pool = tensorflow::thread::ThreadPool;
       const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, {},
-                                         (count + threads - 1) / threads);
+                                         Eigen::divup(count, threads));
       return pool_->workers->ParallelFor(count, parts, some);
     }
-    const std::int64_t part = (count + kParts * threads - 1) / (kParts * threads);
-    const std::int64_t parts = (count + part - 1) / part;
+    const std::int64_t part = Eigen::divup(count, kParts * threads);
+    const std::int64_t parts = Eigen::divup(count, part);
     ::tensorwright::Share(device, std::min(threads, parts) - 1, 0, count, part, some);
   }
 
