@@ -99,9 +99,6 @@ def test_the_kit_does_not_write_into_something_else(tmp_path: Path, content: str
     assert path.read_text("utf-8") == content
 
 
-# --- what it brought ------------------------------------------------------------------------------
-
-
 def test_a_kit_whose_launches_all_fail_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +111,9 @@ def test_a_kit_whose_launches_all_fail_is_an_error(
             inside.main(words)
     assert len(out.read_text("utf-8").splitlines()) == 2
     assert "2 of 2  mnist_mlp train: failed" in capsys.readouterr().err
+
+
+# --- what it brought ------------------------------------------------------------------------------
 
 
 def test_launches_are_read_with_the_mean_of_their_steps(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def session(
 
     `module` is what it runs; `mode` "a" keeps what an earlier worker wrote into the same log.
     The worker is its own group, so Ctrl-C reaches only us; should we be killed, it is, too. Raises
-    WorkerError when it does not start, DiskError without its log.
+    WorkerError when it does not start, DiskError without its log or its temporary folder.
     """
     with _temporary() as folder:
         own = {"TMPDIR": folder, "PYTHONPATH": str(settings.import_root(PACKAGE))}
