@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbuild.probe import fusing, loops, registry
+from tfbuild.probe import float64, fusing, loops, registry
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 
@@ -40,7 +40,7 @@ def a_model() -> Tensor:
 
 def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
     """Keras's own training and prediction; the last batch is a smaller one."""
-    with loops.floats(module, dtype):
+    with float64.floats(module, dtype):
         model = a_model()
         rng = np.random.default_rng(3)
         for variable in model.trainable_variables:
@@ -83,7 +83,7 @@ def refused(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
     """A gradient of a gradient."""
-    draw = functools.partial(loops.drawn_as, module, dtype)
+    draw = functools.partial(float64.drawn_as, module, dtype)
     weight = module.Variable(draw((6, 6), 2))
 
     @in_graph(module)
@@ -106,7 +106,7 @@ def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def unused(module: ModuleType, dtype: str) -> list[Tensor]:
     """What no plan is for is of no matter where nobody uses it: `odd` broadcasts in three axes."""
-    row, column = (loops.drawn_as(module, dtype, each, 4) for each in ((2, 1, 3), (1, 4, 1)))
+    row, column = (float64.drawn_as(module, dtype, each, 4) for each in ((2, 1, 3), (1, 4, 1)))
 
     @in_graph(module)
     def run(start: Tensor) -> Tensor:
@@ -120,12 +120,12 @@ def unused(module: ModuleType, dtype: str) -> list[Tensor]:
             (0, start, row + column),
         )[1]
 
-    return [run(loops.drawn_as(module, dtype, (3, 6), 1))]
+    return [run(float64.drawn_as(module, dtype, (3, 6), 1))]
 
 
 def in_turn(module: ModuleType, dtype: str) -> list[Any]:
     """One session, of whose loops now these and now those outputs are used."""
-    draws = [np.asarray(loops.drawn_as(module, dtype, each, 2)) for each in ((4, 6), (6, 6))]
+    draws = [np.asarray(float64.drawn_as(module, dtype, each, 2)) for each in ((4, 6), (6, 6))]
     old = module.compat.v1
     with module.Graph().as_default(), old.Session() as session:
         inputs, weight = (old.placeholder(dtype, each.shape) for each in draws)
@@ -149,11 +149,11 @@ def in_turn(module: ModuleType, dtype: str) -> list[Any]:
 
 def shared(module: ModuleType, dtype: str) -> list[Tensor]:
     """Enough rows for every thread of the pool; numbers of rows and columns end no vector."""
-    with loops.floats(module, dtype):
+    with float64.floats(module, dtype):
         layer = module.keras.layers.GRU(65, return_sequences=True)
         layer.build((None, None, 5))
     shapes = [tuple(each.shape) for each in layer.weights]
-    draw = functools.partial(loops.drawn_as, module, dtype)
+    draw = functools.partial(float64.drawn_as, module, dtype)
     layer.set_weights([0.3 * np.asarray(draw(each, 2)) for each in shapes])
 
     @in_graph(module)
@@ -170,7 +170,7 @@ def shared(module: ModuleType, dtype: str) -> list[Tensor]:
 def lent(module: ModuleType, dtype: str) -> list[Any]:
     """Threads that TensorFlow lends to one run: nothing may be left to them when that ends
     (ReleaseHandler in tensorflow/core/framework/run_handler.cc aborts)."""
-    draws = [np.asarray(loops.drawn_as(module, dtype, each, 2)) for each in ((257, 65), (65, 65))]
+    draws = [np.asarray(float64.drawn_as(module, dtype, each, 2)) for each in ((257, 65), (65, 65))]
     draws[1] = 0.05 * draws[1]
     old = module.compat.v1
     config = old.ConfigProto(intra_op_parallelism_threads=4, inter_op_parallelism_threads=2)
@@ -189,7 +189,7 @@ def lent(module: ModuleType, dtype: str) -> list[Any]:
 
 def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
     """XLA's loops are XLA's."""
-    draw = functools.partial(loops.drawn_as, module, dtype)
+    draw = functools.partial(float64.drawn_as, module, dtype)
     weight = draw((6, 6), 2)
 
     @in_graph(module, jit_compile=True)
@@ -208,7 +208,7 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
 
     class Module(module.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
-            self.weight = module.Variable(loops.drawn_as(module, dtype, (6, 6), 2))
+            self.weight = module.Variable(float64.drawn_as(module, dtype, (6, 6), 2))
 
         @in_graph(module, input_signature=[module.TensorSpec((None, 6), dtype)])
         def run(self, inputs: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
             )[1]
 
     made = Module()
-    inputs = loops.drawn_as(module, dtype, (3, 6), 1)
+    inputs = float64.drawn_as(module, dtype, (3, 6), 1)
     before = made.run(inputs)
     with tempfile.TemporaryDirectory() as folder:
         module.saved_model.save(made, folder)
@@ -230,7 +230,7 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def cases() -> Mapping[str, Case]:
-    more: Mapping[str, loops.Program] = {
+    more: Mapping[str, float64.Program] = {
         "fitted": fitted,
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "trained for long": functools.partial(loops.trained, steps=500),
@@ -243,7 +243,7 @@ def cases() -> Mapping[str, Case]:
         "compiled": compiled,
         "saved": saved,
     }
-    return {**loops.cases(), **{name: loops.in_both_types(each) for name, each in more.items()}}
+    return {**loops.cases(), **{name: float64.in_both_types(each) for name, each in more.items()}}
 
 
 def bits(fused: fusing.State | str) -> str:

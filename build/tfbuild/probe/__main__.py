@@ -28,7 +28,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tfbuild.probe import agreement, fusing, large, loops, parent, registry, trials, updates
+from tfbuild.probe import (
+    agreement,
+    fusing,
+    large,
+    loops,
+    parent,
+    products,
+    registry,
+    trials,
+    updates,
+)
 from tfbuild.probe.calls import Caller, Outcome
 
 _LIMIT_S = 600
@@ -122,7 +132,7 @@ def _judged(path: Path, look: Callable[[], dict[str, Any]], folder: Path) -> dic
         return seen
     kernels = [registry.Kernel(*row) for row in seen["kernels"]]
     ops = {kernel.op for kernel in kernels}
-    for part in (updates, loops):
+    for part in (updates, loops, products):
         if ops <= {*part.OPS}:
             found = _forked(functools.partial(_fuse, path, part))
             return found if "reason" in found else _answer(kernels, {}, found)
@@ -231,11 +241,11 @@ def _fuse(path: Path, part: ModuleType) -> dict[str, Any]:
     cases = part.cases()
     worst = 0.0
     for name, case in cases.items():
-        before = sum(map(library.count, part.OPS))
+        before = library.fused()[part.RUNS]
         outcomes = fusing.both(functools.partial(case, tf), part.PART)
         if apart := part.difference(*outcomes):
             return {"reason": f"{name}: {apart}"}
-        if sum(map(library.count, part.OPS)) == before:
+        if library.fused()[part.RUNS] == before:
             return {"reason": f"{name}: nothing was fused"}
         worst = max(worst, part.ulps(*outcomes))
     return {"cases": len(cases), "ulps": dict.fromkeys(part.OPS, worst)}

@@ -96,21 +96,11 @@ class Packed {
   std::int64_t capacity_ = 0, depth_ = 0, columns_ = 0;
 };
 
-// `kRows` rows of the left matrix by a block of one panel.
+// Writes a tile, or adds it to what is there; of the columns only `width`. Inlined, or the sums would
+// lie in memory while they are made.
 template <int kRows>
-void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
-          std::int64_t out_step, std::int64_t width, bool add) {
-  Lanes sums[kRows][2] = {};
-  const float* left = a.data;
-  for (std::int64_t k = 0; k < depth; ++k, panel += kPanel, left += a.column_step) {
-    const Lanes first = LoadLanes(panel), second = LoadLanes(panel + kLanes);
-#pragma GCC unroll 12
-    for (int row = 0; row < kRows; ++row) {
-      const Lanes factor = left[row * a.row_step] - Lanes{};
-      sums[row][0] = MultiplyAdd(factor, first, sums[row][0]);
-      sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
-    }
-  }
+[[gnu::always_inline]] inline void StoreTile(Lanes (&sums)[kRows][2], float* out, std::int64_t out_step, std::int64_t width,
+               bool add) {
 #pragma GCC unroll 12
   for (int row = 0; row < kRows; ++row) {
     float* to = out + row * out_step;
@@ -126,6 +116,24 @@ void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
       for (std::int64_t j = 0; j < width; ++j) to[j] = add ? to[j] + values[j] : values[j];
     }
   }
+}
+
+// `kRows` rows of the left matrix by a block of one panel.
+template <int kRows>
+void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
+          std::int64_t out_step, std::int64_t width, bool add) {
+  Lanes sums[kRows][2] = {};
+  const float* left = a.data;
+  for (std::int64_t k = 0; k < depth; ++k, panel += kPanel, left += a.column_step) {
+    const Lanes first = LoadLanes(panel), second = LoadLanes(panel + kLanes);
+#pragma GCC unroll 12
+    for (int row = 0; row < kRows; ++row) {
+      const Lanes factor = left[row * a.row_step] - Lanes{};
+      sums[row][0] = MultiplyAdd(factor, first, sums[row][0]);
+      sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
+    }
+  }
+  StoreTile<kRows>(sums, out, out_step, width, add);
 }
 
 template <int kRows>

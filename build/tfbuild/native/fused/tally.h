@@ -29,6 +29,10 @@ enum class Event : int {
   kLoopRuns,      // Executions of them.
   kLoopsOther,    // Loops with operations that the library does not compute.
   kLoopsStock,    // Executions as TensorFlow has them: what a loop got fits no plan.
+  kProducts,       // Products and gradients of filters that are computed here.
+  kProductRuns,    // Executions of them.
+  kProductsOther,  // Those of other types, layouts and operations behind them.
+  kProductsStock,  // Executions by the kernel that was there, which is as fast at these shapes.
 };
 
 constexpr const char* kEventNames[] = {
@@ -52,8 +56,12 @@ constexpr const char* kEventNames[] = {
     "loop executions",
     "left: loop",
     "stock: loop",
+    "products",
+    "product executions",
+    "left: product",
+    "stock: product",
 };
-constexpr int kEvents = static_cast<int>(Event::kLoopsStock) + 1;
+constexpr int kEvents = static_cast<int>(Event::kProductsStock) + 1;
 static_assert(sizeof(kEventNames) / sizeof(kEventNames[0]) == kEvents, "each event has a name");
 
 inline std::atomic<unsigned long long> fused_events[kEvents];

@@ -1,0 +1,143 @@
+// Finds products of matrices and gradients of filters in the graphs that TensorFlow is about to execute,
+// and lets operations of ours (product_op.h) take their place: with the same inputs and outputs.
+
+#ifndef TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_
+#define TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tensorflow/core/util/device_name_utils.h"
+#include "tensorwright/fused/product_op.h"
+#include "tensorwright/fused/switches.h"
+#include "tensorwright/fused/tally.h"
+#include "tensorwright/fused/xla.h"
+
+namespace tensorwright {
+namespace {
+
+constexpr char kProducts[] = "products";
+
+// TensorFlow's own, and what oneDNN's rewriting makes of them (common_runtime/mkl_layout_pass.cc).
+const char* ProductOpOf(const std::string& type) {
+  static const auto* known = new std::map<std::string, const char*>{
+      {"MatMul", "_TensorwrightProduct"},
+      {"_MklMatMul", "_TensorwrightProduct"},
+      {"_FusedMatMul", "_TensorwrightFusedProduct"},
+      {"_MklNativeFusedMatMul", "_TensorwrightFusedProduct"},
+      {"Conv2DBackpropFilter", "_TensorwrightFilterGradient"},
+      {"_MklNativeConv2DBackpropFilter", "_TensorwrightFilterGradient"},
+      {"_MklNativeConv2DBackpropFilterWithBias", "_TensorwrightFilterGradientWithBias"},
+  };
+  const auto found = known->find(type);
+  return found == known->end() ? nullptr : found->second;
+}
+
+class FusingProducts {
+ public:
+  explicit FusingProducts(tensorflow::Graph* graph) : graph_(*graph) {}
+
+  absl::Status Run() {
+    std::vector<tensorflow::Node*> found;
+    for (tensorflow::Node* node : graph_.op_nodes()) {
+      if (ProductOpOf(node->type_string()) != nullptr) found.push_back(node);
+    }
+    for (tensorflow::Node* node : found) {
+      if (IsCompiled(node->attrs())) {
+        Count(Event::kCompiled);
+      } else if (!IsHere(node)) {
+        Count(Event::kElsewhere);
+      } else if (!Serves(node)) {
+        Count(Event::kProductsOther);
+      } else {
+        TF_RETURN_IF_ERROR(Replace(node));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Nobody says here which devices are of this process; those of no cluster are.
+  static bool IsHere(const tensorflow::Node* node) {
+    tensorflow::DeviceNameUtils::ParsedName name;
+    return tensorflow::DeviceNameUtils::ParseFullName(node->assigned_device_name(), &name) &&
+           name.job == "localhost" && name.type == tensorflow::DEVICE_CPU;
+  }
+
+  static bool Serves(const tensorflow::Node* node) {
+    tensorflow::DataType type = tensorflow::DT_INVALID;
+    std::string layout = "NHWC", padding = "VALID";
+    std::vector<std::string> then;
+    bool left = false, right = false;
+    bool constant = false;  // The right matrix, which oneDNN then packs once.
+    const auto read = [&](const char* name, auto* value) {
+      if (node->attrs().Find(name) != nullptr) GetNodeAttr(node->attrs(), name, value).IgnoreError();
+    };
+    read("T", &type);
+    read("transpose_a", &left);
+    read("transpose_b", &right);
+    read("data_format", &layout);
+    read("padding", &padding);
+    read("fused_ops", &then);
+    read("is_filter_const", &constant);
+    const bool finished =
+        then.empty() || (!left && then[0] == "BiasAdd" && node->num_inputs() == 3 &&
+                         (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
+    return type == tensorflow::DT_FLOAT && !right && layout == "NHWC" && padding != "EXPLICIT" &&
+           finished && !constant;
+  }
+
+  absl::Status Replace(tensorflow::Node* node) {
+    tensorflow::NodeDef original = node->def(), definition;
+    original.clear_input();
+    for (int i = 0; i < node->num_inputs(); ++i) original.add_input("input" + std::to_string(i));
+    definition.set_name(node->name());
+    definition.set_op(ProductOpOf(node->type_string()));
+    definition.set_device(node->def().device());
+    *definition.mutable_input() = node->def().input();
+    (*definition.mutable_attr())[kOriginal].set_s(original.SerializeAsString());
+    absl::Status status;
+    tensorflow::Node* ours = graph_.AddNode(std::move(definition), &status);
+    if (!status.ok()) {
+      Count(Event::kNotMade);
+      return absl::OkStatus();
+    }
+    ours->set_assigned_device_name(node->assigned_device_name());
+    for (const tensorflow::Edge* edge : node->in_edges()) {
+      graph_.AddEdge(edge->src(), edge->src_output(), ours, edge->dst_input());
+    }
+    const std::vector<const tensorflow::Edge*> out(node->out_edges().begin(), node->out_edges().end());
+    for (const tensorflow::Edge* edge : out) {
+      tensorflow::Node* to = edge->dst();
+      const int from = edge->src_output(), input = edge->dst_input();
+      graph_.RemoveEdge(edge);
+      graph_.AddEdge(ours, from, to, input);
+    }
+    graph_.RemoveNode(node);
+    Count(Event::kProducts);
+    return absl::OkStatus();
+  }
+
+  tensorflow::Graph& graph_;
+};
+
+class FuseProducts : public tensorflow::GraphOptimizationPass {
+ public:
+  absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
+    if (options.partition_graphs == nullptr || !Wanted(kProducts)) return absl::OkStatus();
+    for (auto& [device, graph] : *options.partition_graphs) {
+      TF_RETURN_IF_ERROR(FusingProducts(graph.get()).Run());
+    }
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_

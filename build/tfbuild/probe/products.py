@@ -1,0 +1,100 @@
+"""Products of matrices and gradients of filters, by the library and by TensorFlow's own kernels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from tfbuild.probe import float64
+from tfbuild.probe.float64 import Program, drawn_as, in_both_types
+from tfbuild.probe.fusing import Case, Tensor, in_graph
+
+PART = "products"
+OPS = (
+    "_TensorwrightFilterGradient",
+    "_TensorwrightFilterGradientWithBias",
+    "_TensorwrightFusedProduct",
+    "_TensorwrightProduct",
+)
+RUNS = "product executions"
+difference, ulps = float64.difference, float64.ulps
+
+
+def product(rows: int, depth: int, columns: int) -> Program:
+    """A product, the same with a bias, and that with ReLU."""
+
+    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
+        draw = functools.partial(drawn_as, tf, dtype)
+
+        @in_graph(tf)
+        def computed(left: Tensor, right: Tensor, bias: Tensor) -> list[Tensor]:
+            alone = tf.matmul(left, right)
+            other = tf.nn.bias_add(tf.matmul(left, -right), bias)
+            return [alone, other, tf.nn.relu(tf.nn.bias_add(tf.matmul(-left, right), bias))]
+
+        return list(
+            computed(draw((rows, depth), 1), draw((depth, columns), 2), draw((columns,), 3))
+        )
+
+    return run
+
+
+def transposed(rows: int, channels: int, filters: int) -> Program:
+    """The gradient of a dense layer's weights."""
+
+    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
+        computed = in_graph(tf)(functools.partial(tf.matmul, transpose_a=True))
+        draw = functools.partial(drawn_as, tf, dtype)
+        return [computed(draw((rows, channels), 1), draw((rows, filters), 2))]
+
+    return run
+
+
+def convolved(
+    inputs: Sequence[int],
+    filters: int,
+    taps: Sequence[int],
+    padding: str,
+    step: int = 1,
+) -> Program:
+    """A layer's gradients of its filter and bias. `inputs` are images, rows, columns and channels,
+    `taps` rows and columns, `step` is the stride."""
+
+    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
+        draw = functools.partial(drawn_as, tf, dtype)
+        images, bias = draw(inputs, 1), draw((filters,), 3)
+        filter_ = draw((*taps, inputs[-1], filters), 2)
+
+        @in_graph(tf)
+        def gradients(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch([filter_, bias])
+                made = tf.nn.conv2d(images, filter_, step, padding)
+                loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(made, bias)))
+            return list(tape.gradient(loss, [filter_, bias]))
+
+        return list(gradients(images, filter_, bias))
+
+    return run
+
+
+@functools.cache
+def programs() -> Mapping[str, Program]:
+    """By name. Sizes are no round numbers, so that tiles and vectors end early."""
+    return {
+        "product": product(67, 300, 261),
+        "product of blocks": product(65, 515, 256),
+        "transposed": transposed(67, 517, 131),
+        "transposed, deep": transposed(700, 300, 250),
+        "valid": convolved((3, 9, 7, 17), 19, (3, 2), "VALID"),
+        "same": convolved((2, 5, 6, 12), 32, (3, 3), "SAME"),
+        "strided": convolved((2, 11, 10, 23), 16, (3, 5), "SAME", step=2),
+        "one tap": convolved((2, 9, 8, 40), 33, (1, 1), "SAME", step=2),
+        "one row": convolved((3, 1, 301, 13), 20, (1, 8), "SAME"),
+        "many images": convolved((70, 3, 3, 18), 48, (3, 3), "SAME"),
+    }
+
+
+def cases() -> Mapping[str, Case]:
+    return {name: in_both_types(each) for name, each in programs().items()}
