@@ -1,16 +1,8 @@
-"""Runs inside TensorFlow: while loops are run fused and as TensorFlow has them.
-
-python loops.py OUT THREADS LIBRARY [CASE...]
-
-Writes what came out as JSON: per case what lies too far away, and what the library counted.
-"""
+"""Runs inside TensorFlow: while loops are run fused and as TensorFlow has them (held.py)."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tests.integration import held
 
-from tfbuild.probe import float64, fusing, loops, registry
+from tfbuild.probe import float64, loops
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 
@@ -246,33 +239,5 @@ def cases() -> Mapping[str, Case]:
     return {**loops.cases(), **{name: float64.in_both_types(each) for name, each in more.items()}}
 
 
-def bits(fused: fusing.State | str) -> str:
-    """The SHA-256 of what came out in float32."""
-    half = [] if isinstance(fused, str) else fused[: len(fused) // 2]
-    return hashlib.sha256(b"".join(each.tobytes() for each in half)).hexdigest()
-
-
-def main() -> None:
-    out, threads, library = sys.argv[1:4]
-    tf.get_logger().setLevel("ERROR")  # (functions are traced again and again, as is meant here)
-    tf.config.threading.set_intra_op_parallelism_threads(int(threads))
-    fused = registry.Library(Path(library))
-    chosen = sys.argv[4:]
-    answer: dict[str, Any] = {}
-    for name, case in cases().items():
-        if chosen and name not in chosen:
-            continue
-        before = fused.fused()
-        outcomes = fusing.both(functools.partial(case, tf), loops.PART)
-        after = fused.fused()
-        answer[name] = {
-            "unlike": loops.difference(*outcomes),
-            "ulps": loops.ulps(*outcomes),
-            "bits": bits(outcomes[1]),
-            "events": {key: after[key] - before[key] for key in after if after[key] != before[key]},
-        }
-    Path(out).write_text(json.dumps(answer), "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    held.hold(loops.PART, cases())

@@ -1,5 +1,5 @@
-"""What is fused, in stock TensorFlow: updates leave the bits that its own kernels leave, loops what
-lies as near to float64."""
+"""What is fused, in stock TensorFlow: updates leave the bits that its own kernels leave, loops and
+products what lies as near to float64."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 
-UPDATES, LOOPS = (Path(__file__).with_name(name) for name in ("updates.py", "loops.py"))
-UNIT, LOOPS_UNIT = "fused/updates", "fused/loops"
+UPDATES, LOOPS, PRODUCTS = (
+    Path(__file__).with_name(name) for name in ("updates.py", "loops.py", "products.py")
+)
+UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
+ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
+AS_STOCK = {"small", "elsewhere", "compiled"}
+"""The cases in which no product is the library's."""
 FEW_LOOPS = ("lstm hard", "by hand", "countdown", "refused", "unused", "in turn", "shared")
 FEW = ("adam float32", "scattered float32", "held", "in a loop")
 ALONE = {"compiled", "legacy", "adagrad empty"}
@@ -32,9 +37,17 @@ sparse gradients Adagrad touches no more than their rows."""
 
 
 def ran(
-    program: Path, arm: Environment, library: Path, out: Path, threads: int, *cases: str
+    program: Path,
+    arm: Environment,
+    library: Path,
+    out: Path,
+    threads: int,
+    *cases: str,
+    onednn: str = "",
 ) -> dict[str, dict[str, Any]]:
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(settings.ROOT / "build")}
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": ROOTS}
+    if onednn:
+        quiet["TF_ENABLE_ONEDNN_OPTS"] = onednn
     run([arm.python, program, out, str(threads), library, *cases], env=quiet, timeout_s=1800)
     answer: dict[str, dict[str, Any]] = json.loads(out.read_text("utf-8"))
     return answer
@@ -43,7 +56,7 @@ def ran(
 @pytest.fixture(scope="module")
 def libraries(paths: Paths) -> Mapping[str, Path]:
     """By unit: those that admission would see."""
-    plan, compiler = plan_for(Request(kernels=f"{UNIT},{LOOPS_UNIT}"))
+    plan, compiler = plan_for(Request(kernels=f"{UNIT},{LOOPS_UNIT},{PRODUCTS_UNIT}"))
     ground = ground_for(plan, paths, None, None)
     workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, paths)
     return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
@@ -136,3 +149,26 @@ def test_the_number_of_threads_changes_no_bit(
     found = [ran(LOOPS, stock_arm, library, out, threads, "shared") for threads in (1, 2, 3)]
     assert all(each["shared"]["events"]["loop executions"] for each in found)
     assert len({each["shared"]["bits"] for each in found}) == 1
+
+
+@pytest.mark.parametrize(("onednn", "threads"), [("0", 1), ("1", 3)])
+def test_products_lie_as_near_to_float64(
+    stock_arm: Environment,
+    libraries: Mapping[str, Path],
+    tmp_path: Path,
+    onednn: str,
+    threads: int,
+) -> None:
+    library, out = libraries[PRODUCTS_UNIT], tmp_path / "products.json"
+    found = ran(PRODUCTS, stock_arm, library, out, threads, onednn=onednn)
+    assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
+    computed = {name for name, each in found.items() if each["events"].get("product executions")}
+    assert {*found} - computed == AS_STOCK
+    assert found["small"]["events"]["stock: product"]
+    assert found["elsewhere"]["events"]["left: product"]
+    assert found["compiled"]["events"].keys() <= {"left: compiled"}
+    few = ("product", "valid", "many images", "transposed, deep")
+    other = ran(PRODUCTS, stock_arm, library, out, threads + 1, *few, onednn=onednn)
+    assert {name: other[name]["bits"] == found[name]["bits"] for name in few} == dict.fromkeys(
+        few, True
+    ), "threads change no bit"

@@ -1,0 +1,142 @@
+"""Products and gradients of filters by the kernel library, held against NumPy in float64."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.compiled import library
+
+from tfbuild import settings
+
+pytestmark = pytest.mark.toolchain
+
+SOURCE = """
+#include "tensorwright/fused/filter_gradient.h"
+#include "tensorwright/fused/product.h"
+using namespace tensorwright;
+using Axis = Convolution::Axis;
+
+extern "C" void gradient(const std::int64_t* n, const float* input, const float* back,
+                         float* filter) {
+  const Convolution of = {n[0], n[1], n[2], Axis{n[3], n[4], n[5], n[6], n[7], n[8]},
+                          Axis{n[9], n[10], n[11], n[12], n[13], n[14]}};
+  const FilterGradient run(of, input, back, filter);
+  for (const Part& part : PartsOf(of, n[15])) run.Compute(part);
+}
+extern "C" void product(const std::int64_t* n, const float* a, const float* b, const float* bias,
+                        float* out) {
+  const Product run({a, n[0], n[1], n[1], 1}, {b, n[1], n[2], n[2], 1}, {bias, n[3] != 0}, out);
+  const std::int64_t half = run.panels() / 2;
+  run.Compute(0, half);
+  run.Compute(half, run.panels());
+}
+"""
+ROUNDING = 2.0**-23
+"""Of the sum of absolute values, for each term: an error of rounding is half of it, two a term."""
+INSTRUCTIONS = {
+    "sse2": (),
+    "avx2": ("-mavx2", "-mfma"),
+    "avx512": ("-mavx512f", "-mavx512vl", "-mfma"),
+}
+HERE = {*Path("/proc/cpuinfo").read_text("utf-8").partition("flags")[2].partition("\n")[0].split()}
+
+
+@pytest.fixture(scope="module", params=INSTRUCTIONS)
+def native(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> ctypes.CDLL:
+    flags = INSTRUCTIONS[request.param]
+    if not {each[2:] for each in flags} <= HERE:
+        pytest.skip(f"this CPU has no {request.param}")
+    folder = tmp_path_factory.mktemp("products")
+    (folder / "tensorwright").symlink_to(settings.ROOT / "build/tfbuild/native")
+    options = (*flags, "-O2", "-std=c++17", "-ffp-contract=off", f"-I{folder}", "-lstdc++")
+    return ctypes.CDLL(str(library(folder, "products", SOURCE, *options, kind="cc")))
+
+
+def floats(array: Any) -> Any:  # noqa: ANN401
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
+def numbers(values: Sequence[int]) -> Any:  # noqa: ANN401
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+def drawn(rng: np.random.Generator, *shape: int) -> Any:  # noqa: ANN401
+    return rng.standard_normal(shape).astype("float32")
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> tuple[int, ...]:
+    """Positions in and out, taps, stride, dilation, padding before; zeros follow behind."""
+    taps, stride, dilation = (draw(st.integers(1, most)) for most in (4, 3, 2))
+    reach = (taps - 1) * dilation + 1
+    before = draw(st.integers(0, reach - 1))
+    out = draw(st.integers(1, 12))
+    missing = draw(st.integers(0, reach - 1))
+    return (
+        max((out - 1) * stride + reach - before - missing, 1),
+        out,
+        taps,
+        stride,
+        dilation,
+        before,
+    )
+
+
+def padded(images: Any, axis: int, of: Sequence[int]) -> Any:  # noqa: ANN401
+    size, out, taps, stride, dilation, before = of
+    after = max((out - 1) * stride + (taps - 1) * dilation + 1 - before - size, 0)
+    return np.pad(images, [(before, after) if each == axis else (0, 0) for each in range(4)])
+
+
+@given(
+    st.integers(1, 40), st.integers(5, 30), st.integers(1, 40), axes(), axes(), st.integers(1, 5)
+)
+def test_gradients_of_filters_are_those_of_the_definition(
+    native: ctypes.CDLL,
+    images: int,
+    channels: int,
+    filters: int,
+    rows: tuple[int, ...],
+    columns: tuple[int, ...],
+    threads: int,
+) -> None:
+    rng = np.random.default_rng(images)
+    inputs = drawn(rng, images, rows[0], columns[0], channels)
+    back = drawn(rng, images, rows[1], columns[1], filters)
+    made = [np.full((rows[2], columns[2], channels, filters), np.nan, "float32") for _ in range(2)]
+    for result, shared in zip(made, (1, threads), strict=True):
+        sizes = (images, channels, filters, *rows, *columns, shared)
+        native.gradient(numbers(sizes), floats(inputs), floats(back), floats(result))
+    wide = padded(padded(inputs.astype("float64"), 1, rows), 2, columns)
+    exact, most = np.empty(made[0].shape), np.empty(made[0].shape)
+    for row, column in np.ndindex(rows[2], columns[2]):
+        top, left = row * rows[4], column * columns[4]
+        part = wide[:, top :: rows[3], left :: columns[3]][:, : rows[1], : columns[1]]
+        exact[row, column] = np.einsum("nyxc,nyxf->cf", part, back)
+        most[row, column] = np.einsum("nyxc,nyxf->cf", np.abs(part), np.abs(back))
+    assert (np.abs(made[0] - exact) <= ROUNDING * images * rows[1] * columns[1] * most).all()
+    assert made[0].tobytes() == made[1].tobytes(), "threads change no bit"
+
+
+@given(st.integers(1, 40), st.integers(1, 600), st.integers(1, 70), st.booleans())
+def test_products_are_those_of_the_definition(
+    native: ctypes.CDLL, rows: int, depth: int, columns: int, relu: bool
+) -> None:
+    rng = np.random.default_rng(depth)
+    left, right, bias = drawn(rng, rows, depth), drawn(rng, depth, columns), drawn(rng, columns)
+    made = np.full((rows, columns), np.nan, "float32")
+    native.product(
+        numbers((rows, depth, columns, relu)), *(floats(each) for each in (left, right, bias, made))
+    )
+    exact = left.astype("float64") @ right + bias
+    if relu:
+        exact = np.maximum(exact, 0)
+    most = np.abs(left).astype("float64") @ np.abs(right) + np.abs(bias)
+    assert (np.abs(made - exact) <= ROUNDING * (depth + 1) * most).all()
