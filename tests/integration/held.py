@@ -3,18 +3,50 @@ held against float64."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 
 from tfbuild.probe import float64, fusing, registry
-from tfbuild.probe.fusing import Case
+from tfbuild.probe.fusing import Case, Tensor
+
+
+def saved(module: ModuleType, made: Tensor, inputs: Tensor) -> list[Tensor]:
+    """What `made.run` gives, before it was saved and when it was loaded. A saved function has
+    TensorFlow's operations."""
+    before = made.run(inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        module.saved_model.save(made, folder)
+        if b"ensorwright" in (Path(folder) / "saved_model.pb").read_bytes():
+            raise AssertionError("an operation of ours was saved")
+        loaded = module.saved_model.load(folder)
+        return [before, loaded.run(inputs)]
+
+
+@contextlib.contextmanager
+def lent(
+    module: ModuleType, draws: Sequence[Any]
+) -> Iterator[tuple[list[Tensor], Callable[[Tensor], Any]]]:
+    """Placeholders for these arrays in a new graph, and what runs it on threads that TensorFlow
+    lends to one run: nothing may be left to them when that ends (ReleaseHandler in
+    tensorflow/core/framework/run_handler.cc aborts)."""
+    old = module.compat.v1
+    config = old.ConfigProto(intra_op_parallelism_threads=4, inter_op_parallelism_threads=2)
+    options = old.RunOptions()
+    options.experimental.use_run_handler_pool = True
+    with module.Graph().as_default(), old.Session(config=config) as session:
+        inputs = [old.placeholder(each.dtype, each.shape) for each in draws]
+        fed = dict(zip(inputs, draws, strict=True))
+        yield inputs, lambda wanted: session.run(wanted, fed, options=options)
 
 
 def bits(fused: fusing.State | str) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -161,23 +159,16 @@ def shared(module: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def lent(module: ModuleType, dtype: str) -> list[Any]:
-    """Threads that TensorFlow lends to one run: nothing may be left to them when that ends
-    (ReleaseHandler in tensorflow/core/framework/run_handler.cc aborts)."""
+    """On threads that are lent to one run."""
     draws = [np.asarray(float64.drawn_as(module, dtype, each, 2)) for each in ((257, 65), (65, 65))]
     draws[1] = 0.05 * draws[1]
-    old = module.compat.v1
-    config = old.ConfigProto(intra_op_parallelism_threads=4, inter_op_parallelism_threads=2)
-    options = old.RunOptions()
-    options.experimental.use_run_handler_pool = True
-    with module.Graph().as_default(), old.Session(config=config) as session:
-        inputs, weight = (old.placeholder(dtype, each.shape) for each in draws)
+    with held.lent(module, draws) as ((inputs, weight), run):
         _, last = module.while_loop(
             lambda step, _: step < 20,
             lambda step, state: (step + 1, module.tanh(state @ weight + inputs)),
             (0, inputs),
         )
-        fed = dict(zip((inputs, weight), draws, strict=True))
-        return [session.run(last, fed, options=options) for _ in range(20)]
+        return [run(last) for _ in range(20)]
 
 
 def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -197,8 +188,6 @@ def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def saved(module: ModuleType, dtype: str) -> list[Tensor]:
-    """A saved function has TensorFlow's operations, and runs when it is loaded."""
-
     class Module(module.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             self.weight = module.Variable(float64.drawn_as(module, dtype, (6, 6), 2))
@@ -211,15 +200,7 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
                 (0, inputs),
             )[1]
 
-    made = Module()
-    inputs = float64.drawn_as(module, dtype, (3, 6), 1)
-    before = made.run(inputs)
-    with tempfile.TemporaryDirectory() as folder:
-        module.saved_model.save(made, folder)
-        if b"ensorwright" in (Path(folder) / "saved_model.pb").read_bytes():
-            raise AssertionError("an operation of ours was saved")
-        loaded = module.saved_model.load(folder)
-        return [before, loaded.run(inputs)]
+    return held.saved(module, Module(), float64.drawn_as(module, dtype, (3, 6), 1))
 
 
 def cases() -> Mapping[str, Case]:

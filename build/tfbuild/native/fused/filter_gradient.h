@@ -1,10 +1,11 @@
-// Gradients of weights: sums, over all positions of all images, of what went into a position times what
-// comes back from it. For a dense layer that is a product with a transposed left matrix.
+// Gradients of weights: sums, over all positions of all images, of what went into a position times
+// what comes back from it. For a dense layer that is a product with a transposed left matrix.
 //
-// Both sides are packed, a chunk of positions at a time, so that a tile of the result reads two streams:
-// the inputs in blocks of some channels, with the border's zeros, once for all taps of the filter, which
-// are only shifts of it; what comes back in panels of filters. A tile's sum over a chunk stays in
-// registers, and the chunks are added up in one order, so that threads, which share tiles, change no bit.
+// Both sides are packed, a chunk of positions at a time, so that a tile of the result reads two
+// streams: the inputs in blocks of some channels, with the border's zeros, once for all taps of the
+// filter, which are only shifts of it; what comes back in panels of filters. A tile's sum over a chunk
+// stays in registers, and the chunks are added up in one order, so that threads, which share tiles,
+// change no bit.
 
 #ifndef TENSORWRIGHT_FUSED_FILTER_GRADIENT_H_
 #define TENSORWRIGHT_FUSED_FILTER_GRADIENT_H_
@@ -18,8 +19,8 @@
 
 namespace tensorwright {
 
-// A convolution of NHWC images, as far as the gradient of its filter goes. One of batch x 1 x 1 x channels
-// is a product: of the transposed inputs and what comes back.
+// A convolution of NHWC images, as far as the gradient of its filter goes. One of batch x 1 x 1 x
+// channels is a product: of the transposed inputs and what comes back.
 struct Convolution {
   // Along rows, then along columns.
   struct Axis {
@@ -31,14 +32,14 @@ struct Convolution {
     }
     // Of those the ones that are packed: with one tap every stride-th.
     std::int64_t skip() const { return taps == 1 ? stride : 1; }
-    std::int64_t Packed(std::int64_t count) const { return taps == 1 ? count : Reached(count); }
+    std::int64_t Held(std::int64_t count) const { return taps == 1 ? count : Reached(count); }
     std::int64_t step() const { return stride / skip(); }
   };
   std::int64_t images, channels, filters;
   Axis rows, columns;
 
   std::int64_t taps() const { return rows.taps * columns.taps; }
-  // Channels lie in blocks of kTileRows, or one less, so that none is left with a few.
+  // Blocks of channels, alike but for one, and none of more than kTileRows.
   std::int64_t blocks() const { return (channels + kTileRows - 1) / kTileRows; }
   std::int64_t panels() const { return (filters + kPanel - 1) / kPanel; }
 };
@@ -71,16 +72,15 @@ inline std::vector<Part> PartsOf(const Convolution& convolution, std::int64_t th
 }
 
 constexpr std::int64_t kChunk = 256;  // Positions, of which one panel fits the first-level cache.
-
-constexpr std::int64_t kBlockBytes = 1 << 17;
+constexpr std::int64_t kBlockBytes = 1 << 17;  // Of packed blocks, for the second-level cache.
 
 class FilterGradient {
  public:
-  // `input` is images x rows x columns x channels, `back` the same of the output, `filter` rows x columns x
-  // channels x filters of the filter.
+  // `input` is images x rows x columns x channels, `back` the same of the output, `filter` rows x
+  // columns x channels x filters of the filter; `bias`, if it is wanted, has the filters' sums of `back`.
   FilterGradient(const Convolution& convolution, const float* input, const float* back,
-                 float* filter)
-      : of_(convolution), input_(input), back_(back), filter_(filter) {
+                 float* filter, float* bias)
+      : of_(convolution), input_(input), back_(back), filter_(filter), bias_(bias) {
     const auto& rows = of_.rows;
     const auto& columns = of_.columns;
     at_once_.columns = std::min(columns.out, kChunk);
@@ -94,10 +94,12 @@ class FilterGradient {
     }
   }
 
+  const Convolution& of() const { return of_; }
+
   void Compute(const Part& part) const {
     std::vector<std::int32_t> places(at_once_.size());
     float* room = Room((part.last_panel - part.first_panel) * at_once_.size() * kPanel +
-                       SomeBlocks(part) * Reached(at_once_) * kTileRows);
+                       BlocksAtOnce(part) * Positions(at_once_) * kTileRows);
     bool add = false;
     for (std::int64_t image = 0; image < of_.images; image += at_once_.images) {
       for (std::int64_t row = 0; row < of_.rows.out; row += at_once_.rows) {
@@ -134,33 +136,35 @@ class FilterGradient {
     return reinterpret_cast<float*>(room.data());
   }
 
-  static std::int64_t Blocks(const Part& part) { return part.last_block - part.first_block; }
-
-  std::int64_t Reached(const Size& size) const {
-    return size.images * of_.rows.Packed(size.rows) * of_.columns.Packed(size.columns);
+  // Packed ones.
+  std::int64_t Positions(const Size& size) const {
+    return size.images * of_.rows.Held(size.rows) * of_.columns.Held(size.columns);
   }
 
   void AddChunk(const Chunk& chunk, const Part& part, float* room, std::int32_t* places,
                 bool add) const {
-    const std::int64_t positions = Reached(chunk.count), depth = chunk.count.size();
-    const std::int64_t line = of_.columns.Packed(chunk.count.columns);
+    const std::int64_t positions = Positions(chunk.count), depth = chunk.count.size();
+    const std::int64_t line = of_.columns.Held(chunk.count.columns);
     float* panels = room;
     float* blocks = room + (part.last_panel - part.first_panel) * at_once_.size() * kPanel;
     Place(chunk, places);
     PackPanels(chunk, part, panels);
-    const std::int64_t some = SomeBlocks(part);
+    const std::int64_t some = BlocksAtOnce(part);
     const auto tile = [&](std::int64_t tap, std::int64_t block, std::int64_t first,
                           std::int64_t panel) {
       const float* right = panels + (panel - part.first_panel) * depth * kPanel;
-      const std::int64_t width = std::min<std::int64_t>(kPanel, of_.filters - panel * kPanel);
       const std::int64_t shift = tap / of_.columns.taps * of_.rows.dilation * line +
                                  tap % of_.columns.taps * of_.columns.dilation;
       const std::int64_t channel = starts_[block];
       const float* left = blocks + ((block - first) * positions + shift) * kTileRows;
       float* out = filter_ + (tap * of_.channels + channel) * of_.filters + panel * kPanel;
       SumOf<kTileRows>(starts_[block + 1] - channel, left, places, right, depth, out,
-                       of_.filters, width, add);
+                       of_.filters, Width(panel), add);
     };
+    for (std::int64_t panel = part.first_panel;
+         bias_ != nullptr && part.first_block == 0 && panel < part.last_panel; ++panel) {
+      SumPanel(panels + (panel - part.first_panel) * depth * kPanel, depth, panel, add);
+    }
     for (std::int64_t first = part.first_block; first < part.last_block; first += some) {
       const std::int64_t last = std::min(first + some, part.last_block);
       PackBlocks(chunk, first, last, blocks);
@@ -174,15 +178,29 @@ class FilterGradient {
     }
   }
 
-  // Blocks that are packed at once: as many as the second-level cache holds beside the rest.
-  std::int64_t SomeBlocks(const Part& part) const {
-    return std::clamp<std::int64_t>(kBlockBytes / (Reached(at_once_) * kTileRows * 4), 1, Blocks(part));
+  std::int64_t BlocksAtOnce(const Part& part) const {
+    const std::int64_t bytes = Positions(at_once_) * kTileRows * sizeof(float);
+    return std::clamp<std::int64_t>(kBlockBytes / bytes, 1, part.last_block - part.first_block);
+  }
+
+  // What the chunk adds to the gradient of the bias.
+  void SumPanel(const float* from, std::int64_t depth, std::int64_t panel, bool add) const {
+    Lanes sums[1][2] = {};
+    for (std::int64_t k = 0; k < depth; ++k, from += kPanel) {
+      sums[0][0] += LoadLanes(from);
+      sums[0][1] += LoadLanes(from + kLanes);
+    }
+    StoreTile<1>(sums, bias_ + panel * kPanel, 0, Width(panel), add);
+  }
+
+  std::int64_t Width(std::int64_t panel) const {
+    return std::min<std::int64_t>(kPanel, of_.filters - panel * kPanel);
   }
 
   // Where in a packed block the input of each position's first tap is.
   void Place(const Chunk& chunk, std::int32_t* places) const {
-    const std::int64_t lines = of_.rows.Packed(chunk.count.rows),
-                       line = of_.columns.Packed(chunk.count.columns);
+    const std::int64_t lines = of_.rows.Held(chunk.count.rows),
+                       line = of_.columns.Held(chunk.count.columns);
     for (std::int64_t image = 0; image < chunk.count.images; ++image) {
       for (std::int64_t row = 0; row < chunk.count.rows; ++row) {
         const std::int64_t start = (image * lines + row * of_.rows.step()) * line;
@@ -199,8 +217,8 @@ class FilterGradient {
                        end = std::min(part.last_panel * kPanel, of_.filters);
     for (std::int64_t image = 0; image < chunk.count.images; ++image) {
       for (std::int64_t row = 0; row < chunk.count.rows; ++row) {
-        const std::int64_t start =
-            ((chunk.image + image) * of_.rows.out + chunk.row + row) * of_.columns.out + chunk.column;
+        const std::int64_t line = (chunk.image + image) * of_.rows.out + chunk.row + row;
+        const std::int64_t start = line * of_.columns.out + chunk.column;
         const float* from = back_ + start * of_.filters;
         for (std::int64_t column = 0; column < chunk.count.columns; ++column) {
           float* panel = to;
@@ -220,14 +238,15 @@ class FilterGradient {
   }
 
   void PackBlocks(const Chunk& chunk, std::int64_t first, std::int64_t last, float* to) const {
-    const std::int64_t lines = of_.rows.Packed(chunk.count.rows),
-                       line = of_.columns.Packed(chunk.count.columns),
-                       positions = Reached(chunk.count) * kTileRows;
+    const std::int64_t lines = of_.rows.Held(chunk.count.rows),
+                       line = of_.columns.Held(chunk.count.columns),
+                       positions = Positions(chunk.count) * kTileRows;
     const std::int64_t skip = of_.columns.skip(),
                        left = chunk.column * of_.columns.stride - of_.columns.before;
     // Those packed positions that are in the image.
     const std::int64_t begin = std::clamp<std::int64_t>((skip - 1 - left) / skip, 0, line),
-                       end = std::clamp<std::int64_t>((of_.columns.in - left + skip - 1) / skip, begin, line);
+                       end = std::clamp<std::int64_t>(
+                           (of_.columns.in - left + skip - 1) / skip, begin, line);
     const auto clear = [&](float* at, std::int64_t count) {
       for (std::int64_t block = first; block < last; ++block, at += positions) {
         std::fill_n(at, count * kTileRows, 0.0f);
@@ -252,14 +271,17 @@ class FilterGradient {
     }
   }
 
+  // Most blocks are of one of the two sizes for which a copy is a few moves.
   void PackPosition(const float* from, std::int64_t first, std::int64_t last, std::int64_t step,
                     float* to) const {
     for (std::int64_t block = first; block < last; ++block, to += step) {
       const std::int64_t channel = starts_[block];
       if (starts_[block + 1] - channel == kTileRows) {
         std::memcpy(to, from + channel, kTileRows * sizeof(float));
-      } else {
+      } else if (starts_[block + 1] - channel == kTileRows - 1) {
         std::memcpy(to, from + channel, (kTileRows - 1) * sizeof(float));
+      } else {
+        std::copy(from + channel, from + starts_[block + 1], to);
       }
     }
   }
@@ -297,6 +319,7 @@ class FilterGradient {
   const float* const input_;
   const float* const back_;
   float* const filter_;
+  float* const bias_;
   Size at_once_;
   std::vector<std::int64_t> starts_;  // The first channel of each block, and the end.
 };

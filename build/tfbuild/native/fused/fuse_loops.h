@@ -18,6 +18,7 @@
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/node_builder.h"
 #include "tensorwright/fused/loop.h"
+#include "tensorwright/fused/replace.h"
 #include "tensorwright/fused/switches.h"
 #include "tensorwright/fused/tally.h"
 #include "tensorwright/fused/xla.h"
@@ -125,18 +126,7 @@ class FusingLoops {
     absl::Status status;
     tensorflow::Node* loop = graph_.AddNode(std::move(changed), &status);
     TF_RETURN_IF_ERROR(status);
-    loop->set_assigned_device_name(node->assigned_device_name());
-    for (const tensorflow::Edge* edge : node->in_edges()) {
-      graph_.AddEdge(edge->src(), edge->src_output(), loop, edge->dst_input());
-    }
-    std::vector<const tensorflow::Edge*> out(node->out_edges().begin(), node->out_edges().end());
-    for (const tensorflow::Edge* edge : out) {
-      tensorflow::Node* to = edge->dst();
-      const int from = edge->src_output(), input = edge->dst_input();
-      graph_.RemoveEdge(edge);
-      graph_.AddEdge(loop, from, to, input);
-    }
-    graph_.RemoveNode(node);
+    Replace(graph_, node, loop);
     return absl::OkStatus();
   }
 

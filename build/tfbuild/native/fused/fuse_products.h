@@ -1,5 +1,6 @@
-// Finds products of matrices and gradients of filters in the graphs that TensorFlow is about to execute,
-// and lets operations of ours (product_op.h) take their place: with the same inputs and outputs.
+// Finds products of matrices and gradients of filters in the graphs that TensorFlow is about to
+// execute, and lets operations of ours (product_op.h) take their place: with the same inputs and
+// outputs.
 
 #ifndef TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_
 #define TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_
@@ -14,6 +15,7 @@
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/util/device_name_utils.h"
 #include "tensorwright/fused/product_op.h"
+#include "tensorwright/fused/replace.h"
 #include "tensorwright/fused/switches.h"
 #include "tensorwright/fused/tally.h"
 #include "tensorwright/fused/xla.h"
@@ -42,7 +44,7 @@ class FusingProducts {
  public:
   explicit FusingProducts(tensorflow::Graph* graph) : graph_(*graph) {}
 
-  absl::Status Run() {
+  void Run() {
     std::vector<tensorflow::Node*> found;
     for (tensorflow::Node* node : graph_.op_nodes()) {
       if (ProductOpOf(node->type_string()) != nullptr) found.push_back(node);
@@ -55,10 +57,9 @@ class FusingProducts {
       } else if (!Serves(node)) {
         Count(Event::kProductsOther);
       } else {
-        TF_RETURN_IF_ERROR(Replace(node));
+        Take(node);
       }
     }
-    return absl::OkStatus();
   }
 
  private:
@@ -76,7 +77,7 @@ class FusingProducts {
     bool left = false, right = false;
     bool constant = false;  // The right matrix, which oneDNN then packs once.
     const auto read = [&](const char* name, auto* value) {
-      if (node->attrs().Find(name) != nullptr) GetNodeAttr(node->attrs(), name, value).IgnoreError();
+      TryGetNodeAttr(node->attrs(), name, value);
     };
     read("T", &type);
     read("transpose_a", &left);
@@ -92,7 +93,7 @@ class FusingProducts {
            finished && !constant;
   }
 
-  absl::Status Replace(tensorflow::Node* node) {
+  void Take(tensorflow::Node* node) {
     tensorflow::NodeDef original = node->def(), definition;
     original.clear_input();
     for (int i = 0; i < node->num_inputs(); ++i) original.add_input("input" + std::to_string(i));
@@ -105,22 +106,10 @@ class FusingProducts {
     tensorflow::Node* ours = graph_.AddNode(std::move(definition), &status);
     if (!status.ok()) {
       Count(Event::kNotMade);
-      return absl::OkStatus();
+      return;
     }
-    ours->set_assigned_device_name(node->assigned_device_name());
-    for (const tensorflow::Edge* edge : node->in_edges()) {
-      graph_.AddEdge(edge->src(), edge->src_output(), ours, edge->dst_input());
-    }
-    const std::vector<const tensorflow::Edge*> out(node->out_edges().begin(), node->out_edges().end());
-    for (const tensorflow::Edge* edge : out) {
-      tensorflow::Node* to = edge->dst();
-      const int from = edge->src_output(), input = edge->dst_input();
-      graph_.RemoveEdge(edge);
-      graph_.AddEdge(ours, from, to, input);
-    }
-    graph_.RemoveNode(node);
+    Replace(graph_, node, ours);
     Count(Event::kProducts);
-    return absl::OkStatus();
   }
 
   tensorflow::Graph& graph_;
@@ -131,7 +120,7 @@ class FuseProducts : public tensorflow::GraphOptimizationPass {
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
     if (options.partition_graphs == nullptr || !Wanted(kProducts)) return absl::OkStatus();
     for (auto& [device, graph] : *options.partition_graphs) {
-      TF_RETURN_IF_ERROR(FusingProducts(graph.get()).Run());
+      FusingProducts(graph.get()).Run();
     }
     return absl::OkStatus();
   }

@@ -30,7 +30,7 @@
 #include "tensorwright/fused/original.h"
 #include "tensorwright/fused/products.h"
 #include "tensorwright/fused/tally.h"
-#include "tensorwright/improved/sharing.h"
+#include "tensorwright/fused/threads.h"
 
 namespace tensorwright {
 namespace {
@@ -45,8 +45,6 @@ constexpr std::int64_t kAlign = 64;
 constexpr std::int64_t kRowsAtOnce = 32;
 // Threads share what takes as long as so many sums of two elements.
 constexpr std::int64_t kSharedWork = 1 << 16;
-// For each thread, so that one that comes late finds some.
-constexpr std::int64_t kParts = 2;
 
 // Loops that run now. Those of two directions, or of two requests, share the threads.
 std::atomic<int> running{0};
@@ -237,27 +235,14 @@ class LoopRun {
   // A block begins where vectors do, so that results are the same for any number of threads.
   template <typename Block>
   void ShareBlocks(std::int64_t all, std::int64_t block, std::int64_t work, const Block& done) {
-    ShareParts(Eigen::divup(all, block), work, [&](std::int64_t first, std::int64_t last) {
+    ShareSome(Eigen::divup(all, block), work, [&](std::int64_t first, std::int64_t last) {
       done(first * block, std::min(last * block, all));
     });
   }
 
-  // Does [0, count) in parts, which threads take as they come: the caller begins at once and waits
-  // for none that has not begun, as a step of a loop is often over before one has woken up.
   template <typename Some>
-  void ShareParts(std::int64_t count, std::int64_t work, const Some& some) {
-    const std::int64_t threads = std::max(1, pool_->num_threads / running.load());
-    if (work < kSharedWork || threads == 1 || count < 2) return some(0, count);
-    const Eigen::ThreadPoolDevice& device = context_->eigen_cpu_device();
-    if (IsLent(device)) {
-      using Pool = tensorflow::thread::ThreadPool;
-      const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, {},
-                                         Eigen::divup(count, threads));
-      return pool_->workers->ParallelFor(count, parts, some);
-    }
-    const std::int64_t part = Eigen::divup(count, kParts * threads);
-    const std::int64_t parts = Eigen::divup(count, part);
-    ::tensorwright::Share(device, std::min(threads, parts) - 1, 0, count, part, some);
+  void ShareSome(std::int64_t count, std::int64_t work, const Some& some) {
+    ShareParts(context_, work < kSharedWork ? 1 : pool_->num_threads / running.load(), count, some);
   }
 
   struct Operand {
@@ -313,7 +298,7 @@ class LoopRun {
   // A product by threads, each with panels of its own.
   void Share(const Matrix& left, const Packed& right, float* out, std::int64_t step, bool add) {
     const std::int64_t work = left.rows * left.columns * right.columns() / kLanes;
-    ShareParts(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
+    ShareSome(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
       Multiply(left, right, out, step, add, first, last);
     });
   }

@@ -19,7 +19,7 @@
 #include "tensorwright/fused/filter_gradient.h"
 #include "tensorwright/fused/product.h"
 #include "tensorwright/fused/tally.h"
-#include "tensorwright/improved/sharing.h"
+#include "tensorwright/fused/threads.h"
 
 namespace tensorwright {
 namespace {
@@ -31,44 +31,22 @@ using tensorflow::TensorShape;
 
 constexpr char kOriginal[] = "original";  // The operation that was there, as bytes of a NodeDef.
 
-// What is faster than oneDNN 3.2 with code for AVX2, by what was measured on a Zen 3 (docs/fused.md).
+// What is faster than TensorFlow 2.14.1's oneDNN with code for AVX2, by what was measured on a Zen 3
+// (docs/fused.md). Tiles want channels; nothing was measured of taps that stand apart.
 inline bool IsFasterGradient(const Convolution& of) {
-  return of.channels >= 2 * kTileRows && of.filters >= kPanel;
+  return of.channels >= 2 * kTileRows && of.filters >= kPanel && of.rows.dilation == 1 &&
+         of.columns.dilation == 1;
 }
 // Of a dense layer: the transposed inputs by what comes back.
 inline bool IsFasterTransposed(const Convolution& of) {
-  return of.images >= 64 && of.filters >= 128 && of.channels * of.filters >= 1 << 16;
+  return IsFasterGradient(of) && of.images >= 64 && of.filters >= 128 &&
+         of.channels * of.filters >= 1 << 16;
 }
 inline bool IsFasterProduct(const Matrix& a, const Matrix& b) {
   return a.rows >= 64 && a.rows <= 512 && a.columns >= 256 && b.columns >= 256;
 }
 
-// Does [0, count) on the threads of the operation's device.
-template <typename Some>
-void ShareAmong(OpKernelContext* context, std::int64_t count, const Some& some) {
-  const auto* pool = context->device()->tensorflow_cpu_worker_threads();
-  const Eigen::ThreadPoolDevice& device = context->eigen_cpu_device();
-  const std::int64_t threads = std::min<std::int64_t>(pool->num_threads, count);
-  if (threads <= 1) {
-    some(0, count);
-  } else if (IsLent(device)) {
-    using Pool = tensorflow::thread::ThreadPool;
-    const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, {},
-                                       Eigen::divup(count, threads));
-    pool->workers->ParallelFor(count, parts, some);
-  } else {
-    Share(device, threads - 1, 0, count, Eigen::divup(count, threads), some);
-  }
-}
-
-inline void Compute(OpKernelContext* context, const Convolution& of, const FilterGradient& gradient) {
-  const auto* pool = context->device()->tensorflow_cpu_worker_threads();
-  const std::vector<Part> parts = PartsOf(of, pool->num_threads);
-  ShareAmong(context, parts.size(), [&](std::int64_t first, std::int64_t last) {
-    for (; first < last; ++first) gradient.Compute(parts[first]);
-  });
-}
-
+// Holds the kernel that was there.
 class ReplacedOp : public tensorflow::OpKernel {
  public:
   explicit ReplacedOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -101,6 +79,17 @@ class ReplacedOp : public tensorflow::OpKernel {
 
   const tensorflow::NodeDef& before() const { return before_; }
 
+  static std::int64_t Threads(OpKernelContext* context) {
+    return context->device()->tensorflow_cpu_worker_threads()->num_threads;
+  }
+
+  static void Share(OpKernelContext* context, const FilterGradient& gradient) {
+    const std::vector<Part> parts = PartsOf(gradient.of(), Threads(context));
+    ShareParts(context, Threads(context), parts.size(), [&](std::int64_t first, std::int64_t last) {
+      for (; first < last; ++first) gradient.Compute(parts[first]);
+    });
+  }
+
  private:
   tensorflow::NodeDef before_;
   std::unique_ptr<tensorflow::OpKernel> stock_;
@@ -112,9 +101,7 @@ class ProductOp : public ReplacedOp {
   explicit ProductOp(OpKernelConstruction* context) : ReplacedOp(context) {
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "transpose_a", &transposed_));
     std::vector<std::string> then;
-    if (before().attr().count("fused_ops") != 0) {
-      OP_REQUIRES_OK(context, GetNodeAttr(before(), "fused_ops", &then));
-    }
+    TryGetNodeAttr(before(), "fused_ops", &then);
     relu_ = then.size() > 1;
   }
 
@@ -137,12 +124,11 @@ class ProductOp : public ReplacedOp {
     *done = true;
     float* to = out->flat<float>().data();
     if (transposed_) {
-      tensorwright::Compute(context, sums, FilterGradient(sums, a.data, b.data, to));
+      Share(context, FilterGradient(sums, a.data, b.data, to, nullptr));
     } else {
       const Product product(a, b, finish, to);
-      ShareAmong(context, product.panels(), [&](std::int64_t first, std::int64_t last) {
-        product.Compute(first, last);
-      });
+      ShareParts(context, Threads(context), product.panels(),
+                 [&](std::int64_t first, std::int64_t last) { product.Compute(first, last); });
     }
     return absl::OkStatus();
   }
@@ -187,13 +173,11 @@ class FilterGradientOp : public ReplacedOp {
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &filter));
     if (context->num_outputs() > 1) {
       TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({of.filters}), &bias));
-      SumRows(back, bias);
     }
     *done = true;
-    tensorwright::Compute(context, of,
-                          FilterGradient(of, input.flat<float>().data(),
-                                         back.flat<float>().data(),
-                                         filter->flat<float>().data()));
+    Share(context, FilterGradient(of, input.flat<float>().data(), back.flat<float>().data(),
+                                  filter->flat<float>().data(),
+                                  bias == nullptr ? nullptr : bias->flat<float>().data()));
     return absl::OkStatus();
   }
 
@@ -209,22 +193,6 @@ class FilterGradientOp : public ReplacedOp {
   bool Fits(const Convolution::Axis& of) const {
     const std::int64_t lost = same_ ? 0 : (of.taps - 1) * of.dilation;
     return of.taps > 0 && of.in > lost && of.out == (of.in - lost + of.stride - 1) / of.stride;
-  }
-
-  // Some rows first, then their sums: so errors grow slowly.
-  static void SumRows(const Tensor& back, Tensor* bias) {
-    const std::int64_t columns = bias->NumElements(), rows = back.NumElements() / columns;
-    float* sums = bias->flat<float>().data();
-    const float* from = back.flat<float>().data();
-    std::vector<float> some(columns);
-    std::fill_n(sums, columns, 0.0f);
-    for (std::int64_t row = 0; row < rows; row += kChunk) {
-      std::fill(some.begin(), some.end(), 0.0f);
-      for (std::int64_t each = row; each < std::min(rows, row + kChunk); ++each, from += columns) {
-        for (std::int64_t i = 0; i < columns; ++i) some[i] += from[i];
-      }
-      for (std::int64_t i = 0; i < columns; ++i) sums[i] += some[i];
-    }
   }
 
   std::vector<std::int32_t> strides_, dilations_;

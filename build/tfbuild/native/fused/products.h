@@ -99,8 +99,8 @@ class Packed {
 // Writes a tile, or adds it to what is there; of the columns only `width`. Inlined, or the sums would
 // lie in memory while they are made.
 template <int kRows>
-[[gnu::always_inline]] inline void StoreTile(Lanes (&sums)[kRows][2], float* out, std::int64_t out_step, std::int64_t width,
-               bool add) {
+[[gnu::always_inline]] inline void StoreTile(Lanes (&sums)[kRows][2], float* out,
+                                             std::int64_t out_step, std::int64_t width, bool add) {
 #pragma GCC unroll 12
   for (int row = 0; row < kRows; ++row) {
     float* to = out + row * out_step;

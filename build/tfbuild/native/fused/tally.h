@@ -29,10 +29,10 @@ enum class Event : int {
   kLoopRuns,      // Executions of them.
   kLoopsOther,    // Loops with operations that the library does not compute.
   kLoopsStock,    // Executions as TensorFlow has them: what a loop got fits no plan.
-  kProducts,       // Products and gradients of filters that are computed here.
-  kProductRuns,    // Executions of them.
+  kProducts,      // Products and gradients of filters that are computed here.
+  kProductRuns,   // Executions of them.
   kProductsOther,  // Those of other types, layouts and operations behind them.
-  kProductsStock,  // Executions by the kernel that was there, which is as fast at these shapes.
+  kProductsStock,  // Executions by the kernel that was there: it is as fast at these shapes.
 };
 
 constexpr const char* kEventNames[] = {

@@ -1,0 +1,37 @@
+// Work of one operation, shared among the threads of its device.
+
+#ifndef TENSORWRIGHT_FUSED_THREADS_H_
+#define TENSORWRIGHT_FUSED_THREADS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorwright/improved/sharing.h"
+
+namespace tensorwright {
+
+constexpr std::int64_t kParts = 2;  // For each thread, so that one that comes late finds some.
+
+// Does [0, count) in parts, which so many threads take as they come: the caller begins at once and
+// waits for none that has not begun, as a step is often over before one has woken up.
+template <typename Some>
+void ShareParts(tensorflow::OpKernelContext* context, std::int64_t threads, std::int64_t count,
+                const Some& some) {
+  const Eigen::ThreadPoolDevice& device = context->eigen_cpu_device();
+  if (threads <= 1 || count < 2) {
+    some(0, count);
+  } else if (IsLent(device)) {
+    using Pool = tensorflow::thread::ThreadPool;
+    const Pool::SchedulingParams parts(Pool::SchedulingStrategy::kFixedBlockSize, {},
+                                       Eigen::divup(count, threads));
+    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, parts, some);
+  } else {
+    const std::int64_t part = Eigen::divup(count, kParts * threads);
+    Share(device, std::min(threads, Eigen::divup(count, part)) - 1, 0, count, part, some);
+  }
+}
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_THREADS_H_
