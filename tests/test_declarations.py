@@ -98,7 +98,7 @@ def test_what_the_real_tree_leaves_to_other_repositories_is_named(real: Declarat
 
 @pytest.mark.toolchain
 def test_names_of_archives_are_not_unique_in_the_real_tree(real: Declarations) -> None:
-    """So a distdir alone cannot serve a build."""
+    """So a distdir cannot serve a build."""
     hashes: dict[str, set[str]] = {}
     for archive in real.archives:
         hashes.setdefault(archive.file, set()).add(archive.sha256)

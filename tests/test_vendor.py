@@ -99,10 +99,6 @@ def test_two_archives_of_one_name_are_kept_apart(tmp_path: Path) -> None:
         assert vendor.prefetch([one, two], tmp_path) == ()
     assert cached(tmp_path, one).read_bytes() == DATA
     assert cached(tmp_path, two).read_bytes() == DATA[::-1]
-    vendor._name(tmp_path, {each.sha256: each.urls for each in (one, two)})
-    first = min((one, two), key=lambda each: each.sha256)
-    named = tmp_path / "distdir/v1.0.tar.gz"
-    assert named.samefile(cached(tmp_path, first))  # stored once
 
 
 def test_what_a_killed_run_left_half_is_removed(tmp_path: Path) -> None:

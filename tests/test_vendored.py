@@ -55,12 +55,12 @@ def test_a_file_that_is_missing_or_cut_short_is_found(tmp_path: Path, name: str)
 def test_of_several_faults_the_first_by_path_is_named(tmp_path: Path) -> None:
     make_folder(tmp_path)
     (tmp_path / "sources/tensorflow.tar.gz").unlink()
-    (tmp_path / "distdir/aa.tar.gz").write_bytes(b"extra")
-    with pytest.raises(VendorError, match=r"distdir/aa\.tar\.gz"):
+    (tmp_path / "repository_cache/aa").write_bytes(b"extra")
+    with pytest.raises(VendorError, match="repository_cache/aa"):
         vendored.check(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["distdir/c.zip", "x", "wheels/.hidden", "sources/deep/er"])
+@pytest.mark.parametrize("name", ["repository_cache/c", "x", "wheels/.hidden", "sources/deep/er"])
 def test_an_extra_file_anywhere_is_found(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path)
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -69,11 +69,11 @@ def test_an_extra_file_anywhere_is_found(tmp_path: Path, name: str) -> None:
         vendored.check(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["distdir/link", "sources/tensorflow.tar.gz", "folder"])
+@pytest.mark.parametrize("name", ["repository_cache/link", "sources/tensorflow.tar.gz", "folder"])
 def test_a_link_is_refused_wherever_it_leads(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / name).symlink_to("/usr" if name == "folder" else tmp_path / "distdir/a.tar.gz")
+    (tmp_path / name).symlink_to("/usr" if name == "folder" else tmp_path / [*FILES][0])
     with pytest.raises(VendorError, match=f"^{name} .*plain file"):
         vendored.check(tmp_path)
 
@@ -112,7 +112,7 @@ def test_bazel_is_told_to_download_nothing(tmp_path: Path) -> None:
     lock = make_folder(tmp_path)
     assert vendored.options(tmp_path, lock) == (
         f"--repository_cache={tmp_path}/repository_cache",
-        f"--distdir={tmp_path}/distdir",
+        "--repo_env=BAZEL_HTTP_RULES_URLS_AS_DEFAULT_CANONICAL_ID=0",
         "--experimental_repository_disable_download",
     )
 

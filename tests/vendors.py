@@ -10,9 +10,8 @@ from tfbuild.upstream.download import sha256_of
 from tfbuild.vendoring.vendored import LOCK, SCHEMA, VendoredFile, VendorLock, key_of
 
 FILES = {
-    "distdir/a.tar.gz": b"archive a",
-    "distdir/b.zip": b"archive b",
     "repository_cache/content_addressable/sha256/00/file": b"archive a",
+    "repository_cache/content_addressable/sha256/11/file": b"archive b",
     "sources/tensorflow.tar.gz": b"sources",
 }
 
@@ -30,7 +29,7 @@ def make_folder(
         release="2.14.1",
         bazel=bazel,
         from_system=not any(name.startswith("bazel/") for name in files),
-        first_use={"b": sha256_of(folder / "distdir/b.zip")},
+        first_use={"b": sha256_of(folder / [*FILES][1])},
         files=tuple(
             VendoredFile(
                 path=name,

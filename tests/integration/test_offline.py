@@ -23,6 +23,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.vendoring import declarations, vendor, vendored
+from tfbuild.vendoring.declarations import file_of
 from tfbuild.vendoring.vendored import VendorLock
 
 pytestmark = pytest.mark.toolchain
@@ -148,10 +149,12 @@ def made(work: Path, connected: Machine) -> Vendored:
 
 
 def test_the_folder_holds_what_the_build_needs_and_each_was_asked_for_once(made: Vendored) -> None:
-    named = {item.path: item for item in made.lock.files if item.path.startswith("distdir/")}
-    assert set(named) == {"distdir/FXdiv-1.tar.gz", "distdir/XNNPACK-1.tar.gz"}
+    cached = [item for item in made.lock.files if item.path.startswith("repository_cache/")]
+    named = {file_of(item.urls[0]): item for item in cached}
+    assert set(named) == {"FXdiv-1.tar.gz", "XNNPACK-1.tar.gz"}
+    assert len(cached) == len(named)
     assert sorted(made.asked) == ["/FXdiv-1.tar.gz", "/XNNPACK-1.tar.gz"]
-    assert made.lock.first_use == {"FXdiv": named["distdir/FXdiv-1.tar.gz"].sha256}
+    assert made.lock.first_use == {"FXdiv": named["FXdiv-1.tar.gz"].sha256}
     assert made.lock.from_system
     assert vendored.check(made.folder) == made.lock
     text = (made.folder / vendored.LOCK).read_text()

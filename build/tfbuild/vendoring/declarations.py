@@ -70,7 +70,7 @@ class _Rule:
 
 
 def file_of(url: str) -> str:
-    """The name that Bazel looks for in a --distdir: the end of a rule's first address."""
+    """The name of an archive: the end of a rule's first address. Two may have one name."""
     name = url.partition("?")[0].rpartition("/")[2]
     return "" if name in {".", ".."} else name
 

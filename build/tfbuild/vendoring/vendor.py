@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from tfbuild.tools import bazel, pip
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
-from tfbuild.vendoring.declarations import DeclaredArchive, file_of
+from tfbuild.vendoring.declarations import DeclaredArchive
 from tfbuild.vendoring.resolved import FetchedRepository, resolved
 from tfbuild.vendoring.vendored import (
     AGAIN,
@@ -33,6 +32,7 @@ from tfbuild.vendoring.vendored import (
     SCHEMA,
     VendoredFile,
     VendorLock,
+    cache_options,
     files_in,
     key_of,
     read_lock,
@@ -85,7 +85,6 @@ def vendor(
         _unchanged(fetched, known)
         urls = {each.sha256: each.urls for each in archives} | {e.sha256: e.urls for e in fetched}
         _sweep(folder)
-        _name(folder, urls)
         lock = VendorLock(
             schema=SCHEMA,
             release=release,
@@ -211,8 +210,7 @@ def _fetched(
             workspace=tree,
             options=(
                 *options,
-                f"--repository_cache={folder / 'repository_cache'}",
-                f"--distdir={folder / 'distdir'}",
+                *cache_options(folder),
                 f"--experimental_repository_resolved_file={report}",
             ),
             startup=(*startup, f"--output_base={base / 'output'}"),
@@ -254,7 +252,7 @@ def _had(archive: DeclaredArchive, folder: Path, mirror: str) -> bool:
     first = (download.mirrored(mirror, pin.name),) if mirror else ()
     for url in (*first, *archive.urls):
         try:
-            _placed(download.fetch(url, pin, waiting), _cached(folder, archive.sha256), link=True)
+            _moved(download.fetch(url, pin, waiting), _cached(folder, archive.sha256))
         except (DownloadError, ChecksumError) as error:
             console.note(f"{error.message}; trying the next address")
         else:
@@ -267,44 +265,30 @@ def _cached(folder: Path, sha256: str) -> Path:
     return folder / _CACHED / sha256 / "file"
 
 
-def _name(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> None:
-    """Give the cached archives their names in the distdir: of two with one name the first by hash
-    gets it."""
-    taken: set[str] = set()
-    for sha256 in sorted(urls):
-        name = file_of(urls[sha256][0])
-        if name and name not in taken and _cached(folder, sha256).is_file():
-            taken.add(name)
-            _placed(_cached(folder, sha256), folder / "distdir" / name, link=True)
-
-
 def _items(folder: Path, urls: Mapping[str, tuple[str, ...]]) -> Iterator[VendoredFile]:
     for path in sorted(files_in(folder)):
         file = folder / path
         sha256 = download.sha256_of(file)
-        at_home = path.startswith(("distdir/", "repository_cache/"))
-        known = urls.get(sha256, ()) if at_home else ()
+        known = urls.get(sha256, ()) if path.startswith(_CACHED) else ()
         yield VendoredFile(path=path, urls=known, sha256=sha256, size=file.stat().st_size)
 
 
-def _placed(source: Path, target: Path, *, link: bool = False) -> None:
-    """Put the file in its place, whole or not at all. `link` stores the bytes once where the file
-    system can: only for what is the folder's own. Raises DiskError."""
+def _placed(source: Path, target: Path) -> None:
+    """Put a copy of the file in its place, whole or not at all. Raises DiskError."""
     fresh = target.with_name(f".{target.name}.new")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh.unlink(missing_ok=True)
-        if not link or not _linked(source, fresh):
-            shutil.copy2(source, fresh)
+        shutil.copy2(source, fresh)
         fresh.replace(target)
     except OSError as error:
         fresh.unlink(missing_ok=True)
         raise DiskError(f"cannot write {target}: {error.strerror}") from error
 
 
-def _linked(source: Path, target: Path) -> bool:
+def _moved(source: Path, target: Path) -> None:
+    """Raises DiskError."""
     try:
-        os.link(source, target)
-    except OSError:
-        return False
-    return True
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+    except OSError as error:
+        raise DiskError(f"cannot write {target}: {error.strerror}") from error

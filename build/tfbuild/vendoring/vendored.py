@@ -2,15 +2,13 @@
 
     sources/           the release's archive
     bazel/             bazelisk, and the Bazel that it fetched
-    repository_cache/  Bazel's own cache of archives, by hash
-    distdir/           the same archives under their names
+    repository_cache/  the archives, in Bazel's own cache, by hash
     wheels/            what rules_python's pip_parse would download
     dependencies/      what the finished wheel depends on, and requirements.txt with its hashes
     vendor.lock.json   path, addresses, SHA-256 and size of every file
 
-Bazel asks the repository cache first: names in a distdir are not unique (2.14.1 declares two
-different v1.0.tar.gz). The distdir is for people, and for a Bazel that wants more than the hash of
-its cache.
+A distdir would not do: Bazel finds archives there by name, and 2.14.1 declares two different
+v1.0.tar.gz.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class VendorLock:
 
     @property
     def size(self) -> int:
-        """Bytes; an archive under two names counts twice, though it is stored once."""
+        """Bytes."""
         return sum(item.size for item in self.files)
 
 
@@ -97,6 +95,16 @@ def read_lock(path: Path) -> VendorLock:
     return lock
 
 
+def cache_options(folder: Path) -> tuple[str, ...]:
+    """Bazel's options for the folder's cache. From 7.0 on http_archive asks for an archive's
+    addresses beside its hash (tools/build_defs/repo/cache.bzl), which we need not have stored.
+    """
+    return (
+        f"--repository_cache={folder / 'repository_cache'}",
+        "--repo_env=BAZEL_HTTP_RULES_URLS_AS_DEFAULT_CANONICAL_ID=0",
+    )
+
+
 def options(folder: Path, lock: VendorLock) -> tuple[str, ...]:
     """Bazel's options for a build from the folder alone.
 
@@ -111,8 +119,7 @@ def options(folder: Path, lock: VendorLock) -> tuple[str, ...]:
         f"--repo_env=PIP_FIND_LINKS={folder / 'wheels'}",
     )
     return (
-        f"--repository_cache={folder / 'repository_cache'}",
-        f"--distdir={folder / 'distdir'}",
+        *cache_options(folder),
         "--experimental_repository_disable_download",
         *(from_pip if any(item.path.startswith("wheels/") for item in lock.files) else ()),
     )
