@@ -14,6 +14,7 @@ pytestmark = pytest.mark.toolchain
 SOURCE = """
 #include "fused/switches.h"
 extern "C" bool wanted(const char* part) { return tensorwright::Wanted(part); }
+extern "C" bool named(const char* part) { return tensorwright::Wanted(part, false); }
 """
 
 
@@ -23,7 +24,7 @@ def switches(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("switches")
     built = library(folder, "switches", SOURCE, f"-I{native}", "-lstdc++", kind="cc")
     found = ctypes.CDLL(str(built))
-    found.wanted.restype = ctypes.c_bool
+    found.wanted.restype = found.named.restype = ctypes.c_bool
     return found
 
 
@@ -57,3 +58,21 @@ def test_parts_that_work(
     else:
         monkeypatch.setenv("TENSORWRIGHT_FUSE", value)
     assert [part for part in ("loops", "updates") if switches.wanted(part.encode())] == on.split()
+
+
+@pytest.mark.parametrize(
+    ("value", "on"),
+    [
+        ("", False),
+        ("1", False),
+        ("loops", True),
+        ("-updates", False),
+        ("1,loops", True),
+        ("0", False),
+    ],
+)
+def test_a_part_that_works_only_where_it_is_named(
+    switches: ctypes.CDLL, value: str, on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORWRIGHT_FUSE", value)
+    assert switches.named(b"loops") is on

@@ -73,7 +73,7 @@ def test_an_extra_file_anywhere_is_found(tmp_path: Path, name: str) -> None:
 def test_a_link_is_refused_wherever_it_leads(tmp_path: Path, name: str) -> None:
     make_folder(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / name).symlink_to("/usr" if name == "folder" else tmp_path / [*FILES][0])
+    (tmp_path / name).symlink_to("/usr" if name == "folder" else tmp_path / next(iter(FILES)))
     with pytest.raises(VendorError, match=f"^{name} .*plain file"):
         vendored.check(tmp_path)
 

@@ -13,6 +13,7 @@ import pytest
 
 from tfbuild import handlers, settings
 from tfbuild.commands import Request
+from tfbuild.cpus.detect import detect
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
 from tfbuild.planning.request import plan_for
@@ -22,8 +23,9 @@ from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 
-UPDATES, LOOPS, PRODUCTS = (
-    Path(__file__).with_name(name) for name in ("updates.py", "loops.py", "products.py")
+UPDATES, LOOPS, PRODUCTS, UNNAMED = (
+    Path(__file__).with_name(name)
+    for name in ("updates.py", "loops.py", "products.py", "unnamed.py")
 )
 UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
 ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
@@ -56,7 +58,11 @@ def ran(
 @pytest.fixture(scope="module")
 def libraries(paths: Paths) -> Mapping[str, Path]:
     """By unit: those that admission would see."""
-    plan, compiler = plan_for(Request(kernels=f"{UNIT},{LOOPS_UNIT},{PRODUCTS_UNIT}"))
+    return compiled(Request(kernels=f"{UNIT},{LOOPS_UNIT},{PRODUCTS_UNIT}"), paths)
+
+
+def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:
+    plan, compiler = plan_for(request)
     ground = ground_for(plan, paths, None, None)
     workspace = workspaces.prepare(plan, compiler, handlers.jobs_for(plan, ""), ground, paths)
     return workspaces.compile_units(workspace, plan.kernels, keep_going=False).libraries
@@ -172,3 +178,14 @@ def test_products_lie_as_near_to_float64(
     assert {name: other[name]["bits"] == found[name]["bits"] for name in few} == dict.fromkeys(
         few, True
     ), "threads change no bit"
+
+
+@pytest.mark.slow
+def test_products_for_avx2_are_onednns_on_a_cpu_with_avx512(
+    stock_arm: Environment, paths: Paths, tmp_path: Path
+) -> None:
+    library = compiled(Request(arch="haswell", kernels=PRODUCTS_UNIT), paths)[PRODUCTS_UNIT]
+    found = ran(UNNAMED, stock_arm, library, tmp_path / "unnamed.json", 1, "product", onednn="1")
+    counted = {name for name, count in found["product"].items() if count}
+    wider = "avx512f" in detect().cpu.features
+    assert counted == ({"left: wider vectors"} if wider else {"products", "product executions"})

@@ -42,7 +42,7 @@ const char* ProductOpOf(const std::string& type) {
 
 class FusingProducts {
  public:
-  explicit FusingProducts(tensorflow::Graph* graph) : graph_(*graph) {}
+  FusingProducts(tensorflow::Graph* graph, bool wider) : graph_(*graph), wider_(wider) {}
 
   void Run() {
     std::vector<tensorflow::Node*> found;
@@ -56,6 +56,8 @@ class FusingProducts {
         Count(Event::kElsewhere);
       } else if (!Serves(node)) {
         Count(Event::kProductsOther);
+      } else if (wider_) {
+        Count(Event::kProductsWider);
       } else {
         Take(node);
       }
@@ -113,14 +115,16 @@ class FusingProducts {
   }
 
   tensorflow::Graph& graph_;
+  const bool wider_;  // What oneDNN computes with, so that all is left to it.
 };
 
 class FuseProducts : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
     if (options.partition_graphs == nullptr || !Wanted(kProducts)) return absl::OkStatus();
+    const bool wider = !Wanted(kProducts, !HasWiderVectors());
     for (auto& [device, graph] : *options.partition_graphs) {
-      FusingProducts(graph.get()).Run();
+      FusingProducts(graph.get(), wider).Run();
     }
     return absl::OkStatus();
   }

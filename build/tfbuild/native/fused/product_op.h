@@ -16,6 +16,7 @@
 #include "tensorflow/core/framework/node_properties.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/cpu_info.h"
 #include "tensorwright/fused/filter_gradient.h"
 #include "tensorwright/fused/product.h"
 #include "tensorwright/fused/tally.h"
@@ -44,6 +45,16 @@ inline bool IsFasterTransposed(const Convolution& of) {
 }
 inline bool IsFasterProduct(const Matrix& a, const Matrix& b) {
   return a.rows >= 64 && a.rows <= 512 && a.columns >= 256 && b.columns >= 256;
+}
+
+// Whether oneDNN computes here with wider vectors than those of this code and of what it was measured
+// against: a library for AVX2 on a CPU with AVX-512.
+inline bool HasWiderVectors() {
+#ifdef __AVX512F__
+  return false;
+#else
+  return tensorflow::port::TestCPUFeature(tensorflow::port::AVX512F);
+#endif
 }
 
 // Holds the kernel that was there.

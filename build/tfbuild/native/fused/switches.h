@@ -10,7 +10,8 @@
 namespace tensorwright {
 
 // Whether TENSORWRIGHT_FUSE lets a part work: "0" none, "a,b" these, "-a" all but this one.
-inline bool Wanted(const std::string& part) {
+// `unnamed` is whether it works where it is not named.
+inline bool Wanted(const std::string& part, bool unnamed = true) {
   const char* value = std::getenv("TENSORWRIGHT_FUSE");
   const std::string words = value == nullptr ? "" : value;
   bool only = false, named = false;
@@ -22,7 +23,7 @@ inline bool Wanted(const std::string& part) {
     if (word == part) named = true;
     at = end + 1;
   }
-  return named || !only;
+  return named || (unnamed && !only);
 }
 
 }  // namespace tensorwright

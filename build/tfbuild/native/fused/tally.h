@@ -33,6 +33,7 @@ enum class Event : int {
   kProductRuns,   // Executions of them.
   kProductsOther,  // Those of other types, layouts and operations behind them.
   kProductsStock,  // Executions by the kernel that was there: it is as fast at these shapes.
+  kProductsWider,  // Left to oneDNN, which has wider vectors on this CPU.
 };
 
 constexpr const char* kEventNames[] = {
@@ -60,8 +61,9 @@ constexpr const char* kEventNames[] = {
     "product executions",
     "left: product",
     "stock: product",
+    "left: wider vectors",
 };
-constexpr int kEvents = static_cast<int>(Event::kProductsStock) + 1;
+constexpr int kEvents = static_cast<int>(Event::kProductsWider) + 1;
 static_assert(sizeof(kEventNames) / sizeof(kEventNames[0]) == kEvents, "each event has a name");
 
 inline std::atomic<unsigned long long> fused_events[kEvents];
