@@ -15,34 +15,11 @@
 #include <cstring>
 #include <vector>
 
+#include "tensorwright/fused/convolution.h"
 #include "tensorwright/fused/products.h"
+#include "tensorwright/fused/room.h"
 
 namespace tensorwright {
-
-// A convolution of NHWC images, as far as the gradient of its filter goes. One of batch x 1 x 1 x
-// channels is a product: of the transposed inputs and what comes back.
-struct Convolution {
-  // Along rows, then along columns.
-  struct Axis {
-    std::int64_t in, out, taps, stride = 1, dilation = 1, before = 0;
-
-    // Positions of the input from the first to the last one that `count` of the output reach.
-    std::int64_t Reached(std::int64_t count) const {
-      return (count - 1) * stride + (taps - 1) * dilation + 1;
-    }
-    // Of those the ones that are packed: with one tap every stride-th.
-    std::int64_t skip() const { return taps == 1 ? stride : 1; }
-    std::int64_t Held(std::int64_t count) const { return taps == 1 ? count : Reached(count); }
-    std::int64_t step() const { return stride / skip(); }
-  };
-  std::int64_t images, channels, filters;
-  Axis rows, columns;
-
-  std::int64_t taps() const { return rows.taps * columns.taps; }
-  // Blocks of channels, alike but for one, and none of more than kTileRows.
-  std::int64_t blocks() const { return (channels + kTileRows - 1) / kTileRows; }
-  std::int64_t panels() const { return (filters + kPanel - 1) / kPanel; }
-};
 
 // What one thread computes: all taps of some blocks of channels and some panels of filters.
 struct Part {
@@ -128,13 +105,6 @@ class FilterGradient {
     std::int64_t image, row, column;
     Size count;
   };
-
-  // Memory of the thread's own for packed chunks: a new one for each gradient would be mapped anew.
-  static float* Room(std::int64_t floats) {
-    static thread_local std::vector<Lanes> room;
-    room.resize(std::max<std::size_t>(room.size(), floats / kLanes + 1));
-    return reinterpret_cast<float*>(room.data());
-  }
 
   // Packed ones.
   std::int64_t Positions(const Size& size) const {

@@ -1,4 +1,4 @@
-// Finds products of matrices and gradients of filters in the graphs that TensorFlow is about to
+// Finds products of matrices, convolutions and their gradients in the graphs that TensorFlow is about to
 // execute, and lets operations of ours (product_op.h) take their place: with the same inputs and
 // outputs.
 
@@ -32,6 +32,13 @@ const char* ProductOpOf(const std::string& type) {
       {"_MklMatMul", "_TensorwrightProduct"},
       {"_FusedMatMul", "_TensorwrightFusedProduct"},
       {"_MklNativeFusedMatMul", "_TensorwrightFusedProduct"},
+      {"Conv2D", "_TensorwrightConvolution"},
+      {"_MklNativeConv2D", "_TensorwrightConvolution"},
+      {"_FusedConv2D", "_TensorwrightFusedConvolution"},
+      {"_MklNativeFusedConv2D", "_TensorwrightFusedConvolution"},
+      {"_MklNativeConv2DWithBias", "_TensorwrightFusedConvolution"},
+      {"Conv2DBackpropInput", "_TensorwrightInputGradient"},
+      {"_MklNativeConv2DBackpropInput", "_TensorwrightInputGradient"},
       {"Conv2DBackpropFilter", "_TensorwrightFilterGradient"},
       {"_MklNativeConv2DBackpropFilter", "_TensorwrightFilterGradient"},
       {"_MklNativeConv2DBackpropFilterWithBias", "_TensorwrightFilterGradientWithBias"},

@@ -2,6 +2,7 @@
 
 #define EIGEN_USE_THREADS
 
+#include "tensorwright/fused/convolution_op.h"
 #include "tensorwright/fused/fuse_products.h"
 #include "tensorwright/fused/product_op.h"
 #include "tensorwright/fused/tally.h"
@@ -23,6 +24,25 @@ using tensorflow::shape_inference::UnknownShape;
 TENSORWRIGHT_PRODUCT("_TensorwrightProduct");
 TENSORWRIGHT_PRODUCT("_TensorwrightFusedProduct").Input("bias: float");
 
+#define TENSORWRIGHT_CONVOLUTION(name) \
+  REGISTER_OP(name)                    \
+      .Input("input: float")           \
+      .Input("filter: float")          \
+      .Output("output: float")         \
+      .Attr("original: string")        \
+      .SetShapeFn(UnknownShape)
+
+TENSORWRIGHT_CONVOLUTION("_TensorwrightConvolution");
+TENSORWRIGHT_CONVOLUTION("_TensorwrightFusedConvolution").Input("bias: float");
+
+REGISTER_OP("_TensorwrightInputGradient")
+    .Input("input_sizes: int32")
+    .Input("filter: float")
+    .Input("out_backprop: float")
+    .Output("output: float")
+    .Attr("original: string")
+    .SetShapeFn(UnknownShape);
+
 #define TENSORWRIGHT_FILTER_GRADIENT(name) \
   REGISTER_OP(name)                        \
       .Input("input: float")               \
@@ -40,6 +60,9 @@ TENSORWRIGHT_FILTER_GRADIENT("_TensorwrightFilterGradientWithBias").Output("bias
 
 TENSORWRIGHT_REPLACED("_TensorwrightProduct", ProductOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFusedProduct", ProductOp);
+TENSORWRIGHT_REPLACED("_TensorwrightConvolution", ConvolutionOp);
+TENSORWRIGHT_REPLACED("_TensorwrightFusedConvolution", ConvolutionOp);
+TENSORWRIGHT_REPLACED("_TensorwrightInputGradient", InputGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradient", FilterGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradientWithBias", FilterGradientOp);
 

@@ -1,0 +1,83 @@
+// Operations that take the place of others, whose kernels they hold: they compute what this library was
+// measured to compute in less time, and hand the rest to the kernel that was there.
+
+#ifndef TENSORWRIGHT_FUSED_REPLACED_OP_H_
+#define TENSORWRIGHT_FUSED_REPLACED_OP_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/node_properties.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/cpu_info.h"
+#include "tensorwright/fused/tally.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+constexpr char kOriginal[] = "original";  // The operation that was there, as bytes of a NodeDef.
+
+// Whether oneDNN computes here with wider vectors than those of this code and of what it was measured
+// against: a library for AVX2 on a CPU with AVX-512.
+inline bool HasWiderVectors() {
+#ifdef __AVX512F__
+  return false;
+#else
+  return tensorflow::port::TestCPUFeature(tensorflow::port::AVX512F);
+#endif
+}
+
+// Holds the kernel that was there.
+class ReplacedOp : public tensorflow::OpKernel {
+ public:
+  explicit ReplacedOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string original;
+    OP_REQUIRES_OK(context, context->GetAttr(kOriginal, &original));
+    OP_REQUIRES(context, before_.ParseFromString(original),
+                tensorflow::errors::InvalidArgument(kOriginal, " is no NodeDef"));
+    std::shared_ptr<const tensorflow::NodeProperties> properties;
+    OP_REQUIRES_OK(context, tensorflow::NodeProperties::CreateFromNodeDef(
+                                before_, tensorflow::OpRegistry::Global(), &properties));
+    tensorflow::OpKernel* stock = nullptr;
+    auto* device = context->device();
+    OP_REQUIRES_OK(context, tensorflow::CreateOpKernel(
+                                context->device_type(), device, device->GetAllocator({}),
+                                context->function_library(), context->resource_manager(),
+                                properties, context->graph_def_version(), &stock));
+    stock_.reset(stock);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    bool done = false;
+    OP_REQUIRES_OK(context, Computes(context, &done));
+    Count(done ? Event::kProductRuns : Event::kProductsStock);
+    if (!done) stock_->Compute(context);
+  }
+
+ protected:
+  // Whether it computed the outputs. It does not what is in error, or no faster here.
+  virtual absl::Status Computes(OpKernelContext* context, bool* done) const = 0;
+
+  const tensorflow::NodeDef& before() const { return before_; }
+
+  static std::int64_t Threads(OpKernelContext* context) {
+    return context->device()->tensorflow_cpu_worker_threads()->num_threads;
+  }
+
+ private:
+  tensorflow::NodeDef before_;
+  std::unique_ptr<tensorflow::OpKernel> stock_;
+};
+
+}  // namespace
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_FUSED_REPLACED_OP_H_
