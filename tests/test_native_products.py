@@ -1,4 +1,4 @@
-"""Products and gradients of filters by the kernel library, held against NumPy in float64."""
+"""Products, convolutions and their gradients, by the kernel library and by NumPy in float64."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ SOURCE = """
 #include <unistd.h>
 #include "tensorwright/fused/filter_gradient.h"
 #include "tensorwright/fused/product.h"
+#include "tensorwright/fused/winograd.h"
 using namespace tensorwright;
 using Axis = Convolution::Axis;
 
@@ -54,6 +55,38 @@ extern "C" void gradient(const std::int64_t* n, const float* input, const float*
   const FilterGradient run(of, in.data(), out.data(), filter, bias);
   for (const Part& part : PartsOf(of, n[15])) run.Compute(part);
 }
+static Convolution Filtered(const std::int64_t* n) {
+  return {n[0], n[1], n[2], Axis{n[3], n[4], 3, 1, 1, n[5]}, Axis{n[6], n[7], 3, 1, 1, n[8]}};
+}
+extern "C" int lanes() { return kLanes; }
+extern "C" void filtered(const std::int64_t* n, const float* input, const float* filter,
+                         const float* bias, float* output) {
+  const Convolution of = Filtered(n);
+  std::vector<Lanes> room(WinogradOutputs::TransformedSize(of) / kLanes);
+  const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
+      taps(filter, 9 * of.channels * of.filters);
+  const WinogradOutputs run(of, in.data(), taps.data(), n[9] != 0, {bias, n[10] != 0},
+                            reinterpret_cast<float*>(room.data()), output);
+  const std::int64_t lines = run.lines(), blocks = run.blocks();
+  run.TransformFilters(0, lines / 3);
+  run.TransformFilters(lines / 3, lines);
+  run.Compute(blocks / 2, blocks);
+  run.Compute(0, blocks / 2);
+}
+extern "C" void filtered_gradient(const std::int64_t* n, const float* input, const float* back,
+                                  float* filter, float* bias) {
+  const Convolution of = Filtered(n);
+  std::vector<Lanes> room(WinogradGradient::SumsSize(of) / kLanes);
+  const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
+      out(back, of.images * of.rows.out * of.columns.out * of.filters);
+  const WinogradGradient run(of, in.data(), out.data(), reinterpret_cast<float*>(room.data()),
+                             filter, bias);
+  const std::int64_t parts = run.parts() * n[9] / 8, lines = run.lines() / 3;
+  run.Compute(parts, run.parts());
+  run.Compute(0, parts);
+  run.Finish(0, lines);
+  run.Finish(lines, run.lines());
+}
 extern "C" void product(const std::int64_t* n, const float* a, const float* b, const float* bias,
                         float* out) {
   const Guarded left(a, n[0] * n[1]), right(b, n[1] * n[2]);
@@ -66,6 +99,8 @@ extern "C" void product(const std::int64_t* n, const float* a, const float* b, c
 """
 ROUNDING = 2.0**-23
 """Of the sum of absolute values, for each term: an error of rounding is half of it, two a term."""
+FILTERED = 4 * ROUNDING
+"""Of minimal filtering: of the largest sum, as what cancels in a tile is of its neighbours."""
 INSTRUCTIONS = {
     "sse2": (),
     "avx2": ("-mavx2", "-mfma"),
@@ -171,3 +206,88 @@ def test_products_are_those_of_the_definition(
         exact = np.maximum(exact, 0)
     most = np.abs(left).astype("float64") @ np.abs(right) + np.abs(bias)
     assert (np.abs(made - exact) <= ROUNDING * (depth + 1) * most).all()
+
+
+@st.composite
+def sides(draw: st.DrawFn) -> tuple[int, int, int]:
+    """Positions in and out along one axis of a 3x3 filter, and padding before."""
+    before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    size = draw(st.integers(max(3 - before - after, 1), 13))
+    return size, size + before + after - 2, before
+
+
+def shifted(images: Any, rows: Sequence[int], columns: Sequence[int]) -> list[Any]:  # noqa: ANN401
+    """By tap of the filter what each output gets, in float64."""
+    wide = np.pad(images.astype("float64"), [(0, 0), (2, 2), (2, 2), (0, 0)])
+    top, left = 2 - rows[2], 2 - columns[2]
+    return [
+        wide[:, top + tap // 3 :, left + tap % 3 :][:, : rows[1], : columns[1]] for tap in range(9)
+    ]
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    sides(),
+    sides(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_minimal_filtering_is_a_convolution(
+    native: ctypes.CDLL,
+    images: int,
+    channels: int,
+    filters: int,
+    rows: tuple[int, int, int],
+    columns: tuple[int, int, int],
+    turned: bool,
+    relu: bool,
+) -> None:
+    """Turned around, its filter gives the gradient of inputs."""
+    channels, filters = channels * native.lanes(), filters * native.lanes()
+    rng = np.random.default_rng(images)
+    inputs, bias = drawn(rng, images, rows[0], columns[0], channels), drawn(rng, filters)
+    taps = drawn(rng, 9, channels, filters)
+    given_taps = np.ascontiguousarray(taps[::-1].transpose(0, 2, 1)) if turned else taps
+    made = np.full((images, rows[1], columns[1], filters), np.nan, "float32")
+    sizes = (images, channels, filters, *rows, *columns, turned, relu)
+    native.filtered(numbers(sizes), *(floats(each) for each in (inputs, given_taps, bias, made)))
+    exact, most = bias.astype("float64"), np.abs(bias).astype("float64")
+    for part, tap in zip(shifted(inputs, rows, columns), taps, strict=True):
+        exact = exact + part @ tap
+        most = most + np.abs(part) @ np.abs(tap)
+    if relu:
+        exact = np.maximum(exact, 0)
+    assert (np.abs(made - exact) <= FILTERED * channels * most.max()).all()
+
+
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), sides(), sides(), st.integers(0, 8))
+def test_minimal_filtering_gives_gradients_of_filters(
+    native: ctypes.CDLL,
+    images: int,
+    channels: int,
+    filters: int,
+    rows: tuple[int, int, int],
+    columns: tuple[int, int, int],
+    split: int,
+) -> None:
+    channels, filters = channels * native.lanes(), filters * native.lanes()
+    rng = np.random.default_rng(images)
+    inputs = drawn(rng, images, rows[0], columns[0], channels)
+    back = drawn(rng, images, rows[1], columns[1], filters)
+    made = [np.full((9, channels, filters), np.nan, "float32") for _ in range(2)]
+    sums = [np.full(filters, np.nan, "float32") for _ in range(2)]
+    for result, bias, at in zip(made, sums, (0, split), strict=True):
+        sizes = (images, channels, filters, *rows, *columns, at)
+        native.filtered_gradient(
+            numbers(sizes), *(floats(each) for each in (inputs, back, result, bias))
+        )
+    flat = back.astype("float64").reshape(-1, filters)
+    wide = [part.reshape(-1, channels) for part in shifted(inputs, rows, columns)]
+    most = max((np.abs(part).T @ np.abs(flat)).max() for part in wide)
+    for part, tap in zip(wide, made[0], strict=True):
+        assert (np.abs(tap - part.T @ flat) <= FILTERED * (len(flat) + 4) * most).all()
+    assert (np.abs(sums[0] - flat.sum(0)) <= FILTERED * len(flat) * np.abs(flat).sum(0)).all()
+    for one, other in (made, sums):
+        assert one.tobytes() == other.tobytes(), "how rows are shared changes no bit"

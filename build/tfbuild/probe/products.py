@@ -1,4 +1,5 @@
-"""Products of matrices and gradients of filters, by the library and by TensorFlow's own kernels."""
+"""Products of matrices, convolutions and their gradients, by the library and by TensorFlow's own
+kernels."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 PART = "products"
 OPS = (
+    "_TensorwrightConvolution",
     "_TensorwrightFilterGradient",
     "_TensorwrightFilterGradientWithBias",
+    "_TensorwrightFusedConvolution",
     "_TensorwrightFusedProduct",
+    "_TensorwrightInputGradient",
     "_TensorwrightProduct",
 )
 RUNS = "product executions"
@@ -79,6 +83,29 @@ def convolved(
     return run
 
 
+def layer(inputs: Sequence[int], filters: int, padding: str) -> Program:
+    """A convolution of 3x3, the same with a bias and with ReLU, and all gradients."""
+
+    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
+        draw = functools.partial(drawn_as, tf, dtype)
+        images, bias = draw(inputs, 1), draw((filters,), 3)
+        filter_ = draw((3, 3, inputs[-1], filters), 2)
+
+        @in_graph(tf)
+        def computed(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch([images, filter_, bias])
+                made = tf.nn.conv2d(images, filter_, 1, padding)
+                loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(made, bias)))
+            other = tf.nn.bias_add(tf.nn.conv2d(images, -filter_, 1, padding), bias)
+            last = tf.nn.bias_add(tf.nn.conv2d(-images, filter_, 1, padding), bias)
+            return [made, other, tf.nn.relu(last), *tape.gradient(loss, [images, filter_, bias])]
+
+        return list(computed(images, filter_, bias))
+
+    return run
+
+
 @functools.cache
 def programs() -> Mapping[str, Program]:
     """By name. Sizes are no round numbers, so that tiles and vectors end early."""
@@ -92,6 +119,9 @@ def programs() -> Mapping[str, Program]:
         "strided": convolved((2, 11, 10, 23), 16, (3, 5), "SAME", step=2),
         "one tap": convolved((2, 9, 8, 40), 33, (1, 1), "SAME", step=2),
         "one row": convolved((3, 1, 301, 13), 20, (1, 8), "SAME"),
+        "layer": layer((3, 13, 9, 32), 48, "SAME"),
+        "layer, valid": layer((5, 9, 17, 48), 64, "VALID"),
+        "layer, deep": layer((20, 4, 4, 144), 176, "SAME"),
         "many images": convolved((70, 3, 3, 18), 48, (3, 3), "SAME"),
     }
 

@@ -15,14 +15,13 @@
 namespace tensorwright {
 namespace {
 
-// By what was measured against TensorFlow 2.14.1's oneDNN with code for AVX2, on a Zen 3
-// (docs/fused.md). Of a dense layer's gradient: the transposed inputs by what comes back.
+// Of a dense layer's gradient: the transposed inputs by what comes back.
 inline bool IsFasterTransposed(const Convolution& of) {
   return IsFasterGradient(of) && of.images >= 64 && of.filters >= 128 &&
          of.channels * of.filters >= 1 << 16;
 }
 inline bool IsFasterProduct(const Matrix& a, const Matrix& b) {
-  return kLanes <= 8 && a.rows >= 64 && a.rows <= 512 && a.columns >= 256 && b.columns >= 256;
+  return kProductsAreFaster && a.rows >= 64 && a.rows <= 512 && a.columns >= 256 && b.columns >= 256;
 }
 
 // MatMul, and _FusedMatMul with a bias.

@@ -11,13 +11,12 @@
 
 namespace tensorwright {
 
-constexpr std::int64_t kParts = 2;  // For each thread, so that one that comes late finds some.
-
-// Does [0, count) in parts, which so many threads take as they come: the caller begins at once and
-// waits for none that has not begun, as a step is often over before one has woken up.
+// Does [0, count) in parts, `each` for a thread, so that one that comes late finds some. Threads take
+// them as they come: the caller begins at once and waits for none that has not begun, as a step is
+// often over before one has woken up.
 template <typename Some>
 void ShareParts(tensorflow::OpKernelContext* context, std::int64_t threads, std::int64_t count,
-                const Some& some) {
+                const Some& some, std::int64_t each = 2) {
   const Eigen::ThreadPoolDevice& device = context->eigen_cpu_device();
   if (threads <= 1 || count < 2) {
     some(0, count);
@@ -27,7 +26,7 @@ void ShareParts(tensorflow::OpKernelContext* context, std::int64_t threads, std:
                                        Eigen::divup(count, threads));
     context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, parts, some);
   } else {
-    const std::int64_t part = Eigen::divup(count, kParts * threads);
+    const std::int64_t part = Eigen::divup(count, each * threads);
     Share(device, std::min(threads, Eigen::divup(count, part)) - 1, 0, count, part, some);
   }
 }

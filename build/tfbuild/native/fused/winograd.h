@@ -292,15 +292,17 @@ class WinogradGradient {
     return kPositions * of.channels * of.filters;
   }
 
-  // First the sums: by rows of tiles, blocks of channels and blocks of panels.
+  // First the sums: by rows of tiles, of blocks of channels and filters. Rows that one call computes
+  // are computed together, so that memory is read once for them.
   std::int64_t parts() const { return kSide * Blocks(of_.channels) * Blocks(of_.filters); }
 
   void Compute(std::int64_t first, std::int64_t last) const {
-    for (std::int64_t part = first; part < last; ++part) {
-      const std::int64_t channels = Blocks(of_.channels), filters = Blocks(of_.filters);
-      const std::int64_t block = part / kSide % channels, other = part / kSide / channels;
-      AddTiles(part % kSide, Range(of_.channels, block, channels),
-               Range(of_.filters, other, filters));
+    const std::int64_t channels = Blocks(of_.channels), filters = Blocks(of_.filters);
+    for (std::int64_t part = first; part < last;) {
+      const std::int64_t block = part / kSide, end = std::min(last, (block + 1) * kSide);
+      AddTiles(part % kSide, end - block * kSide, Range(of_.channels, block % channels, channels),
+               Range(of_.filters, block / channels, filters));
+      part = end;
     }
   }
 
@@ -327,6 +329,11 @@ class WinogradGradient {
 
  private:
   static constexpr std::int64_t kTiles = 64;  // At once.
+  // Numbers from one position of tiles to the next, by those of a tile: no multiple of a page, of which
+  // the first-level cache would hold few.
+  static constexpr std::int64_t Step(std::int64_t of_tile) {
+    return kTiles * of_tile + 3 * kLanes;
+  }
   static constexpr std::int64_t kMost = 128;  // Channels or filters of a block.
   struct Some {
     std::int64_t first, last;
@@ -350,24 +357,26 @@ class WinogradGradient {
     to[2] = sum + s[3];
   }
 
-  void AddTiles(int row, Some channels, Some filters) const {
+  void AddTiles(int first_row, int last_row, Some channels, Some filters) const {
     const std::int64_t step = channels.count() + kLanes,
                        panels = (filters.count() + kPanel - 1) / kPanel;
-    float* left = Room(kSide * kTiles * (step + panels * kPanel));
-    float* right = left + kSide * kTiles * step;
-    Tiles::Tile tile = tiles_.At(0);
+    float* left = Room(kSide * (Step(step) + panels * Step(kPanel)));
+    float* right = left + kSide * Step(step);
     for (std::int64_t first = 0; first < tiles_.count(); first += kTiles) {
       const std::int64_t depth = std::min(kTiles, tiles_.count() - first);
-      for (std::int64_t k = 0; k < depth; ++k, tiles_.Next(&tile)) {
-        TransformInputs(row, tile, channels, left + k * step, kTiles * step);
-        TransformBack(row, tile, filters, right + k * kPanel, panels * kTiles * kPanel);
-      }
-      if (bias_ != nullptr && row == 1 && channels.first == 0) {
-        AddBias(right + panels * kTiles * kPanel, depth, filters, first > 0);
-      }
-      for (int j = 0; j < kSide; ++j) {
-        AddProduct(kSide * row + j, left + j * kTiles * step, step,
-                   right + j * panels * kTiles * kPanel, depth, channels, filters, first > 0);
+      for (int row = first_row; row < last_row; ++row) {
+        Tiles::Tile tile = tiles_.At(first);
+        for (std::int64_t k = 0; k < depth; ++k, tiles_.Next(&tile)) {
+          TransformInputs(row, tile, channels, left + k * step, Step(step));
+          TransformBack(row, tile, filters, right + k * kPanel, panels * Step(kPanel));
+        }
+        if (bias_ != nullptr && row == 1 && channels.first == 0) {
+          AddBias(right + panels * Step(kPanel), depth, filters, first > 0);
+        }
+        for (int j = 0; j < kSide; ++j) {
+          AddProduct(kSide * row + j, left + j * Step(step), step,
+                     right + j * panels * Step(kPanel), depth, channels, filters, first > 0);
+        }
       }
     }
   }
@@ -384,7 +393,7 @@ class WinogradGradient {
                           sums + (channels.first + first) * of_.filters, of_.filters,
                           std::min<std::int64_t>(kPanel, filters.last - from), add);
       }
-      right += kTiles * kPanel;
+      right += Step(kPanel);
       sums += kPanel;
     }
   }
@@ -422,7 +431,7 @@ class WinogradGradient {
         e[j] = one * LoadLanes(at[0][j] + filter) + other * LoadLanes(at[1][j] + filter);
       }
       const std::int64_t column = filter - filters.first;
-      float* start = to + column / kPanel * kTiles * kPanel + column % kPanel;
+      float* start = to + column / kPanel * Step(kPanel) + column % kPanel;
       StoreLanes(start, e[0]);
       StoreLanes(start + position, e[0] + e[1]);
       StoreLanes(start + 2 * position, e[0] - e[1]);
@@ -434,7 +443,7 @@ class WinogradGradient {
   void AddBias(const float* right, std::int64_t depth, Some filters, bool add) const {
     for (std::int64_t filter = filters.first; filter < filters.last; filter += kLanes) {
       const std::int64_t column = filter - filters.first;
-      const float* from = right + column / kPanel * kTiles * kPanel + column % kPanel;
+      const float* from = right + column / kPanel * Step(kPanel) + column % kPanel;
       Lanes sum = add ? LoadLanes(bias_ + filter) : Lanes{};
       for (std::int64_t k = 0; k < depth; ++k) sum += LoadLanes(from + k * kPanel);
       StoreLanes(bias_ + filter, sum);
