@@ -81,7 +81,7 @@ def with_own(selection: Selection, units: Iterable[KernelUnit]) -> Selection:
     return dataclasses.replace(
         selection,
         kernels=(*selection.kernels, *(unit.name for unit in ours)),
-        kept=(*selection.kept, *own_kept(ours)),
+        kept=tuple(sorted((*selection.kept, *own_kept(ours)))),
         sources=(*selection.sources, *sources) if selection.sources else (),
     )
 

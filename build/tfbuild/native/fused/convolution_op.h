@@ -26,11 +26,15 @@ inline bool IsFasterGradient(const Convolution& of) {
   return kProductsAreFaster && of.channels >= 2 * kTileRows && of.filters >= kPanel &&
          of.rows.dilation == 1 && of.columns.dilation == 1;
 }
-// Filters are transformed each time, which wants tiles; tiles at the border are computed whole.
-inline bool IsFasterWinograd(const Convolution& of) {
+// Minimal filtering. Tiles at the border are computed whole.
+inline bool IsFasterFiltered(const Convolution& of) {
   const std::int64_t tiles = Tiles(of).count(), outputs = of.images * of.rows.out * of.columns.out;
-  return IsWinograd(of) && tiles >= 64 && 5 * outputs >= 12 * tiles && of.channels >= 32 &&
-         of.filters >= 32;
+  return IsWinograd(of) && tiles >= 32 && 5 * outputs >= 12 * tiles && of.channels >= kLanes &&
+         of.filters >= kPanel;
+}
+// For outputs the filter is transformed each time, which is worth it for many tiles only.
+inline bool IsFasterFilteredOutputs(const Convolution& of) {
+  return IsFasterFiltered(of) && 4 * Tiles(of).count() >= std::max(of.channels, of.filters);
 }
 
 inline void ShareGradient(OpKernelContext* context, std::int64_t threads,
@@ -133,7 +137,7 @@ class ConvolutionOp : public ConvolvingOp {
     const Tensor &input = context->input(0), &filter = context->input(1);
     const TensorShape outputs = OutputsOf(input.shape(), filter.shape());
     Convolution of;
-    if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) || !IsFasterWinograd(of)) {
+    if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) || !IsFasterFilteredOutputs(of)) {
       return absl::OkStatus();
     }
     Finish finish = {nullptr, relu_};
@@ -172,7 +176,7 @@ class InputGradientOp : public ConvolvingOp {
     };
     const Convolution other = {of.images, of.filters, of.channels, turned(of.rows),
                                turned(of.columns)};
-    if (!IsFasterWinograd(other)) return absl::OkStatus();
+    if (!IsFasterFilteredOutputs(other)) return absl::OkStatus();
     Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, inputs, &out));
     *done = true;
@@ -194,7 +198,7 @@ class FilterGradientOp : public ConvolvingOp {
         !ConvolutionOf(input.shape(), shape, back.shape(), &of)) {
       return absl::OkStatus();
     }
-    const bool filtered = IsFasterWinograd(of);
+    const bool filtered = IsFasterFiltered(of);
     if (!filtered && !IsFasterGradient(of)) return absl::OkStatus();
     Tensor *filter = nullptr, *bias = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &filter));
