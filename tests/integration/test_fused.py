@@ -17,6 +17,7 @@ from tfbuild.cpus.detect import detect
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
 from tfbuild.planning.request import plan_for
+from tfbuild.probe import products
 from tfbuild.run import run
 from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
@@ -32,8 +33,6 @@ ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
 AS_STOCK = {"small", "untouched", "compiled"}
 """The cases in which no product is the library's."""
 WIDER = "avx512f" in detect().cpu.features
-FILTERED = ("layer", "layer, valid", "layer, deep")
-"""All that is the library's with AVX-512."""
 FEW_LOOPS = ("lstm hard", "by hand", "countdown", "refused", "unused", "in turn", "shared")
 FEW = ("adam float32", "scattered float32", "held", "in a loop")
 ALONE = {"compiled", "legacy", "adagrad empty"}
@@ -172,11 +171,13 @@ def test_products_lie_as_near_to_float64(
     found = ran(PRODUCTS, stock_arm, library, out, threads, onednn=onednn)
     assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
     computed = {name for name, each in found.items() if each["events"].get("product executions")}
-    assert computed == ({*FILTERED} if WIDER else {*found} - AS_STOCK)
+    assert computed == (
+        {*products.cases()} - {*products.MAY_STAY} if WIDER else {*found} - AS_STOCK
+    )
     assert found["small"]["events"]["stock: product"]
     assert found["untouched"]["events"]["left: product"]
     assert found["compiled"]["events"].keys() <= {"left: compiled"}
-    few = FILTERED if WIDER else (*FILTERED, "product", "valid", "many images", "transposed, deep")
+    few = ("layer, deep", "product", "valid", "many images", "transposed, deep")
     other = ran(PRODUCTS, stock_arm, library, out, threads + 1, *few, onednn=onednn)
     assert {name: other[name]["bits"] == found[name]["bits"] for name in few} == dict.fromkeys(
         few, True
