@@ -51,9 +51,9 @@ class ConvolvingOp : public ReplacedOp {
   explicit ConvolvingOp(OpKernelConstruction* context) : ReplacedOp(context) {
     std::string padding;
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "strides", &strides_));
-    OP_REQUIRES_OK(context, GetNodeAttr(before(), "dilations", &dilations_));
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "padding", &padding));
     same_ = padding == "SAME";
+    TryGetNodeAttr(before(), "dilations", &dilations_);
   }
 
  protected:
@@ -119,7 +119,7 @@ class ConvolvingOp : public ReplacedOp {
     return of.taps > 0 && of.in > lost && of.out == (of.in - lost + of.stride - 1) / of.stride;
   }
 
-  std::vector<std::int32_t> strides_, dilations_;
+  std::vector<std::int32_t> strides_, dilations_ = {1, 1, 1, 1};
   bool same_ = false;  // Or nothing is padded.
 };
 
@@ -137,7 +137,8 @@ class ConvolutionOp : public ConvolvingOp {
     const Tensor &input = context->input(0), &filter = context->input(1);
     const TensorShape outputs = OutputsOf(input.shape(), filter.shape());
     Convolution of;
-    if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) || !IsFasterFilteredOutputs(of)) {
+    if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) ||
+        !IsFasterFilteredOutputs(of)) {
       return absl::OkStatus();
     }
     Finish finish = {nullptr, relu_};
