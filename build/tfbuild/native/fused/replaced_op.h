@@ -5,6 +5,7 @@
 #define TENSORWRIGHT_FUSED_REPLACED_OP_H_
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -26,12 +27,15 @@ using tensorflow::TensorShape;
 constexpr char kOriginal[] = "original";  // The operation that was there, as bytes of a NodeDef.
 
 // Whether oneDNN computes here with wider vectors than those of this code and of what it was measured
-// against: a library for AVX2 on a CPU with AVX-512.
+// against: a library for AVX2 on a CPU with AVX-512, unless ONEDNN_MAX_CPU_ISA keeps oneDNN from it.
 inline bool HasWiderVectors() {
 #ifdef __AVX512F__
   return false;
 #else
-  return tensorflow::port::TestCPUFeature(tensorflow::port::AVX512F);
+  const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string name = most == nullptr ? "" : most;
+  const bool capped = name == "SSE41" || (name.rfind("AVX", 0) == 0 && name.rfind("AVX512", 0) != 0);
+  return !capped && tensorflow::port::TestCPUFeature(tensorflow::port::AVX512F);
 #endif
 }
 
