@@ -47,12 +47,14 @@ def confined(folder: Path) -> Iterator[None]:
     signal.alarm(SECONDS)
     resource.setrlimit(resource.RLIMIT_AS, (_size() + BYTES, most))
     _roots.append(folder.resolve())
+    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # (Python's, not a reader's)
     try:
         yield
     except TooLongError:
         raise AssertionError(f"it took more than {SECONDS} s") from None
     finally:
         _roots.pop()
+        sys.dont_write_bytecode = bytecode
         resource.setrlimit(resource.RLIMIT_AS, (before, most))
         signal.alarm(0)
         signal.signal(signal.SIGALRM, handler)
