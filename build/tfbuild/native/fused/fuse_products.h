@@ -5,6 +5,7 @@
 #ifndef TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_
 #define TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -83,6 +84,7 @@ class FusingProducts {
     tensorflow::DataType type = tensorflow::DT_INVALID;
     std::string layout = "NHWC", padding = "VALID";
     std::vector<std::string> then;
+    std::vector<std::int32_t> strides;  // Of convolutions.
     bool left = false, right = false;
     bool constant = false;  // The right matrix, which oneDNN then packs once.
     const auto read = [&](const char* name, auto* value) {
@@ -95,10 +97,11 @@ class FusingProducts {
     read("padding", &padding);
     read("fused_ops", &then);
     read("is_filter_const", &constant);
+    read("strides", &strides);
     const bool finished =
         then.empty() || (!left && then[0] == "BiasAdd" && node->num_inputs() == 3 &&
                          (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
-    return type == tensorflow::DT_FLOAT && !right && layout == "NHWC" && padding != "EXPLICIT" &&
+    return (kProductsAreFaster || !strides.empty()) && type == tensorflow::DT_FLOAT && !right && layout == "NHWC" && padding != "EXPLICIT" &&
            finished && !constant;
   }
 
