@@ -101,8 +101,8 @@ class FusingProducts {
     const bool finished =
         then.empty() || (!left && then[0] == "BiasAdd" && node->num_inputs() == 3 &&
                          (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
-    return (kProductsAreFaster || !strides.empty()) && type == tensorflow::DT_FLOAT && !right && layout == "NHWC" && padding != "EXPLICIT" &&
-           finished && !constant;
+    return (kProductsAreFaster || !strides.empty()) && type == tensorflow::DT_FLOAT && !right &&
+           layout == "NHWC" && padding != "EXPLICIT" && finished && !constant;
   }
 
   void Take(tensorflow::Node* node) {
