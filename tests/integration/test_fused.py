@@ -191,4 +191,5 @@ def test_products_for_avx2_are_onednns_on_a_cpu_with_avx512(
     library = compiled(Request(arch="haswell", kernels=PRODUCTS_UNIT), paths)[PRODUCTS_UNIT]
     found = ran(UNNAMED, stock_arm, library, tmp_path / "unnamed.json", 1, "product", onednn="1")
     counted = {name for name, count in found["product"].items() if count}
+    counted.remove("left: product")  # (those in float64)
     assert counted == ({"left: wider vectors"} if WIDER else {"products", "product executions"})
