@@ -17,7 +17,7 @@ from tfbuild.probe.fusing import Case, Tensor, in_graph
 PART = "loops"
 OPS = ("_TensorwrightLoop", "_TensorwrightStatelessLoop")
 RUNS = "loop executions"
-MAY_STAY: tuple[str, ...] = ()
+MULTIPLIED: tuple[str, ...] = ()
 difference, ulps = float64.difference, float64.ulps
 _FEATURES = 5
 _SHAPES = ((3, 7, _FEATURES), (32, 4, _FEATURES), (1, 1, _FEATURES))

@@ -22,11 +22,11 @@ OPS = (
     "_TensorwrightProduct",
 )
 RUNS = "product executions"
-MAY_STAY = (
+MULTIPLIED = (
     *("product", "product of blocks", "transposed", "transposed, deep"),
     *("valid", "same", "strided", "one tap", "one row", "many images"),
 )
-"""What the library leaves to stock kernels where it has AVX-512."""
+"""What a library that does not multiply (registry.Library.multiplies) leaves to stock kernels."""
 difference, ulps = float64.difference, float64.ulps
 
 

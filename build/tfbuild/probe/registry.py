@@ -173,6 +173,14 @@ class Library:
             for event in range(handle.tensorwright_fused_events())
         }
 
+    def multiplies(self) -> bool:
+        """Whether it computes products, where it fuses them: not with AVX-512, by which minimal
+        filtering alone is faster than oneDNN (native/fused/faster.h)."""
+        handle = self._handle
+        return not hasattr(handle, "tensorwright_multiplies") or bool(
+            handle.tensorwright_multiplies()
+        )
+
     def count(self, op: str) -> int:
         """Executions of all of an op's kernels."""
         return sum(times for name, _, times in self.executions() if name == op)

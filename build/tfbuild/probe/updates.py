@@ -17,7 +17,7 @@ from tfbuild.probe.fusing import Case, State, Tensor, as_arrays, drawn, in_graph
 PART = "updates"
 OPS = ("_TensorwrightUpdate",)
 RUNS = "update executions"
-MAY_STAY: tuple[str, ...] = ()
+MULTIPLIED: tuple[str, ...] = ()
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 _STEPS = 3
 _SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (1, 1, 5), (37, 61), (301, 701))

@@ -9,8 +9,8 @@
 
 namespace tensorwright {
 
-// A convolution of NHWC images. For its gradients `in` and `out` stay what they are. One of batch x 1 x 1 x
-// channels is a product: of the transposed inputs and what comes back.
+// A convolution of NHWC images. The gradient of its filter, with batch x 1 x 1 x channels, is a product: of
+// the transposed inputs and what comes back.
 struct Convolution {
   // Along rows, then along columns.
   struct Axis {
@@ -24,9 +24,16 @@ struct Convolution {
     std::int64_t skip() const { return taps == 1 ? stride : 1; }
     std::int64_t Held(std::int64_t count) const { return taps == 1 ? count : Reached(count); }
     std::int64_t step() const { return stride / skip(); }
+    // Of the gradient of inputs, with stride 1.
+    Axis Turned() const { return {out, in, taps, 1, dilation, (taps - 1) * dilation - before}; }
   };
   std::int64_t images, channels, filters;
   Axis rows, columns;
+
+  // What gives the gradient of inputs: of what comes back, with the filter turned around.
+  Convolution Turned() const {
+    return {images, filters, channels, rows.Turned(), columns.Turned()};
+  }
 
   std::int64_t taps() const { return rows.taps * columns.taps; }
   // Blocks of channels, alike but for one, and none of more than kTileRows.

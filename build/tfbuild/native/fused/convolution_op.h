@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensorwright/fused/convolution.h"
+#include "tensorwright/fused/faster.h"
 #include "tensorwright/fused/filter_gradient.h"
 #include "tensorwright/fused/replaced_op.h"
 #include "tensorwright/fused/threads.h"
@@ -16,26 +17,6 @@
 
 namespace tensorwright {
 namespace {
-
-// By what was measured against TensorFlow 2.14.1's oneDNN, with AVX2 on a Zen 3 and with AVX-512 on a
-// Zen 4 (docs/fused.md). Products with AVX-512 are as fast as oneDNN's, no faster.
-constexpr bool kProductsAreFaster = kLanes <= 8;
-
-// Tiles of products want channels; nothing was measured of taps that stand apart.
-inline bool IsFasterGradient(const Convolution& of) {
-  return kProductsAreFaster && of.channels >= 2 * kTileRows && of.filters >= kPanel &&
-         of.rows.dilation == 1 && of.columns.dilation == 1;
-}
-// Minimal filtering. Tiles at the border are computed whole.
-inline bool IsFasterFiltered(const Convolution& of) {
-  const std::int64_t tiles = Tiles(of).count(), outputs = of.images * of.rows.out * of.columns.out;
-  return IsWinograd(of) && tiles >= 32 && 5 * outputs >= 12 * tiles && of.channels >= kLanes &&
-         of.filters >= kPanel;
-}
-// For outputs the filter is transformed each time, which is worth it for many tiles only.
-inline bool IsFasterFilteredOutputs(const Convolution& of) {
-  return IsFasterFiltered(of) && 4 * Tiles(of).count() >= std::max(of.channels, of.filters);
-}
 
 inline void ShareGradient(OpKernelContext* context, std::int64_t threads,
                           const FilterGradient& gradient) {
@@ -61,22 +42,22 @@ class ConvolvingOp : public ReplacedOp {
   bool ConvolutionOf(const TensorShape& in, const TensorShape& filter, const TensorShape& out,
                      Convolution* of) const {
     if (in.dims() != 4 || filter.dims() != 4 || out.dims() != 4) return false;
+    for (int axis : {1, 2}) {
+      if (out.dim_size(axis) == 0 || out.dim_size(axis) != OutputsAlong(in, filter, axis)) {
+        return false;
+      }
+    }
     *of = {in.dim_size(0), in.dim_size(3), out.dim_size(3), AxisOf(in, filter, out, 1),
            AxisOf(in, filter, out, 2)};
     return of->images > 0 && out.dim_size(0) == of->images &&
-           filter.dim_size(2) == of->channels && filter.dim_size(3) == of->filters &&
-           Fits(of->rows) && Fits(of->columns);
+           filter.dim_size(2) == of->channels && filter.dim_size(3) == of->filters;
   }
 
   // The outputs of these images, if there are any.
   TensorShape OutputsOf(const TensorShape& in, const TensorShape& filter) const {
     if (in.dims() != 4 || filter.dims() != 4) return {};
-    const auto size = [&](int axis) {
-      const std::int64_t lost = same_ ? 0 : (filter.dim_size(axis - 1) - 1) * dilations_[axis];
-      return std::max<std::int64_t>(in.dim_size(axis) - lost + strides_[axis] - 1, 0) /
-             strides_[axis];
-    };
-    return TensorShape({in.dim_size(0), size(1), size(2), filter.dim_size(3)});
+    const std::int64_t rows = OutputsAlong(in, filter, 1), columns = OutputsAlong(in, filter, 2);
+    return TensorShape({in.dim_size(0), rows, columns, filter.dim_size(3)});
   }
 
   // A shape that came as numbers.
@@ -87,9 +68,10 @@ class ConvolvingOp : public ReplacedOp {
   }
 
   // What minimal filtering gives, in `output`.
-  absl::Status Filtered(OpKernelContext* context, const Convolution& of, const Tensor& input,
-                        const Tensor& filter, bool turned, const Finish& finish,
-                        Tensor* output) const {
+  absl::Status FilteredOutputs(OpKernelContext* context, const Convolution& of,
+                               const Tensor& input,
+                               const Tensor& filter, bool turned, const Finish& finish,
+                               Tensor* output) const {
     Tensor room;
     const TensorShape size({WinogradOutputs::TransformedSize(of)});
     TF_RETURN_IF_ERROR(context->allocate_temp(tensorflow::DT_FLOAT, size, &room));
@@ -113,10 +95,12 @@ class ConvolvingOp : public ReplacedOp {
     return of;
   }
 
-  // Whether there are as many outputs as the convolution has.
-  bool Fits(const Convolution::Axis& of) const {
-    const std::int64_t lost = same_ ? 0 : (of.taps - 1) * of.dilation;
-    return of.taps > 0 && of.in > lost && of.out == (of.in - lost + of.stride - 1) / of.stride;
+  // How many outputs there are along an axis; none without taps.
+  std::int64_t OutputsAlong(const TensorShape& in, const TensorShape& filter, int axis) const {
+    const std::int64_t taps = filter.dim_size(axis - 1), stride = strides_[axis],
+                       lost = same_ ? 0 : (taps - 1) * dilations_[axis];
+    const std::int64_t left = in.dim_size(axis) - lost;
+    return taps == 0 || left <= 0 ? 0 : (left + stride - 1) / stride;
   }
 
   std::vector<std::int32_t> strides_, dilations_ = {1, 1, 1, 1};
@@ -126,35 +110,23 @@ class ConvolvingOp : public ReplacedOp {
 // Conv2D, and the same with a bias and ReLU.
 class ConvolutionOp : public ConvolvingOp {
  public:
-  explicit ConvolutionOp(OpKernelConstruction* context) : ConvolvingOp(context) {
-    std::vector<std::string> then;
-    TryGetNodeAttr(before(), "fused_ops", &then);
-    relu_ = then.size() > 1;
-  }
+  using ConvolvingOp::ConvolvingOp;
 
  protected:
   absl::Status Computes(OpKernelContext* context, bool* done) const override {
     const Tensor &input = context->input(0), &filter = context->input(1);
     const TensorShape outputs = OutputsOf(input.shape(), filter.shape());
     Convolution of;
+    Finish finish;
     if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) ||
-        !IsFasterFilteredOutputs(of)) {
+        !IsFasterFilteredOutputs(of) || !FinishOf(context, of.filters, &finish)) {
       return absl::OkStatus();
-    }
-    Finish finish = {nullptr, relu_};
-    if (context->num_inputs() > 2) {
-      const Tensor& bias = context->input(2);
-      if (bias.dims() != 1 || bias.dim_size(0) != of.filters) return absl::OkStatus();
-      finish.bias = bias.flat<float>().data();
     }
     Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, outputs, &out));
     *done = true;
-    return Filtered(context, of, input, filter, false, finish, out);
+    return FilteredOutputs(context, of, input, filter, false, finish, out);
   }
-
- private:
-  bool relu_ = false;
 };
 
 // Conv2DBackpropInput: the convolution of what comes back with the filter turned around.
@@ -171,17 +143,13 @@ class InputGradientOp : public ConvolvingOp {
         !ConvolutionOf(inputs, filter.shape(), back.shape(), &of)) {
       return absl::OkStatus();
     }
-    const auto turned = [](const Convolution::Axis& axis) {
-      const std::int64_t before = (axis.taps - 1) * axis.dilation - axis.before;
-      return Convolution::Axis{axis.out, axis.in, axis.taps, axis.stride, axis.dilation, before};
-    };
-    const Convolution other = {of.images, of.filters, of.channels, turned(of.rows),
-                               turned(of.columns)};
-    if (!IsFasterFilteredOutputs(other)) return absl::OkStatus();
+    if (!IsWinograd(of)) return absl::OkStatus();
+    const Convolution turned = of.Turned();
+    if (!IsFasterFilteredOutputs(turned)) return absl::OkStatus();
     Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, inputs, &out));
     *done = true;
-    return Filtered(context, other, back, filter, true, {}, out);
+    return FilteredOutputs(context, turned, back, filter, true, {}, out);
   }
 };
 
@@ -210,14 +178,15 @@ class FilterGradientOp : public ConvolvingOp {
     const float *in = input.flat<float>().data(), *out = back.flat<float>().data();
     float *to = filter->flat<float>().data(),
           *sums = bias == nullptr ? nullptr : bias->flat<float>().data();
-    if (filtered) return Filtered(context, of, in, out, to, sums);
+    if (filtered) return FilteredGradient(context, of, in, out, to, sums);
     ShareGradient(context, Threads(context), FilterGradient(of, in, out, to, sums));
     return absl::OkStatus();
   }
 
  private:
-  static absl::Status Filtered(OpKernelContext* context, const Convolution& of, const float* in,
-                               const float* out, float* filter, float* bias) {
+  static absl::Status FilteredGradient(OpKernelContext* context, const Convolution& of,
+                                       const float* in, const float* out, float* filter,
+                                       float* bias) {
     Tensor room;
     const TensorShape size({WinogradGradient::SumsSize(of)});
     TF_RETURN_IF_ERROR(context->allocate_temp(tensorflow::DT_FLOAT, size, &room));

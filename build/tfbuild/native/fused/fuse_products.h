@@ -1,5 +1,5 @@
 // Finds products of matrices, convolutions and their gradients in the graphs that TensorFlow is about to
-// execute, and lets operations of ours (product_op.h) take their place: with the same inputs and
+// execute, and lets operations of ours (replaced_op.h) take their place: with the same inputs and
 // outputs.
 
 #ifndef TENSORWRIGHT_FUSED_FUSE_PRODUCTS_H_
@@ -15,6 +15,7 @@
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/util/device_name_utils.h"
+#include "tensorwright/fused/faster.h"
 #include "tensorwright/fused/product_op.h"
 #include "tensorwright/fused/replace.h"
 #include "tensorwright/fused/switches.h"
@@ -125,7 +126,7 @@ class FusingProducts {
   }
 
   tensorflow::Graph& graph_;
-  const bool wider_;  // What oneDNN computes with, so that all is left to it.
+  const bool wider_;  // oneDNN's vectors here: all is left to it.
 };
 
 class FuseProducts : public tensorflow::GraphOptimizationPass {

@@ -4,10 +4,9 @@
 #define TENSORWRIGHT_FUSED_PRODUCT_OP_H_
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "tensorwright/fused/convolution_op.h"
+#include "tensorwright/fused/faster.h"
 #include "tensorwright/fused/product.h"
 #include "tensorwright/fused/replaced_op.h"
 #include "tensorwright/fused/threads.h"
@@ -15,23 +14,11 @@
 namespace tensorwright {
 namespace {
 
-// Of a dense layer's gradient: the transposed inputs by what comes back.
-inline bool IsFasterTransposed(const Convolution& of) {
-  return IsFasterGradient(of) && of.images >= 64 && of.filters >= 128 &&
-         of.channels * of.filters >= 1 << 16;
-}
-inline bool IsFasterProduct(const Matrix& a, const Matrix& b) {
-  return kProductsAreFaster && a.rows >= 64 && a.rows <= 512 && a.columns >= 256 && b.columns >= 256;
-}
-
 // MatMul, and _FusedMatMul with a bias.
 class ProductOp : public ReplacedOp {
  public:
   explicit ProductOp(OpKernelConstruction* context) : ReplacedOp(context) {
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "transpose_a", &transposed_));
-    std::vector<std::string> then;
-    TryGetNodeAttr(before(), "fused_ops", &then);
-    relu_ = then.size() > 1;
   }
 
  protected:
@@ -40,12 +27,8 @@ class ProductOp : public ReplacedOp {
     if (left.dims() != 2 || right.dims() != 2) return absl::OkStatus();
     const Matrix a = MatrixOf(left, transposed_), b = MatrixOf(right, false);
     if (a.columns != b.rows) return absl::OkStatus();
-    Finish finish = {nullptr, relu_};
-    if (context->num_inputs() > 2) {
-      const Tensor& bias = context->input(2);
-      if (bias.dims() != 1 || bias.dim_size(0) != b.columns) return absl::OkStatus();
-      finish.bias = bias.flat<float>().data();
-    }
+    Finish finish;
+    if (!FinishOf(context, b.columns, &finish)) return absl::OkStatus();
     const Convolution sums = {a.columns, a.rows, b.columns, {1, 1, 1}, {1, 1, 1}};
     if (!(transposed_ ? IsFasterTransposed(sums) : IsFasterProduct(a, b))) return absl::OkStatus();
     Tensor* out = nullptr;
@@ -70,7 +53,6 @@ class ProductOp : public ReplacedOp {
   }
 
   bool transposed_ = false;  // The left matrix.
-  bool relu_ = false;
 };
 
 }  // namespace

@@ -66,6 +66,11 @@ TENSORWRIGHT_REPLACED("_TensorwrightInputGradient", InputGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradient", FilterGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradientWithBias", FilterGradientOp);
 
+// For the probe: whether products are computed at all.
+extern "C" __attribute__((visibility("default"))) int tensorwright_multiplies(void) {
+  return kProductsAreFaster;
+}
+
 // Behind the passes with which oneDNN takes what is its own (0 and 1).
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PARTITIONING, 100, FuseProducts);
 

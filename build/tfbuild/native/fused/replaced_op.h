@@ -5,15 +5,15 @@
 #define TENSORWRIGHT_FUSED_REPLACED_OP_H_
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/node_properties.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/platform/cpu_info.h"
+#include "tensorwright/fused/product.h"
 #include "tensorwright/fused/tally.h"
 
 namespace tensorwright {
@@ -25,19 +25,6 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
 constexpr char kOriginal[] = "original";  // The operation that was there, as bytes of a NodeDef.
-
-// Whether oneDNN computes here with wider vectors than those of this code and of what it was measured
-// against: a library for AVX2 on a CPU with AVX-512, unless ONEDNN_MAX_CPU_ISA keeps oneDNN from it.
-inline bool HasWiderVectors() {
-#ifdef __AVX512F__
-  return false;
-#else
-  const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
-  const std::string name = most == nullptr ? "" : most;
-  const bool capped = name == "SSE41" || (name.rfind("AVX", 0) == 0 && name.rfind("AVX512", 0) != 0);
-  return !capped && tensorflow::port::TestCPUFeature(tensorflow::port::AVX512F);
-#endif
-}
 
 // Holds the kernel that was there.
 class ReplacedOp : public tensorflow::OpKernel {
@@ -57,6 +44,9 @@ class ReplacedOp : public tensorflow::OpKernel {
                                 context->function_library(), context->resource_manager(),
                                 properties, context->graph_def_version(), &stock));
     stock_.reset(stock);
+    std::vector<std::string> then;
+    TryGetNodeAttr(before_, "fused_ops", &then);
+    relu_ = then.size() > 1;
   }
 
   void Compute(OpKernelContext* context) override {
@@ -72,6 +62,17 @@ class ReplacedOp : public tensorflow::OpKernel {
 
   const tensorflow::NodeDef& before() const { return before_; }
 
+  // What is done to the outputs, of so many columns: with the third input, if there is one, as bias.
+  // False where that does not fit.
+  bool FinishOf(OpKernelContext* context, std::int64_t columns, Finish* finish) const {
+    *finish = {nullptr, relu_};
+    if (context->num_inputs() < 3) return true;
+    const Tensor& bias = context->input(2);
+    if (bias.dims() != 1 || bias.dim_size(0) != columns) return false;
+    finish->bias = bias.flat<float>().data();
+    return true;
+  }
+
   static std::int64_t Threads(OpKernelContext* context) {
     return context->device()->tensorflow_cpu_worker_threads()->num_threads;
   }
@@ -79,6 +80,7 @@ class ReplacedOp : public tensorflow::OpKernel {
  private:
   tensorflow::NodeDef before_;
   std::unique_ptr<tensorflow::OpKernel> stock_;
+  bool relu_ = false;
 };
 
 }  // namespace

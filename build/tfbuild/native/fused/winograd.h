@@ -93,7 +93,6 @@ class Tiles {
   }
 
  private:
-
   const Convolution of_;
   const std::int64_t rows_, columns_;
 };
@@ -103,7 +102,7 @@ class Tiles {
 class WinogradOutputs {
  public:
   // `input` is images x rows x columns x channels, `filter` 3 x 3 x channels x filters, or of a turned
-  // one 3 x 3 x filters x channels; `transformed` has room for transformed_size() numbers.
+  // one 3 x 3 x filters x channels; `transformed` has room for TransformedSize() numbers.
   WinogradOutputs(const Convolution& of, const float* input, const float* filter, bool turned,
                   const Finish& finish, float* transformed, float* output)
       : of_(of),
@@ -242,7 +241,7 @@ class WinogradOutputs {
     }
   }
 
-  // A' of the sums A, then the bias and ReLU.
+  // A' m A of the sums m, then the bias and ReLU.
   void Write(const float* sums, std::int64_t column, int half, float* const (&at)[2][2]) const {
     const Lanes zero = {};
     const Lanes bias = finish_.bias == nullptr ? zero : LoadLanes(finish_.bias + column);
@@ -316,12 +315,12 @@ class WinogradGradient {
       for (int j = 0; j < 4; ++j) {
         Lanes s[4], made[3];
         for (int i = 0; i < 4; ++i) s[i] = LoadLanes(sums_ + (kSide * i + j) * size + at);
-        Gathered(s, made);
+        TransformSums(s, made);
         for (int i = 0; i < 3; ++i) t[i][j] = made[i];
       }
       for (int i = 0; i < 3; ++i) {
         Lanes made[3];
-        Gathered(t[i], made);
+        TransformSums(t[i], made);
         for (int j = 0; j < 3; ++j) StoreLanes(filter_ + (3 * i + j) * size + at, made[j]);
       }
     }
@@ -329,11 +328,6 @@ class WinogradGradient {
 
  private:
   static constexpr std::int64_t kTiles = 64;  // At once.
-  // Numbers from one position of tiles to the next, by those of a tile: no multiple of a page, of which
-  // the first-level cache would hold few.
-  static constexpr std::int64_t Step(std::int64_t of_tile) {
-    return kTiles * of_tile + 3 * kLanes;
-  }
   static constexpr std::int64_t kMost = 128;  // Channels or filters of a block.
   struct Some {
     std::int64_t first, last;
@@ -350,7 +344,7 @@ class WinogradGradient {
   }
 
   // G' of four vectors.
-  static void Gathered(const Lanes (&s)[4], Lanes (&to)[3]) {
+  static void TransformSums(const Lanes (&s)[4], Lanes (&to)[3]) {
     const Lanes sum = (s[1] + s[2]) * 0.5f;
     to[0] = s[0] + sum;
     to[1] = (s[1] - s[2]) * 0.5f;
@@ -360,22 +354,22 @@ class WinogradGradient {
   void AddTiles(int first_row, int last_row, Some channels, Some filters) const {
     const std::int64_t step = channels.count() + kLanes,
                        panels = (filters.count() + kPanel - 1) / kPanel;
-    float* left = Room(kSide * (Step(step) + panels * Step(kPanel)));
-    float* right = left + kSide * Step(step);
+    float* left = Room(kSide * kTiles * (step + panels * kPanel));
+    float* right = left + kSide * kTiles * step;
     for (std::int64_t first = 0; first < tiles_.count(); first += kTiles) {
       const std::int64_t depth = std::min(kTiles, tiles_.count() - first);
       for (int row = first_row; row < last_row; ++row) {
         Tiles::Tile tile = tiles_.At(first);
         for (std::int64_t k = 0; k < depth; ++k, tiles_.Next(&tile)) {
-          TransformInputs(row, tile, channels, left + k * step, Step(step));
-          TransformBack(row, tile, filters, right + k * kPanel, panels * Step(kPanel));
+          TransformInputs(row, tile, channels, left + k * step, kTiles * step);
+          TransformBack(row, tile, filters, right + k * kPanel, panels * kTiles * kPanel);
         }
         if (bias_ != nullptr && row == 1 && channels.first == 0) {
-          AddBias(right + panels * Step(kPanel), depth, filters, first > 0);
+          AddBias(right + panels * kTiles * kPanel, depth, filters, first > 0);
         }
         for (int j = 0; j < kSide; ++j) {
-          AddProduct(kSide * row + j, left + j * Step(step), step,
-                     right + j * panels * Step(kPanel), depth, channels, filters, first > 0);
+          AddProduct(kSide * row + j, left + j * kTiles * step, step,
+                     right + j * panels * kTiles * kPanel, depth, channels, filters, first > 0);
         }
       }
     }
@@ -393,7 +387,7 @@ class WinogradGradient {
                           sums + (channels.first + first) * of_.filters, of_.filters,
                           std::min<std::int64_t>(kPanel, filters.last - from), add);
       }
-      right += Step(kPanel);
+      right += kTiles * kPanel;
       sums += kPanel;
     }
   }
@@ -431,7 +425,7 @@ class WinogradGradient {
         e[j] = one * LoadLanes(at[0][j] + filter) + other * LoadLanes(at[1][j] + filter);
       }
       const std::int64_t column = filter - filters.first;
-      float* start = to + column / kPanel * Step(kPanel) + column % kPanel;
+      float* start = to + column / kPanel * kTiles * kPanel + column % kPanel;
       StoreLanes(start, e[0]);
       StoreLanes(start + position, e[0] + e[1]);
       StoreLanes(start + 2 * position, e[0] - e[1]);
@@ -443,7 +437,7 @@ class WinogradGradient {
   void AddBias(const float* right, std::int64_t depth, Some filters, bool add) const {
     for (std::int64_t filter = filters.first; filter < filters.last; filter += kLanes) {
       const std::int64_t column = filter - filters.first;
-      const float* from = right + column / kPanel * Step(kPanel) + column % kPanel;
+      const float* from = right + column / kPanel * kTiles * kPanel + column % kPanel;
       Lanes sum = add ? LoadLanes(bias_ + filter) : Lanes{};
       for (std::int64_t k = 0; k < depth; ++k) sum += LoadLanes(from + k * kPanel);
       StoreLanes(bias_ + filter, sum);
