@@ -19,6 +19,7 @@ OPS = (
     "_TensorwrightFusedConvolution",
     "_TensorwrightFusedProduct",
     "_TensorwrightInputGradient",
+    "_TensorwrightNormalisedConvolution",
     "_TensorwrightProduct",
 )
 RUNS = "product executions"
@@ -111,6 +112,31 @@ def layer(inputs: Sequence[int], filters: int, padding: str) -> Program:
     return run
 
 
+def normalised(inputs: Sequence[int], filters: int) -> Program:
+    """Convolutions of 3x3 with batch normalisation by given moments, without and with ReLU."""
+
+    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
+        draw = functools.partial(drawn_as, tf, dtype)
+        vectors = [draw((filters,), seed) for seed in (3, 4, 5)]
+        variance = 0.1 + draw((filters,), 6) ** 2
+
+        def normal(made: Tensor, scale: Tensor, offset: Tensor, mean: Tensor) -> Tensor:
+            if dtype == "float64":  # which TensorFlow's one operation does not know
+                return tf.nn.batch_normalization(made, mean, variance, offset, scale, 1e-3)
+            fused = tf.compat.v1.nn.fused_batch_norm
+            return fused(made, scale, offset, mean, variance, 1e-3, is_training=False)[0]
+
+        @in_graph(tf)
+        def computed(images: Tensor, filter_: Tensor, *vectors: Tensor) -> list[Tensor]:
+            alone = normal(tf.nn.conv2d(images, filter_, 1, "SAME"), *vectors)
+            other = normal(tf.nn.conv2d(images, -filter_, 1, "VALID"), *vectors)
+            return [alone, tf.nn.relu(other)]
+
+        return list(computed(draw(inputs, 1), draw((3, 3, inputs[-1], filters), 2), *vectors))
+
+    return run
+
+
 @functools.cache
 def programs() -> Mapping[str, Program]:
     """By name. Sizes are no round numbers, so that tiles and vectors end early."""
@@ -127,6 +153,7 @@ def programs() -> Mapping[str, Program]:
         "layer": layer((3, 13, 9, 32), 48, "SAME"),
         "layer, valid": layer((5, 9, 17, 48), 64, "VALID"),
         "layer, deep": layer((20, 4, 4, 144), 176, "SAME"),
+        "normalised": normalised((5, 13, 9, 32), 48),
         "many images": convolved((70, 3, 3, 18), 48, (3, 3), "SAME"),
     }
 

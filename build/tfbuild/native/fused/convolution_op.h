@@ -4,6 +4,7 @@
 #define TENSORWRIGHT_FUSED_CONVOLUTION_OP_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@
 
 namespace tensorwright {
 namespace {
+
+// Of a normalised convolution: scale, offset, mean and variance come behind the filter.
+constexpr int kNormalisedInputs = 6;
 
 inline void ShareGradient(OpKernelContext* context, std::int64_t threads,
                           const FilterGradient& gradient) {
@@ -107,10 +111,12 @@ class ConvolvingOp : public ReplacedOp {
   bool same_ = false;  // Or nothing is padded.
 };
 
-// Conv2D, and the same with a bias and ReLU.
+// Conv2D, and the same with a bias, or normalised by what training found, and ReLU.
 class ConvolutionOp : public ConvolvingOp {
  public:
-  using ConvolvingOp::ConvolvingOp;
+  explicit ConvolutionOp(OpKernelConstruction* context) : ConvolvingOp(context) {
+    TryGetNodeAttr(before(), "epsilon", &epsilon_);
+  }
 
  protected:
   absl::Status Computes(OpKernelContext* context, bool* done) const override {
@@ -118,8 +124,10 @@ class ConvolutionOp : public ConvolvingOp {
     const TensorShape outputs = OutputsOf(input.shape(), filter.shape());
     Convolution of;
     Finish finish;
+    std::vector<float> factors;
     if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) ||
-        !IsFasterFilteredOutputs(of) || !FinishOf(context, of.filters, &finish)) {
+        !IsFasterFilteredOutputs(of) || !FinishOf(context, of.filters, &finish) ||
+        !Normalises(context, of.filters, &factors, &finish)) {
       return absl::OkStatus();
     }
     Tensor* out = nullptr;
@@ -127,6 +135,30 @@ class ConvolutionOp : public ConvolvingOp {
     *done = true;
     return FilteredOutputs(context, of, input, filter, false, finish, out);
   }
+
+ private:
+  // Scale, offset, mean and variance behind the filter, if they are there, as what finishes outputs.
+  // False where one does not fit.
+  bool Normalises(OpKernelContext* context, std::int64_t filters, std::vector<float>* factors,
+                  Finish* finish) const {
+    if (context->num_inputs() != kNormalisedInputs) return true;
+    const float* each[4];
+    for (int i = 0; i < 4; ++i) {
+      const Tensor& input = context->input(2 + i);
+      if (input.dims() != 1 || input.dim_size(0) != filters) return false;
+      each[i] = input.flat<float>().data();
+    }
+    const auto [scale, offset, mean, variance] = each;
+    for (std::int64_t i = 0; i < filters; ++i) {
+      factors->push_back(scale[i] / std::sqrt(variance[i] + epsilon_));
+    }
+    finish->bias = offset;
+    finish->means = mean;
+    finish->factors = factors->data();
+    return true;
+  }
+
+  float epsilon_ = 0;
 };
 
 // Conv2DBackpropInput: the convolution of what comes back with the filter turned around.

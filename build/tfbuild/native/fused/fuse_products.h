@@ -27,8 +27,9 @@ namespace {
 
 constexpr char kProducts[] = "products";
 
-// TensorFlow's own, and what oneDNN's rewriting makes of them (common_runtime/mkl_layout_pass.cc).
-const char* ProductOpOf(const std::string& type) {
+// What takes a node's place, if there is one. The types are TensorFlow's own, and what oneDNN's rewriting
+// makes of them (common_runtime/mkl_layout_pass.cc).
+const char* ProductOpOf(const tensorflow::Node& node) {
   static const auto* known = new std::map<std::string, const char*>{
       {"MatMul", "_TensorwrightProduct"},
       {"_MklMatMul", "_TensorwrightProduct"},
@@ -45,8 +46,10 @@ const char* ProductOpOf(const std::string& type) {
       {"_MklNativeConv2DBackpropFilter", "_TensorwrightFilterGradient"},
       {"_MklNativeConv2DBackpropFilterWithBias", "_TensorwrightFilterGradientWithBias"},
   };
-  const auto found = known->find(type);
-  return found == known->end() ? nullptr : found->second;
+  const auto found = known->find(node.type_string());
+  if (found == known->end()) return nullptr;
+  return node.num_inputs() == kNormalisedInputs ? "_TensorwrightNormalisedConvolution"
+                                                : found->second;
 }
 
 class FusingProducts {
@@ -56,7 +59,7 @@ class FusingProducts {
   void Run() {
     std::vector<tensorflow::Node*> found;
     for (tensorflow::Node* node : graph_.op_nodes()) {
-      if (ProductOpOf(node->type_string()) != nullptr) found.push_back(node);
+      if (ProductOpOf(*node) != nullptr) found.push_back(node);
     }
     for (tensorflow::Node* node : found) {
       if (IsCompiled(node->attrs())) {
@@ -99,9 +102,13 @@ class FusingProducts {
     read("fused_ops", &then);
     read("is_filter_const", &constant);
     read("strides", &strides);
+    const auto begins = [&](const char* with, int inputs) {
+      return then[0] == with && node->num_inputs() == inputs;
+    };
     const bool finished =
-        then.empty() || (!left && then[0] == "BiasAdd" && node->num_inputs() == 3 &&
-                         (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
+        then.empty() ||
+        (!left && (begins("BiasAdd", 3) || begins("FusedBatchNorm", kNormalisedInputs)) &&
+         (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
     return (kProductsAreFaster || !strides.empty()) && type == tensorflow::DT_FLOAT && !right &&
            layout == "NHWC" && padding != "EXPLICIT" && finished && !constant;
   }
@@ -111,7 +118,7 @@ class FusingProducts {
     original.clear_input();
     for (int i = 0; i < node->num_inputs(); ++i) original.add_input("input" + std::to_string(i));
     definition.set_name(node->name());
-    definition.set_op(ProductOpOf(node->type_string()));
+    definition.set_op(ProductOpOf(*node));
     definition.set_device(node->def().device());
     *definition.mutable_input() = node->def().input();
     (*definition.mutable_attr())[kOriginal].set_s(original.SerializeAsString());

@@ -12,9 +12,11 @@
 namespace tensorwright {
 
 // What is done to each row of a product: `bias` is added if there is one, then what is negative is zero.
+// Before that a convolution's is normalised, if there are factors: (value - mean) * factor.
 struct Finish {
   const float* bias = nullptr;
   bool relu = false;
+  const float *means = nullptr, *factors = nullptr;
 };
 
 // The elements of a row of `b` lie side by side.

@@ -34,6 +34,11 @@ TENSORWRIGHT_PRODUCT("_TensorwrightFusedProduct").Input("bias: float");
 
 TENSORWRIGHT_CONVOLUTION("_TensorwrightConvolution");
 TENSORWRIGHT_CONVOLUTION("_TensorwrightFusedConvolution").Input("bias: float");
+TENSORWRIGHT_CONVOLUTION("_TensorwrightNormalisedConvolution")
+    .Input("scale: float")
+    .Input("offset: float")
+    .Input("mean: float")
+    .Input("variance: float");
 
 REGISTER_OP("_TensorwrightInputGradient")
     .Input("input_sizes: int32")
@@ -62,6 +67,7 @@ TENSORWRIGHT_REPLACED("_TensorwrightProduct", ProductOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFusedProduct", ProductOp);
 TENSORWRIGHT_REPLACED("_TensorwrightConvolution", ConvolutionOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFusedConvolution", ConvolutionOp);
+TENSORWRIGHT_REPLACED("_TensorwrightNormalisedConvolution", ConvolutionOp);
 TENSORWRIGHT_REPLACED("_TensorwrightInputGradient", InputGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradient", FilterGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradientWithBias", FilterGradientOp);

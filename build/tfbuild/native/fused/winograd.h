@@ -241,10 +241,14 @@ class WinogradOutputs {
     }
   }
 
-  // A' m A of the sums m, then the bias and ReLU.
+  // A' m A of the sums m, then what finishes them.
   void Write(const float* sums, std::int64_t column, int half, float* const (&at)[2][2]) const {
     const Lanes zero = {};
-    const Lanes bias = finish_.bias == nullptr ? zero : LoadLanes(finish_.bias + column);
+    const auto read = [&](const float* from) {
+      return from == nullptr ? zero : LoadLanes(from + column);
+    };
+    const Lanes bias = read(finish_.bias), mean = read(finish_.means),
+                factor = read(finish_.factors);
     Lanes s[2][4];
     for (int j = 0; j < 4; ++j) {
       Lanes m[4];
@@ -253,8 +257,10 @@ class WinogradOutputs {
       s[1][j] = m[1] - m[2] - m[3];
     }
     for (int i = 0; i < 2; ++i) {
-      Lanes y[2] = {s[i][0] + s[i][1] + s[i][2] + bias, s[i][1] - s[i][2] - s[i][3] + bias};
+      Lanes y[2] = {s[i][0] + s[i][1] + s[i][2], s[i][1] - s[i][2] - s[i][3]};
       for (int j = 0; j < 2; ++j) {
+        if (finish_.factors != nullptr) y[j] = (y[j] - mean) * factor;
+        y[j] += bias;
         if (finish_.relu) y[j] = y[j] < zero ? zero : y[j];
         StoreLanes(at[i][j] + half * kLanes, y[j]);
       }
