@@ -31,6 +31,9 @@ _LOG = "probe.log"
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PROBE_S = 3600.0
 _PROBE_UNIT_S = 60.0
+_CHILD_S = 600
+_EMULATED = 12
+"""How many times longer than on a CPU all of it may take under an emulator."""
 _TAIL_LINES = 8
 _BY_END = {
     "SIGKILL": "Linux ends a process so when memory runs out. Free some, or let fewer CPUs work, "
@@ -258,7 +261,9 @@ def probe(
     request, answer = folder / "probe-request.json", folder / "probe-answer.jsonl"
     ended = "it says nothing of it"
     said = {unit: [(c.op, c.types) for c in each] for unit, each in (claims or {}).items()}
-    save(request, {"libraries": dict(libraries), "claims": said})
+    times = _EMULATED if environment.launcher else 1
+    limit_s = _CHILD_S * times
+    save(request, {"libraries": dict(libraries), "claims": said, "limit_s": limit_s})
     answer.unlink(missing_ok=True)
     done = 0
     try:
@@ -275,7 +280,7 @@ def probe(
                 cwd=folder,
                 env=probe_env(),
                 log=folder / _LOG,
-                timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)),
+                timeout_s=max(_PROBE_S, _PROBE_UNIT_S * len(libraries)) * times,
                 on_line=on_line,
             )
     except CommandError as error:

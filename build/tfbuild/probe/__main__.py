@@ -1,10 +1,11 @@
 """python -m tfbuild.probe REQUEST ANSWER
 
-REQUEST is a JSON file {"libraries": {unit: path, …}, "claims": {unit: [[op, types], …], …}};
-ANSWER is written as JSON lines, one for the stock wheel's facts and one for each unit as soon as it
-is known; one that was lost with the process that was at it says how that ended (`lost`). A unit
-without a claim has a library to itself, and must register every stock kernel of its ops; one with a
-claim shares a finished library with others, and is what it claims of that.
+REQUEST is a JSON file {"libraries": {unit: path, …}, "claims": {unit: [[op, types], …], …},
+"limit_s": seconds that one child may take}; ANSWER is written as JSON lines, one for the stock
+wheel's facts and one for each unit as soon as it is known; one that was lost with the process that
+was at it says how that ended (`lost`). A unit without a claim has a library to itself, and must
+register every stock kernel of its ops; one with a claim shares a finished library with others, and
+is what it claims of that.
 
 TensorFlow is imported once; every library is loaded in a forked child of its own, so that it meets
 a fresh registry, and a crash is that unit's answer alone. A forked worker per CPU takes unit after
@@ -41,7 +42,6 @@ from tfbuild.probe import (
 )
 from tfbuild.probe.calls import Caller, Outcome
 
-_LIMIT_S = 600
 _DIGITS = 2  # bytes of a unit's number; all numbers fit a pipe's buffer
 _JUDGED = "judged: "  # before a unit's name, for whoever waits
 _UNFED = "no inputs were found of which the stock kernel makes something to compare"
@@ -60,6 +60,7 @@ def main(request: Path, answer: Path) -> None:
     sink = os.open(answer, os.O_WRONLY | os.O_APPEND)
     _write(sink, {"stock": _facts(tf)})
     units = {unit: Path(path) for unit, path in wanted["libraries"].items()}
+    limit_s: int = wanted["limit_s"]
     claims = {unit: {(op, types) for op, types in rows} for unit, rows in wanted["claims"].items()}
     # The largest first: what is left at the end is short.
     order = sorted(units, key=lambda unit: -units[unit].stat().st_size)
@@ -73,7 +74,7 @@ def main(request: Path, answer: Path) -> None:
             }
             look = functools.partial(_look, units[unit], before, claims.get(unit), beside)
             try:
-                row = _judged(units[unit], look, folder)
+                row = _judged(units[unit], look, folder, limit_s)
             except ChildProcessError as error:
                 row = {"lost": str(error)}
             _write(sink, {"unit": unit, **row})
@@ -125,16 +126,18 @@ def _worker(
     os._exit(0)
 
 
-def _judged(path: Path, look: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
+def _judged(
+    path: Path, look: Callable[[], dict[str, Any]], folder: Path, limit_s: int
+) -> dict[str, Any]:
     """A unit's answer."""
-    seen = _forked(look)
+    seen = _forked(look, limit_s)
     if "reason" in seen:
         return seen
     kernels = [registry.Kernel(*row) for row in seen["kernels"]]
     ops = {kernel.op for kernel in kernels}
     for part in (updates, loops, products):
         if ops <= {*part.OPS}:
-            found = _forked(functools.partial(_fuse, path, part))
+            found = _forked(functools.partial(_fuse, path, part), limit_s)
             return found if "reason" in found else _answer(kernels, {}, found)
     try:
         known = trials.found(kernels, folder / "journals")
@@ -147,10 +150,11 @@ def _judged(path: Path, look: Callable[[], dict[str, Any]], folder: Path) -> dic
     ]
     refused = {kernel: _UNFED for kernel in kernels if kernel not in {each for each, _ in pairs}}
     state = folder / "tuned"
-    failed = _forked(functools.partial(_compute, path, pairs, state)) if pairs else {}
+    compute = functools.partial(_compute, path, pairs, state)
+    failed = _forked(compute, limit_s) if pairs else {}
     if failed:
         return failed
-    found = _agree(pairs, state) if pairs else {"refused": {}}
+    found = _agree(pairs, state, limit_s) if pairs else {"refused": {}}
     if "reason" in found:
         return found
     return _answer(kernels, refused | found.pop("refused"), found)
@@ -268,12 +272,12 @@ def _idle(library: registry.Library, kernels: list[registry.Kernel]) -> set[str]
     return set(beyond)
 
 
-def _agree(pairs: list[_Pair], state: Path) -> dict[str, Any]:
+def _agree(pairs: list[_Pair], state: Path, limit_s: int) -> dict[str, Any]:
     """In the parent: what the library computed against the stock kernels, which compute the cases
     made by hand in another child. `refused` are the kernels that lie too far from them."""
     with state.open("rb") as source:
         tried, tuned, idle, unlike = pickle.load(source)  # noqa: S301  (our own child wrote it a moment ago)
-    failed = _forked(lambda: _dump(_made(pairs), state))
+    failed = _forked(lambda: _dump(_made(pairs), state), limit_s)
     if failed:
         return {"reason": f"the stock kernels: {failed['reason']}"}
     with state.open("rb") as source:
@@ -316,7 +320,7 @@ def _compared(
         yield trials.what(row.case), str(row.case), row.outcome, mine, row.scale
 
 
-def _forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _forked(work: Callable[[], dict[str, Any]], limit_s: int) -> dict[str, Any]:
     """Run `work` in a child and return its answer; a crash becomes a reason. Raises
     ChildProcessError for one that was killed: no kernel does that to itself."""
     reader, writer = os.pipe()
@@ -325,7 +329,7 @@ def _forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if child == 0:
         parent.end_with(ours)
         os.close(reader)
-        signal.alarm(_LIMIT_S)
+        signal.alarm(limit_s)
         try:
             answer = work()
         except Exception as error:  # noqa: BLE001  (whatever it is, it is this unit's reason)
