@@ -253,11 +253,34 @@ def test_a_selection_of_the_users_has_the_units_of_ours_that_it_says(tmp_path: P
 def test_units_of_ours_go_with_what_is_selected_where_they_were_measured() -> None:
     measured = [
         (release, target)
-        for release in ("2.14.1", "2.20.0", "2.8.4")
+        for release in ("2.14.1", "2.20.0")
         for target in ("zen4", "zen3", "x86_64_v2", "neoverse_v1")
         if own_for(release, parse_target(target))
     ]
     assert measured == [("2.14.1", "zen4"), ("2.14.1", "zen3"), ("2.20.0", "zen4")]
+
+
+@pytest.mark.parametrize(
+    ("target", "ours"),
+    [
+        ("zen4", {"fused/loops", "fused/products", "fused/updates"}),
+        ("zen3", {"fused/loops", "fused/products", "fused/updates"}),
+        ("x86_64_v2", set()),
+        ("neoverse_v1", set()),
+    ],
+)
+def test_hot_kernels_that_were_never_measured_have_the_units_of_ours_that_were(
+    target: str, ours: set[str]
+) -> None:
+    """Of a release without a recorded selection."""
+    plan = planned(target, release="2.17.1")
+    assert plan.selection is None
+    names = {unit.name for unit in plan.kernels}
+    assert {name for name in names if name.startswith("fused/")} == ours
+    assert "cwise_op_select" in names
+    if ours:
+        less = planned(target, release="2.17.1", without="fused/loops")
+        assert names - {unit.name for unit in less.kernels} == {"fused/loops"}
 
 
 def test_named_kernels_are_all_registered() -> None:

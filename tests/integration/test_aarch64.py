@@ -42,19 +42,20 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fleet_and_wheel(
     tree: Path, paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Fleet, Built]:
+    return made(",".join(TARGETS), RELEASE, tree, paths, tmp_path_factory.mktemp("pool"))
+
+
+def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple[Fleet, Built]:
+    """A wheel with tanh, built from a tree."""
     request = Request(
-        arch=",".join(TARGETS),
-        release=RELEASE,
-        kernels="cwise_op_tanh",
-        python="3.11",
-        source=str(tree),
+        arch=arch, release=release, kernels="cwise_op_tanh", python="3.11", source=str(tree)
     )
     fleet, compiler = fleet_for(request)
     built = builder.build(
         fleet,
         compiler=compiler,
         jobs=handlers.jobs_for(fleet.first, ""),
-        paths=dataclasses.replace(paths, pool=tmp_path_factory.mktemp("pool")),
+        paths=dataclasses.replace(paths, pool=pool),
         given_source=tree,
     )
     return fleet, built
@@ -118,6 +119,18 @@ def test_the_wheel_is_made_again_of_the_sources_that_were_given(
     found = handlers.rebuild_wheel(AuditOptions(wheel=wheel, source=str(tree)))
     assert found.proof is Proof.SAME, found
     assert "--source" in handlers.rebuild_wheel(AuditOptions(wheel=wheel)).reasons[0]
+
+
+def test_up_to_2_15_it_is_amazons_wheel(
+    paths: Paths, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tree = tree_of(NEAR["2.15.1"], tmp_path_factory.mktemp("older"))
+    _, built = made("neoverse_v1", "2.15.1", tree, paths, tmp_path_factory.mktemp("pool"))
+    assert built.wheel.name.startswith("tensorflow_cpu_aws-2.15.1+neoverse.v1-cp311-")
+    facts = tuned.read_tuned(built.wheel)
+    assert facts is not None
+    assert len(facts.libraries[0].registrations) == 12
+    assert not audit.audit(built.wheel, paths=paths, stock=None).problems
 
 
 @pytest.mark.parametrize(

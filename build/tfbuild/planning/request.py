@@ -22,7 +22,7 @@ from tfbuild.planning.defaults import DefaultsRequest, read_measurements
 from tfbuild.planning.fleet import Fleet, fleet_of
 from tfbuild.planning.newest import newest
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.planning.selection import Selection, read_selection, recorded, with_own
+from tfbuild.planning.selection import Selection, own_for, read_selection, recorded, with_own
 from tfbuild.settings import Paths
 from tfbuild.upstream import given, kernels, releases
 from tfbuild.upstream.download import sha256_of
@@ -102,7 +102,8 @@ def _need_known(request: Request, fleet: Fleet) -> None:
         known = False
         for plan in fleet.plans:
             selection = _selection(request, release, plan.target)
-            units = plans.offered(request.kernels, selection, release.version)
+            choice = _choice(request, release, plan.target)
+            units = plans.offered(choice, selection, release.version)
             names |= {unit.name for unit in units}
             meant = kernels.meant(word, units, release.version)
             known = known or bool(meant)
@@ -135,7 +136,7 @@ def plan_for(request: Request) -> tuple[Plan, Compiler]:
         target=target,
         compiler=compiler,
         macros=macros,
-        kernel_choice=request.kernels,
+        kernel_choice=_choice(request, release, target),
         without=_left_out(request),
         selection=_selection(request, release, target),
         extra_flags=flags.extra_flags(request.flags),
@@ -181,6 +182,15 @@ def _selection(request: Request, release: Release, target: Target) -> Selection 
         return None
     ours = named | {*found.own}
     return with_own(found, kernels.select(",".join(ours))) if ours else found
+
+
+def _choice(request: Request, release: Release, target: Target) -> str:
+    """The words of --kernels. Beside hot kernels for which no selection was recorded stand the
+    units of our own."""
+    words = {word.strip() for word in request.kernels.split(",")}
+    if HOT not in words or recorded(release.version, target):
+        return request.kernels
+    return ",".join((request.kernels, *own_for(release.version, target)))
 
 
 def _users(paths: Iterable[str], release: Release, target: Target) -> Selection:

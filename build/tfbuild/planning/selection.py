@@ -18,7 +18,7 @@ from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.errors import RecordError
 from tfbuild.measured.kernels import KernelRow, TypedOp
 from tfbuild.records import load, read
-from tfbuild.upstream.kernels import KernelUnit, own_registrations
+from tfbuild.upstream.kernels import RELEASE, KernelUnit, own_registrations
 
 SCHEMA = 1
 _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})
@@ -68,8 +68,10 @@ def recorded(release: str, target: Target) -> Selection | None:
 
 
 def own_for(release: str, target: Target) -> tuple[str, ...]:
-    """The units of ours that come beside whatever is selected for a target."""
-    found = recorded(release, target)
+    """The units of ours that come beside whatever is selected for a target. Of a release for which
+    nothing was recorded they are those of RELEASE: they replace no kernel of TensorFlow's, and
+    admission says whether they do there what they should."""
+    found = recorded(release, target) or recorded(RELEASE, target)
     return found.own if found else ()
 
 
