@@ -27,7 +27,7 @@ def judge(number):
 
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 print(json.dumps(_shared(6, judge)))
-print(_forked(os.abort))
+print(_forked(os.abort, 60))
 """
 
 WAITING = """
@@ -41,7 +41,7 @@ def child():
 
 def judge(number):
     os.write(1, f"{os.getpid()}\\n".encode())
-    _forked(child)
+    _forked(child, 60)
 
 _shared(1, judge)
 """

@@ -105,11 +105,13 @@ class FusingProducts {
     const auto begins = [&](const char* with, int inputs) {
       return then[0] == with && node->num_inputs() == inputs;
     };
+    const bool convolves = !strides.empty();
     const bool finished =
         then.empty() ||
-        (!left && (begins("BiasAdd", 3) || begins("FusedBatchNorm", kNormalisedInputs)) &&
+        (!left &&
+         (begins("BiasAdd", 3) || (convolves && begins("FusedBatchNorm", kNormalisedInputs))) &&
          (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
-    return (kProductsAreFaster || !strides.empty()) && type == tensorflow::DT_FLOAT && !right &&
+    return (kProductsAreFaster || convolves) && type == tensorflow::DT_FLOAT && !right &&
            layout == "NHWC" && padding != "EXPLICIT" && finished && !constant;
   }
 
