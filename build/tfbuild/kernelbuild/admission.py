@@ -33,7 +33,8 @@ _PROBE_S = 3600.0
 _PROBE_UNIT_S = 60.0
 _CHILD_S = 600
 _EMULATED = 12
-"""How many times longer than on a CPU all of it may take under an emulator."""
+"""How many times these limits an emulator has: aarch64's hot kernels took forty minutes under QEMU
+on a busy machine."""
 _TAIL_LINES = 8
 _BY_END = {
     "SIGKILL": "Linux ends a process so when memory runs out. Free some, or let fewer CPUs work, "

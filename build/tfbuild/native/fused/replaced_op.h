@@ -62,11 +62,11 @@ class ReplacedOp : public tensorflow::OpKernel {
 
   const tensorflow::NodeDef& before() const { return before_; }
 
-  // What is done to the outputs, of so many columns: with the third input, if there is one, as bias.
-  // False where that does not fit.
+  // What is done to the outputs, of so many columns: of three inputs the last is a bias. False where
+  // that does not fit.
   bool FinishOf(OpKernelContext* context, std::int64_t columns, Finish* finish) const {
     *finish = {nullptr, relu_};
-    if (context->num_inputs() < 3) return true;
+    if (context->num_inputs() != 3) return true;
     const Tensor& bias = context->input(2);
     if (bias.dims() != 1 || bias.dim_size(0) != columns) return false;
     finish->bias = bias.flat<float>().data();
