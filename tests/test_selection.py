@@ -252,6 +252,14 @@ def test_units_of_ours_go_with_what_is_selected_where_they_were_measured() -> No
     ]
 
 
+def test_units_of_ours_are_there_where_others_are_named_beside_the_hot_kernels() -> None:
+    """Then nothing is selected, and the units come as a set."""
+    plan = planned(kernels="hot,Tanh")
+    assert plan.selection is None
+    names = {unit.name for unit in plan.kernels}
+    assert {"cwise_op_tanh", *own_for(RELEASE, plan.target)} <= names
+
+
 @pytest.mark.parametrize(
     ("target", "ours"),
     [

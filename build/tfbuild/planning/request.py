@@ -117,7 +117,11 @@ def _need_known(request: Request, fleet: Fleet) -> None:
 
 
 def _left_out(request: Request) -> tuple[str, ...]:
-    return tuple(word.strip() for word in request.without.split(",") if word.strip())
+    return tuple(word for word in _words(request.without) if word)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(","))
 
 
 def plan_for(request: Request) -> tuple[Plan, Compiler]:
@@ -170,7 +174,7 @@ def _selection(request: Request, release: Release, target: Target) -> Selection 
     """The selection that was measured for this target, the user's or of the hot kernels ours, and
     the units of our own that it says or that are named. Raises RecordError, UsageError."""
     paths = [path.strip() for path in request.selection.split(",") if path.strip()]
-    words = {word.strip() for word in request.kernels.split(",")}
+    words = {*_words(request.kernels)}
     named = {word for word in words if kernels.own_registrations(word)}
     hot = words - named == {HOT} and request.scope == Scope.KERNELS
     found: Selection | None = None
@@ -185,12 +189,10 @@ def _selection(request: Request, release: Release, target: Target) -> Selection 
 
 
 def _choice(request: Request, release: Release, target: Target) -> str:
-    """The words of --kernels. Beside hot kernels for which no selection was recorded stand the
-    units of our own."""
-    words = {word.strip() for word in request.kernels.split(",")}
-    if HOT not in words or recorded(release.version, target):
-        return request.kernels
-    return ",".join((request.kernels, *own_for(release.version, target)))
+    """The words of --kernels, and beside hot ones the units of our own. A selection, where there is
+    one, goes before them."""
+    ours = own_for(release.version, target) if HOT in _words(request.kernels) else ()
+    return ",".join((request.kernels, *ours))
 
 
 def _users(paths: Iterable[str], release: Release, target: Target) -> Selection:
