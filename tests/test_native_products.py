@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ SOURCE = """
 #include <sys/mman.h>
 #include <unistd.h>
 #include "tensorwright/fused/filter_gradient.h"
+#include "tensorwright/fused/filtered_gradient.h"
+#include "tensorwright/fused/filtered_outputs.h"
 #include "tensorwright/fused/product.h"
-#include "tensorwright/fused/winograd.h"
 using namespace tensorwright;
 using Axis = Convolution::Axis;
 
@@ -55,38 +57,54 @@ extern "C" void gradient(const std::int64_t* n, const float* input, const float*
   const FilterGradient run(of, in.data(), out.data(), filter, bias);
   for (const Part& part : PartsOf(of, n[15])) run.Compute(part);
 }
-static Convolution Filtered(const std::int64_t* n) {
-  return {n[0], n[1], n[2], Axis{n[3], n[4], 3, 1, 1, n[5]}, Axis{n[6], n[7], 3, 1, 1, n[8]}};
-}
 extern "C" int lanes() { return kLanes; }
-extern "C" void filtered(const std::int64_t* n, const float* input, const float* filter,
-                         const float* bias, float* output) {
-  const Convolution of = Filtered(n);
-  std::vector<Lanes> room(WinogradOutputs::TransformedSize(of) / kLanes);
+template <class Scheme>
+static Convolution Filtered(const std::int64_t* n) {
+  return {n[0], n[1], n[2], Axis{n[3], n[4], Scheme::Down::kTaps, 1, 1, n[5]},
+          Axis{n[6], n[7], Scheme::Across::kTaps, 1, 1, n[8]}};
+}
+template <class Scheme>
+static void Outputs(const std::int64_t* n, const float* input, const float* filter,
+                    const float* bias, float* output) {
+  const Convolution of = Filtered<Scheme>(n);
+  std::vector<Lanes> room(FilteredOutputs<Scheme>::TransformedSize(of) / kLanes);
   const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
-      taps(filter, 9 * of.channels * of.filters);
-  const WinogradOutputs run(of, in.data(), taps.data(), n[9] != 0, {bias, n[10] != 0},
-                            reinterpret_cast<float*>(room.data()), output);
+      taps(filter, of.taps() * of.channels * of.filters);
+  const FilteredOutputs<Scheme> run(of, in.data(), taps.data(), n[9] != 0, {bias, n[10] != 0},
+                                    reinterpret_cast<float*>(room.data()), output);
   const std::int64_t lines = run.lines(), blocks = run.blocks();
   run.TransformFilters(0, lines / 3);
   run.TransformFilters(lines / 3, lines);
   run.Compute(blocks / 2, blocks);
   run.Compute(0, blocks / 2);
 }
-extern "C" void filtered_gradient(const std::int64_t* n, const float* input, const float* back,
-                                  float* filter, float* bias) {
-  const Convolution of = Filtered(n);
-  std::vector<Lanes> room(WinogradGradient::SumsSize(of) / kLanes);
+template <class Scheme>
+static void Gradient(const std::int64_t* n, const float* input, const float* back, float* filter,
+                     float* bias) {
+  const Convolution of = Filtered<Scheme>(n);
+  std::vector<Lanes> room(FilteredGradient<Scheme>::SumsSize(of) / kLanes);
   const Guarded in(input, of.images * of.rows.in * of.columns.in * of.channels),
       out(back, of.images * of.rows.out * of.columns.out * of.filters);
-  const WinogradGradient run(of, in.data(), out.data(), reinterpret_cast<float*>(room.data()),
-                             filter, bias);
+  const FilteredGradient<Scheme> run(of, n[9], in.data(), out.data(),
+                                     reinterpret_cast<float*>(room.data()), filter, bias);
   const std::int64_t parts = run.parts() * n[9] / 8, lines = run.lines() / 3;
   run.Compute(parts, run.parts());
   run.Compute(0, parts);
   run.Finish(0, lines);
   run.Finish(lines, run.lines());
 }
+#define SCHEME(name, ...)                                                                       \
+  extern "C" void name##_outputs(const std::int64_t* n, const float* input,                     \
+                                 const float* filter, const float* bias, float* output) {       \
+    Outputs<__VA_ARGS__>(n, input, filter, bias, output);                                       \
+  }                                                                                             \
+  extern "C" void name##_gradient(const std::int64_t* n, const float* input, const float* back, \
+                                  float* filter, float* bias) {                                 \
+    Gradient<__VA_ARGS__>(n, input, back, filter, bias);                                        \
+  }
+SCHEME(squares, SquareTiles)
+SCHEME(lines_3, LineTiles<3>)
+SCHEME(lines_5, LineTiles<5>)
 extern "C" void product(const std::int64_t* n, const float* a, const float* b, const float* bias,
                         float* out) {
   const Guarded left(a, n[0] * n[1]), right(b, n[1] * n[2]);
@@ -101,6 +119,8 @@ ROUNDING = 2.0**-23
 """Of the sum of absolute values, for each term: an error of rounding is half of it, two a term."""
 FILTERED = 4 * ROUNDING
 """Of minimal filtering: of the largest sum, as what cancels in a tile is of its neighbours."""
+SCHEMES = {"squares": (3, 3), "lines_3": (1, 3), "lines_5": (1, 5)}
+"""Of minimal filtering (minimal_filtering.h): the taps along rows and columns."""
 INSTRUCTIONS = {
     "sse2": (),
     "avx2": ("-mavx2", "-mfma"),
@@ -208,20 +228,33 @@ def test_products_are_those_of_the_definition(
     assert (np.abs(made - exact) <= ROUNDING * (depth + 1) * most).all()
 
 
+Side: TypeAlias = tuple[int, int, int]
+Convolved: TypeAlias = tuple[str, Side, Side]
+
+
 @st.composite
-def sides(draw: st.DrawFn) -> tuple[int, int, int]:
-    """Positions in and out along one axis of a 3x3 filter, and padding before."""
-    before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
-    size = draw(st.integers(max(3 - before - after, 1), 13))
-    return size, size + before + after - 2, before
+def sides(draw: st.DrawFn, taps: int) -> Side:
+    """Positions in and out along one axis of a filter, and padding before."""
+    before, after = draw(st.integers(0, taps - 1)), draw(st.integers(0, taps - 1))
+    size = draw(st.integers(max(taps - before - after, 1), 13))
+    return size, size + before + after - taps + 1, before
 
 
-def shifted(images: Any, rows: Sequence[int], columns: Sequence[int]) -> list[Any]:  # noqa: ANN401
+@st.composite
+def convolved(draw: st.DrawFn) -> Convolved:
+    scheme = draw(st.sampled_from([*SCHEMES]))
+    rows, columns = (draw(sides(taps)) for taps in SCHEMES[scheme])
+    return scheme, rows, columns
+
+
+def shifted(images: Any, convolution: Convolved) -> list[Any]:  # noqa: ANN401
     """By tap of the filter what each output gets, in float64."""
-    wide = np.pad(images.astype("float64"), [(0, 0), (2, 2), (2, 2), (0, 0)])
-    top, left = 2 - rows[2], 2 - columns[2]
+    scheme, rows, columns = convolution
+    wide = np.pad(images.astype("float64"), [(0, 0), (4, 4), (4, 4), (0, 0)])
+    top, left = 4 - rows[2], 4 - columns[2]
     return [
-        wide[:, top + tap // 3 :, left + tap % 3 :][:, : rows[1], : columns[1]] for tap in range(9)
+        wide[:, top + row :, left + column :][:, : rows[1], : columns[1]]
+        for row, column in np.ndindex(SCHEMES[scheme])
     ]
 
 
@@ -229,8 +262,7 @@ def shifted(images: Any, rows: Sequence[int], columns: Sequence[int]) -> list[An
     st.integers(1, 5),
     st.integers(1, 5),
     st.integers(1, 5),
-    sides(),
-    sides(),
+    convolved(),
     st.booleans(),
     st.booleans(),
 )
@@ -239,22 +271,23 @@ def test_minimal_filtering_is_a_convolution(
     images: int,
     channels: int,
     filters: int,
-    rows: tuple[int, int, int],
-    columns: tuple[int, int, int],
+    convolution: Convolved,
     turned: bool,
     relu: bool,
 ) -> None:
     """Turned around, its filter gives the gradient of inputs."""
     channels, filters = channels * native.lanes(), filters * native.lanes()
+    scheme, rows, columns = convolution
     rng = np.random.default_rng(images)
     inputs, bias = drawn(rng, images, rows[0], columns[0], channels), drawn(rng, filters)
-    taps = drawn(rng, 9, channels, filters)
+    taps = drawn(rng, math.prod(SCHEMES[scheme]), channels, filters)
     given_taps = np.ascontiguousarray(taps[::-1].transpose(0, 2, 1)) if turned else taps
     made = np.full((images, rows[1], columns[1], filters), np.nan, "float32")
     sizes = (images, channels, filters, *rows, *columns, turned, relu)
-    native.filtered(numbers(sizes), *(floats(each) for each in (inputs, given_taps, bias, made)))
+    run = getattr(native, f"{scheme}_outputs")
+    run(numbers(sizes), *(floats(each) for each in (inputs, given_taps, bias, made)))
     exact, most = bias.astype("float64"), np.abs(bias).astype("float64")
-    for part, tap in zip(shifted(inputs, rows, columns), taps, strict=True):
+    for part, tap in zip(shifted(inputs, convolution), taps, strict=True):
         exact = exact + part @ tap
         most = most + np.abs(part) @ np.abs(tap)
     if relu:
@@ -262,32 +295,32 @@ def test_minimal_filtering_is_a_convolution(
     assert (np.abs(made - exact) <= FILTERED * channels * most.max()).all()
 
 
-@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), sides(), sides(), st.integers(0, 8))
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), convolved(), st.integers(0, 8))
 def test_minimal_filtering_gives_gradients_of_filters(
     native: ctypes.CDLL,
     images: int,
     channels: int,
     filters: int,
-    rows: tuple[int, int, int],
-    columns: tuple[int, int, int],
-    split: int,
+    convolution: Convolved,
+    threads: int,
 ) -> None:
     channels, filters = channels * native.lanes(), filters * native.lanes()
+    scheme, rows, columns = convolution
     rng = np.random.default_rng(images)
     inputs = drawn(rng, images, rows[0], columns[0], channels)
     back = drawn(rng, images, rows[1], columns[1], filters)
-    made = [np.full((9, channels, filters), np.nan, "float32") for _ in range(2)]
+    shape = (math.prod(SCHEMES[scheme]), channels, filters)
+    made = [np.full(shape, np.nan, "float32") for _ in range(2)]
     sums = [np.full(filters, np.nan, "float32") for _ in range(2)]
-    for result, bias, at in zip(made, sums, (0, split), strict=True):
-        sizes = (images, channels, filters, *rows, *columns, at)
-        native.filtered_gradient(
-            numbers(sizes), *(floats(each) for each in (inputs, back, result, bias))
-        )
+    run = getattr(native, f"{scheme}_gradient")
+    for result, bias, each in zip(made, sums, (0, threads), strict=True):
+        sizes = numbers((images, channels, filters, *rows, *columns, each))
+        run(sizes, *(floats(array) for array in (inputs, back, result, bias)))
     flat = back.astype("float64").reshape(-1, filters)
-    wide = [part.reshape(-1, channels) for part in shifted(inputs, rows, columns)]
+    wide = [part.reshape(-1, channels) for part in shifted(inputs, convolution)]
     most = max((np.abs(part).T @ np.abs(flat)).max() for part in wide)
     for part, tap in zip(wide, made[0], strict=True):
         assert (np.abs(tap - part.T @ flat) <= FILTERED * (len(flat) + 4) * most).all()
     assert (np.abs(sums[0] - flat.sum(0)) <= FILTERED * len(flat) * np.abs(flat).sum(0)).all()
     for one, other in (made, sums):
-        assert one.tobytes() == other.tobytes(), "how rows are shared changes no bit"
+        assert one.tobytes() == other.tobytes(), "threads change no bit"

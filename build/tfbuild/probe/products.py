@@ -89,13 +89,15 @@ def convolved(
     return run
 
 
-def layer(inputs: Sequence[int], filters: int, padding: str) -> Program:
-    """A convolution of 3x3, the same with a bias and with ReLU, and all gradients."""
+def layer(
+    inputs: Sequence[int], filters: int, padding: str, taps: Sequence[int] = (3, 3)
+) -> Program:
+    """A convolution, the same with a bias and with ReLU, and all gradients."""
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
         draw = functools.partial(drawn_as, tf, dtype)
         images, bias = draw(inputs, 1), draw((filters,), 3)
-        filter_ = draw((3, 3, inputs[-1], filters), 2)
+        filter_ = draw((*taps, inputs[-1], filters), 2)
 
         @in_graph(tf)
         def computed(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
@@ -153,6 +155,8 @@ def programs() -> Mapping[str, Program]:
         "layer": layer((3, 13, 9, 32), 48, "SAME"),
         "layer, valid": layer((5, 9, 17, 48), 64, "VALID"),
         "layer, deep": layer((20, 4, 4, 144), 176, "SAME"),
+        "layer of lines": layer((3, 1, 151, 48), 80, "SAME", (1, 5)),
+        "layer of lines, valid": layer((4, 3, 45, 32), 48, "VALID", (1, 3)),
         "normalised": normalised((5, 13, 9, 32), 48),
         "many images": convolved((70, 3, 3, 18), 48, (3, 3), "SAME"),
     }

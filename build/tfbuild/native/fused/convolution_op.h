@@ -12,9 +12,10 @@
 #include "tensorwright/fused/convolution.h"
 #include "tensorwright/fused/faster.h"
 #include "tensorwright/fused/filter_gradient.h"
+#include "tensorwright/fused/filtered_gradient.h"
+#include "tensorwright/fused/filtered_outputs.h"
 #include "tensorwright/fused/replaced_op.h"
 #include "tensorwright/fused/threads.h"
-#include "tensorwright/fused/winograd.h"
 
 namespace tensorwright {
 namespace {
@@ -71,23 +72,28 @@ class ConvolvingOp : public ReplacedOp {
     return TensorShape::BuildTensorShape({size(0), size(1), size(2), size(3)}, shape).ok();
   }
 
-  // What minimal filtering gives, in `output`.
-  absl::Status FilteredOutputs(OpKernelContext* context, const Convolution& of,
-                               const Tensor& input,
-                               const Tensor& filter, bool turned, const Finish& finish,
-                               Tensor* output) const {
-    Tensor room;
-    const TensorShape size({WinogradOutputs::TransformedSize(of)});
-    TF_RETURN_IF_ERROR(context->allocate_temp(tensorflow::DT_FLOAT, size, &room));
-    const WinogradOutputs run(of, input.flat<float>().data(), filter.flat<float>().data(), turned,
-                              finish, room.flat<float>().data(), output->flat<float>().data());
-    const std::int64_t threads = Threads(context);
-    ShareParts(context, threads, run.lines(), [&](std::int64_t first, std::int64_t last) {
-      run.TransformFilters(first, last);
+  // Output 0 by minimal filtering, where that is faster.
+  absl::Status Filter(OpKernelContext* context, const Convolution& of, const TensorShape& shape,
+                      const Tensor& input, const Tensor& filter, bool turned, const Finish& finish,
+                      bool* done) const {
+    absl::Status status;
+    *done = WithFasterScheme(of, true, [&](auto scheme) {
+      using Outputs = FilteredOutputs<decltype(scheme)>;
+      Tensor room, *output = nullptr;
+      const TensorShape size({Outputs::TransformedSize(of)});
+      status = context->allocate_output(0, shape, &output);
+      if (status.ok()) status = context->allocate_temp(tensorflow::DT_FLOAT, size, &room);
+      if (!status.ok()) return;
+      const Outputs run(of, input.flat<float>().data(), filter.flat<float>().data(), turned, finish,
+                        room.flat<float>().data(), output->flat<float>().data());
+      const std::int64_t threads = Threads(context);
+      ShareParts(context, threads, run.lines(), [&](std::int64_t first, std::int64_t last) {
+        run.TransformFilters(first, last);
+      });
+      ShareParts(context, threads, run.blocks(),
+                 [&](std::int64_t first, std::int64_t last) { run.Compute(first, last); });
     });
-    ShareParts(context, threads, run.blocks(),
-               [&](std::int64_t first, std::int64_t last) { run.Compute(first, last); });
-    return absl::OkStatus();
+    return status;
   }
 
  private:
@@ -126,14 +132,11 @@ class ConvolutionOp : public ConvolvingOp {
     Finish finish;
     std::vector<float> factors;
     if (!ConvolutionOf(input.shape(), filter.shape(), outputs, &of) ||
-        !IsFasterFilteredOutputs(of) || !FinishOf(context, of.filters, &finish) ||
+        !FinishOf(context, of.filters, &finish) ||
         !Normalises(context, of.filters, &factors, &finish)) {
       return absl::OkStatus();
     }
-    Tensor* out = nullptr;
-    TF_RETURN_IF_ERROR(context->allocate_output(0, outputs, &out));
-    *done = true;
-    return FilteredOutputs(context, of, input, filter, false, finish, out);
+    return Filter(context, of, outputs, input, filter, false, finish, done);
   }
 
  private:
@@ -175,13 +178,8 @@ class InputGradientOp : public ConvolvingOp {
         !ConvolutionOf(inputs, filter.shape(), back.shape(), &of)) {
       return absl::OkStatus();
     }
-    if (!IsWinograd(of)) return absl::OkStatus();
-    const Convolution turned = of.Turned();
-    if (!IsFasterFilteredOutputs(turned)) return absl::OkStatus();
-    Tensor* out = nullptr;
-    TF_RETURN_IF_ERROR(context->allocate_output(0, inputs, &out));
-    *done = true;
-    return FilteredOutputs(context, turned, back, filter, true, {}, out);
+    if (of.rows.stride != 1 || of.columns.stride != 1) return absl::OkStatus();
+    return Filter(context, of.Turned(), inputs, back, filter, true, {}, done);
   }
 };
 
@@ -199,7 +197,7 @@ class FilterGradientOp : public ConvolvingOp {
         !ConvolutionOf(input.shape(), shape, back.shape(), &of)) {
       return absl::OkStatus();
     }
-    const bool filtered = IsFasterFiltered(of);
+    const bool filtered = WithFasterScheme(of, false, [](auto) {});
     if (!filtered && !IsFasterGradient(of)) return absl::OkStatus();
     Tensor *filter = nullptr, *bias = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &filter));
@@ -210,26 +208,30 @@ class FilterGradientOp : public ConvolvingOp {
     const float *in = input.flat<float>().data(), *out = back.flat<float>().data();
     float *to = filter->flat<float>().data(),
           *sums = bias == nullptr ? nullptr : bias->flat<float>().data();
-    if (filtered) return FilteredGradient(context, of, in, out, to, sums);
+    if (filtered) return Filter(context, of, in, out, to, sums);
     ShareGradient(context, Threads(context), FilterGradient(of, in, out, to, sums));
     return absl::OkStatus();
   }
 
  private:
-  static absl::Status FilteredGradient(OpKernelContext* context, const Convolution& of,
-                                       const float* in, const float* out, float* filter,
-                                       float* bias) {
-    Tensor room;
-    const TensorShape size({WinogradGradient::SumsSize(of)});
-    TF_RETURN_IF_ERROR(context->allocate_temp(tensorflow::DT_FLOAT, size, &room));
-    const WinogradGradient run(of, in, out, room.flat<float>().data(), filter, bias);
-    const std::int64_t threads = Threads(context);
-    ShareParts(
-        context, threads, run.parts(),
-        [&](std::int64_t first, std::int64_t last) { run.Compute(first, last); }, 1);
-    ShareParts(context, threads, run.lines(),
-               [&](std::int64_t first, std::int64_t last) { run.Finish(first, last); });
-    return absl::OkStatus();
+  static absl::Status Filter(OpKernelContext* context, const Convolution& of, const float* in,
+                             const float* out, float* filter, float* bias) {
+    absl::Status status;
+    WithFasterScheme(of, false, [&](auto scheme) {
+      using Gradient = FilteredGradient<decltype(scheme)>;
+      Tensor room;
+      const TensorShape size({Gradient::SumsSize(of)});
+      status = context->allocate_temp(tensorflow::DT_FLOAT, size, &room);
+      if (!status.ok()) return;
+      const std::int64_t threads = Threads(context);
+      const Gradient run(of, threads, in, out, room.flat<float>().data(), filter, bias);
+      ShareParts(
+          context, threads, run.parts(),
+          [&](std::int64_t first, std::int64_t last) { run.Compute(first, last); }, 1);
+      ShareParts(context, threads, run.lines(),
+                 [&](std::int64_t first, std::int64_t last) { run.Finish(first, last); });
+    });
+    return status;
   }
 };
 

@@ -11,8 +11,8 @@
 
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorwright/fused/convolution.h"
+#include "tensorwright/fused/minimal_filtering.h"
 #include "tensorwright/fused/products.h"
-#include "tensorwright/fused/winograd.h"
 
 namespace tensorwright {
 
@@ -24,15 +24,30 @@ inline bool IsFasterGradient(const Convolution& of) {
   return kProductsAreFaster && of.channels >= 2 * kTileRows && of.filters >= kPanel &&
          of.rows.dilation == 1 && of.columns.dilation == 1;
 }
-// Minimal filtering. Tiles at the border are computed whole.
-inline bool IsFasterFiltered(const Convolution& of) {
-  const std::int64_t tiles = Tiles(of).count(), outputs = of.images * of.rows.out * of.columns.out;
-  return IsWinograd(of) && tiles >= 32 && 5 * outputs >= 12 * tiles && of.channels >= kLanes &&
-         of.filters >= kPanel;
+// Minimal filtering. Tiles at the border are computed whole. For outputs the filter is transformed each
+// time, which is worth it for many tiles only: for half as many along one axis.
+template <class Scheme>
+bool IsFasterFiltered(const Convolution& of, bool makes_outputs) {
+  const std::int64_t tiles = Tiles<Scheme>(of).count(),
+                     outputs = of.images * of.rows.out * of.columns.out;
+  if (!Scheme::Serves(of) || of.filters < kPanel || tiles < 32 ||
+      3 * outputs < 2 * Scheme::kOutputs * tiles) {
+    return false;
+  }
+  const std::int64_t each = Scheme::Down::kTaps == 1 ? 8 : 4;
+  return !makes_outputs || each * tiles >= std::max(of.channels, of.filters);
 }
-// For outputs the filter is transformed each time, which is worth it for many tiles only.
-inline bool IsFasterFilteredOutputs(const Convolution& of) {
-  return IsFasterFiltered(of) && 4 * Tiles(of).count() >= std::max(of.channels, of.filters);
+
+// Calls `run` with the scheme by which outputs, or the gradient of a filter, are faster; false if there is
+// none.
+template <class Run>
+bool WithFasterScheme(const Convolution& of, bool makes_outputs, const Run& run) {
+  const auto with = [&](auto scheme) {
+    if (!IsFasterFiltered<decltype(scheme)>(of, makes_outputs)) return false;
+    run(scheme);
+    return true;
+  };
+  return with(SquareTiles{}) || with(LineTiles<3>{}) || with(LineTiles<5>{});
 }
 
 // Of a dense layer's gradient: the transposed inputs by what comes back.
