@@ -32,7 +32,7 @@ from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import sha256_of
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 
 OLDER, TARGET = "haswell", "skylake_avx512"
 HIDDEN = ",".join(name for name in table("x86_64") if name.startswith("avx512"))
@@ -160,7 +160,6 @@ def wheel_of(path: Path, native: Tried, folder: Path, stock: Path, *kernels: str
     )
 
 
-@pytest.mark.slow
 def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     native: Tried, staged: Path, paths: Paths, stock_arm: Environment, tmp_path: Path
 ) -> None:
@@ -194,7 +193,6 @@ def failed(wheel: Path, paths: Paths) -> list[str]:
     return list(admitted.failures(record.targets))
 
 
-@pytest.mark.slow
 def test_a_registration_that_only_one_target_has_is_seen_without_running_it(
     native: Tried, staged: Path, paths: Paths, tmp_path: Path
 ) -> None:

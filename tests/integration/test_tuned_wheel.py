@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from tests.invoked import Tasks
-from tests.later import later
 from tests.tried import Tried, own_arm
 
 from tfbuild import handlers
@@ -284,7 +283,8 @@ def test_a_damaged_wheel_in_the_pool_is_not_taken_for_finished(
     assert pool.find(native.fleet, dataclasses.replace(paths, pool=tmp_path)) is None
 
 
-@pytest.mark.parametrize("names", ["cwise_op_tanh,spacetodepth_op", *later("")])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["cwise_op_tanh,spacetodepth_op", ""])
 def test_a_selection_registers_what_it_names_and_nothing_else(
     native: Tried, paths: Paths, tmp_path: Path, names: str
 ) -> None:
