@@ -72,6 +72,24 @@ def scattered(tf: ModuleType, dtype: str) -> State:
     return as_arrays([table, moments])
 
 
+def summed(tf: ModuleType, dtype: str) -> State:
+    """Rows that are added up to a gradient as large as the table, as optimizers of Keras 3 do. Rows of
+    negative numbers are dropped."""
+    table, moments = variable(tf, _TABLE, 1, dtype), variable(tf, _TABLE, 2, dtype)
+
+    @in_graph(tf)
+    def step(indices: Tensor, rows: Tensor) -> None:
+        gradient = tf.math.unsorted_segment_sum(rows, indices, _TABLE[0])
+        moments.assign_add((gradient - moments) * tf.cast(0.1, dtype))
+        table.assign_sub(moments * tf.cast(0.5, dtype) + tf.square(gradient))
+
+    for kind in (tf.int32, tf.int64):
+        for number, count in enumerate((300, 1, 0, 900)):
+            places = np.random.default_rng(number).integers(-9, _TABLE[0], count)
+            step(tf.constant(places, kind), drawn(tf, (count, _TABLE[1]), number, dtype))
+    return as_arrays([table, moments])
+
+
 def by_hand(tf: ModuleType) -> State:
     """Without an optimizer; a variable that is read and not written."""
     weights = [variable(tf, seed=seed) for seed in range(3)]
@@ -177,6 +195,25 @@ def failing(tf: ModuleType) -> State:
     return [*as_arrays([table, other]), np.asarray(right)]
 
 
+def failing_sums(tf: ModuleType) -> State:
+    """The same of rows that are added up, and where they are fewer than their numbers."""
+    table = variable(tf, (10, 4))
+    signature = [tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None, 4))]
+
+    @in_graph(tf, input_signature=signature)
+    def step(indices: Tensor, rows: Tensor) -> None:
+        gradient = tf.math.unsorted_segment_sum(rows, indices, 10)
+        table.assign_sub(gradient * 0.5 + gradient)
+
+    right = []
+    for indices in ([1, 2], [3, 10], [0, 1, 2]):
+        try:
+            step(tf.constant(indices), drawn(tf, (2, 4), 5))
+        except tf.errors.InvalidArgumentError as error:
+            right.append("out of range [0, 10)" in str(error))
+    return [*as_arrays([table]), np.asarray(right)]
+
+
 def out_of_bounds(tf: ModuleType) -> State:
     """Infinities and what is no number go the same ways."""
     weight, moment = variable(tf), variable(tf, seed=2)
@@ -197,7 +234,9 @@ def cases() -> Mapping[str, Case]:
     for dtype in DTYPES:
         every[f"adam {dtype}"] = functools.partial(adam, dtype=dtype)
         every[f"scattered {dtype}"] = functools.partial(scattered, dtype=dtype)
-    plain = (by_hand, held, in_a_branch, in_a_loop, of_other_shapes, failing, out_of_bounds)
+        every[f"summed {dtype}"] = functools.partial(summed, dtype=dtype)
+    plain = (by_hand, held, in_a_branch, in_a_loop, of_other_shapes)
+    plain += (failing, failing_sums, out_of_bounds)
     return every | {each.__name__.replace("_", " "): each for each in plain}
 
 

@@ -107,7 +107,7 @@ Loop<T> LoopOf(Code code, Form form) {
 using Rows = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 // One execution: where the program's variables and tensors lie. All have `count` elements but the
-// lone ones, which have one, and the rows that a step scatters.
+// lone ones, which have one, and the rows that a step takes.
 template <typename T>
 struct Execution {
   struct Place {
@@ -137,7 +137,7 @@ struct Execution {
         if (places[step.out].lone || (!Scatters(step.code) && IsLone(step.a))) return false;
         continue;
       }
-      if (!IsLone(step.a) || !IsLone(step.b)) continue;
+      if (TakesRows(step.code) || !IsLone(step.a) || !IsLone(step.b)) continue;
       is_lone_[i] = true;
       LoopOf<T>(step.code, Form::kBoth)(&lone_[i], Lone(step.a), Lone(step.b), 1, 0);
     }
@@ -165,7 +165,7 @@ struct Execution {
       for (const auto& [to, old] : moved) std::memcpy(to + from, old + from, length * sizeof(T));
       for (Task& task : tasks) {
         if (task.loop == nullptr) {
-          Scatter(task, from, length);
+          AddRows(task, from, length);
         } else {
           task.loop(task.out + from * task.out_moves, task.a + from * task.a_moves,
                     task.b + from * task.b_moves, length, packed - from);
@@ -176,13 +176,14 @@ struct Execution {
 
  private:
   struct Task {
-    Loop<T> loop;  // None where rows are scattered.
+    Loop<T> loop;  // None where rows are taken.
     T* out;
     const T* a;
     const T* b;
     std::int64_t out_moves, a_moves, b_moves;  // 1 for what is as long as the variables.
     const Rows* rows;
     std::int64_t sign;
+    bool clears;       // Rows are added to zeros.
     std::size_t next;  // The first of the rows that may end in or behind a block.
     bool started;
   };
@@ -210,10 +211,11 @@ struct Execution {
       if (!Assigns(step.code) && is_lone_[i]) continue;
       Task task{};
       task.out = place(step.out, task.out_moves);
-      if (Scatters(step.code)) {
+      if (TakesRows(step.code)) {
         task.a = places[step.a].data;
         task.rows = &rows[step.b];
-        task.sign = step.code == Code::kScatterAdd ? 1 : -1;
+        task.sign = step.code == Code::kScatterSub ? -1 : 1;
+        task.clears = step.code == Code::kSegmentSum;
       } else {
         const bool onto = step.code == Code::kAssignAdd || step.code == Code::kAssignSub;
         const std::int64_t left = onto ? step.out : step.a, right = onto ? step.a : step.b;
@@ -229,8 +231,10 @@ struct Execution {
     return tasks;
   }
 
-  void Scatter(Task& task, std::int64_t from, std::int64_t length) const {
+  void AddRows(Task& task, std::int64_t from, std::int64_t length) const {
     const Rows& rows = *task.rows;
+    T* block = task.out + from * task.out_moves;
+    if (task.clears) std::fill_n(block, length, T(0));
     if (!task.started) {
       const Rows::value_type first(from / width, -1);
       task.next = std::lower_bound(rows.begin(), rows.end(), first) - rows.begin();
@@ -241,7 +245,7 @@ struct Execution {
       const std::int64_t begin = rows[at].first * width;
       if (begin >= from + length) break;
       const std::int64_t low = std::max(from, begin), high = std::min(from + length, begin + width);
-      T* out = task.out + low;
+      T* out = block + (low - from);
       const T* in = task.a + rows[at].second * width + (low - begin);
       if (task.sign > 0) {
         Run<T, Add, Form::kBoth>(out, out, in, high - low, 0);

@@ -65,6 +65,7 @@ const std::map<std::string, Code>& Codes() {
       {"Square", Code::kSquare},
       {"Sqrt", Code::kSqrt},
       {"Rsqrt", Code::kRsqrt},
+      {"UnsortedSegmentSum", Code::kSegmentSum},
       {"Identity", Code::kCopy},
       {"ReadVariableOp", Code::kCopy},
       {"AssignVariableOp", Code::kAssign},
@@ -86,10 +87,13 @@ bool IsAssign(const Node* node) {
   const Code* code = CodeOf(node);
   return code != nullptr && Assigns(*code);
 }
-bool IsScatter(const Node* node) {
+bool IsSegmentSum(const Node* node) { return node->type_string() == "UnsortedSegmentSum"; }
+// What has the rows of a tensor, and which they are, for inputs.
+bool IsOfRows(const Node* node) {
   const Code* code = CodeOf(node);
-  return code != nullptr && Scatters(*code);
+  return code != nullptr && TakesRows(*code);
 }
+int RowsOf(const Node* node) { return IsSegmentSum(node) ? 0 : 2; }
 
 const Edge* Input(const Node* node, int index) {
   const Edge* edge = nullptr;
@@ -263,7 +267,7 @@ class Fusing {
     while (!stack.empty()) {
       Node* node = stack.back();
       stack.pop_back();
-      if (IsRead(node) || IsScatter(node)) continue;
+      if (IsRead(node) || IsOfRows(node)) continue;
       const Kind kind = kinds_[node];
       for (const Edge* edge : node->in_edges()) {
         Node* from = edge->src();
@@ -273,6 +277,8 @@ class Fusing {
                                 ? Shape::kOther
                                 : ShapeOf(from, kind);
         if (shape == Shape::kOther || shape == Shape::kLone) continue;
+        // How many segments there are is not looked at again.
+        if (IsSegmentSum(from) && shape != Shape::kFull) continue;
         const auto known = kinds_.find(from);
         if (known == kinds_.end()) {
           kinds_[from] = kind;
@@ -299,7 +305,7 @@ class Fusing {
         bool inside = false, outside = false;
         for (const Edge* edge : (*at)->out_edges()) {
           if (edge->IsControlEdge()) continue;
-          const bool is_row = IsScatter(edge->dst());
+          const bool is_row = IsOfRows(edge->dst());
           (!is_row && Together(*at, edge->dst()) ? inside : outside) = true;
         }
         if (outside || !inside) {
@@ -386,16 +392,17 @@ class Fusing {
     const Kind kind = kinds_.at(nodes[0]);
     std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      if (IsRead(nodes[i]) || IsScatter(nodes[i])) continue;
+      if (IsRead(nodes[i]) || IsOfRows(nodes[i])) continue;
       for (const Edge* edge : nodes[i]->in_edges()) {
         Node* from = edge->src();
-        if (edge->IsControlEdge() || inside.count(from) || IsRead(from) || from->IsIdentity()) {
+        if (edge->IsControlEdge() || inside.count(from) || IsRead(from) || from->IsIdentity() ||
+            IsOfRows(from)) {
           continue;
         }
         if (!Computes(from, kind) || ShapeOf(from, kind) != Shape::kLone) continue;
         bool only = true;
         for (const Edge* out : from->out_edges()) {
-          only = only && !out->IsControlEdge() && inside.count(out->dst()) && !IsScatter(out->dst());
+          only = only && !out->IsControlEdge() && inside.count(out->dst()) && !IsOfRows(out->dst());
         }
         if (!only) continue;
         inside.insert(from);
@@ -480,9 +487,9 @@ class Writing {
       roots_.emplace_back(root->src(), root->src_output());
       handles_.emplace_back(own->src(), own->src_output());
     }
-    if (IsScatter(node)) {
+    if (IsOfRows(node)) {
       Index(indices_, Input(node, 1));
-      Index(tensors_, Input(node, 2));
+      Index(tensors_, Input(node, RowsOf(node)));
       return;
     }
     for (int i = holds ? 1 : 0; i < node->num_inputs(); ++i) {
@@ -500,7 +507,7 @@ class Writing {
     if (IsAssign(node)) {
       writes_.emplace_back(at, Variable(node));
     }
-    if (node->IsIdentity() || IsScatter(node)) return;
+    if (node->IsIdentity() || IsOfRows(node)) return;
     for (int i = IsAssign(node) ? 1 : 0; i < node->num_inputs(); ++i) {
       last_[Source(Input(node, i))->src()] = at;
     }
@@ -532,10 +539,11 @@ class Writing {
         written = written || (which == variable && when > at && when < last_[node]);
       }
       values_[node] = written ? Put(code, 0, variable, variable) : variable;
-    } else if (Scatters(code)) {
-      ++assigned_;
-      Put(code, Variable(node), handles_.size() + Index(tensors_, Input(node, 2)),
-          Index(indices_, Input(node, 1)));
+    } else if (TakesRows(code)) {
+      ++(Scatters(code) ? assigned_ : computed_);
+      const int variable = Scatters(code) ? Variable(node) : 0;
+      values_[node] = Put(code, variable, handles_.size() + Index(tensors_, Input(node, RowsOf(node))),
+                          Index(indices_, Input(node, 1)));
     } else if (Assigns(code)) {
       ++assigned_;
       const std::int64_t value = Value(Input(node, 1));
@@ -565,8 +573,23 @@ class Writing {
   int assigned_ = 0, computed_ = 0;
 };
 
-// The nodes as a function of what the program works on, for executions that are none for it.
-absl::Status OriginalOf(const Writing& writing, const std::string& name,
+// How many segments are summed: as many as the variables have rows.
+absl::Status SegmentsOf(const Node* node, std::int64_t rows, Graph* graph, Node** segments) {
+  tensorflow::Tensor value(node->input_type(2), tensorflow::TensorShape());
+  if (value.dtype() == tensorflow::DT_INT64) {
+    value.scalar<std::int64_t>()() = rows;
+  } else {
+    value.scalar<std::int32_t>()() = static_cast<std::int32_t>(rows);
+  }
+  return NodeBuilder(node->name() + "/tensorwright_segments", "Const")
+      .Attr("dtype", value.dtype())
+      .Attr("value", value)
+      .Finalize(graph, segments);
+}
+
+// The nodes as a function of what the program works on, for executions that are none for it. `rows` are
+// those of the variables.
+absl::Status OriginalOf(const Writing& writing, std::int64_t rows, const std::string& name,
                         tensorflow::FunctionLibraryDefinition* library) {
   Graph graph(library);
   std::vector<Node*> handles;
@@ -603,6 +626,10 @@ absl::Status OriginalOf(const Writing& writing, const std::string& name,
         graph.AddEdge(handles[writing.Variable(node)], 0, copies[node], 0);
       } else if (from != copies.end()) {
         graph.AddEdge(from->second, edge->src_output(), copies[node], edge->dst_input());
+      } else if (IsSegmentSum(node) && edge->dst_input() == 2) {
+        Node* segments = nullptr;
+        TF_RETURN_IF_ERROR(SegmentsOf(node, rows, &graph, &segments));
+        graph.AddEdge(segments, 0, copies[node], 2);
       } else {
         graph.AddEdge(arguments.at({edge->src(), edge->src_output()}), 0, copies[node],
                       edge->dst_input());
@@ -665,7 +692,10 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
   Node* last = sequence.back();
   const std::string name = graph_.NewName(last->name() + "/fused");
   const std::string original = library_->UniqueFunctionName("__tensorwright_update_");
-  if (!OriginalOf(writing, original, library_).ok()) return NotMade(writing);
+  const PartialTensorShape shape =
+      VariableShape(*std::find_if(sequence.begin(), sequence.end(), IsAssign));
+  const std::int64_t rows = shape.dims() > 0 ? shape.dim_size(0) : 1;
+  if (!OriginalOf(writing, rows, original, library_).ok()) return NotMade(writing);
 
   auto outputs = [](const std::vector<Port>& ports) {
     std::vector<NodeBuilder::NodeOut> out;

@@ -24,7 +24,8 @@ enum class Code : std::int64_t {
   kSquare,
   kSqrt,
   kRsqrt,
-  kAssign,  // From here on `out` is a variable.
+  kSegmentSum,  // As kScatterAdd, to zeros.
+  kAssign,      // From here on `out` is a variable.
   kAssignAdd,
   kAssignSub,
   kScatterAdd,  // From here on `a` is a tensor of rows and `b` which of the tensors of indices.
@@ -33,6 +34,7 @@ enum class Code : std::int64_t {
 
 inline bool Assigns(Code code) { return code >= Code::kAssign; }
 inline bool Scatters(Code code) { return code >= Code::kScatterAdd; }
+inline bool TakesRows(Code code) { return Scatters(code) || code == Code::kSegmentSum; }
 inline bool IsUnary(Code code) {
   return code == Code::kCopy || code == Code::kAssign || (code >= Code::kNeg && code <= Code::kRsqrt);
 }
@@ -82,7 +84,7 @@ struct Program {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       last[i] = i;
       if (steps[i].a >= first_value) last[steps[i].a - first_value] = i;
-      if (!Scatters(steps[i].code) && steps[i].b >= first_value) {
+      if (!TakesRows(steps[i].code) && steps[i].b >= first_value) {
         last[steps[i].b - first_value] = i;
       }
     }

@@ -66,9 +66,20 @@ class UpdateOp : public tensorflow::OpKernel {
     program_ = std::make_unique<Program>(numbers, variables_ + tensors_);
     written_.assign(variables_, false);
     is_rows_.assign(tensors_, false);
+    is_whole_.assign(tensors_, false);
+    may_drop_.assign(indices_, true);
+    const auto has_elements = [&](std::int64_t value) {
+      if (value >= variables_ && value < variables_ + tensors_) is_whole_[value - variables_] = true;
+    };
     for (const Step& step : program_->steps) {
       if (Assigns(step.code)) written_[step.out] = true;
-      if (Scatters(step.code)) is_rows_[step.a - variables_] = true;
+      if (Scatters(step.code)) may_drop_[step.b] = false;
+      if (TakesRows(step.code)) {
+        is_rows_[step.a - variables_] = true;
+      } else {
+        has_elements(step.a);
+        has_elements(step.b);
+      }
     }
   }
 
@@ -124,17 +135,19 @@ class UpdateOp : public tensorflow::OpKernel {
     }
     for (int i = 0; i < tensors_; ++i) {
       const Tensor& tensor = context->input(variables_ + i);
-      if (!is_rows_[i] && !fits(tensor, lone)) return Event::kOtherShapes;
-      add(tensor, lone && !is_rows_[i]);
+      lone = false;
+      if (is_whole_[i] && !fits(tensor, lone)) return Event::kOtherShapes;
+      if (is_rows_[i] && lone) return Event::kOtherShapes;
+      add(tensor, lone);
     }
     for (int i = 0; i < indices_; ++i) {
       if (shape->dims() == 0) return Event::kOtherShapes;
-      if (!ReadRows(IndicesOf(context, i), shape->dim_size(0), execution.rows[i])) {
+      if (!ReadRows(IndicesOf(context, i), shape->dim_size(0), may_drop_[i], execution.rows[i])) {
         return Event::kOutOfRange;
       }
     }
     for (const Step& step : program_->steps) {
-      if (!Scatters(step.code)) continue;
+      if (!TakesRows(step.code)) continue;
       if (!IsRows(context->input(step.a), IndicesOf(context, step.b), *shape)) {
         return Event::kOtherShapes;
       }
@@ -175,15 +188,16 @@ class UpdateOp : public tensorflow::OpKernel {
     return context->input(variables_ + tensors_ + static_cast<int>(which));
   }
 
-  // False if one is no row.
-  static bool ReadRows(const Tensor& indices, std::int64_t limit, Rows& rows) {
+  // False if one is no row. Sums of segments drop what is for negative ones.
+  static bool ReadRows(const Tensor& indices, std::int64_t limit, bool drops, Rows& rows) {
     const auto flat = indices.flat<Index>();
     rows.reserve(flat.size());
     bool sorted = true;
     for (std::int64_t i = 0; i < flat.size(); ++i) {
       const std::int64_t row = flat(i);
+      if (drops && row < 0) continue;
       if (row < 0 || row >= limit) return false;
-      sorted = sorted && (i == 0 || rows.back().first <= row);
+      sorted = sorted && (rows.empty() || rows.back().first <= row);
       rows.emplace_back(row, i);
     }
     if (!sorted) std::sort(rows.begin(), rows.end());
@@ -214,7 +228,9 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   int variables_, tensors_, indices_;
-  std::vector<char> written_, is_rows_;
+  std::vector<char> written_;
+  std::vector<char> is_rows_, is_whole_;  // Of the tensors: how they are used.
+  std::vector<char> may_drop_;            // Of the indices.
   std::unique_ptr<Program> program_;
   tensorflow::NameAttrList original_;
 };
