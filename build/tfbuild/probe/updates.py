@@ -73,8 +73,8 @@ def scattered(tf: ModuleType, dtype: str) -> State:
 
 
 def summed(tf: ModuleType, dtype: str) -> State:
-    """Rows that are added up to a gradient as large as the table, as optimizers of Keras 3 do. Rows of
-    negative numbers are dropped."""
+    """Rows that are added up to a gradient as large as the table, as optimizers of Keras 3 do.
+    Those of negative numbers are dropped."""
     table, moments = variable(tf, _TABLE, 1, dtype), variable(tf, _TABLE, 2, dtype)
 
     @in_graph(tf)
@@ -236,8 +236,8 @@ def cases() -> Mapping[str, Case]:
         every[f"scattered {dtype}"] = functools.partial(scattered, dtype=dtype)
         every[f"summed {dtype}"] = functools.partial(summed, dtype=dtype)
     plain = (by_hand, held, in_a_branch, in_a_loop, of_other_shapes)
-    plain += (failing, failing_sums, out_of_bounds)
-    return every | {each.__name__.replace("_", " "): each for each in plain}
+    odd = (failing, failing_sums, out_of_bounds)
+    return every | {each.__name__.replace("_", " "): each for each in (*plain, *odd)}
 
 
 def difference(one: State | str, other: State | str) -> str:
