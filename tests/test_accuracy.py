@@ -370,11 +370,11 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
             {"prices": "2018-04-riseml", "machine": "tpuv2", "mode": "gold"},
             "--mode gold",
         ),
-        ({"curve": "x.csv"}, "--import needs"),
-        ({"curve": "x.csv", "target": "0"}, "above 0"),
-        ({"curve": "x.csv", "seeds": "3"}, "--import .* --seeds"),
-        ({"curve": "x.csv", "data_file": "3"}, "--data-file"),
-        ({"curve": "x.csv", "article": "2018"}, "two questions"),
+        ({"import_": "x.csv"}, "--import needs"),
+        ({"import_": "x.csv", "target": "0"}, "above 0"),
+        ({"import_": "x.csv", "seeds": "3"}, "--import .* --seeds"),
+        ({"import_": "x.csv", "data_file": "3"}, "--data-file"),
+        ({"import_": "x.csv", "article": "2018"}, "two questions"),
         ({"article": "2018", "target": "0.5"}, "--article .* --target"),
         ({"column": "accuracy"}, "--column"),
     ],
@@ -400,7 +400,7 @@ def test_a_dry_run_says_what_would_be_done() -> None:
     for words in ("digits_cnn, batches of 32", "0.95 of the test", "3 seeds", "tensorflow-cpu=="):
         assert words in shown
     assert "train      nothing" in handler.describe(AccuracyOptions(article="2018"))
-    assert "curve.csv" in handler.describe(AccuracyOptions(curve="curve.csv", target="0.5"))
+    assert "curve.csv" in handler.describe(AccuracyOptions(import_="curve.csv", target="0.5"))
 
 
 def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, paths: Paths) -> None:

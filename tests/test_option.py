@@ -13,7 +13,7 @@ from tfbuild.option import Option, made, option, options_of, part, required
 class Example:
     wheel: str = required("a path")
     dry_run: bool = option(False, "do nothing")
-    curve: str = option("none", "a file", name="import", old=("csv",))
+    import_: str = option("none", "a file", old=("csv",))
     inner: str = "kept"
 
 
@@ -21,25 +21,29 @@ def test_fields_carry_default_and_help() -> None:
     assert options_of(Example) == (
         Option(field="wheel", name="wheel", help="a path"),
         Option(field="dry_run", name="dry-run", help="do nothing", default=False),
-        Option(field="curve", name="import", help="a file", old=("csv",), default="none"),
+        Option(field="import_", name="import", help="a file", old=("csv",), default="none"),
     )
     assert [each.is_switch for each in options_of(Example)] == [False, True, False]
 
 
 def test_a_record_is_made_of_its_own_values() -> None:
-    typed = {"wheel": "a.whl", "dry_run": True, "curve": "x", "of_another": "y"}
-    assert made(Example, typed) == Example(wheel="a.whl", dry_run=True, curve="x")
+    typed = {"wheel": "a.whl", "dry_run": True, "import_": "x", "of_another": "y"}
+    assert made(Example, typed) == Example(wheel="a.whl", dry_run=True, import_="x")
 
 
 def test_a_part_has_some_options_with_its_own_words_and_fixes_others() -> None:
     some = part(
-        Example, "wheel", "curve", given={"curve": "own", "inner": "i"}, helps={"curve": "told"}
+        Example,
+        "wheel",
+        "import_",
+        given={"import_": "own", "inner": "i"},
+        helps={"import_": "told"},
     )
-    wheel, curve = options_of(some)
+    wheel, read = options_of(some)
     assert (wheel.name, wheel.help) == ("wheel", "a path")
-    assert (curve.default, curve.help) == ("own", "told")
-    record = made(some, {"wheel": "a.whl", "curve": "typed"})
-    assert record == Example(wheel="a.whl", curve="typed", inner="i")
+    assert (read.default, read.help) == ("own", "told")
+    record = made(some, {"wheel": "a.whl", "import_": "typed"})
+    assert record == Example(wheel="a.whl", import_="typed", inner="i")
 
 
 @pytest.mark.parametrize("names", [("wheel", "nothing"), ("inner",)])

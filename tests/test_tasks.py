@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from invoke.parser.context import ParserContext
 from tests.invoked import Tasks, said
 from tests.later import later
 from tests.trees import change, make_tree
@@ -141,6 +142,8 @@ def test_the_list_loads_nothing_but_invoke_and_the_declared_options(invoke: Task
 def test_every_option_is_explained(name: str) -> None:
     arguments = commands()[name].get_arguments()
     assert [argument.name for argument in arguments if not argument.help] == []
+    told = ParserContext(name=name, args=arguments).help_tuples()
+    assert len(told) == len(arguments), "which --help prints"
 
 
 # A line that cannot be read -----------------------------------------------------------------------

@@ -238,10 +238,8 @@ class AccuracyOptions:
     machine: str = option("", _MACHINE)
     mode: str = option("", _MODE)
     region: str = option("", _REGION)
-    curve: str = option(
-        "",
-        "read a curve instead: a DAWNBench TSV, or a CSV with epoch,seconds,accuracy",
-        name="import",
+    import_: str = option(
+        "", "read a curve instead: a DAWNBench TSV, or a CSV with epoch,seconds,accuracy"
     )
     column: str = option("", "the column of its accuracy, such as top5Accuracy")
     article: str = option("", "compute an article's times and costs again from its figures: 2018")

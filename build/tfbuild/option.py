@@ -41,14 +41,14 @@ class OptionSubset:
     helps: Mapping[str, str]
 
 
-def option(default: _T, text: str, *, name: str = "", old: Sequence[str] = ()) -> _T:
-    """A field that is an option; `name` where it is not typed as the field is called."""
-    return field(default=default, metadata={_KEY: (text, name, tuple(old))})
+def option(default: _T, text: str, *, old: Sequence[str] = ()) -> _T:
+    """A field that is an option; an underscore behind it, as of `import_`, is not typed."""
+    return field(default=default, metadata={_KEY: (text, tuple(old))})
 
 
 def required(text: str) -> str:
     """A field that is given by its place on the line."""
-    made: str = field(metadata={_KEY: (text, "", ())})
+    made: str = field(metadata={_KEY: (text, ())})
     return made
 
 
@@ -80,14 +80,14 @@ def options_of(source: type | OptionSubset) -> tuple[Option, ...]:
     return tuple(
         Option(
             field=each.name,
-            name=name or each.name.replace("_", "-"),
+            name=each.name.rstrip("_").replace("_", "-"),
             help=text,
             old=old,
             default=None if each.default is dataclasses.MISSING else each.default,
         )
         for each in dataclasses.fields(source)
         if _KEY in each.metadata
-        for text, name, old in [each.metadata[_KEY]]
+        for text, old in [each.metadata[_KEY]]
     )
 
 

@@ -77,7 +77,7 @@ def accuracy(
     if wanted.article:
         found = article.read_article(wanted.article)
         return found, shown(found, imported_text.article_sheet(found), as_json=as_json)
-    if wanted.curve:
+    if wanted.import_:
         read_in = read_in_curve(wanted, paths)
         return read_in, shown(read_in, imported_text.sheet(read_in), as_json=as_json)
     choices = experiment.choose_arms(wanted.arms, paths)
@@ -91,8 +91,8 @@ def describe(wanted: AccuracyOptions) -> str:
     """What would be done. Nothing is installed or fetched, and no curve is read."""
     _check_together(wanted)
     paths = settings.paths()
-    if wanted.article or wanted.curve:
-        what = wanted.curve or article.read_article(wanted.article).name
+    if wanted.article or wanted.import_:
+        what = wanted.import_ or article.read_article(wanted.article).name
         return f"read       {what}\ntrain      nothing\n"
     config, choices = read(wanted), experiment.choose_arms(wanted.arms, paths)
     data, seeds = config.data, console.count(len(config.seeds), "seed")
@@ -185,7 +185,7 @@ def read_in_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
     if not wanted.target:
         raise UsageError("--import needs an accuracy to look for", hint="Try --target 0.757")
     target = _target(wanted.target, chance=0.0)
-    curve = read_curve(Path(wanted.curve).expanduser(), wanted.column)
+    curve = read_curve(Path(wanted.import_).expanduser(), wanted.column)
     result = results.imported(curve, target, _price(wanted, 0))
     if wanted.out:
         folder, drawn = Path(wanted.out), {figures.KEY: figures.curve(result)}
@@ -243,11 +243,11 @@ def _cells(
 
 def _check_together(wanted: AccuracyOptions) -> None:
     """Raises UsageError for options that are not of what is asked."""
-    if wanted.article and wanted.curve:
+    if wanted.article and wanted.import_:
         raise UsageError("--article and --import are two questions", hint="Give one of them")
     if wanted.article:
         _refuse(wanted, "--article", (*_TRAINING, *_PRICING, "target", "column", "out"))
-    elif wanted.curve:
+    elif wanted.import_:
         _refuse(wanted, "--import", _TRAINING)
     elif wanted.column:
         raise UsageError("--column is of a curve", hint="Give the curve: --import FILE")
