@@ -54,10 +54,13 @@ def test_one_and_many() -> None:
 def test_places_of_a_workload_are_named_together_and_counted() -> None:
     cells = [("a", 1), ("lstm_text:batch=32:clients=2", 2), ("a", 4)]
     assert wording.places(cells) == "a on 1 and 4 vCPUs; lstm_text 32x2 on 2 vCPUs"
-    assert wording.places(cells[:1], of=3) == "a on 1 vCPU"
+    assert wording.places(cells[:1], of=cells) == "a on 1 vCPU"
     assert wording.places([("a", 1), ("b", 1)]) == "a and b on 1 vCPU"
-    assert wording.places(cells[:2], of=3) == "2 of 3 cells: a on 1 vCPU; lstm_text 32x2 on 2 vCPUs"
-    assert wording.places(cells, of=3) == "all 3 cells"
+    some = wording.places(cells[:2], of=cells)
+    assert some == "2 of 3 cells: a on 1 vCPU; lstm_text 32x2 on 2 vCPUs"
+    assert wording.places(cells, of=cells) == "all 3 cells"
+    every = [(name, number) for name in "abcd" for number in (1, 2)]
+    assert wording.places(every[1:], of=every) == "all 8 cells but a on 1 vCPU"
 
 
 def test_times_are_shown_in_utc() -> None:

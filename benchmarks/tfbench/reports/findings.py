@@ -350,9 +350,10 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     if not comparison.complete:
         yield "Not complete: the measurement was ended before its last cell."
     yield from _families(comparison)
+    every = [(cell.workload, cell.vcpus) for cell in comparison.cells]
     for kind, found in doubts(comparison).items():
         cells = [(each.cell.workload, each.cell.vcpus) for each in found]
-        where = wording.places(cells, of=len(comparison.cells))
+        where = wording.places(cells, of=every)
         what = f"{where}: {found[0].what}." if len(found) == 1 else f"{kind} in {where}."
         yield f"{what} {found[0].then}".rstrip()
 

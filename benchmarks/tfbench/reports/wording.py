@@ -13,6 +13,8 @@ from tfbuild.measured.comparison import Comparison
 from tfbuild.measured.interval import Interval
 
 SIGNIFICANT = 3
+_FEW = 4
+"""So many times fewer are the others that they are named in place of the many."""
 
 
 def known(value: float | None, form: str) -> str:
@@ -98,11 +100,14 @@ def place(name: str, number: int) -> str:
     return f"{label_of(name)} on {console.vcpus(number)}"
 
 
-def places(cells: Sequence[tuple[str, int]], of: int = 0) -> str:
-    """Workloads with their numbers of vCPUs. `of` is how many cells there are, and counts them
-    where several are meant."""
-    if 1 < len(cells) == of:
-        return f"all {of} cells"
+def places(cells: Sequence[tuple[str, int]], of: Sequence[tuple[str, int]] = ()) -> str:
+    """Workloads with their numbers of vCPUs. `of` are all cells that there are: then several are
+    counted, and where few are left these are named instead."""
+    if 1 < len(cells) == len(of):
+        return f"all {len(of)} cells"
+    others = [each for each in of if each not in cells]
+    if len(others) * _FEW <= len(of) and others:
+        return f"all {len(of)} cells but {places(others)}"
     vcpus: dict[str, list[int]] = {}
     for name, number in cells:
         vcpus.setdefault(label_of(name), []).append(number)
@@ -113,7 +118,7 @@ def places(cells: Sequence[tuple[str, int]], of: int = 0) -> str:
         f"{listed(alike)} on {listed([*map(str, head), console.vcpus(last)])}"
         for (*head, last), alike in names.items()
     )
-    counted = f"{len(cells)} of {of} cells: " if of and len(cells) > 1 else ""
+    counted = f"{len(cells)} of {len(of)} cells: " if of and len(cells) > 1 else ""
     return f"{counted}{'; '.join(named)}"
 
 
