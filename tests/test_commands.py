@@ -63,7 +63,7 @@ def test_a_switch_is_none_of_two_kinds() -> None:
         ("tune --for lstm_text", "workload", "lstm_text"),
         ("tune --wheels stock,tuned", "arms", "stock,tuned"),
         ("overhead --for iris_mlp", "workload", "iris_mlp"),
-        ("accuracy --import curve.tsv", "curve", "curve.tsv"),
+        ("accuracy --import curve.tsv", "import_", "curve.tsv"),
         ("publish --no-gate", "gate", False),
         ("audit x.whl --no-fetch", "fetch", False),
         ("build --no-preflight", "preflight", False),

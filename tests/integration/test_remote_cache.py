@@ -16,7 +16,6 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
-from tests.later import later
 from tests.remote import Cache, buildbox, free_port, nginx, rc_of, serving
 from tests.trees import PIP_PACKAGE, make_tree, repository_options
 
@@ -209,12 +208,12 @@ def holds(path: Path, token: bytes) -> bool:
     return path.is_file() and not path.is_symlink() and token in path.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
-        "corrupt results",
-        *later("refuses", "errors", "full", "dies", "slow", "short results", "lost results"),
-        *later("corrupt actions", "short actions"),
+        *("refuses", "errors", "full", "dies", "slow", "short results", "lost results"),
+        *("corrupt results", "corrupt actions", "short actions"),
     ],
 )
 def test_a_broken_cache_costs_time_and_nothing_else(

@@ -96,6 +96,7 @@ def test_a_place_knows_what_a_variable_holds(every: tuple[RankedCallSite, ...]) 
     assert CallSiteInput(dtype="float", shape=(6, 8), variable=True) in read
 
 
+@pytest.mark.slow
 def test_ops_that_end_or_refuse_are_left_out_and_the_others_timed(
     every: tuple[RankedCallSite, ...], bench: Bench
 ) -> None:
