@@ -81,6 +81,13 @@ def test_launches_come_one_after_the_other_and_cells_in_an_order_of_chance() -> 
     assert list(running.ordered(cells, seed=1)) == order
 
 
+def test_a_cell_is_called_what_it_has_and_not_what_is_off() -> None:
+    place = (("arm", "stock"), ("batch", 8), ("augmented", True), ("memory", 0.0))
+    named = dataclasses.replace(cell(1), place=place)
+    assert named.name == "stock batch 8 augmented"
+    assert dataclasses.replace(named, place=(("augmented", False), ("vcpus", 2))).name == "vcpus 2"
+
+
 def test_what_is_known_is_not_asked_again(tmp_path: Path, worker: Make) -> None:
     log = worker()
     cells = [cell(value, log=str(log)) for value in range(3)]

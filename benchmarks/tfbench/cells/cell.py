@@ -46,7 +46,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return " ".join(str(value) for _, value in self.place)
+        """Words as they are, numbers with what they are of; without what is off or no limit."""
+        return " ".join(
+            value if isinstance(value, str) else name if value is True else f"{name} {value}"
+            for name, value in self.place
+            if value
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
