@@ -196,7 +196,8 @@ def failing(tf: ModuleType) -> State:
 
 
 def failing_sums(tf: ModuleType) -> State:
-    """The same of rows that are added up, and where they are fewer than their numbers."""
+    """The same of rows that are added up, and where they are fewer than their numbers. What the
+    error says is not compared: in one of many runs, in 2.15.1, it was something else."""
     table = variable(tf, (10, 4))
     signature = [tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None, 4))]
 
@@ -205,13 +206,13 @@ def failing_sums(tf: ModuleType) -> State:
         gradient = tf.math.unsorted_segment_sum(rows, indices, 10)
         table.assign_sub(gradient * 0.5 + gradient)
 
-    right = []
+    failed = []
     for indices in ([1, 2], [3, 10], [0, 1, 2]):
         try:
             step(tf.constant(indices), drawn(tf, (2, 4), 5))
-        except tf.errors.InvalidArgumentError as error:
-            right.append("out of range [0, 10)" in str(error))
-    return [*as_arrays([table]), np.asarray(right)]
+        except tf.errors.InvalidArgumentError:
+            failed.append(indices[0])
+    return [*as_arrays([table]), np.asarray(failed)]
 
 
 def out_of_bounds(tf: ModuleType) -> State:
