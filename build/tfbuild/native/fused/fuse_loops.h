@@ -18,6 +18,7 @@
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/node_builder.h"
 #include "tensorwright/fused/loop.h"
+#include "tensorwright/fused/original.h"
 #include "tensorwright/fused/replace.h"
 #include "tensorwright/fused/switches.h"
 #include "tensorwright/fused/tally.h"
@@ -131,7 +132,7 @@ class FusingLoops {
   }
 
   absl::Status Change(tensorflow::NodeDef& node) {
-    const std::string original = library_->UniqueFunctionName("__tensorwright_loop_");
+    const std::string original = NameOfOriginal("loop", *library_);
     TF_RETURN_IF_ERROR(library_->AddFunctionDef(OriginalOf(node, original)));
     node.set_op(node.op() == "While" ? "_TensorwrightLoop" : "_TensorwrightStatelessLoop");
     tensorflow::NameAttrList function;

@@ -29,6 +29,7 @@
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/node_builder.h"
 #include "tensorwright/fused/branches.h"
+#include "tensorwright/fused/original.h"
 #include "tensorwright/fused/program.h"
 #include "tensorwright/fused/switches.h"
 #include "tensorwright/fused/tally.h"
@@ -691,7 +692,7 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
   const std::vector<Node*>& sequence = writing.sequence();
   Node* last = sequence.back();
   const std::string name = graph_.NewName(last->name() + "/fused");
-  const std::string original = library_->UniqueFunctionName("__tensorwright_update_");
+  const std::string original = NameOfOriginal("update", *library_);
   const PartialTensorShape shape =
       VariableShape(*std::find_if(sequence.begin(), sequence.end(), IsAssign));
   const std::int64_t rows = shape.dims() > 0 ? shape.dim_size(0) : 1;

@@ -3,12 +3,25 @@
 #ifndef TENSORWRIGHT_FUSED_ORIGINAL_H_
 #define TENSORWRIGHT_FUSED_ORIGINAL_H_
 
+#include <atomic>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tensorwright {
+
+// A name for what was fused, which nothing else in this process ever has. TensorFlow keeps what it
+// instantiates by name and by the address of the graph's library: where a library lies at the address of one
+// that is gone, the same name would run what that one had.
+inline std::string NameOfOriginal(const std::string& kind,
+                                  const tensorflow::FunctionLibraryDefinition& library) {
+  static std::atomic<std::int64_t> made{0};
+  const std::string own = "__tensorwright_" + kind + "_" + std::to_string(made++) + "_";
+  return library.UniqueFunctionName(own);
+}
 
 // The caller's step, and its threads unless they are changed.
 inline tensorflow::FunctionLibraryRuntime::Options OptionsOf(tensorflow::OpKernelContext* context) {
