@@ -146,7 +146,7 @@ def test_all_loops_lie_as_near_to_float64(
     fused = {name for name, each in found.items() if each["events"].get("loop executions")}
     assert {*found} - fused == {"compiled"}
     as_before = {name for name, each in found.items() if each["events"].get("stock: loop")}
-    assert as_before == {"countdown", "refused"}
+    assert as_before == {"countdown", "one after the other", "refused"}
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ loops by hand."""
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ difference, ulps = float64.difference, float64.ulps
 _FEATURES = 5
 _SHAPES = ((3, 7, _FEATURES), (32, 4, _FEATURES), (1, 1, _FEATURES))
 """Batch, steps and features. Units are no round numbers, so that vectors end early."""
+_GRAPHS, _TIMES = 8, 3
 _KEPT = 0.7
 """Of the steps of a mask."""
 
@@ -122,6 +124,30 @@ def _countdown(tf: ModuleType, dtype: str) -> list[Tensor]:
     return [each for times in (8, 5, 1) for each in run(tf.constant(times), value)]
 
 
+def _one_after_the_other(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Graphs that go before the next one comes, which may lie where they lay: each takes its own
+    original way where shapes ask for it."""
+    value = drawn_as(tf, dtype, (2, 4, 3), 4)
+    others = [drawn_as(tf, dtype, shape, 2) for shape in ((2, 4, 3), (2, 1, 3))]
+
+    def run(number: int) -> list[Tensor]:
+        @in_graph(tf, input_signature=[tf.TensorSpec((2, None, 3), dtype)])
+        def turned(other: Tensor) -> Tensor:
+            return tf.while_loop(
+                lambda step, _: step < _TIMES,
+                lambda step, total: (step + 1, (-total if number % 2 else total) * 0.5 + other),
+                (0, value),
+            )[1]
+
+        return [turned(other) for other in others]
+
+    made = []
+    for number in range(_GRAPHS):
+        made += run(number)
+        gc.collect()
+    return made
+
+
 def trained(tf: ModuleType, dtype: str, *, steps: int = 50) -> list[Tensor]:
     """Steps of gradient descent: what errors grow to."""
     layer = _built(tf, lambda new: new.LSTM(24), dtype)
@@ -159,6 +185,7 @@ def programs() -> Mapping[str, Program]:
         "stacked": _layer(lambda new: new.RNN([new.LSTMCell(9), new.GRUCell(5)])),
         "by hand": _by_hand,
         "countdown": _countdown,
+        "one after the other": _one_after_the_other,
         "trained": trained,
     }
 
