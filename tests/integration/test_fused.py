@@ -33,8 +33,14 @@ ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
 AS_STOCK = {"small", "untouched", "compiled"}
 """The cases in which no product is the library's."""
 WIDER = "avx512f" in detect().cpu.features
-FEW_LOOPS = ("lstm hard", "by hand", "countdown", "refused", "unused", "in turn", "shared")
-FEW = ("adam float32", "scattered float32", "held", "in a loop")
+FEW_LOOPS = (
+    *("lstm hard", "by hand", "countdown", "one after the other"),
+    *("refused", "unused", "in turn", "shared"),
+)
+FEW = (
+    *("adam float32", "scattered float32", "summed float32"),
+    *("held", "in a loop", "one after the other"),
+)
 ALONE = {"compiled", "legacy", "adagrad empty"}
 """The cases of which nothing may be fused: XLA compiles one, one has TensorFlow's own ops; and with
 sparse gradients Adagrad touches no more than their rows."""

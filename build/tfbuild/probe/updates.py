@@ -179,9 +179,9 @@ def of_other_shapes(tf: ModuleType) -> State:
 
 
 def one_after_the_other(tf: ModuleType) -> State:
-    """Graphs that go before the next one comes, which may lie where they lay: each takes its own
-    original way."""
-    weight, factor = variable(tf), drawn(tf, (65,), 3)
+    """Graphs that go before the next one comes, which may lie where they lay: all but the first one
+    take the original way, each its own."""
+    weight, whole, row = variable(tf), drawn(tf, _MATRIX, 3), drawn(tf, _MATRIX[1:], 3)
 
     def run(number: int) -> None:
         @in_graph(tf, input_signature=[tf.TensorSpec(None)])
@@ -189,7 +189,7 @@ def one_after_the_other(tf: ModuleType) -> State:
             weight.assign((-weight if number % 2 else weight) * factor - float(number))
             weight.assign_sub(weight * 0.5)
 
-        step(factor)
+        step(row if number else whole)
 
     for number in range(_GRAPHS):
         run(number)
