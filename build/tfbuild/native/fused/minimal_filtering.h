@@ -15,15 +15,11 @@
 #define TENSORWRIGHT_FUSED_MINIMAL_FILTERING_H_
 
 #include <cstdint>
-#include <cstring>
 
 #include "tensorwright/fused/convolution.h"
 #include "tensorwright/fused/products.h"
 
 namespace tensorwright {
-
-inline void StoreLanes(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof(lanes)); }
-inline Lanes Spread(float value) { return value - Lanes{}; }
 
 // F(kPoints + 1 - kTaps, kTaps) along one axis. The points are 0, p and -p for one or two p, and
 // infinity. The two are those that keep rounding errors near a direct convolution's (Vincent et al., "On

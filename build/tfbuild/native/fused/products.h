@@ -38,6 +38,9 @@ inline Lanes LoadLanes(const float* from) {
   return lanes;
 }
 
+inline void StoreLanes(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof(lanes)); }
+inline Lanes Spread(float value) { return value - Lanes{}; }
+
 // One rounding where the processor has it; the library is compiled without contraction.
 inline Lanes MultiplyAdd(Lanes a, Lanes b, Lanes c) {
 #if defined(__AVX512F__)
@@ -128,7 +131,7 @@ void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
     const Lanes first = LoadLanes(panel), second = LoadLanes(panel + kLanes);
 #pragma GCC unroll 12
     for (int row = 0; row < kRows; ++row) {
-      const Lanes factor = left[row * a.row_step] - Lanes{};
+      const Lanes factor = Spread(left[row * a.row_step]);
       sums[row][0] = MultiplyAdd(factor, first, sums[row][0]);
       sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
     }
