@@ -391,6 +391,7 @@ def test_programs_stay_programs_and_links_stay_links(paths: Paths, tmp_path: Pat
         member("top/x", tarfile.SYMTYPE, link="/etc/passwd"),
         member("top/x", tarfile.SYMTYPE, link="../../escaped"),
         member("top/x", tarfile.LNKTYPE, link="top/../../escaped"),
+        member("top/x", tarfile.LNKTYPE, link="top/missing"),
         member("top/x", tarfile.FIFOTYPE),
         member("top/x", tarfile.CHRTYPE),
     ],

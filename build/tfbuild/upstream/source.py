@@ -47,6 +47,7 @@ _AT_ONCE = 1 << 20
 """Bytes that tarfile reads at once: of files it takes less, and so have all headers."""
 _TORN = (
     *(tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError),
+    KeyError,  # (tarfile's of a link to a member that the archive lacks)
     *(gzip.BadGzipFile, lzma.LZMAError, zlib.error),
 )
 
