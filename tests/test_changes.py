@@ -9,12 +9,11 @@ import pytest
 from tests.measured import STOCK, TUNED
 
 from tfbench.arms import levers
-from tfbench.arms.levers import BFLOAT16_TOLERANCE, LEVERS
+from tfbench.arms.levers import BFLOAT16_TOLERANCE, LEVERS, XLA_TOLERANCE
 from tfbench.inside.worker import JIT, TOGETHER
 from tfbench.tuning.changes import (
     BATCHES,
     COMPILED,
-    COMPILED_TOLERANCE,
     KINDS,
     SCRIPT,
     STEPS,
@@ -45,7 +44,7 @@ def names(vcpus: int, *, onednn: bool | None = True) -> list[str]:
 
 
 def test_every_kind_is_a_lever_a_wheel_or_advice() -> None:
-    assert {*KINDS} == {"wheel", *SCRIPT} | ({*LEVERS} - {"contraction", "isa"})
+    assert {*KINDS} == {"wheel", *SCRIPT} | ({*LEVERS} - {"contraction", "isa", "xla"})
 
 
 def test_a_default_is_not_tried() -> None:
@@ -119,8 +118,8 @@ def test_advice_reaches_the_worker_and_no_environment_of_the_users() -> None:
     [
         (["intra=1"], STOCK.tolerance),
         (["bf16=on"], BFLOAT16_TOLERANCE),
-        ([f"{COMPILED}=True"], COMPILED_TOLERANCE),
-        (["bf16=on", f"{COMPILED}=True"], COMPILED_TOLERANCE),
+        ([f"{COMPILED}=True"], XLA_TOLERANCE),
+        (["bf16=on", f"{COMPILED}=True"], XLA_TOLERANCE),
     ],
 )
 def test_an_arm_has_the_widest_tolerance_that_its_changes_need(

@@ -29,6 +29,7 @@ from tfbench.arms.levers import (
     tolerance,
     variables,
 )
+from tfbench.inside.worker import JIT
 from tfbuild.errors import UsageError
 
 LISTING = """\
@@ -58,6 +59,7 @@ def nowhere(name: str) -> Path:
         ("intra", "2", (("TF_NUM_INTRAOP_THREADS", "2"), ("OMP_NUM_THREADS", "2"))),
         ("inter", "1", (("TF_NUM_INTEROP_THREADS", "1"),)),
         ("bf16", "on", (("ONEDNN_DEFAULT_FPMATH_MODE", "BF16"),)),
+        ("xla", "on", ((JIT, "True"),)),
         ("malloc", "jemalloc", (("LD_PRELOAD", "/nowhere/jemalloc.so"),)),
         ("malloc", "/opt/libx.so", (("LD_PRELOAD", "/opt/libx.so"),)),
     ],
@@ -256,7 +258,8 @@ def test_the_stock_wheel_knows_every_name(stock_python: Path) -> None:
     libraries = sorted(stock_python.parents[1].glob("lib/*/site-packages/tensorflow/lib*.so.2"))
     assert len(libraries) == 2
     content = b"".join(path.read_bytes() for path in libraries)
-    names = [name.removeprefix("ONEDNN_") for name in variables(LEVERS) if name != "LD_PRELOAD"]
+    others = {"LD_PRELOAD", JIT}  # the linker's, and the worker's
+    names = [name.removeprefix("ONEDNN_") for name in variables(LEVERS) if name not in others]
     isas = [name.lower() for name in ISAS]
     missing = [name for name in (*names, *isas) if name.encode() not in content]
     # The one that only MKL builds read; in those OMP_NUM_THREADS is their OpenMP library's.

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.arms.arm import TOLERANCE
-from tfbench.arms.levers import BFLOAT16_TOLERANCE, ISAS, LEVERS, ValueKind, variables
+from tfbench.arms.levers import (
+    BFLOAT16_TOLERANCE,
+    ISAS,
+    LEVERS,
+    XLA_TOLERANCE,
+    ValueKind,
+    variables,
+)
 from tfbench.arms.lineup import (
     PRESETS,
     WHEELS,
@@ -305,7 +312,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_preset_can_be_read_and_begins_with_stock() -> None:
-    assert preset_names() == ("control", "ladder", "levers", "mallocs")
+    assert preset_names() == ("control", "ladder", "levers", "mallocs", "peers")
     for name in preset_names():
         specs = read_lineup(name)
         assert specs == read_toml(PRESETS / f"{name}.toml")
@@ -343,6 +350,7 @@ def test_the_control_tells_compiler_and_flags_apart() -> None:
 def test_tolerance_is_the_levers_own() -> None:
     widths = {spec.name: spec.tolerance for spec in read_lineup("levers")}
     assert widths.pop("bf16") == BFLOAT16_TOLERANCE
+    assert widths.pop("xla") == XLA_TOLERANCE
     assert set(widths.values()) == {TOLERANCE}
 
 

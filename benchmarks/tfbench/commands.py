@@ -115,7 +115,7 @@ class TuneOptions:
 class CompareOptions:
     arms: str = option(
         "",
-        "a line-up: ladder, levers, mallocs, control, a .toml file, or stock,tuned,… "
+        "a line-up: ladder, levers, mallocs, control, peers, a .toml file, or stock,tuned,… "
         "(stock:onednn=off, old=tensorflow-cpu==2.13.1, path.whl); by default stock,tuned",
     )
     candidate: str = option("", _CANDIDATE)

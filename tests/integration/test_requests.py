@@ -22,7 +22,7 @@ from tests.integration.test_worker import arm
 
 from tfbench.engine.journal import entries
 from tfbench.inside.phases import INFER
-from tfbench.inside.worker import SLOWDOWN
+from tfbench.inside.worker import JIT, SLOWDOWN
 from tfbench.inside.workloads import own_name, requests
 from tfbench.kernels.profiles import profiled
 from tfbench.measuring.comparison import KIND, compare, make_setting
@@ -81,6 +81,16 @@ def test_a_users_model_answers(stock_python: Path, content: str, tmp_path: Path)
         assert found["step_s"] > 0
         batches.append(found["batch"])
     assert batches == [1, 32, 32]
+
+
+@pytest.mark.slow
+def test_what_xla_cannot_compile_is_said(stock_python: Path, tmp_path: Path) -> None:
+    """Strings: so the asked model is what XLA was given."""
+    one = own_arm(stock_python, written(tmp_path, TEXTS), **{JIT: "True"})
+    with opened(one, tmp_path) as worker:
+        name = requests(own_name("model.py"), 1)[0]
+        found = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
+    assert "XLA" in found["problem"]
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Line-ups: the arms that are compared, as they are written on the command line or in TOML.
 
-On the command line a line-up is the name of a preset (ladder, levers, mallocs, control), the path
-of a .toml file, or arms with commas between. An arm is
+On the command line a line-up is the name of a preset (ladder, levers, mallocs, control, peers), the
+path of a .toml file, or arms with commas between. An arm is
 
     WHEEL                                  stock
     WHEEL:SETTING=VALUE:…                  stock:onednn=off:intra=1

@@ -67,11 +67,14 @@ class Server:
         return max((self.request() for _ in range(count)), default=0.0)
 
 
-def serve(tf: TensorFlow, model: Model, batches: Sequence[Batch], clients: int) -> Server:
-    """The batches are alike in shape and type; the function is traced for the first."""
+def serve(
+    tf: TensorFlow, model: Model, batches: Sequence[Batch], clients: int, *, compiled: bool = False
+) -> Server:
+    """The batches are alike in shape and type; the function is traced for the first, and `compiled`
+    by XLA if that is asked for."""
     tensors = [tf.nest.map_structure(tf.constant, batch) for batch in batches]
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    @tf.function(reduce_retracing=True, jit_compile=compiled or None)  # type: ignore[untyped-decorator]
     def answer(batch: Batch) -> object:
         return model(batch, training=False)
 

@@ -58,7 +58,7 @@ the same work, so that whatever disturbs the steps disturbs these."""
 TOGETHER = "TENSORWRIGHT_STEPS_PER_EXECUTION"
 """Training batches that one call of a traced function goes through, as compile() has it."""
 JIT = "TENSORWRIGHT_JIT_COMPILE"
-"""Set to have XLA compile the training step, as compile(jit_compile=True) does."""
+"""Set to have XLA compile what a step is, or a request, as compile(jit_compile=True) does."""
 MOST_PREDICTIONS = 4096
 PR_SET_PDEATHSIG = 1
 TRIED_STEPS = 5
@@ -260,7 +260,7 @@ def _served(tf: TensorFlow, model: Model, batches: list[Examples], clients: int)
     """A model that is asked: one step is one request."""
     from tfbench.inside.server import serve  # noqa: PLC0415
 
-    asked = serve(tf, model, batches, clients)
+    asked = serve(tf, model, batches, clients, compiled=JIT in os.environ)
     return Trainer(
         phases={INFER: asked.request},
         restart=lambda: None,

@@ -27,9 +27,6 @@ BATCHES = 8
 FEWEST_CALLS = 2
 KINDS = (WHEEL, "onednn", "intra", "inter", "malloc", BF16, *SCRIPT)
 """All that is searched. bf16 changes results, so it is tried only when it is allowed."""
-COMPILED_TOLERANCE = 0.1
-"""XLA draws other numbers for dropout, so losses differ as between two seeds (0.7 % seen in the
-first loss of a small model with a dropout of 0.3). How far is reported."""
 _LONGEST_NAME = 64
 _MARK = 8
 
@@ -95,7 +92,7 @@ def arm_of(setup: Setup, wheels: Mapping[str, Arm], program: Pairs) -> Arm:
     baseline = next(iter(wheels.values()))
     wheel = next((wheels[each.value] for each in setup if each.lever == WHEEL), baseline)
     known = [each.lever for each in setup if each.lever in levers.LEVERS]
-    wide = COMPILED_TOLERANCE if COMPILED in {each.lever for each in setup} else wheel.tolerance
+    wide = levers.XLA_TOLERANCE if COMPILED in {each.lever for each in setup} else wheel.tolerance
     return dataclasses.replace(
         wheel,
         name=name_of(setup, baseline, wheels),
