@@ -22,6 +22,7 @@ from tfbuild.run import run
 pytestmark = pytest.mark.toolchain
 
 LIMIT_S = 300.0
+PROGRAMS = Path(__file__).parents[2] / "benchmarks/programs"
 HEAD = """
 import numpy as np
 import tensorflow as tf
@@ -110,6 +111,17 @@ def test_a_users_model_trains(stock_python: Path, content: str, batch: int, tmp_
     assert found["batch"] == batch
     assert found["step_s"] > 0
     assert None not in found["losses"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(PROGRAMS.glob("*.py")), ids=lambda path: path.stem)
+def test_each_model_that_nothing_was_tuned_for_trains(
+    stock_python: Path, path: Path, tmp_path: Path
+) -> None:
+    found = tried(stock_python, path, tmp_path)
+    assert found["problem"] == ""
+    assert None not in found["losses"]
+    assert f"| `{path.name}` |" in (PROGRAMS / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
