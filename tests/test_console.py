@@ -107,3 +107,10 @@ def test_progress_estimates_what_is_left() -> None:
         )
         count.advance(12, 12)
         assert re.fullmatch(r"12 of 12 actions, 0\.\d s", count.line())
+
+
+def test_one_is_singular() -> None:
+    with console.counting("kernel units", 1) as count:
+        assert count.line().startswith("0 of 1 kernel unit, ")
+        count.advance(1, 2)
+        assert count.line().startswith("1 of 2 kernel units, ")

@@ -84,7 +84,8 @@ class _Count:
         if self.tempo is None and 0 < self.done < self.total:
             left = f", about {duration(spent / self.done * (self.total - self.done))} left"
         tail = f"  {self.detail}" if self.detail else ""
-        return f"{self.done} of {self.total} {self.unit}, {duration(spent)}{left}{tail}"
+        unit = self.unit.removesuffix("s") if self.total == 1 else self.unit
+        return f"{self.done} of {self.total} {unit}, {duration(spent)}{left}{tail}"
 
 
 _QUIET_S = 15.0
