@@ -54,7 +54,6 @@ from tfbench.kit.phases import phases
 from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recorded as computed_again
 from tfbench.measuring.samples import KINDS
-from tfbench.reports import pyperf
 from tfbench.strategies import published as figures
 from tfbuild.auditing.audit import audit, describe
 from tfbuild.binaries import census, elf
@@ -63,7 +62,6 @@ from tfbuild.errors import (
     ChecksumError,
     PublishError,
     RecordError,
-    SampleError,
     TensorwrightError,
     WheelError,
 )
@@ -267,11 +265,6 @@ def resume_kit(path: Path) -> None:
         inside_kit.read(path)
 
 
-def use_times(path: Path) -> None:
-    found = pyperf.read(path)
-    pyperf.contrast(found, found)
-
-
 def look_into_library(path: Path) -> None:
     code = elf.code(path)
     elf.symbols_at(path, [code.sections[0].address] if code.sections else ())
@@ -467,16 +460,6 @@ READERS: Mapping[str, Reader] = {
         inputs=lambda: torn_or_altered(CANDIDATE),
         reads=(lambda path: curve_file.read_curve(path.with_suffix(".tsv")),),
         beside={"curve.tsv": CURVE},
-    ),
-    "times of pyperf": Reader(
-        name="slow.json",
-        inputs=lambda: torn_or_altered((DATA / "pyperf/slow.json").read_bytes()),
-        reads=(use_times,),
-    ),
-    "packed times of pyperf": Reader(
-        name="slow.json.gz",
-        inputs=lambda: torn(gzip.compress((DATA / "pyperf/slow.json").read_bytes())),
-        reads=(use_times,),
     ),
     "/proc/cpuinfo": Reader(
         name="cpuinfo",
@@ -720,13 +703,6 @@ def test_a_packed_journal_that_grows_beyond_all_runs_is_refused(tmp_path: Path) 
     path.write_bytes(lzma.compress(bytes(1 << 20)) * 3000)
     with confined(tmp_path), pytest.raises(RecordError, match="more than"):
         journal.entries(path, KINDS)
-
-
-def test_packed_times_that_grow_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "slow.json.gz"
-    path.write_bytes(gzip.compress(bytes(1 << 20)) * 3000)
-    with confined(tmp_path), pytest.raises(SampleError, match="too many"):
-        pyperf.read(path)
 
 
 def header(name: str, kind: bytes, size: int) -> bytes:

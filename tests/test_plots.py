@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from tests import compared
 
 from tfbench.measuring import gates
-from tfbench.reports import charts, plots
+from tfbench.reports import charts, plots, wording
 from tfbench.reports.canvas import HATCHES, MARKERS, Drawing
 from tfbench.reports.charts import ChartGroup, ChartLine, ChartPoint, Track
 from tfbench.reports.ladder import find_ladder
@@ -37,11 +37,9 @@ def every() -> list[Drawing]:
     return [
         *plots.speedups(TROUBLED),
         *plots.scaling(TROUBLED),
-        *plots.times(TROUBLED),
         *plots.looks(TROUBLED),
         *plots.samples(TROUBLED, SAMPLES),
-        *plots.bill_times(BILL),
-        *plots.bill_costs(BILL),
+        *plots.bill_figures(BILL),
         *plots.bill_scaling(ARTICLE, "Speedup"),
         *plots.ladder(CLIMBED, ladder),
     ]
@@ -92,24 +90,21 @@ def test_the_geometric_means_are_a_group_and_a_figure_of_their_own() -> None:
     assert list(plots.scaling(dataclasses.replace(SOUND, overall=()))) == []
 
 
-def test_times_are_the_inverse_of_speedups() -> None:
-    drawings = list(plots.times(SOUND))
-    assert [each.title for each in drawings] == ["mnist_mlp", "mnist_cnn", "lstm_text"]
-    for cell in SOUND.cells:
-        shown = next(each for each in drawings if each.title == cell.workload)
-        for each in cell.speedups:
-            assert f"{1 / each.interval.value:.3f}" in texts(shown)
-            assert f"({1 / each.interval.high:.3f} to {1 / each.interval.low:.3f})" in (
-                shown.description
-            )
+def test_times_and_costs_of_a_bill_have_their_intervals_in_words() -> None:
+    found = {each.title: each for each in plots.bill_figures(BILL)}
+    for row in BILL.rows:
+        for what, amount in (("time", row.relative_time), ("cost", row.relative_cost)):
+            shown = found[f"{row.workload}: {what}"]
+            assert f"{row.arm} {wording.relative(amount)}" in shown.description
 
 
 def test_the_articles_times_and_costs_are_shown_as_it_printed_them() -> None:
-    times = {each.title: texts(each) for each in plots.bill_times(ARTICLE)}
-    costs = {each.title: texts(each) for each in plots.bill_costs(ARTICLE)}
-    assert len(times) == len(costs) == 6
-    assert {"6.46", "3.67", "2.36", "2.92", "1.00"} <= set(times["mnist_cnn: time"])
-    assert {"0.55", "0.31", "1.97", "2.00", "1.00"} <= set(costs["mnist_cnn: cost"])
+    drawings = {each.title: each for each in plots.bill_figures(ARTICLE)}
+    assert len(drawings) == 12
+    times, costs = drawings["mnist_cnn: time"], drawings["mnist_cnn: cost"]
+    assert {"6.46", "3.67", "2.36", "2.92", "1.00"} <= set(texts(times))
+    assert {"0.55", "0.31", "1.97", "2.00", "1.00"} <= set(texts(costs))
+    assert ". gpu 1.00. 8 vCPUs: pip 6.46; compiled 3.67." in times.description
     (scaling,) = plots.bill_scaling(ARTICLE, "Speedup")
     assert "compiled 0.975x on 32 vCPUs" in scaling.description
 

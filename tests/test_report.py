@@ -20,14 +20,7 @@ from tfbench.reports import wording
 from tfbench.reports.chapters import document
 from tfbench.reports.document import Document, Section, Table
 from tfbench.reports.findings import headlines
-from tfbench.reports.pyperf import SuiteContrast, SuiteRatio
-from tfbench.reports.report import (
-    bill_table,
-    contrast_table,
-    line,
-    plain,
-    table,
-)
+from tfbench.reports.report import bill_table, line, plain, table
 from tfbuild.measured.comparison import Comparison, Latency, PhaseTime
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelTable
@@ -176,17 +169,6 @@ def test_the_bill_on_a_terminal() -> None:
     assert "cheapest for all 6 models is compiled on 8 vCPUs" in shown
     assert "compiled on 32 vCPUs: 0.975x" in shown
     assert "pays after" in bill_table(BILL, colour=False)
-
-
-def test_two_files_of_pyperf_have_figures_and_no_verdict() -> None:
-    interval = Interval(value=1.25, low=1.1, high=1.4)
-    ratio = SuiteRatio(name="a[b]", baseline_s=0.0125, candidate_s=0.01, speedup=interval)
-    found = SuiteContrast(ratios=(ratio,), mean=interval, alone=("c",))
-    shown = contrast_table(found, colour=False).splitlines()
-    assert re.fullmatch(r"a\[b\] +│ +0\.0125 │ +0\.01 │ +1\.250x \(1\.100 to 1\.400\)", shown[3])
-    alone, mean = shown[5:]
-    assert alone.startswith("c ")
-    assert mean.startswith("1.250x (1.100 to 1.400)")
 
 
 # --- the page -----------------------------------------------------------------------------------
@@ -404,6 +386,6 @@ def test_what_could_not_be_priced_is_said() -> None:
 def test_sections_appear_once_and_in_one_order() -> None:
     keys = [each.key for each in document(SOUND, TEMPLATES, BILL).sections]
     assert keys == [
-        *("speedups", "scaling", "times", "cost", "coverage", "verdicts", "samples"),
-        *("agreement", "phases", "starting", "arms", "machine", "method", "limits"),
+        *("speedups", "scaling", "cost", "coverage", "verdicts", "samples", "agreement"),
+        *("phases", "starting", "arms", "machine", "method", "limits"),
     ]

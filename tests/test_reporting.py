@@ -108,7 +108,6 @@ def test_a_run_of_the_kit_stands_beside_the_comparison(
         ({"kit": "samples.jsonl=gpu"}, "Add --prices"),
         ({"build_usd": "3"}, "--build-usd"),
         ({"totals": "2017", "kit": "samples.jsonl=gpu"}, "without a comparison"),
-        ({"pyperf": "a,b", "prices": "2017-07-gce"}, "without a comparison"),
     ],
 )
 def test_an_option_that_nothing_would_read_is_refused(
@@ -154,8 +153,6 @@ def test_logs_of_epochs_become_runs(tmp_path: Path) -> None:
         {"prices": "2017-07-gce,2018-04-riseml"},
         {"prices": "2017-07-gce", "machines": "1=cpu8,2=cpu16", "runs_per_day": "3"},
         {"prices": "2017-07-gce", "machines": "1=cpu8,2=cpu16", "build_usd": "cheap"},
-        {"pyperf": "one.json"},
-        {"pyperf": "one.json,two.json"},
         {"totals": "none.csv"},
     ],
 )

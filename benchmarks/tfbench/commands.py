@@ -178,7 +178,6 @@ class ReportOptions:
     logs: str = option(
         "", "instead: MODEL/BUILD/MACHINE=LOG.csv,… with the columns epoch and elapsed"
     )
-    pyperf: str = option("", "instead: two JSON files of pyperf, BASELINE,CANDIDATE")
     out: str = option("", "the folder for the report; by default beside the comparison")
     prices: str = option(
         "", "price books with commas between: 2017-07-gce, 2018-04-riseml, .toml, .csv"

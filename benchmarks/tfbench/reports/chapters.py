@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.costs.bill import Bill
-from tfbench.costs.cost import inverse
 from tfbench.reports import details, findings, method, wording
 from tfbench.reports.document import (
     LADDER,
     SCALING,
     SPEEDUPS,
-    TIMES,
     Answer,
     Document,
     Section,
@@ -26,13 +24,12 @@ from tfbuild.measured.comparison import Comparison, Overall
 
 
 def document(comparison: Comparison, templates: Path, bill: Bill | None = None) -> Document:
-    """A bill is put behind the times that it comes from."""
+    """A bill is put behind the speedups."""
     found = find_ladder([arm.name for arm in comparison.arms])
     sections = (
         _speedups(comparison),
         _scaling(comparison),
         *((_ladder(comparison, found),) if found else ()),
-        _times(comparison),
         *((costs(bill),) if bill else ()),
         _coverage(comparison),
         _fused(comparison),
@@ -158,27 +155,6 @@ def _ladder(comparison: Comparison, found: Ladder) -> Section:
         "Each rung adds one thing to the one above it, for every wheel. Between rungs stands what "
         "was added, between wheels on one rung what compiling gives there. All figures are "
         f"speedups over {comparison.baseline}.",
-    )
-
-
-def _times(comparison: Comparison) -> Section:
-    base = comparison.baseline
-    return tabled(
-        TIMES,
-        f"Time relative to {base}",
-        "Time relative to the baseline",
-        ("workload", "#vCPUs", "arm", "#step", "#training run"),
-        (
-            (
-                *(*findings.place(cell), each.arm, wording.relative(inverse(each.interval))),
-                wording.relative(inverse(each.run)) if each.run else "",
-            )
-            for cell in comparison.cells
-            for each in cell.speedups
-        ),
-        f"The arm's time over {base}'s at the same number of vCPUs: below 1 the arm is faster. "
-        "Both ran in the same blocks, so the interval is that of the ratio. A training run is "
-        "composed from its phases, see below.",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,10 +90,16 @@ class Track:
     solid: bool = True
 
 
-def described(groups: Iterable[ChartGroup]) -> str:
-    """Rows in words."""
+def described(groups: Iterable[ChartGroup], shown: Callable[[Amount], str] | None = None) -> str:
+    """Rows in words: their notes, or their amounts as `shown` writes them."""
+
+    def words(row: ChartPoint) -> str:
+        if shown is None or row.amount is None:
+            return f"{row.label} {row.note}"
+        return f"{row.label} {shown(row.amount)}"
+
     return " ".join(
-        f"{group.label}: {'; '.join(f'{row.label} {row.note}' for row in group.points)}."
+        (f"{group.label}: " if group.label else "") + f"{'; '.join(map(words, group.points))}."
         for group in groups
     )
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tfbench.sheet import Sheet
 
-SPEEDUPS, SCALING, LADDER, TIMES, COST = "speedups", "scaling", "ladder", "times", "cost"
+SPEEDUPS, SCALING, LADDER, COST = "speedups", "scaling", "ladder", "cost"
 """Keys of sections that have figures."""
 
 

@@ -10,7 +10,7 @@ from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
 from tfbench.reports import details, plots, report, spending
 from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, standalone
-from tfbench.reports.document import COST, LADDER, SCALING, SPEEDUPS, TIMES, Document
+from tfbench.reports.document import COST, LADDER, SCALING, SPEEDUPS, Document
 from tfbench.reports.ladder import find_ladder
 from tfbench.reports.templating import filled
 from tfbuild.measured.comparison import Comparison
@@ -46,8 +46,7 @@ def comparison_figures(
         SPEEDUPS: () if found else plots.speedups(comparison),
         SCALING: plots.scaling(comparison),
         LADDER: plots.ladder(comparison, found) if found else (),
-        TIMES: plots.times(comparison),
-        COST: (*plots.bill_times(bill), *plots.bill_costs(bill)) if bill else (),
+        COST: plots.bill_figures(bill) if bill else (),
         details.VERDICTS: plots.looks(comparison),
         details.SAMPLES: plots.samples(comparison, samples),
     }
@@ -57,7 +56,7 @@ def bill_figures(bill: Bill) -> Figures:
     """Of whole runs."""
     return {
         SCALING: plots.bill_scaling(bill, spending.SPEEDUP),
-        COST: (*plots.bill_times(bill), *plots.bill_costs(bill)),
+        COST: plots.bill_figures(bill),
     }
 
 

@@ -7,10 +7,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from matplotlib.figure import Figure
-
 from tfbench.costs.bill import Bill, BillRow
-from tfbench.costs.cost import Amount, inverse, point
+from tfbench.costs.cost import Amount, point
 from tfbench.inside.phases import JUDGED
 from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
@@ -23,6 +21,7 @@ from tfbench.reports.charts import (
     ChartPoint,
     Track,
     bars,
+    described,
     forest,
     narrowing,
     over_time,
@@ -105,7 +104,7 @@ def _forests(
                 key=f"{name}-{vcpus}",
                 title=f"{title} on {console.vcpus(vcpus)}",
                 caption=f"{caption} The shaded boxes are {comparison.baseline} against itself.",
-                description=_described(groups),
+                description=described(groups, wording.factor_span),
             )
 
 
@@ -137,17 +136,6 @@ def _bands(comparison: Comparison) -> dict[int, Interval]:
 def _numbers(names: Iterable[str], first: int = 0) -> dict[str, int]:
     """Each arm's place, which gives it its marker."""
     return {name: number for number, name in enumerate(names, start=first)}
-
-
-def _described(groups: Sequence[ChartGroup]) -> str:
-    """Rows of speedups in words."""
-    return " ".join(
-        f"{each.label}: {'; '.join(map(_described_row, each.points))}." for each in groups
-    )
-
-
-def _described_row(row: ChartPoint) -> str:
-    return f"{row.label} {row.note if row.amount is None else wording.factor_span(row.amount)}"
 
 
 # --- over vCPUs ---------------------------------------------------------------------------------
@@ -198,34 +186,9 @@ def _scaling(
 # --- relative to the baseline -------------------------------------------------------------------
 
 
-def times(comparison: Comparison) -> Iterator[Drawing]:
-    """Time of a step over the baseline's at the same number of vCPUs, a figure per workload."""
-    numbers = _numbers(findings.candidates(comparison), first=1)
-    workloads = dict.fromkeys(cell.workload for cell in comparison.cells)
-    for place, workload in enumerate(workloads):
-        groups = [
-            ChartGroup(
-                label=console.vcpus(cell.vcpus),
-                points=tuple(
-                    _relative(each.arm, numbers[each.arm], inverse(each.interval))
-                    for each in cell.speedups
-                ),
-            )
-            for cell in comparison.cells
-            if cell.workload == workload and cell.speedups
-        ]
-        if groups:
-            axis = f"time per step ({comparison.baseline}: 1)"
-            yield _relatives(forest, groups, f"time-{place}", label_of(workload), axis)
-
-
-def bill_times(bill: Bill) -> Iterator[Drawing]:
-    """Time of a training run over that of the bill's baseline, a figure per workload."""
+def bill_figures(bill: Bill) -> Iterator[Drawing]:
+    """Time of a training run over that of the bill's baseline, then cost: a figure per workload."""
     yield from _bill_figures(bill, "time", lambda row: row.relative_time)
-
-
-def bill_costs(bill: Bill) -> Iterator[Drawing]:
-    """Cost of a training run, likewise."""
     yield from _bill_figures(bill, "cost", lambda row: row.relative_cost)
 
 
@@ -246,7 +209,13 @@ def _bill_figures(bill: Bill, what: str, amount: Callable[[BillRow], Amount]) ->
             for vcpus in dict.fromkeys(row.vcpus for row in rows)
         ]
         axis = f"{what} of a run ({bill.baseline}: 1)"
-        yield _relatives(bars, groups, f"run-{what}-{place}", f"{workload}: {what}", axis)
+        yield drawing(
+            functools.partial(bars, groups, axis),
+            key=f"run-{what}-{place}",
+            title=f"{workload}: {what}",
+            caption="",
+            description=f"{axis}. {described(groups, wording.relative)}",
+        )
 
 
 def _bill_numbers(bill: Bill) -> dict[str, int]:
@@ -256,28 +225,6 @@ def _bill_numbers(bill: Bill) -> dict[str, int]:
 def _relative(arm: str, series: int, amount: Amount) -> ChartPoint:
     digits = 3 if isinstance(amount, Interval) else 2
     return ChartPoint(label=arm, series=series, amount=amount, note=f"{point(amount):.{digits}f}")
-
-
-def _relatives(
-    chart: Callable[[Sequence[ChartGroup], str], Figure],
-    groups: Sequence[ChartGroup],
-    key: str,
-    title: str,
-    axis: str,
-) -> Drawing:
-    values = "; ".join(
-        f"{group.label} {row.label} {wording.relative(row.amount)}".lstrip()
-        for group in groups
-        for row in group.points
-        if row.amount is not None
-    )
-    return drawing(
-        functools.partial(chart, groups, axis),
-        key=key,
-        title=title,
-        caption="",
-        description=f"{axis}. {values}.",
-    )
 
 
 # --- how it was measured --------------------------------------------------------------------------

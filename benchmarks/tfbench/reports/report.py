@@ -15,7 +15,6 @@ from tfbench.costs.cost import point
 from tfbench.reports import findings, wording
 from tfbench.reports import spending as costs
 from tfbench.reports.document import Document
-from tfbench.reports.pyperf import SuiteContrast
 from tfbench.reports.templating import filled
 from tfbuild import console
 from tfbuild.measured.comparison import Comparison
@@ -105,23 +104,6 @@ def bill_table(bill: Bill, *, colour: bool) -> str:
         for row in bill.rows
     )
     return sheet.printed(title, headings, rows, costs.lines(bill), colour=colour)
-
-
-def contrast_table(contrast: SuiteContrast, *, colour: bool) -> str:
-    """Two files of pyperf against each other. They were not measured in turns: no verdict."""
-    title = "the candidate against the baseline"
-    headings = ("benchmark", "#baseline s", "#candidate s", "#speedup of the candidate")
-    rows = (
-        (
-            *(each.name, f"{each.baseline_s:.4g}", f"{each.candidate_s:.4g}"),
-            wording.factor_span(each.speedup),
-        )
-        for each in contrast.ratios
-    )
-    benchmarks = console.count(len(contrast.ratios), "benchmark")
-    lines = [f"{name} is in one of the files only." for name in contrast.alone]
-    lines += [f"{wording.factor_span(contrast.mean)}, the geometric mean of {benchmarks}."]
-    return sheet.printed(title, headings, rows, lines, colour=colour)
 
 
 def plain(text: str) -> str:

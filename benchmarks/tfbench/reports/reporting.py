@@ -20,7 +20,7 @@ from tfbench.measuring.comparison import KIND
 from tfbench.measuring.recorded import recorded
 from tfbench.measuring.samples import KINDS, Sample
 from tfbench.reports import chapters, page, pyperf, report, spending, tabular
-from tfbuild import console, settings
+from tfbuild import settings
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.comparison import Comparison, load, save
 from tfbuild.records import plain, pretty, write_atomic
@@ -41,15 +41,12 @@ def report_again(wanted: ReportOptions, *, as_json: bool) -> str:
     Raises UsageError for options that do not go together, RecordError, SampleError, HostError.
     """
     paths = settings.paths()
-    sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs, wanted.pyperf)
+    sources = (wanted.comparison, wanted.samples, wanted.totals, wanted.logs)
     if len(list(filter(None, sources))) > 1:
         raise UsageError(
-            "a report is of one thing",
-            hint="Give --comparison, --samples, --totals, --logs or --pyperf",
+            "a report is of one thing", hint="Give --comparison, --samples, --totals or --logs"
         )
     _check_together(wanted)
-    if wanted.pyperf:
-        return _contrast(wanted.pyperf, as_json=as_json)
     if wanted.totals or wanted.logs:
         return _of_totals(wanted, paths, as_json=as_json)
     comparison, folder, samples = _measured(wanted, paths)
@@ -63,9 +60,7 @@ def _check_together(wanted: ReportOptions) -> None:
     """Raises UsageError for an option that nothing would read."""
     unread: tuple[str, ...] = ()
     without, hint = "a comparison", "Leave it out"
-    if wanted.pyperf:
-        unread = ("prices", *_OF_PRICES)
-    elif wanted.totals or wanted.logs:  # (they name their machines, and have prices of their own)
+    if wanted.totals or wanted.logs:  # (they name their machines, and have prices of their own)
         unread = ("kit",)
     elif not wanted.prices:
         unread = _OF_PRICES
@@ -216,15 +211,3 @@ def _of_totals(wanted: ReportOptions, paths: Paths, *, as_json: bool) -> str:
     if as_json:
         return pretty(found)
     return f"{report.bill_table(found, colour=sys.stdout.isatty())}\nreport: {written}\n"
-
-
-def _contrast(text: str, *, as_json: bool) -> str:
-    """Two files of pyperf, the baseline's first."""
-    paths = options.files(text)
-    if len(paths) != 2:  # noqa: PLR2004  (a pair)
-        raise UsageError(f"--pyperf {text} names {len(paths)} files", hint="BASELINE,CANDIDATE")
-    found = pyperf.contrast(*(pyperf.read(path) for path in paths))
-    if as_json:
-        return pretty(found)
-    console.note(found.note)
-    return report.contrast_table(found, colour=sys.stdout.isatty())

@@ -11,7 +11,6 @@ from tfbench.reports import wording
 from tfbench.reports.document import (
     COST,
     SCALING,
-    TIMES,
     Answer,
     Block,
     Document,
@@ -238,7 +237,7 @@ def _times(bill: Bill) -> Section:
         if arm == article.PIP and compiled is not None:
             rows.append((workload, vcpus(pip), *_side_by_side(pip, compiled)))
     return tabled(
-        TIMES,
+        "times",
         f"Time and cost relative to {bill.baseline}",
         "Both builds, model by model",
         (
