@@ -111,6 +111,7 @@ def test_a_target_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         (b"Version: 2.14.1+zen4", b"Version: 2.14.1+zen3"),
         (b"Version: 2.14.1+zen4", b"Version: 2.14.1"),
         (b"Version: 2.14.1+zen4", b"Version: many"),
+        (b"Version: 2.14.1+zen4", b"Version: " + b"2" * 5000),
         (b"Version: 2.14.1+zen4\n", b""),
         (b"Name: tensorflow-cpu", b"Name: tensorflow"),
         (b"Name: tensorflow-cpu", b"Name: ../tensorflow-cpu"),

@@ -66,6 +66,7 @@ def test_one_version_of_one_package_is_read(text: str, name: str, version: str) 
         "--index-url=https://example.org tensorflow==1.0",
         "-r requirements.txt",
         "tensorflow==one",
+        f"tensorflow=={'1' * 5000}",
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:

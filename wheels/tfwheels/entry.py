@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError, TargetError
@@ -173,7 +173,7 @@ def _requires_python(path: Path, identity: WheelIdentity, metadata: bytes) -> st
 def _is_version(text: str, version: str) -> bool:
     try:
         return str(Version(text)) == version
-    except InvalidVersion:
+    except ValueError:  # (also of more digits than Python reads)
         return False
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 from simple_repository.model import File
 from simple_repository.parser import parse_json_project_page
 
@@ -267,7 +267,7 @@ def _pick(wanted: Query, listed: Iterable[ListedWheel]) -> ListedWheel:
     """The wheel of the version for the Python and the target's machine."""
     try:
         version = Version(wanted.version)
-    except InvalidVersion:
+    except ValueError:
         raise UsageError(f"{wanted.version!r} is no version") from None
     listed = tuple(listed)
     if not any(_fits(wanted, each) for each in listed):
@@ -350,7 +350,7 @@ def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
         if stock is not None:
             return f"{stock.version}.txt", read_lock(locked.requirements_of(stock))
-    except (InvalidVersion, WheelError):
+    except (ValueError, WheelError):
         pass
     return "", ()
 
@@ -381,7 +381,7 @@ def _listed(files: Iterable[File]) -> Iterator[ListedWheel]:
     for file in files:
         try:
             parse_wheel_filename(file.filename)
-        except InvalidWheelFilename:
+        except ValueError:
             continue
         if "sha256" in file.hashes and not file.yanked:
             yield ListedWheel(file=file.filename, sha256=file.hashes["sha256"])

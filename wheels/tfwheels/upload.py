@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 from simple_repository.model import File
 from twine.exceptions import InvalidDistribution
 from twine.package import PackageFile
@@ -122,7 +122,7 @@ def _refuse_choice(page: str, files: Mapping[str, File], own: Iterable[str]) -> 
 def _is_local(name: str) -> bool:
     try:
         return parse_wheel_filename(name)[1].local is not None
-    except InvalidWheelFilename:
+    except ValueError:
         return False
 
 

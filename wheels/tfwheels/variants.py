@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from archspec.cpu import TARGETS
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfbuild.cpus.features import STOCK_BASELINE
 from tfbuild.errors import PublishError
@@ -93,7 +93,7 @@ def variant_name(file: str, label: str) -> str:
     try:
         name, version, tags = file.removesuffix(".whl").split("-", 2)
         return f"{name}-{Version(version).public}-{tags}-{label}.whl"
-    except (ValueError, InvalidVersion) as error:
+    except ValueError as error:
         raise PublishError(f"{file} is not the name of a wheel") from error
 
 

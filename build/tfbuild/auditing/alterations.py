@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfbuild.auditing import packed
 from tfbuild.auditing.libraries import Member
@@ -71,7 +71,7 @@ def names_problems(wheel: Path, facts: Tuned | None) -> Iterator[str]:
 def _normal(version: str) -> str:
     try:
         return str(Version(version))
-    except InvalidVersion:
+    except ValueError:
         return ""
 
 

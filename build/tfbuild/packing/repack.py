@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfbuild.errors import BusyError, WheelError
 from tfbuild.packing.wheel import (
@@ -149,7 +149,7 @@ def _renaming(stock: Path, local: str | None, label: str, platform: str) -> _Ren
     published = Version(read_identity(stock).version)
     try:
         version = published.public if local is None else str(Version(f"{published.public}+{local}"))
-    except InvalidVersion as error:
+    except ValueError as error:
         raise WheelError(f"{published} cannot get the local version {local!r}") from error
     if local is not None and published.local is not None and version != str(published):
         raise WheelError(f"{published} cannot get the local version {local!r}: it has one")

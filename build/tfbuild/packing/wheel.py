@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 
 from tfbuild.errors import DiskError, WheelError
 
@@ -95,7 +95,7 @@ def read_identity(path: Path) -> WheelIdentity:
     """Raises WheelError when the file name is not a wheel's."""
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
-    except InvalidWheelFilename as error:
+    except ValueError as error:
         raise WheelError(f"{path.name} is not the name of a wheel ({error})") from error
     words = tuple(sorted(str(tag) for tag in tags))
     return WheelIdentity(name=name, version=str(version), tags=words)

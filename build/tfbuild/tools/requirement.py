@@ -79,7 +79,10 @@ def parse_exact(text: str) -> Exact:
         raise _not_exact(text)
     if pins[0].endswith(".*"):
         raise _not_exact(text)
-    return Exact(name=canonicalize_name(seen.name), version=str(Version(pins[0])))
+    try:
+        return Exact(name=canonicalize_name(seen.name), version=str(Version(pins[0])))
+    except ValueError:  # (more digits than Python reads)
+        raise _not_exact(text) from None
 
 
 def _not_exact(text: str) -> UsageError:

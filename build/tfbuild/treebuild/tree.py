@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfbuild import console
 from tfbuild.errors import TreeError
@@ -158,7 +158,7 @@ def bazel_version(text: str) -> str:
 def _version(text: str, name: str) -> str:
     try:
         Version(text)
-    except InvalidVersion:
+    except ValueError:
         raise TreeError(f"{name} names no version of Bazel: {text[:40]}") from None
     return text
 
