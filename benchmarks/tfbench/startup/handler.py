@@ -15,6 +15,7 @@ from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
 from tfbench.measuring import gates
+from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.sheet import shown
 from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
@@ -25,15 +26,13 @@ from tfbuild.measured.host import read_host
 from tfbuild.records import now, save
 
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")
-ROUNDS = 20
-_FEWEST = 2  # for an interval
 
 
 def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
     """Measure the imports of the candidate and of the wheel that it was made from; the record, and
     what to print of it. It is kept in --out, or in a new report."""
     paths = settings.paths()
-    number = options.integer(wanted.rounds, "--rounds", least=_FEWEST) if wanted.rounds else ROUNDS
+    number = options.integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
     choices = installs.choose(lineup.read_lineup(), wanted.candidate, paths)
     with settings.exclusive(paths.cache, "a measurement"):
         spec = ImportSpec(
