@@ -67,8 +67,7 @@ class Launcher:
         """Import once. Raises WorkerError."""
         canary_s, before = meters.canary_s(), _meters()
         import_s, process_s = self._import(turn.arm, padding=turn.padding)
-        after = _meters()
-        taken = {name: max(0, after[name] - before[name]) for name in before}
+        taken = meters.growth(before, _meters())
         return ImportLaunch(
             arm=turn.arm.name,
             block=turn.block,
@@ -134,12 +133,9 @@ def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
 
 def _meters() -> dict[str, Any]:
     """Counters of this machine and of the processes that we started."""
-    busy_s, steal_s = meters.machine_s(os.sched_getaffinity(0))
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "cpu_s": own.ru_utime + own.ru_stime,
-        "busy_s": busy_s,
-        "steal_s": steal_s,
-        "throttled_s": meters.throttled_s(),
+        **meters.of_machine(os.sched_getaffinity(0)),
         "switches": own.ru_nivcsw,
     }
