@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.arms.arm import Arm, environment
+from tfbench.engine.workers import need_own_tensorflow
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import kernel_library
 from tfbench.measuring.samples import need_times
@@ -116,13 +117,7 @@ def _answer(arm: Arm, output: str) -> dict[str, Any]:
 def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
     """Raises WorkerError when its TensorFlow is not the arm's own, or the arm is tuned and its
     kernels did not load."""
-    if not Path(answer["file"]).is_relative_to(arm.prefix.resolve()):
-        raise WorkerError(
-            f"arm {arm.name} imported TensorFlow from {answer['file']}, "
-            f"not from its own environment {arm.prefix}",
-            hint="Make the arm's virtual environment anew, without access to other packages",
-            arm=arm.name,
-        )
+    need_own_tensorflow(arm, answer["file"])
     if arm.tuned and kernel_library(answer["maps"]) is None:
         raise WorkerError(
             f"arm {arm.name} ran stock kernels: its tuned ones did not load",
