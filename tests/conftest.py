@@ -15,6 +15,8 @@ from typing import Any
 import hypothesis
 import pytest
 from filelock import FileLock
+from tests.buckets import Served, serving_s3
+from tests.signed import made_key
 from tests.tried import Tried
 from xdist.scheduler import LoadScopeScheduling
 
@@ -29,6 +31,7 @@ from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
 from tfbuild.upstream.download import sha256_of
+from tfwheels.keys import SigningKey
 
 # What a test is not about is the release that the machine's own sources are of.
 os.environ.setdefault("TENSORWRIGHT_RELEASE", checks.TESTED_RELEASE)
@@ -175,6 +178,31 @@ def staged(native: Tried, paths: Paths) -> Path:
     assert recipe is not None
     archive = source.fetch_source(native.plan.sources, paths, None)
     return source.stage(archive, sha256_of(archive), recipe.staging, paths)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+    return made_key(tmp_path_factory.mktemp("key"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+    """A second key."""
+    return made_key(tmp_path_factory.mktemp("other"))
+
+
+@pytest.fixture(scope="module")
+def module_s3() -> Iterator[Served]:
+    with serving_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(module_s3: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """A server with a bucket, one for all tests of a module, where boto3 looks for it."""
+    for name, value in module_s3.env.items():
+        monkeypatch.setenv(name, value)
+    return module_s3
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,26 @@ def stand_in(
     return written(folder / f"{name}-{version}-{tag}.whl", members)
 
 
+def wheel_of(
+    folder: Path,
+    stem: str,
+    files: Mapping[str, str],
+    *,
+    needs: str = "",
+    tag: str = "py3-none-any",
+) -> Path:
+    """A wheel of these files, called by its name and version; it requires what it needs."""
+    info = f"{stem}.dist-info"
+    requires = f"Requires-Dist: {needs}\n".encode() if needs else b""
+    members = {
+        **{name: text.encode() for name, text in files.items()},
+        f"{info}/METADATA": _metadata(*stem.split("-")) + requires,
+        f"{info}/WHEEL": _wheel(tag),
+    }
+    members[f"{info}/RECORD"] = _record(members, f"{info}/RECORD")
+    return written(folder / f"{stem}-{tag}.whl", members)
+
+
 def entry_of(
     version: str,
     *,

@@ -278,7 +278,7 @@ def test_a_bad_toml_is_told_with_file_and_price(
 
 def test_a_machine_that_is_there_twice_is_told(tmp_path: Path) -> None:
     path = toml_file(tmp_path, TOML + TOML[TOML.index("[[") :])
-    assert "price 2 (m8)" in message(path)
+    assert "has m8 (cloud, on_demand) twice" in message(path)
 
 
 def test_one_file_holds_one_date(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from tests.certified import (
 )
 from tests.published import entry_of, stand_in
 from tests.served import running
-from tests.signed import made_key, public_file
+from tests.signed import public_file
 from tests.test_serve import ask
 
 from tfbuild.errors import PublishError, RecordError, ToolError, UsageError
@@ -57,11 +57,6 @@ pytestmark = pytest.mark.usefixtures("sigstore_root")
 NOW = "2020-02-29T00:00:00+00:00"
 POOL = "pool/circleci-sign-publish-example"
 OTHER = Identity(name="me@example.org", issuer="https://accounts.google.com")
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("key"))
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import base64
-import hashlib
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from tests.published import wheel_of
 
 from tfbuild.errors import (
     ChecksumError,
@@ -45,24 +43,8 @@ def wheel(
     version: str = "1.0",
 ) -> Path:
     """A real wheel with one module, `answer` = 42."""
-    info = f"{name}-{version}.dist-info"
-    requires = f"Requires-Dist: {needs}\n" if needs else ""
-    files = {
-        f"{name}.py": "answer = 42\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n",
-    }
-    rows = []
-    for member, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
-        rows.append(f"{member},sha256={digest.decode()},{len(text)}\n")
-    files[f"{info}/RECORD"] = "".join(rows) + f"{info}/RECORD,,\n"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}-{version}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for member, text in files.items():
-            archive.writestr(zipfile.ZipInfo(member), text)
-    return path
+    files = {f"{name}.py": "answer = 42\n"}
+    return wheel_of(folder, f"{name}-{version}", files, needs=needs, tag=tag)
 
 
 def pin_of(path: Path) -> Pin:

@@ -178,7 +178,7 @@ TFBENCH = {
     "sizing": ("sources", "results", "text", "handler"),
     "kit": ("archive", "phases", "handler"),
     "overhead": ("terms", "results", "text", "handler"),
-    "startup": ("launches", "imports", "library", "overhead", "text", "handler"),
+    "startup": ("launches", "imports", "overhead", "text", "handler"),
     "strategies": (
         *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "handler"),
     ),

@@ -14,7 +14,7 @@ from posixpath import join, normpath
 from urllib.parse import unquote
 
 import pytest
-from tests.buckets import NAME, serving_s3
+from tests.buckets import NAME
 from tests.published import stand_in
 from tests.served import running
 from tests.test_publish import FORK, NOW, die_at_write, files, sha256, stamps
@@ -314,17 +314,13 @@ def _doomed(moment: int, store: Store, wheel: Path) -> None:
 
 
 @pytest.mark.toolchain
-def test_a_bucket_gets_the_same_tree(
-    store: Folder, wheels: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving_s3() as served:
-        for name, value in served.env.items():
-            monkeypatch.setenv(name, value)
-        bucket = open_bucket(NAME, "")
-        fill(bucket, wheels)
-        put(bucket, wheels["x86_64_v3"])
-        put(bucket, wheels["x86_64_v4"], wheels["x86_64_v3"])
-        found = files(bucket)
+@pytest.mark.usefixtures("s3")
+def test_a_bucket_gets_the_same_tree(store: Folder, wheels: Mapping[str, Path]) -> None:
+    bucket = open_bucket(NAME, "")
+    fill(bucket, wheels)
+    put(bucket, wheels["x86_64_v3"])
+    put(bucket, wheels["x86_64_v4"], wheels["x86_64_v3"])
+    found = files(bucket)
     put(store, wheels["x86_64_v3"])
     put(store, wheels["x86_64_v4"], wheels["x86_64_v3"])
     same = {key: data for key, data in files(store).items() if key.startswith("variants/")}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbench.inside.meters import canary_s, machine_s, run_delay_s, throttled_s
+from tfbench.inside.meters import canary_s, growth, machine_s, run_delay_s, throttled_s
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT = """\
@@ -164,6 +164,14 @@ def test_a_kernel_without_cgroups_throttles_nobody(tmp_path: Path) -> None:
 
 def test_this_process_is_not_throttled_by_less_than_nothing() -> None:
     assert throttled_s() >= 0
+
+
+# --- counters -------------------------------------------------------------------------------------
+
+
+def test_a_counter_that_was_set_back_has_not_grown() -> None:
+    before, after = {"busy_s": 1.5, "switches": 7}, {"busy_s": 1.25, "switches": 9}
+    assert growth(before, after) == {"busy_s": 0, "switches": 2}
 
 
 # --- the canary -----------------------------------------------------------------------------------

@@ -36,16 +36,6 @@ TUNED = tuned_for(("zen4", "haswell"))
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("keys"))
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("others"))
-
-
-@pytest.fixture(scope="module")
 def signed(key: SigningKey) -> bytes:
     return sign(make_statement(ENTRY, TUNED, key.public), key)
 

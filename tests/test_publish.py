@@ -13,13 +13,13 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from posixpath import join, normpath
 from urllib.parse import unquote
 
 import pytest
-from tests.buckets import NAME, Served, serving_s3
+from tests.buckets import NAME, Served
 from tests.crowd import crowd
 from tests.judged import compared
 from tests.published import stand_in
@@ -126,19 +126,9 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(root=tmp_path / "index")
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with serving_s3() as server:
-        yield server
-
-
 @pytest.fixture
-def bucket(
-    served: Served, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Bucket:
+def bucket(s3: Served, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Bucket:
     """A part of the bucket for each test, with pages for a few targets: each is a request."""
-    for name, value in served.env.items():
-        monkeypatch.setenv(name, value)
     few = [parse_target(name) for name in FEW]
     monkeypatch.setattr("tfwheels.pages.targets_for", lambda *_: few)
     return open_bucket(NAME, f"{sha256(request.node.nodeid.encode())[:12]}/")
@@ -702,11 +692,11 @@ class Loser(Other):
 
 @pytest.mark.toolchain
 def test_pip_finds_the_wheel_in_a_bucket(
-    served: Served, bucket: Bucket, wheels: dict[str, Path], tmp_path: Path
+    s3: Served, bucket: Bucket, wheels: dict[str, Path], tmp_path: Path
 ) -> None:
     """pip asks for the key with a slash at its end, and for the plus as %2B."""
     put(bucket, wheels["stock"], wheels["haswell"], wheels["zen4"])
-    index = f"{served.url}/{NAME}/{bucket.prefix}simple/zen4/"
+    index = f"{s3.url}/{NAME}/{bucket.prefix}simple/zen4/"
     options = ["--isolated", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--quiet"]
     argv = [sys.executable, "-m", "pip", "download", *options, "--index-url", index]
     run([*argv, "--dest", tmp_path / "got", f"{PROJECT}==2.14.1"])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.later import later
+from tests.published import wheel_of
 
 from tfbuild.errors import WheelError
 from tfbuild.settings import ROOT, Paths
@@ -28,23 +26,7 @@ ASK = "import pkg.same, pkg.changed, other; print(pkg.same.x, pkg.changed.x, oth
 
 
 def wheel(folder: Path, version: str, files: Mapping[str, str], tag: str = "py3-none-any") -> Path:
-    info = f"pkg-{version}.dist-info"
-    every = {
-        **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: pkg\nVersion: {version}\n",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n",
-    }
-    rows = []
-    for name, text in every.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
-        rows.append(f"{name},sha256={digest.decode()},{len(text)}\n")
-    every[f"{info}/RECORD"] = "".join(rows) + f"{info}/RECORD,,\n"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"pkg-{version}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in every.items():
-            archive.writestr(zipfile.ZipInfo(name), text)
-    return path
+    return wheel_of(folder, f"pkg-{version}", files, tag=tag)
 
 
 @pytest.fixture

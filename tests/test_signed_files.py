@@ -12,7 +12,6 @@ from typing import IO
 import pytest
 from tests.published import stand_in
 from tests.served import running
-from tests.signed import made_key
 from tests.test_serve import ask
 
 from tfbuild.errors import RecordError, UsageError
@@ -25,16 +24,6 @@ from tfwheels.trust import FILE, Signing
 
 NOW = "2020-02-29T00:00:00+00:00"
 POOL = "pool/tensorflow-cpu"
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("key"))
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("other"))
 
 
 @pytest.fixture(scope="module")

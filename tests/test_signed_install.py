@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.published import stand_in
 from tests.served import running
-from tests.signed import made_key, public_file
+from tests.signed import public_file
 from tests.test_snippet import PYTHON, TAG, installed, on_x86_64
 
 from tfbuild.errors import PublishError, UsageError
@@ -32,16 +32,6 @@ from tfwheels.trust import Signing
 NOW = "2020-02-29T00:00:00+00:00"
 VERSION = "2.14.1+haswell"
 OURS = {f"tensorflow_cpu {VERSION}": b""}
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("key"))
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("other"))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
 import textwrap
@@ -21,13 +20,12 @@ from tfbench.engine.schedule import block_order
 from tfbench.startup.handler import measure, measure_startup
 from tfbench.startup.imports import ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher, Turn
-from tfbench.startup.library import LibrarySize, read_library
 from tfbench.startup.overhead import (
     LIMIT,
+    SCHEMA,
     ImportOverhead,
     ImportTimes,
     ImportVerdict,
-    Loading,
     Startup,
     judged,
     overhead,
@@ -35,13 +33,12 @@ from tfbench.startup.overhead import (
 )
 from tfbench.startup.text import sheet
 from tfbuild import records
-from tfbuild.errors import SampleError, UsageError, WheelError, WorkerError
+from tfbuild.errors import RecordError, SampleError, UsageError, WorkerError
 from tfbuild.measured.host import read_host
 from tfbuild.measured.interval import Interval
 from tfbuild.run import run
 
 STOCK, REPEAT, TUNED = "stock", "stock again", "tuned"
-TURN = Turn(arm="tuned", block=0, position=0, padding=0)
 QUIET = ImportLaunch(
     arm=STOCK,
     block=0,
@@ -167,17 +164,6 @@ def test_one_round_gives_no_interval() -> None:
 
 # ---- what is said ----
 
-LIBRARY = LibrarySize(
-    file="libtensorwright_kernels.haswell.so",
-    size=2_517_208,
-    code=1_960_000,
-    writable=60_000,
-    relative_relocations=4243,
-    symbol_relocations=1902,
-    symbols=114,
-    constructors=5,
-)
-
 
 def startup(ratio: float, *, dropped: int = 0) -> Startup:
     seen = [*disturbed(dropped)] if dropped else launches(ratio)
@@ -197,21 +183,15 @@ def startup(ratio: float, *, dropped: int = 0) -> Startup:
         ),
         twin=repeat,
         overheads=(overhead(measured, STOCK, TUNED, floor=repeat.imported.reach),),
-        loadings=(Loading(arm=TUNED, library=LIBRARY, load_s=0.0031),),
         launches=tuple(seen),
     )
 
 
-def test_the_text_says_how_much_and_why() -> None:
+def test_the_text_says_how_much() -> None:
     text = sheet(startup(1.02)).printed(colour=False)
     assert "import tensorflow, 8 rounds on 4 vCPUs, warm caches" in text
     assert "within the limit" in text
     assert "5% of stock (+2." in text
-    for what in (
-        *("libtensorwright_kernels.haswell.so in 3.1 ms", "2.5 MB, 2.0 MB", "4243 relative"),
-        *("1902 by 114 names", "5 constructors"),
-    ):
-        assert what in text
     assert "Disturbed" not in text
 
 
@@ -230,61 +210,22 @@ def test_the_text_says_what_is_not_known(found: Startup, line: str) -> None:
 
 def test_the_record_is_read_back_whole(tmp_path: Path) -> None:
     written = startup(1.02)
-    records.save(tmp_path / "startup.json", written)
-    fields = json.loads((tmp_path / "startup.json").read_text(encoding="utf-8"))
-    assert records.read(Startup, fields) == written
+    path = tmp_path / "startup.json"
+    records.save(path, written)
+    assert records.read(Startup, records.load(path, schema=SCHEMA)) == written
+
+
+def test_a_record_of_an_older_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "startup.json"
+    records.save(path, records.plain(startup(1.02)) | {"schema": 1, "loadings": []})
+    with pytest.raises(RecordError, match=r"startup\.json has schema 1, this version reads 2"):
+        records.load(path, schema=SCHEMA)
 
 
 @pytest.mark.parametrize("rounds", ["1", "0", "-3", "many", "1.5"])
 def test_too_few_rounds_are_refused(rounds: str) -> None:
     with pytest.raises(UsageError, match=f"--rounds {rounds}"):
         measure_startup(StartupOptions(rounds=rounds), as_json=False)
-
-
-# ---- libraries ----
-
-CODE = """
-extern int tw_elsewhere(int);
-int tw_here(int x) { return tw_elsewhere(x) + 1; }
-int (*const tw_table[3])(int) = {tw_here, tw_here, tw_elsewhere};
-int tw_calls;
-__attribute__((constructor)) static void tw_first(void) { tw_calls += 1; }
-__attribute__((constructor)) static void tw_second(void) { tw_calls += 2; }
-"""
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("library")
-    (folder / "a.c").write_text(CODE, encoding="ascii")
-    out = folder / "a.so"
-    options = ("-shared", "-fPIC", "-O1", "-nostdlib", "-Wl,-Bsymbolic,-z,now")
-    run(["gcc", *options, "-o", out, folder / "a.c"])
-    return out
-
-
-@pytest.mark.toolchain
-def test_a_library_says_what_the_linker_has_to_do(small: Path) -> None:
-    found = read_library(small)
-    assert (found.constructors, found.symbols) == (2, 1)
-    kinds = [
-        word
-        for word in run(["readelf", "-rW", small]).output.split()
-        if word.startswith("R_X86_64_")
-    ]
-    relative = kinds.count("R_X86_64_RELATIVE")
-    assert relative >= 2
-    assert found.relative_relocations == relative
-    assert found.symbol_relocations == len(kinds) - relative
-    assert 0 < found.code < found.size == small.stat().st_size
-
-
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"no library", b"\x7fELF\x02\x01\x01" * 20])
-def test_what_is_no_library_is_an_error(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.so"
-    path.write_bytes(content)
-    with pytest.raises(WheelError, match=r"a\.so"):
-        read_library(path)
 
 
 # ---- processes ----
@@ -297,6 +238,10 @@ def arm_with(folder: Path, name: str, program: str, *, tuned: bool = False) -> A
     (site / "tensorflow").mkdir()
     (site / "tensorflow" / "__init__.py").write_text(textwrap.dedent(program), encoding="utf-8")
     return Arm(name=name, python=folder / name / "bin" / "python", label=name, tuned=tuned)
+
+
+def turn(arm: Arm) -> Turn:
+    return Turn(arm=arm, block=0, position=0, padding=0)
 
 
 def waits(seconds: float) -> str:
@@ -325,7 +270,6 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
     (overhead_of_tuned,) = found.overheads
     assert overhead_of_tuned.imported.value > 2
     assert overhead_of_tuned.process.value > 1
-    assert found.loadings == ()
     assert "tuned" in sheet(found).printed(colour=False)
     again = measure(asked, tmp_path)  # (as a run does that was stopped before it wrote its result)
     assert again.launches == found.launches
@@ -334,46 +278,36 @@ def test_a_slower_import_is_seen_in_real_processes(tmp_path: Path) -> None:
 def test_a_process_that_fails_is_named(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "raise ImportError('no such library')")
     with pytest.raises(WorkerError, match=r"(?s)arm tuned .*no such library"):
-        launcher.launch(arm, TURN)
+        launcher.launch(turn(arm))
 
 
 def test_a_process_that_says_nothing_is_named(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "import os\nos._exit(0)")
     with pytest.raises(WorkerError, match="arm tuned did not say"):
-        launcher.launch(arm, TURN)
+        launcher.launch(turn(arm))
 
 
 def test_tuned_kernels_that_did_not_load_are_an_error(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "", tuned=True)
     with pytest.raises(WorkerError, match="stock kernels"):
-        launcher.launch(arm, TURN)
+        launcher.launch(turn(arm))
+
+
+def test_a_tuned_arm_is_timed_once_its_kernels_loaded(tmp_path: Path, launcher: Launcher) -> None:
+    program = """
+        import mmap, pathlib
+        library = pathlib.Path(__file__).parent / "core/kernels/tensorwright/a.so"
+        library.parent.mkdir(parents=True, exist_ok=True)
+        library.write_bytes(b"kernels")
+        with library.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    """
+    launcher.warm(arm := arm_with(tmp_path, "tuned", program, tuned=True))
+    found = launcher.launch(turn(arm))
+    assert (found.arm, found.block, found.position) == ("tuned", 0, 0)
 
 
 def test_a_tensorflow_from_elsewhere_is_an_error(tmp_path: Path, launcher: Launcher) -> None:
     arm = arm_with(tmp_path, "tuned", "__file__ = '/elsewhere/tensorflow/__init__.py'")
     with pytest.raises(WorkerError, match="/elsewhere"):
-        launcher.launch(arm, TURN)
-
-
-@pytest.mark.toolchain
-def test_the_library_of_a_tuned_arm_is_found_and_loaded_alone(
-    tmp_path: Path, small: Path, launcher: Launcher
-) -> None:
-    program = """
-        import ctypes, os, pathlib
-        library = pathlib.Path(__file__).parent / "core/kernels/tensorwright/a.so"
-        if library.exists() and os.environ.get("TENSORWRIGHT_TARGET") != "off":
-            ctypes.CDLL(str(library))
-    """
-    arm = arm_with(tmp_path, "tuned", program, tuned=True)
-    (site,) = arm.prefix.glob("lib/python*/site-packages/tensorflow")
-    folder = site / "core/kernels/tensorwright"
-    folder.mkdir(parents=True)
-    text = CODE.replace("extern int tw_elsewhere(int);", "int tw_elsewhere(int x) { return x; }")
-    (tmp_path / "a.c").write_text(text, encoding="ascii")
-    run(["gcc", "-shared", "-fPIC", "-o", folder / "a.so", tmp_path / "a.c"])
-    found = launcher.library(arm)
-    assert found == folder.resolve() / "a.so"
-    assert launcher.load_s(arm, found) > 0
-    with pytest.raises(WorkerError, match=r"undefined symbol: tw_elsewhere"):
-        launcher.load_s(arm, small)
+        launcher.launch(turn(arm))

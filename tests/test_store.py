@@ -10,13 +10,12 @@ import signal
 import stat
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.buckets import NAME, Served, serving_s3
+from tests.buckets import NAME, Served
 
 from tfbuild.errors import (
     BusyError,
@@ -42,19 +41,9 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with serving_s3() as server:
-        yield server
-
-
 @pytest.fixture
-def bucket(
-    served: Served, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Bucket:
+def bucket(s3: Served, request: pytest.FixtureRequest) -> Bucket:
     """A part of the bucket for each test."""
-    for name, value in served.env.items():
-        monkeypatch.setenv(name, value)
     found = open_store(f"s3://{NAME}/{sha256(request.node.nodeid.encode())[:12]}")
     assert isinstance(found, Bucket)
     return found
@@ -237,7 +226,7 @@ def test_a_folder_has_one_publisher_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.toolchain
-def test_objects_have_the_keys_and_headers_of_the_manifest(served: Served, bucket: Store) -> None:
+def test_objects_have_the_keys_and_headers_of_the_manifest(s3: Served, bucket: Store) -> None:
     files = {PAGE: b"<p>", WHEEL: b"wheel", "simple/zen4/tensorflow-cpu/index.json": b"{}"}
     for key, data in files.items():
         bucket.put(key, data)
@@ -246,7 +235,7 @@ def test_objects_have_the_keys_and_headers_of_the_manifest(served: Served, bucke
     assert "simple/zen4/tensorflow-cpu/" in {each.key for each in wanted}
     for each in wanted:
         quoted = (prefix + each.key).replace("+", "%2B")
-        url = f"{served.url}/{NAME}/{quoted}"
+        url = f"{s3.url}/{NAME}/{quoted}"
         with urllib.request.urlopen(url) as answer:  # noqa: S310  (on this machine)
             assert answer.read() == files[each.file]
             assert answer.headers["Content-Type"] == each.content_type

@@ -8,9 +8,8 @@ from posixpath import join, normpath
 
 import pytest
 from simple_repository.parser import parse_html_project_page, parse_json_project_page
-from tests.buckets import NAME, serving_s3
+from tests.buckets import NAME, Served
 from tests.published import stand_in
-from tests.signed import made_key
 
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import PublishError, RecordError
@@ -32,16 +31,6 @@ PAGE = "simple/zen4/tensorflow-cpu"
 @pytest.fixture
 def index(tmp_path: Path) -> Folder:
     return Folder(root=tmp_path / "index")
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("key"))
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    return made_key(tmp_path_factory.mktemp("other"))
 
 
 @pytest.fixture
@@ -355,22 +344,20 @@ def test_a_bucket_is_one_of_signed_wheels_as_a_folder_is(
     other: SigningKey,
     tuned: Path,
     stock: Path,
+    s3: Served,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # With pages for one target: each is a request.
     monkeypatch.setattr("tfwheels.pages.targets_for", lambda *_: [parse_target("zen4")])
-    with serving_s3() as served:
-        for name, value in served.env.items():
-            monkeypatch.setenv(name, value)
-        bucket = open_bucket(NAME, "")
-        done = put(bucket, tuned, key=key, trusted=(key.public,))
-        assert done.signers == {tuned.name: key.public.id}
-        with pytest.raises(PublishError, match="is unsigned"):
-            put(bucket, stock)
-        found = served.client.get_object(Bucket=NAME, Key=beside(tuned))
-        assert found["ContentType"] == "application/vnd.pypi.integrity.v1+json"
-        entry, _ = read_entry(tuned, published=NOW)
-        data = sign(make_statement(entry, None, other.public), other)
-        served.client.put_object(Bucket=NAME, Key=beside(tuned), Body=data)
-        with pytest.raises(PublishError, match="signed by none of the keys"):
-            put(bucket, stock, key=key)
+    bucket = open_bucket(NAME, "")
+    done = put(bucket, tuned, key=key, trusted=(key.public,))
+    assert done.signers == {tuned.name: key.public.id}
+    with pytest.raises(PublishError, match="is unsigned"):
+        put(bucket, stock)
+    found = s3.client.get_object(Bucket=NAME, Key=beside(tuned))
+    assert found["ContentType"] == "application/vnd.pypi.integrity.v1+json"
+    entry, _ = read_entry(tuned, published=NOW)
+    data = sign(make_statement(entry, None, other.public), other)
+    s3.client.put_object(Bucket=NAME, Key=beside(tuned), Body=data)
+    with pytest.raises(PublishError, match="signed by none of the keys"):
+        put(bucket, stock, key=key)

@@ -151,7 +151,7 @@ class CompareOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartupOptions:
     candidate: str = option("", _CANDIDATE)
-    rounds: str = option("", "each imports every arm twice; 20 by default, about 4 minutes")
+    rounds: str = option("20", "each imports every arm twice; twenty take about 4 minutes")
     out: str = option("", "the folder for startup.json; by default a new one in reports/")
 
 

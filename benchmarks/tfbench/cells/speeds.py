@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
+from tfbench.costs.cost import Amount, over_launches
 from tfbuild.errors import SampleError
-from tfbuild.measured.interval import Interval
 
 _NORMAL = 1.4826
 """Times the median of absolute deviations: the standard deviation, were they normal."""
@@ -40,13 +39,10 @@ def printed(step_s: Sequence[float], batch: int) -> Printed:
     )
 
 
-def speed(answers: Sequence[Mapping[str, Any]]) -> Interval | float:
+def speed(answers: Sequence[Mapping[str, Any]]) -> Amount:
     """Examples per second over launches, the geometric mean with Student's t interval; of a single
     launch a plain number. Answers have `step_s` and `batch`. Raises SampleError."""
-    launches = [_of_launch(each["step_s"], each["batch"]) for each in answers]
-    if len(launches) < FEWEST_LAUNCHES:
-        return launches[0]
-    return estimate([[math.log(each)] for each in launches])
+    return over_launches([_of_launch(each["step_s"], each["batch"]) for each in answers])
 
 
 def _of_launch(step_s: Sequence[float], batch: int) -> float:

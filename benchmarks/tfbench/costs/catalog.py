@@ -97,15 +97,12 @@ def read_toml(path: Path) -> PriceBook:
         _check_keys(fields, _SHARED_KEYS)
         if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
             raise ValueError("prices are written as [[price]] tables")
-    prices: dict[object, Price] = {}
+    prices = []
     for number, row in enumerate(rows, start=1):
         with _located(f"{path}, price {number} ({row.get('name', 'without a name')})"):
             _check_keys(row, _ROW_KEYS)
-            price = _toml_price(fields | row)
-            if price.identity in prices:
-                raise ValueError(f"{price} is there twice")
-            prices[price.identity] = price
-    return bind(name, prices.values())
+            prices.append(_toml_price(fields | row))
+    return bind(name, prices)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfbench.costs.prices import Price
+from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.interval import Interval
 
@@ -74,6 +75,14 @@ def ends(amount: Amount) -> tuple[float, float, float]:
     if isinstance(amount, Interval):
         return amount.low, amount.value, amount.high
     return amount, amount, amount
+
+
+def over_launches(values: Sequence[float]) -> Amount:
+    """The geometric mean of a positive number per launch, with Student's t interval; of a single
+    launch a plain number."""
+    if len(values) < FEWEST_LAUNCHES:
+        return values[0]
+    return estimate([[math.log(each)] for each in values])
 
 
 def carry(amount: Amount, function: Callable[[float], float]) -> Amount:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbench.costs.cost import Amount
+from tfbench.costs.cost import Amount, over_launches
 from tfbench.costs.prices import Price
 from tfbench.costs.runs import TrainingRun
 from tfbench.engine.journal import read_lines
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.steps import OK
 from tfbench.inside.workloads import UnknownWorkloadError, find
-from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.records import shown
 
@@ -107,6 +106,4 @@ def _run_s(workload: str, launches: Iterable[Mapping[str, float]]) -> Amount | N
         for times in launches
         if schedule.phases.keys() <= times.keys()
     ]
-    if len(whole) < FEWEST_LAUNCHES:
-        return whole[0] if whole else None
-    return estimate([[math.log(seconds)] for seconds in whole])
+    return over_launches(whole) if whole else None

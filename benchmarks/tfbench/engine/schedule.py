@@ -24,7 +24,7 @@ def launch_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
     return tuple(chance.sample(arms, len(arms)))
 
 
-def block_order(arms: Sequence[str], chance: Random) -> tuple[str, ...]:
+def block_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
     """ABBA or BAAB for two arms; for more, any order and its mirror image."""
     half = launch_order(arms, chance)
     return half + half[::-1]

@@ -58,14 +58,7 @@ class Session:
 
     def need_own(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
         """Raises WorkerError where the worker's facts are not what `loaded` says."""
-        origin = Path(facts["tensorflow_file"])
-        if not origin.is_relative_to(self.arm.prefix.resolve()):
-            raise WorkerError(
-                f"arm {self.arm.name} imported TensorFlow from {origin}, "
-                f"not from its own environment {self.arm.prefix}",
-                hint="Make the arm's virtual environment anew, without access to other packages",
-                arm=self.arm.name,
-            )
+        need_own_tensorflow(self.arm, facts["tensorflow_file"])
         if tuple(facts["vcpus"]) != vcpus:
             raise self._failed(f"got CPUs {facts['vcpus']}, not {list(vcpus)}")
         if self.arm.tuned and facts["kernel_library"] is None:
@@ -157,6 +150,17 @@ class Session:
             f"the worker of arm {self.arm.name} {what} (its output: {self._log}){shown}",
             hint=hint,
             arm=self.arm.name,
+        )
+
+
+def need_own_tensorflow(arm: Arm, file: str) -> None:
+    """Raises WorkerError where the file that was imported is not in the arm's environment."""
+    if not Path(file).is_relative_to(arm.prefix.resolve()):
+        raise WorkerError(
+            f"arm {arm.name} imported TensorFlow from {file}, "
+            f"not from its own environment {arm.prefix}",
+            hint="Make the arm's virtual environment anew, without access to other packages",
+            arm=arm.name,
         )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 CANARY_LOOPS = 8000
 CANARY_TRIES = 3
@@ -18,6 +19,17 @@ _BUSY, _STEAL = (1, 2, 3, 6, 7), (8,)
 """Columns of ticks in /proc/stat, see proc(5): user, nice, system, irq and softirq; stolen."""
 _THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 """Names and units in cpu.stat of cgroups v2 and v1."""
+
+
+def of_machine(cpus: Collection[int]) -> dict[str, Any]:
+    """What goes on beside a process on these CPUs, under the names that samples have for it."""
+    busy_s, steal_s = machine_s(cpus)
+    return {"busy_s": busy_s, "steal_s": steal_s, "throttled_s": throttled_s()}
+
+
+def growth(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What each counter has grown by, 0 for one that a kernel has set back."""
+    return {name: max(0, after[name] - before[name]) for name in before}
 
 
 def run_delay_s() -> float:

@@ -311,7 +311,7 @@ def _timed(
         "rss_mb": taken.rss_mb,
         "losses": numbers(taken.losses[-3:]),
         "cpu_s": time.process_time() - cpu,
-        "meters": {name: max(0, after[name] - before[name]) for name in before},
+        "meters": meters.growth(before, after),
     }
 
 
@@ -345,8 +345,7 @@ def rss_mb() -> float:
 
 def _meters(vcpus: list[int], reader: Reader | None) -> Answer:
     """What goes on while steps are timed; `read_…` are of the reader, where there is one."""
-    busy_s, steal_s = meters.machine_s(frozenset(vcpus or affinity()))
-    found = {"busy_s": busy_s, "steal_s": steal_s, "throttled_s": meters.throttled_s()}
+    found = meters.of_machine(frozenset(vcpus or affinity()))
     if reader is None:
         return found
     return found | {

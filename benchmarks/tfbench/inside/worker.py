@@ -128,10 +128,9 @@ class Trainer:
         after = self._meters()
         canary += meters.canary_s()
         self.resting = time.perf_counter(), time.process_time()
-        taken = {name: max(0, after[name] - before[name]) for name in before}
         times = {"wall_s": wall_s, "cpu_s": cpu_s, "idle_s": idle, "idle_cpu_s": idle_cpu}
         answered = {} if self.server is None else {"answered": dict(self.server.answered)}
-        return times | taken | {"canary_s": canary} | answered
+        return times | meters.growth(before, after) | {"canary_s": canary} | answered
 
     def _runs(self, phase: str, steps: int) -> Iterator[Step]:
         """The calls that make up so many steps."""
@@ -145,12 +144,9 @@ class Trainer:
         return itertools.chain(itertools.repeat(several, whole), itertools.repeat(single, rest))
 
     def _meters(self) -> Answer:
-        busy_s, steal_s = meters.machine_s(self.cpus)
         return {
             "run_delay_s": meters.run_delay_s(),
-            "busy_s": busy_s,
-            "steal_s": steal_s,
-            "throttled_s": meters.throttled_s(),
+            **meters.of_machine(self.cpus),
             "switches": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         }
 

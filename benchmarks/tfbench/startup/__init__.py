@@ -1,1 +1,1 @@
-"""What importing a wheel costs, and what of it is its kernel library's."""
+"""What importing a wheel costs."""

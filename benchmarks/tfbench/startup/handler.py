@@ -15,28 +15,24 @@ from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
 from tfbench.measuring import gates
+from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.sheet import shown
 from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
-from tfbench.startup.library import read_library
-from tfbench.startup.overhead import LIMIT, ImportTimes, Loading, Startup, overhead, sorted_out
+from tfbench.startup.overhead import LIMIT, ImportTimes, Startup, overhead, sorted_out
 from tfbench.startup.text import sheet
 from tfbuild import console, settings
 from tfbuild.measured.host import read_host
 from tfbuild.records import now, save
 
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")
-ROUNDS = 20
-_FEWEST = 2  # for an interval
-_TRIES = 5
-"""Processes that load the kernel library; the median counts."""
 
 
 def measure_startup(wanted: StartupOptions, *, as_json: bool) -> tuple[Startup, str]:
     """Measure the imports of the candidate and of the wheel that it was made from; the record, and
     what to print of it. It is kept in --out, or in a new report."""
     paths = settings.paths()
-    number = options.integer(wanted.rounds, "--rounds", least=_FEWEST) if wanted.rounds else ROUNDS
+    number = options.integer(wanted.rounds, "--rounds", least=FEWEST_LAUNCHES)
     choices = installs.choose(lineup.read_lineup(), wanted.candidate, paths)
     with settings.exclusive(paths.cache, "a measurement"):
         spec = ImportSpec(
@@ -57,11 +53,9 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
     baseline, *others = spec.arms
     with tempfile.TemporaryDirectory(prefix="tensorwright-") as home:
         launcher = Launcher(home=Path(home))
-        libraries = {arm.name: launcher.library(arm) for arm in spec.arms}
+        for arm in spec.arms:
+            launcher.warm(arm)
         launches = _launches(spec, launcher, out)
-        loadings = [
-            _loading(launcher, arm, found) for arm in others if (found := libraries[arm.name])
-        ]
     measured = sorted_out(launches)
     repeat = repeat_of(baseline)
     same = overhead(measured, baseline.name, repeat.name, floor=0.0)
@@ -78,7 +72,6 @@ def measure(spec: ImportSpec, out: Path) -> Startup:
         overheads=tuple(
             overhead(measured, baseline.name, arm.name, floor=same.imported.reach) for arm in others
         ),
-        loadings=tuple(loadings),
         launches=launches,
     )
 
@@ -89,14 +82,6 @@ def _launches(spec: ImportSpec, launcher: Launcher, out: Path) -> tuple[ImportLa
         console.counting("imports", len(spec.turns)) as count,
     ):
         return engine.run(Imports(spec=spec, launcher=launcher, listen=count.advance), known, keep)
-
-
-def _loading(launcher: Launcher, arm: Arm, library: Path) -> Loading:
-    return Loading(
-        arm=arm.name,
-        library=read_library(library),
-        load_s=statistics.median(launcher.load_s(arm, library) for _ in range(_TRIES)),
-    )
 
 
 def _imported(arm: Arm, launches: Sequence[ImportLaunch]) -> ImportTimes:

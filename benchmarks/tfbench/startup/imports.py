@@ -36,13 +36,12 @@ class ImportSpec:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Every arm twice in each round, mirrored."""
-        names = [arm.name for arm in self.lineup]
         turns: list[Turn] = []
         for block in range(self.rounds):
             chance = chance_of(self.seed, IMPORT, len(self.host.affinity), block)
             turns += (
-                Turn(arm=name, block=block, position=place, padding=padding(chance))
-                for place, name in enumerate(block_order(names, chance))
+                Turn(arm=arm, block=block, position=place, padding=padding(chance))
+                for place, arm in enumerate(block_order(self.lineup, chance))
             )
         return tuple(turns)
 
@@ -64,10 +63,9 @@ class Imports:
         left = [turn for turn in turns if (turn.block, turn.position) not in done]
         if not left:
             return None
-        self.listen(len(turns) - len(left), len(turns), left[0].arm)
+        self.listen(len(turns) - len(left), len(turns), left[0].arm.name)
         return left[0]
 
     def launch(self, turn: Turn, keep: Keep[ImportLaunch]) -> None:
         """Raises WorkerError, DiskError."""
-        arm = next(arm for arm in self.spec.lineup if arm.name == turn.arm)
-        keep(self.launcher.launch(arm, turn))
+        keep(self.launcher.launch(turn))

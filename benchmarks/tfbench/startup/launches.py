@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfbench.arms.arm import Arm, environment
+from tfbench.engine.workers import need_own_tensorflow
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import kernel_library
 from tfbench.measuring.samples import need_times
@@ -27,7 +28,7 @@ class Turn:
     """One process: whose, where it stands in which round, and the bytes that its environment is
     larger by."""
 
-    arm: str
+    arm: Arm
     block: int
     position: int
     padding: int
@@ -63,37 +64,28 @@ class Launcher:
 
     home: Path
 
-    def launch(self, arm: Arm, turn: Turn) -> ImportLaunch:
+    def launch(self, turn: Turn) -> ImportLaunch:
         """Import once. Raises WorkerError."""
         canary_s, before = meters.canary_s(), _meters()
-        answer, process_s = self._ask(arm, padding=turn.padding)
-        after = _meters()
-        taken = {name: max(0, after[name] - before[name]) for name in before}
+        import_s, process_s = self._import(turn.arm, padding=turn.padding)
+        taken = meters.growth(before, _meters())
         return ImportLaunch(
-            arm=arm.name,
+            arm=turn.arm.name,
             block=turn.block,
             position=turn.position,
-            import_s=answer["import_s"],
+            import_s=import_s,
             process_s=process_s,
             canary_s=canary_s + meters.canary_s(),
             **taken,
         )
 
-    def library(self, arm: Arm) -> Path | None:
-        """The kernel library that the arm loads. The first import also warms caches: the kernel's
-        of files, and Python's of byte code. Raises WorkerError."""
-        answer, _ = self._ask(arm)
-        found = kernel_library(answer["maps"])
-        return None if found is None else Path(found)
+    def warm(self, arm: Arm) -> None:
+        """Import once and forget how long that took: it fills caches, the kernel's of files and
+        Python's of byte code. Raises WorkerError."""
+        self._import(arm, padding=0)
 
-    def load_s(self, arm: Arm, library: Path) -> float:
-        """Seconds that loading the library takes in a TensorFlow that has none yet: mapping,
-        relocating, and registering its kernels. Raises WorkerError."""
-        answer, _ = self._ask(arm, library)
-        return float(answer["load_s"])
-
-    def _ask(self, arm: Arm, *library: Path, padding: int = 0) -> tuple[dict[str, Any], float]:
-        """What the process says, and the seconds from its start to its exit."""
+    def _import(self, arm: Arm, *, padding: int) -> tuple[float, float]:
+        """Seconds of the import by the process's own clock, and from its start to its exit."""
         env = environment(
             arm,
             vcpus=len(os.sched_getaffinity(0)),
@@ -101,18 +93,15 @@ class Launcher:
             padding=padding,
             inherited=os.environ,
         )
-        if library:
-            env["TENSORWRIGHT_TARGET"] = "off"
         try:
-            done = run([arm.python, "-P", _PROGRAM, *library], env=env, timeout_s=_LIMIT_S)
+            done = run([arm.python, "-P", _PROGRAM], env=env, timeout_s=_LIMIT_S)
         except CommandError as error:
             raise WorkerError(
                 f"arm {arm.name} does not import TensorFlow: {error.message}", arm=arm.name
             ) from error
         answer = _answer(arm, done.output)
-        if not library:
-            _check(arm, answer)
-        return answer, done.seconds
+        _check(arm, answer)
+        return float(answer["import_s"]), done.seconds
 
 
 def _answer(arm: Arm, output: str) -> dict[str, Any]:
@@ -128,13 +117,7 @@ def _answer(arm: Arm, output: str) -> dict[str, Any]:
 def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
     """Raises WorkerError when its TensorFlow is not the arm's own, or the arm is tuned and its
     kernels did not load."""
-    if not Path(answer["file"]).is_relative_to(arm.prefix.resolve()):
-        raise WorkerError(
-            f"arm {arm.name} imported TensorFlow from {answer['file']}, "
-            f"not from its own environment {arm.prefix}",
-            hint="Make the arm's virtual environment anew, without access to other packages",
-            arm=arm.name,
-        )
+    need_own_tensorflow(arm, answer["file"])
     if arm.tuned and kernel_library(answer["maps"]) is None:
         raise WorkerError(
             f"arm {arm.name} ran stock kernels: its tuned ones did not load",
@@ -145,12 +128,9 @@ def _check(arm: Arm, answer: Mapping[str, Any]) -> None:
 
 def _meters() -> dict[str, Any]:
     """Counters of this machine and of the processes that we started."""
-    busy_s, steal_s = meters.machine_s(os.sched_getaffinity(0))
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "cpu_s": own.ru_utime + own.ru_stime,
-        "busy_s": busy_s,
-        "steal_s": steal_s,
-        "throttled_s": meters.throttled_s(),
+        **meters.of_machine(os.sched_getaffinity(0)),
         "switches": own.ru_nivcsw,
     }

@@ -17,11 +17,10 @@ from enum import StrEnum
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, contrast, level
 from tfbench.startup.launches import ImportLaunch
-from tfbench.startup.library import LibrarySize
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
 
-SCHEMA = 1
+SCHEMA = 2
 LIMIT = 0.05
 """The most that a tuned wheel's import may take longer."""
 
@@ -45,15 +44,6 @@ class ImportOverhead:
     process: Interval
     added_s: float
     verdict: ImportVerdict
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Loading:
-    """An arm's kernel library, and the seconds that loading it takes, the median of some tries."""
-
-    arm: str
-    library: LibrarySize
-    load_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +73,6 @@ class Startup:
     arms: tuple[ImportTimes, ...]
     twin: ImportOverhead
     overheads: tuple[ImportOverhead, ...]
-    loadings: tuple[Loading, ...]
     launches: tuple[ImportLaunch, ...]
 
 

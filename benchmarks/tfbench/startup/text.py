@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tfbench.reports import wording
 from tfbench.sheet import Sheet
-from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Loading, Startup
-from tfbuild.console import count, size, vcpus
+from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Startup
+from tfbuild.console import vcpus
 from tfbuild.measured.interval import Interval
 
 
@@ -36,22 +36,11 @@ def rows(startup: Startup) -> Iterator[tuple[str, ...]]:
 
 
 def lines(startup: Startup) -> Iterator[str]:
-    yield from (_loading(each) for each in startup.loadings)
     if startup.dropped:
         reasons = ", ".join(f"{name} {times}" for name, times in startup.dropped)
         what = "do not count" if startup.fair else "are so many that all count, and nothing is said"
         yield f"Disturbed rounds {what}: {reasons}."
     yield from (_conclusion(each, startup) for each in startup.overheads)
-
-
-def _loading(loading: Loading) -> str:
-    found = loading.library
-    return (
-        f"{loading.arm} loads {found.file} in {1000 * loading.load_s:.1f} ms: {size(found.size)}, "
-        f"{size(found.code)} of it code; {found.relative_relocations} relative relocations and "
-        f"{found.symbol_relocations} by {count(found.symbols, 'name')}, "
-        f"{count(found.constructors, 'constructor')}."
-    )
 
 
 def _conclusion(each: ImportOverhead, startup: Startup) -> str:
