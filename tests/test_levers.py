@@ -79,6 +79,13 @@ def test_every_lever_takes_its_words_and_says_what_it_does() -> None:
             assert len(pairs(lever.name, word, nowhere)) == len(lever.variables)
 
 
+def test_the_docs_have_every_lever() -> None:
+    page = (Path(__file__).parents[1] / "docs/comparing.md").read_text("utf-8")
+    for lever in LEVERS.values():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{lever.name}` |"))
+        assert lever.doc in row
+
+
 def test_no_two_levers_set_the_same_variable() -> None:
     assert len(set(variables(LEVERS))) == len(variables(LEVERS))
 
