@@ -109,8 +109,17 @@ def test_progress_estimates_what_is_left() -> None:
         assert re.fullmatch(r"12 of 12 actions, 0\.\d s", count.line())
 
 
-def test_one_is_singular() -> None:
-    with console.counting("kernel units", 1) as count:
-        assert count.line().startswith("0 of 1 kernel unit, ")
+@pytest.mark.parametrize(
+    ("several", "one"),
+    [
+        ("kernel units", "kernel unit"),
+        ("launches", "launch"),
+        ("archives", "archive"),
+        ("MB", "MB"),
+    ],
+)
+def test_one_is_singular(several: str, one: str) -> None:
+    with console.counting(several, 1) as count:
+        assert count.line().startswith(f"0 of 1 {one}, ")
         count.advance(1, 2)
-        assert count.line().startswith("1 of 2 kernel units, ")
+        assert count.line().startswith(f"1 of 2 {several}, ")

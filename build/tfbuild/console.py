@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 import time
 from collections.abc import Collection, Iterator
 
@@ -84,11 +85,12 @@ class _Count:
         if self.tempo is None and 0 < self.done < self.total:
             left = f", about {duration(spent / self.done * (self.total - self.done))} left"
         tail = f"  {self.detail}" if self.detail else ""
-        unit = self.unit.removesuffix("s") if self.total == 1 else self.unit
+        unit = _PLURAL.sub("", self.unit) if self.total == 1 else self.unit
         return f"{self.done} of {self.total} {unit}, {duration(spent)}{left}{tail}"
 
 
 _QUIET_S = 15.0
+_PLURAL = re.compile(r"(?<=ch)es$|s$")
 
 
 def duration(seconds: float) -> str:
