@@ -38,9 +38,10 @@ With that rounding emulated in every MatMul and Conv of the six workloads, forwa
 first five losses moved by at most 3.6e-3 (relative) and the predictions after them by 2.0e-2
 (absolute; both mnist_mlp). Keras's mixed_bfloat16, which rounds far more, gave 2.1e-2 and 0.14.
 """
-XLA_TOLERANCE = 0.1
-"""XLA draws other numbers for dropout, so losses differ as between two seeds (0.7 % seen in the
-first loss of a small model with a dropout of 0.3). How far is reported."""
+XLA_TOLERANCE = 0.5
+"""XLA draws other numbers for dropout, so losses differ as between two seeds. Of eleven models the
+first five losses moved by at most 0.40 (bert_tiny), predictions after them by 0.11 (mnist_mlp);
+without dropout by 5e-4 (resnet18) and 2.5e-4 (fcn_series). How far is reported."""
 _PRELOAD = "LD_PRELOAD"
 _LDCONFIG_FOLDERS = ("/sbin", "/usr/sbin")  # (not on every user's PATH)
 _LDCONFIG_MACHINES = {"x86_64": "x86-64", "aarch64": "AArch64"}
