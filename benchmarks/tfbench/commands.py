@@ -128,7 +128,9 @@ class CompareOptions:
     phase: str = option(
         TRAIN, f"{_PHASE} of 1 and of 32 examples, from one client and from as many as vCPUs"
     )
-    vcpus: str = option("", "numbers of vCPUs with commas between; by default all usable ones")
+    vcpus: str = option(
+        "", "numbers of vCPUs with commas between; by default one, all that are usable"
+    )
     out: str = option("", _OUT)
     thorough: bool = option(
         False, "until ±0.5%, five minutes per cell, and the phases of a whole training run"

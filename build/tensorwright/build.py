@@ -8,6 +8,7 @@ from tensorwright.command import command, say
 from tfbuild.commands import (
     JSON,
     ONE_PYTHON,
+    ONE_WHEEL,
     SOURCE,
     WHEEL,
     AdmitOptions,
@@ -113,7 +114,7 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
 
 @command(
     GROUP,
-    part(Request, *WHEEL, given={"scope": "full"}, helps=ONE_PYTHON),
+    part(Request, *WHEEL, given={"scope": "full"}, helps=ONE_WHEEL),
     part(BuildOptions, "source", "tree", helps={"source": SOURCE}),
     VendorOptions,
     part(Output, "dry_run", "json", helps={"dry_run": "list the archives that the tree declares"}),
@@ -129,7 +130,7 @@ def vendor(request: Request, sources: BuildOptions, options: VendorOptions, outp
 
 @command(
     GROUP,
-    part(Request, *WHEEL, given={"kernels": "all"}, helps=ONE_PYTHON),
+    part(Request, *WHEEL, given={"kernels": "all"}, helps=ONE_WHEEL),
     part(BuildOptions, "jobs", "source", "stock_wheel"),
     SurveyOptions,
 )

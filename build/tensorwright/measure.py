@@ -15,7 +15,7 @@ from tfbench.commands import (
     StartupOptions,
     TuneOptions,
 )
-from tfbuild.commands import JSON, ONE_PYTHON, WHEEL, Output, Request
+from tfbuild.commands import JSON, ONE_WHEEL, WHEEL, Output, Request
 from tfbuild.option import part
 
 GROUP = "measure"
@@ -79,7 +79,7 @@ def select(options: SelectOptions, output: Output) -> str:
 
 @command(
     GROUP,
-    part(Request, *WHEEL, "kernels", helps={**ONE_PYTHON, "compiler": COMPILERS}),
+    part(Request, *WHEEL, "kernels", helps={**ONE_WHEEL, "compiler": COMPILERS}),
     FlagsOptions,
     Output,
 )

@@ -16,6 +16,8 @@ NEWEST = "newest"
 HOT = "hot"
 """What is written for the kernels that matter to the six workloads."""
 DRY = "say what would be done, and do nothing"
+TARGET = "a target (invoke targets), NAME+FEATURE+…, native"
+CONTROL = "stock: as the stock wheel, the control"
 PYTHON = "Python version of the wheel, such as 3.11"
 PACKAGE = "the stock package; by default tensorflow-cpu, on aarch64 the one that has its wheels"
 SOURCE = "TensorFlow's source archive, fetched elsewhere"
@@ -59,8 +61,7 @@ class Request:
 
     arch: str = option(
         "native",
-        "a target (invoke targets), NAME+FEATURE+…, native, or several with commas between for one "
-        "wheel; stock: as the stock wheel, the control",
+        f"{TARGET}, or several with commas between for one wheel; {CONTROL}",
     )
     release: str = option(
         "", "a TensorFlow release (invoke releases); by default the newest whose sources can be had"
@@ -108,6 +109,7 @@ class Request:
 WHEEL = ("arch", "release", "python", "package", "compiler")
 """Those of a request that say which wheel, and nothing of what is in it."""
 ONE_PYTHON = {"python": PYTHON}
+ONE_WHEEL = {**ONE_PYTHON, "arch": f"{TARGET}; {CONTROL}"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
