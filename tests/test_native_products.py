@@ -295,6 +295,28 @@ def test_minimal_filtering_is_a_convolution(
     assert (np.abs(made - exact) <= FILTERED * channels * most.max()).all()
 
 
+@given(convolved(), st.sampled_from([1e9, 3e38, np.inf, np.nan]), st.integers(0, 10**6))
+def test_an_output_depends_on_nothing_that_its_taps_do_not_reach(
+    native: ctypes.CDLL, convolution: Convolved, value: float, at: int
+) -> None:
+    """Inputs that cancel in a tile would leave their rounding errors, or no numbers."""
+    count = native.lanes()
+    scheme, rows, columns = convolution
+    rng = np.random.default_rng(at)
+    inputs, bias = drawn(rng, 1, rows[0], columns[0], count), drawn(rng, count)
+    taps = drawn(rng, math.prod(SCHEMES[scheme]), count, count)
+    other, reached = inputs.copy(), np.zeros_like(inputs)
+    row, column = divmod(at % (rows[0] * columns[0]), columns[0])
+    other[0, row, column], reached[0, row, column] = value, 1
+    sizes, made = numbers((1, count, count, *rows, *columns, 0, 0)), []
+    for images in (inputs, other):
+        made.append(np.full((1, rows[1], columns[1], count), np.nan, "float32"))
+        run = getattr(native, f"{scheme}_outputs")
+        run(sizes, *(floats(each) for each in (images, taps, bias, made[-1])))
+    foreign = sum(part[..., 0] for part in shifted(reached, convolution)) == 0
+    assert made[0][foreign].tobytes() == made[1][foreign].tobytes()
+
+
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), convolved(), st.integers(0, 8))
 def test_minimal_filtering_gives_gradients_of_filters(
     native: ctypes.CDLL,

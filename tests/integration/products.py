@@ -3,7 +3,8 @@ kernels (held.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from types import ModuleType
 
 import numpy as np
@@ -62,6 +63,46 @@ def small(tf: ModuleType, dtype: str) -> list[Tensor]:
     return [each for program in every for each in program(tf, dtype)]
 
 
+def channelless(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Of no channels, and of too many positions: what TensorFlow's kernels make of it, or that it
+    is an error."""
+    any_shape = tf.TensorSpec((None,) * 4, dtype)
+    nothing = functools.partial(tf.zeros, dtype=dtype)
+
+    @in_graph(tf, input_signature=[any_shape] * 2)
+    def outputs(images: Tensor, filter_: Tensor) -> Tensor:
+        return tf.nn.conv2d(images, filter_, 1, "SAME")
+
+    @in_graph(tf, input_signature=[any_shape] * 2)
+    def back(images: Tensor, filter_: Tensor) -> Tensor:
+        return tf.nn.conv2d_transpose(images, filter_, (4, 16, 16, 64), 1, "SAME")
+
+    @in_graph(tf, input_signature=[any_shape] * 2)
+    def gradient(images: Tensor, gradients: Tensor) -> Tensor:
+        return tf.raw_ops.Conv2DBackpropFilter(
+            input=images,
+            filter_sizes=(3, 3, 0, 64),
+            out_backprop=gradients,
+            strides=[1] * 4,
+            padding="SAME",
+        )
+
+    many = 2**31
+    asked: tuple[Callable[[], Tensor], ...] = (
+        lambda: back(nothing((4, 16, 16, 0)), nothing((3, 3, 64, 0))),
+        lambda: gradient(nothing((4, 16, 16, 0)), drawn_as(tf, dtype, (4, 16, 16, 64), 1)),
+        lambda: outputs(nothing((4, 16, 16, 0)), nothing((3, 3, 0, 64))),
+        lambda: outputs(nothing((1, many, many, 0)), nothing((1, 1, 0, 8))),
+    )
+    made = []
+    for each in asked:
+        try:
+            made.append(each())
+        except tf.errors.InvalidArgumentError:
+            made.append(tf.constant(value=True))
+    return made
+
+
 def untouched(tf: ModuleType, dtype: str) -> list[Tensor]:
     """What is transposed on the right, or goes on otherwise than with ReLU."""
     draw = [drawn_as(tf, dtype, (256, 256), seed) for seed in (1, 2)]
@@ -99,7 +140,7 @@ def saved(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def cases() -> Mapping[str, Case]:
-    more = (fitted, refused, small, untouched, compiled, lent, saved)
+    more = (fitted, refused, small, channelless, untouched, compiled, lent, saved)
     return {
         **products.cases(),
         **{each.__name__: float64.in_both_types(each) for each in more},

@@ -30,7 +30,7 @@ UPDATES, LOOPS, PRODUCTS, UNNAMED = (
 )
 UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
 ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
-AS_STOCK = {"small", "untouched", "compiled"}
+AS_STOCK = {"small", "channelless", "untouched", "compiled"}
 """The cases in which no product is the library's."""
 WIDER = "avx512f" in detect().cpu.features
 FEW_LOOPS = (

@@ -54,15 +54,19 @@ class ConvolvingOp : public ReplacedOp {
     }
     *of = {in.dim_size(0), in.dim_size(3), out.dim_size(3), AxisOf(in, filter, out, 1),
            AxisOf(in, filter, out, 2)};
-    return of->images > 0 && out.dim_size(0) == of->images &&
+    return of->images > 0 && of->channels > 0 && of->filters > 0 &&
+           out.dim_size(0) == of->images &&
            filter.dim_size(2) == of->channels && filter.dim_size(3) == of->filters;
   }
 
-  // The outputs of these images, if there are any.
+  // The outputs of these images; of no dimensions where they would be too many for a tensor.
   TensorShape OutputsOf(const TensorShape& in, const TensorShape& filter) const {
     if (in.dims() != 4 || filter.dims() != 4) return {};
     const std::int64_t rows = OutputsAlong(in, filter, 1), columns = OutputsAlong(in, filter, 2);
-    return TensorShape({in.dim_size(0), rows, columns, filter.dim_size(3)});
+    TensorShape shape;
+    const auto built = TensorShape::BuildTensorShape(
+        {in.dim_size(0), rows, columns, filter.dim_size(3)}, &shape);
+    return built.ok() ? shape : TensorShape();
   }
 
   // A shape that came as numbers.

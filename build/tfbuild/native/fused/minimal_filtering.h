@@ -7,9 +7,13 @@
 //
 // which multiplies polynomials by their values at as many points. Of two axes each is treated by itself,
 // so that for each channel and filter a tile of 2x2 outputs of a 3x3 filter takes 16 products instead of
-// 36, and one of 1x4 of a 1x3 filter 6 instead of 12. At each position of a transformed tile, the sums over
+// 36, and one of 1x2 of a 1x3 filter 4 instead of 6. At each position of a transformed tile, the sums over
 // channels (of outputs) or over tiles (of filters) are a product of matrices. Channels and filters come in
 // whole vectors.
+//
+// Of two outputs each reaches all inputs of the tile but one, which lies at an end and enters the other
+// output alone. With more outputs there are inputs that an output does not reach and that have to cancel
+// in it: they would leave rounding errors of their own size, and infinities would not cancel.
 
 #ifndef TENSORWRIGHT_FUSED_MINIMAL_FILTERING_H_
 #define TENSORWRIGHT_FUSED_MINIMAL_FILTERING_H_
@@ -153,16 +157,16 @@ struct Scheme {
       return axis.taps == taps && axis.stride == 1 && axis.dilation == 1;
     };
     return is(of.rows, Down::kTaps) && is(of.columns, Across::kTaps) &&
-           of.channels % kLanes == 0 && of.filters % kLanes == 0;
+           of.channels > 0 && of.channels % kLanes == 0 && of.filters % kLanes == 0;
   }
 };
 
-// Larger tiles of squares would take fewer products, but lie farther from exact outputs: those of 4x4
-// farther than admission lets pass, and with those of 2x4 mnist_cnn's predictions after a few steps of
-// training were 0.0015 from stock's, more than a comparison lets pass.
+// Larger tiles would take fewer products, but lie farther from exact outputs: those of 4x4 farther than
+// admission lets pass, and with those of 2x4 mnist_cnn's predictions after a few steps of training were
+// 0.0015 from stock's, more than a comparison lets pass.
 using SquareTiles = Scheme<Filtering<3, 4>, Filtering<3, 4>>;
 template <int kTaps>
-using LineTiles = Scheme<NoFiltering, Filtering<kTaps, 6>>;
+using LineTiles = Scheme<NoFiltering, Filtering<kTaps, kTaps + 1>>;
 
 // Where the inputs and outputs of each tile are.
 template <class Scheme>
