@@ -114,6 +114,65 @@ def compiled() -> State:
     return as_arrays([weight, moment])
 
 
+def signatures() -> State:
+    """One session asked for more or for less: what is fused of each is another program. Of no
+    elements the original is run, in each."""
+    kept = []
+    for shape, order in (((4,), (1, 0, 1)), ((4,), (0, 1, 0)), ((0,), (1, 0, 1))):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            weight = tf.compat.v1.get_variable(
+                "weight", initializer=np.zeros(shape, "float32"), use_resource=True
+            )
+            factors = [tf.compat.v1.placeholder(tf.float32, shape) for _ in range(3)]
+            product = factors[0] * factors[1]
+            done = tf.compat.v1.assign_sub(weight, product * factors[2])
+            fed = {each: np.full(shape, place + 2.0) for place, each in enumerate(factors)}
+            session.run(tf.compat.v1.global_variables_initializer())
+            for more in order:
+                session.run([done.op, product] if more else done.op, fed)
+                kept.append(np.asarray(session.run(weight)))
+    return kept
+
+
+def unlike() -> State:
+    """What AddN adds has one shape; of others Add makes one, and that is an error here."""
+    weight = a_variable((1, 5))
+    any_shape = tf.TensorSpec(None)
+
+    @in_graph(tf, input_signature=[any_shape, any_shape])
+    def step(one: Tensor, other: Tensor) -> None:
+        weight.assign_sub(tf.raw_ops.AddN(inputs=[one, other]) * 0.5)
+
+    step(drawn((1, 5), 1), drawn((1, 5), 2))
+    refused = False
+    try:
+        step(drawn((1, 5), 1), drawn((1,), 2))
+    except tf.errors.InvalidArgumentError:
+        refused = True
+    return [*as_arrays([weight]), np.asarray(refused)]
+
+
+def traded() -> State:
+    """Two of a loop's variables that begin as one and do not stay it."""
+    first, second = a_variable(seed=1), a_variable(seed=2)
+
+    @in_graph(tf)
+    def step() -> None:
+        def body(number: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+            read = functools.partial(tf.raw_ops.ReadVariableOp, dtype=tf.float32)
+            grown = read(resource=one) * 2.0 + 1.0
+            done = tf.raw_ops.AssignVariableOp(resource=one, value=grown)
+            with tf.control_dependencies([done]):
+                shrunk = read(resource=other) * 3.0 - 1.0
+                tf.raw_ops.AssignVariableOp(resource=other, value=shrunk)
+            return number + 1, one, second.handle
+
+        tf.while_loop(lambda number, *_: number < 3, body, (0, first.handle, first.handle))
+
+    step()
+    return as_arrays([first, second])
+
+
 def sessions() -> State:
     """Two sessions of one graph, an assignment fetched by name, one that has no value yet."""
     with tf.Graph().as_default():
@@ -244,6 +303,9 @@ def cases() -> Mapping[str, Case]:
     every |= {
         "compiled": compiled,
         "sessions": sessions,
+        "signatures": signatures,
+        "unlike": unlike,
+        "traded": traded,
         "fitted": fitted,
         "scaled": functools.partial(fitted, scaled=True),
         "saved": saved,

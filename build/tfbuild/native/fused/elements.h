@@ -29,7 +29,7 @@ struct TanhGradient {
   float operator()(float y, float dy) const { return dy * (1.0f - y * y); }
 };
 struct ReluGradient {
-  float operator()(float dy, float x) const { return x > 0.0f ? dy : 0.0f; }
+  float operator()(float dy, float x) const { return dy * (x > 0.0f ? 1.0f : 0.0f); }
 };
 struct Relu {
   float operator()(float x, float) const { return x != x || x > 0.0f ? x : 0.0f; }
@@ -38,7 +38,7 @@ struct Relu6 {
   float operator()(float x, float) const { return x > 6.0f ? 6.0f : x < 0.0f ? 0.0f : x; }
 };
 struct Relu6Gradient {
-  float operator()(float dy, float x) const { return x > 0.0f && x < 6.0f ? dy : 0.0f; }
+  float operator()(float dy, float x) const { return dy * (x > 0.0f && x < 6.0f ? 1.0f : 0.0f); }
 };
 struct Sign {
   float operator()(float x, float) const { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }

@@ -101,14 +101,30 @@ const Edge* Input(const Node* node, int index) {
   return node->input_edge(index, &edge).ok() ? edge : nullptr;
 }
 
-// Where a variable's handle comes from, through all that hands it on: of a Merge only that which begins
-// a loop.
+bool BeginsLoop(const Node* node) {
+  return node->IsMerge() && node->num_inputs() == 2 && Input(node, 1)->src()->IsNextIteration();
+}
+
+// Whether each iteration of the loop that begins with this Merge hands on what it got.
+bool StaysThroughLoop(const Node* merge) {
+  const Node* at = Input(merge, 1)->src();
+  while (at != merge) {
+    const bool inner = BeginsLoop(at) && StaysThroughLoop(at);
+    if (!inner && !at->IsIdentity() && !at->IsSwitch() && !at->IsEnter() && !at->IsExit() &&
+        !at->IsNextIteration()) {
+      return false;
+    }
+    at = Input(at, 0)->src();
+  }
+  return true;
+}
+
+// Where a variable's handle comes from, through all that hands it on.
 const Edge* HandleOf(const Node* node) {
   const Edge* edge = Input(node, 0);
   while (edge != nullptr) {
     const Node* from = edge->src();
-    const bool loops = from->IsMerge() && from->num_inputs() == 2 &&
-                       Input(from, 1)->src()->IsNextIteration();
+    const bool loops = BeginsLoop(from) && StaysThroughLoop(from);
     if (!loops && !from->IsIdentity() && !from->IsSwitch() && !from->IsEnter()) break;
     edge = Input(from, 0);
   }
@@ -161,7 +177,10 @@ enum class Shape { kFull, kLone, kOther, kUnknown };
 class Fusing {
  public:
   explicit Fusing(const tensorflow::GraphOptimizationPassOptions& options)
-      : graph_(*options.graph->get()), library_(options.flib_def), devices_(options.device_set) {}
+      : graph_(*options.graph->get()),
+        library_(options.flib_def),
+        devices_(options.device_set),
+        in_function_(options.is_function_graph) {}
 
   absl::Status Run() {
     bool any = false;
@@ -233,16 +252,30 @@ class Fusing {
     }
   }
 
-  Shape ShapeOf(const Node* node, const Kind& kind) const {
+  Shape ShapeOf(const Node* node, const Kind& kind, int port = 0) const {
     auto* context = refiner_->GetContext(node);
     if (context == nullptr) return Shape::kUnknown;
-    const auto output = context->output(0);
+    const auto output = context->output(port);
     if (!context->FullyDefined(output)) return Shape::kUnknown;
     tensorflow::TensorShapeProto proto;
     context->ShapeHandleToProto(output, &proto);
     const PartialTensorShape shape(proto);
     if (shape.DebugString() == kind.shape) return Shape::kFull;
     return shape.num_elements() == 1 ? Shape::kLone : Shape::kOther;
+  }
+
+  // Whether all inputs are known to have one shape. Of others AddN is an error, and Add is not.
+  bool AreAlike(const Node* node, const Kind& kind) const {
+    const auto of = [&](int i) {
+      const Edge* edge = Input(node, i);
+      return ShapeOf(edge->src(), kind, edge->src_output());
+    };
+    const Shape first = of(0);
+    if (first != Shape::kFull && first != Shape::kLone) return false;
+    for (int i = 1; i < node->num_inputs(); ++i) {
+      if (of(i) != first) return false;
+    }
+    return true;
   }
 
   // Whether a node computes elements, or reads a variable, on the conditions of this kind.
@@ -252,7 +285,10 @@ class Fusing {
       return false;
     }
     if (node->assigned_device_name() != kind.device || IsCompiled(node->attrs())) return false;
-    if (node->type_string() == "AddN" && node->num_inputs() > kMostOperands) return false;
+    if (node->type_string() == "AddN" &&
+        (node->num_inputs() > kMostOperands || !AreAlike(node, kind))) {
+      return false;
+    }
     // Stock kernels round once or twice, by where in the tensor an element is.
     if (*code == Code::kRsqrt && kind.type != tensorflow::DT_FLOAT &&
         kind.type != tensorflow::DT_DOUBLE) {
@@ -417,6 +453,7 @@ class Fusing {
   Graph& graph_;
   tensorflow::FunctionLibraryDefinition* const library_;
   const tensorflow::DeviceSet* const devices_;
+  const bool in_function_;
   std::vector<Node*> order_;
   std::map<const Node*, int> place_;
   std::unique_ptr<Branches> branches_;
@@ -691,8 +728,9 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
   }
   const std::vector<Node*>& sequence = writing.sequence();
   Node* last = sequence.back();
-  const std::string name = graph_.NewName(last->name() + "/fused");
   const std::string original = NameOfOriginal("update", *library_);
+  // A session keeps the kernels of operations with state by their names, for all its graphs.
+  const std::string name = graph_.NewName(last->name() + "/" + original);
   const PartialTensorShape shape =
       VariableShape(*std::find_if(sequence.begin(), sequence.end(), IsAssign));
   const std::int64_t rows = shape.dims() > 0 ? shape.dim_size(0) : 1;
@@ -724,6 +762,7 @@ absl::Status Fusing::Replace(const std::vector<Node*>& nodes) {
           .Attr("Tidx", index)
           .Attr("program", writing.program())
           .Attr("original", function)
+          .Attr("in_function", in_function_)
           .Device(last->requested_device())
           .AssignedDevice(last->assigned_device_name())
           .Finalize(&graph_, &fused);

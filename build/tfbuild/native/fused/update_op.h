@@ -56,13 +56,13 @@ class Locks {
 template <typename T, typename Index>
 class UpdateOp : public tensorflow::OpKernel {
  public:
-  explicit UpdateOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+  explicit UpdateOp(tensorflow::OpKernelConstruction* context)
+      : OpKernel(context), original_(context) {
     std::vector<std::int64_t> numbers;
     OP_REQUIRES_OK(context, context->GetAttr("V", &variables_));
     OP_REQUIRES_OK(context, context->GetAttr("N", &tensors_));
     OP_REQUIRES_OK(context, context->GetAttr("I", &indices_));
     OP_REQUIRES_OK(context, context->GetAttr("program", &numbers));
-    OP_REQUIRES_OK(context, context->GetAttr("original", &original_));
     program_ = std::make_unique<Program>(numbers, variables_ + tensors_);
     written_.assign(variables_, false);
     is_rows_.assign(tensors_, false);
@@ -217,8 +217,7 @@ class UpdateOp : public tensorflow::OpKernel {
     auto* library = context->function_library();
     if (library == nullptr) return tensorflow::errors::Internal(name(), " has no functions");
     tensorflow::FunctionLibraryRuntime::Handle handle;
-    TF_RETURN_IF_ERROR(library->Instantiate(original_.name(),
-                                            tensorflow::AttrSlice(&original_.attr()), &handle));
+    TF_RETURN_IF_ERROR(original_.Instantiate(library, {}, &handle));
     std::function<void(std::function<void()>)> here = [](std::function<void()> work) { work(); };
     auto options = OptionsOf(context);
     options.runner = &here;
@@ -232,7 +231,7 @@ class UpdateOp : public tensorflow::OpKernel {
   std::vector<char> is_rows_, is_whole_;  // Of the tensors: how they are used.
   std::vector<char> may_drop_;            // Of the indices.
   std::unique_ptr<Program> program_;
-  tensorflow::NameAttrList original_;
+  Original original_;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ REGISTER_OP("_TensorwrightUpdate")
     .Attr("Tidx: {int32, int64} = DT_INT32")
     .Attr("program: list(int)")
     .Attr("original: func")
+    .Attr("in_function: bool = false")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); });
 
