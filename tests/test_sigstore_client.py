@@ -170,7 +170,7 @@ def test_without_the_library_it_says_how_to_install_it(
     for ask in (find_identity, lambda: signed_statement(attestation, GITHUB)):
         with pytest.raises(ToolError) as caught:
             ask()
-        assert "pip install 'tensorwright[sigstore]'" in caught.value.hint
+        assert "pip install '.[sigstore]'" in caught.value.hint
 
 
 # Tokens -------------------------------------------------------------------------------------------

@@ -164,6 +164,7 @@ UNREADABLE = [
     ("--arch haswell plan", "invoke has no option --arch. It stands behind the task"),
     ("--search-rot . plan", "invoke has no option --search-rot. Did you mean --search-root or"),
     ("detect --jsn --arch", "detect has no option --jsn. Did you mean --json"),
+    ("--dry detect", "--dry before a command's name holds nothing back. Write --dry-run behind it"),
     ("detect --arch zen4", "detect has no option --arch. invoke --help detect lists them"),
     ("publish --to", "publish --to has no value (the index: a folder, or s3://bucket/prefix)"),
     ("publish --to --dry-run", "publish --to has no value"),

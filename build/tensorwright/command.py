@@ -79,11 +79,16 @@ def command(
 
     def decorate(function: Callable[..., str | None]) -> Command:
         @functools.wraps(function)
-        def body(_: Context, **values: str | bool) -> None:
-            from tfbuild.errors import TensorwrightError
+        def body(context: Context, **values: str | bool) -> None:
+            from tfbuild.errors import TensorwrightError, UsageError
 
             stop_on_signals()
             try:
+                if context.config.run.dry:
+                    raise UsageError(
+                        "--dry before a command's name holds nothing back",
+                        hint="Write --dry-run behind it",
+                    )
                 say(function(*(made(source, values) for source in sources)) or "")
             except TensorwrightError as error:
                 raise Exit(as_called(f"error: {error}"), error.exit_code) from None

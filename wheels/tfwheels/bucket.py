@@ -217,7 +217,7 @@ def open_bucket(name: str, prefix: str) -> Bucket:
     except ModuleNotFoundError as error:
         raise ToolError(
             f"s3://{name} needs boto3, which is not installed",
-            hint="Run: pip install 'tensorwright[s3]'",
+            hint="In the checkout, run: pip install '.[s3]'",
         ) from error
     errors = importlib.import_module("botocore.exceptions")
     try:

@@ -152,7 +152,7 @@ def _library(name: str) -> Any:  # noqa: ANN401  (imported late: it takes a seco
     except ModuleNotFoundError as error:
         raise ToolError(
             "an identity that signs needs sigstore, which is not installed",
-            hint="Run: pip install 'tensorwright[sigstore]'",
+            hint="In the checkout, run: pip install '.[sigstore]'",
         ) from error
     for each in ("sigstore", "tuf", "urllib3"):
         logging.getLogger(each).addHandler(_UNHEARD)
