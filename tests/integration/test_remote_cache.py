@@ -110,8 +110,15 @@ class Bench:
 
 
 def remove(folder: Path) -> None:
-    """A server that is ending may still write into the folder of a build with headers."""
-    deadline = time.monotonic() + 20
+    """A server that is ending may still write into the folder of a build with headers, and would
+    take the next one's files there for its own."""
+    deadline = time.monotonic() + 60
+    if folder.name == "closed":
+        for pid in folder.glob("bazel/*/server/server.pid.txt"):
+            with contextlib.suppress(FileNotFoundError):  # the server has removed it
+                while Path("/proc", pid.read_text("utf-8").strip()).exists():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
     while folder.exists():
         assert time.monotonic() < deadline
         subprocess.run(["chmod", "-R", "u+w", folder], check=False, capture_output=True)

@@ -22,7 +22,7 @@
 namespace tensorwright {
 
 template <typename T>
-using Row = Eigen::TensorMap<Eigen::Tensor<T, 1, Eigen::RowMajor, Eigen::DenseIndex>>;
+using RowView = Eigen::TensorMap<Eigen::Tensor<T, 1, Eigen::RowMajor, Eigen::DenseIndex>>;
 
 // The value of a reduction over all elements.
 template <typename Reduction>
@@ -43,7 +43,7 @@ void OverRows(const Eigen::ThreadPoolDevice& device, Eigen::Index rows, Eigen::I
 
 // A row of a matrix that may have one row for all, or one column for all, which `room` then repeats.
 template <typename T>
-Row<const T> RowOf(const typename ::tensorflow::TTypes<T>::ConstMatrix& matrix, Eigen::Index row,
+RowView<const T> RowOf(const typename ::tensorflow::TTypes<T>::ConstMatrix& matrix, Eigen::Index row,
                    Eigen::Index columns, std::vector<T>& room) {
   const T* from = matrix.data() + (matrix.dimension(0) == 1 ? 0 : row) * matrix.dimension(1);
   if (matrix.dimension(1) == columns) return {from, columns};
@@ -63,8 +63,8 @@ struct SparseXentEigenImpl<Eigen::ThreadPoolDevice, T, Index> {
                       typename TTypes<T>::Vec loss, typename TTypes<T>::Matrix backprop) {
     const Eigen::Index rows = logits.dimension(0), columns = logits.dimension(1);
     const auto one_row = [&](Eigen::Index row) {
-      const tensorwright::Row<const T> in(logits.data() + row * columns, columns);
-      tensorwright::Row<T> out(backprop.data() + row * columns, columns);  // may be `in`
+      const tensorwright::RowView<const T> in(logits.data() + row * columns, columns);
+      tensorwright::RowView<T> out(backprop.data() + row * columns, columns);  // may be `in`
       // Another thread may write to the labels after they were checked: read once, checked again.
       const Index label = internal::SubtleMustCopy(labels(row));
       if (!FastBoundsCheck(label, columns)) {
@@ -99,11 +99,11 @@ struct XentEigenImpl<Eigen::ThreadPoolDevice, T> {
     const Eigen::Index columns = shape[1];
     const auto range = [&](Eigen::Index first, Eigen::Index last) {
       std::vector<T> raised(columns), all_logits, all_labels;
-      tensorwright::Row<T> exp(raised.data(), columns);
+      tensorwright::RowView<T> exp(raised.data(), columns);
       for (Eigen::Index row = first; row < last; ++row) {
         const auto in = tensorwright::RowOf<T>(logits, row, columns, all_logits);
         const auto share = tensorwright::RowOf<T>(labels, row, columns, all_labels);
-        tensorwright::Row<T> out(backprop.data() + row * columns, columns);  // may be `in`
+        tensorwright::RowView<T> out(backprop.data() + row * columns, columns);  // may be `in`
         const T most = tensorwright::ValueOf(in.maximum());
         out = in - most;
         exp = out.exp();
