@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +13,8 @@ from tests.integration import held
 
 from tfbuild.probe import float64, loops
 from tfbuild.probe.fusing import Case, Tensor, in_graph
+
+_STEPS = 3
 
 
 def a_model() -> Tensor:
@@ -70,6 +72,39 @@ def refused(module: ModuleType, dtype: str) -> list[Tensor]:
         except module.errors.InvalidArgumentError as error:
             right.append("must be >= 0" in str(error))
     return [module.constant(right), filled(module.constant([2, 3])), marked(module.range(100))]
+
+
+def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Shapes of whole numbers: of one that a loop counts, and of a sum of unlike ones."""
+
+    def wrote(item: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., list[Tensor]]:
+        @in_graph(
+            module, input_signature=[module.TensorSpec(None, each) for each in (dtype, "int32")]
+        )
+        def run(value: Tensor, one: Tensor) -> list[Tensor]:
+            _, value, array = module.while_loop(
+                lambda step, *_: step < _STEPS,
+                lambda step, value, array: (
+                    step + 1,
+                    value * 0.5,
+                    array.write(step, item(step, value, one)),
+                ),
+                (0, value, module.TensorArray("int32", _STEPS, infer_shape=False)),
+            )
+            return [value, array.stack()]
+
+        return run
+
+    def shape(of: Tensor) -> Tensor:
+        return module.raw_ops.Shape(input=of)
+
+    runs = (
+        wrote(lambda step, *_: shape(module.stack([step]))),
+        wrote(lambda _, value, one: one + shape(value)),
+        wrote(lambda _, value, one: shape(value) * shape(one)),
+    )
+    arguments = float64.drawn_as(module, dtype, (2, 3), 1), module.constant([[1]])
+    return [each for run in runs for each in run(*arguments)]
 
 
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -209,6 +244,7 @@ def cases() -> Mapping[str, Case]:
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "trained for long": functools.partial(loops.trained, steps=500),
         "refused": refused,
+        "shaped": shaped,
         "unused": unused,
         "in turn": in_turn,
         "shared": shared,

@@ -189,7 +189,7 @@ class Draft {
   const std::int64_t* IndexIn(int value, std::int64_t iteration) const {
     if (facts[value].is == Is::kNumbers) return facts[value].numbers.values.data();
     const auto found = plan.counters.find(value);
-    return found == plan.counters.end() ? nullptr : &found->second[iteration];
+    return found == plan.counters.end() ? nullptr : &found->second.values[iteration];
   }
 
   const WhileLoop& loop;

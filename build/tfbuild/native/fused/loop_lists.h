@@ -126,7 +126,12 @@ class Lists {
         if (!(NumbersOf(items[i]) == fact.numbers)) return pops && Counts(operation, list, fact);
       }
       fact.is = Is::kNumbers;
-      if (pops) draft_.plan.popped.insert(list);
+      if (pops) {
+        draft_.plan.popped.insert(list);
+      } else {
+        if (!draft_.IsFixed(list)) return false;
+        draft_.plan.reads.push_back(read);
+      }
       return true;
     }
     if (type != tensorflow::DT_FLOAT && type != tensorflow::DT_BOOL) return false;
@@ -176,6 +181,7 @@ class Lists {
       if (list.list < 0) return false;
       write.is_number = true;
       write.type = draft_.given.lists[list.list]->element_dtype;
+      if (!IsNumber(write.type)) return false;
       if (item.is == Is::kNumbers) {
         draft_.plan.constants.push_back(TensorOf(item.numbers, write.type));
         write.constant = static_cast<int>(draft_.plan.constants.size()) - 1;
@@ -233,11 +239,10 @@ class Lists {
   bool IsWritable(int list, const ListWrite& write) const {
     const tensorflow::TensorList& given = *draft_.given.lists[list];
     const auto size = static_cast<std::int64_t>(given.tensors().size());
-    if (!write.is_number) {
-      const Memory& memory = draft_.plan.memories[write.view.memory];
-      if (!given.element_shape.IsCompatibleWith(tensorflow::TensorShape(memory.dimensions))) {
-        return false;
-      }
+    const Dimensions* dimensions = DimensionsOfItem(write);
+    if (dimensions == nullptr ||
+        !given.element_shape.IsCompatibleWith(tensorflow::TensorShape(*dimensions))) {
+      return false;
     }
     if (write.how == ListWrite::How::kPush) {
       return given.max_num_elements == -1 ||
@@ -250,6 +255,14 @@ class Lists {
       if (!seen.insert(*index).second && write.how == ListWrite::How::kAdd) return false;
     }
     return true;
+  }
+
+  // None where it is not known what the loop puts into the list.
+  const Dimensions* DimensionsOfItem(const ListWrite& write) const {
+    if (!write.is_number) return &draft_.plan.memories[write.view.memory].dimensions;
+    if (write.constant >= 0) return &draft_.facts[write.value].numbers.dimensions;
+    const auto found = draft_.plan.counters.find(write.value);
+    return found == draft_.plan.counters.end() ? nullptr : &found->second.dimensions;
   }
 
   Draft& draft_;

@@ -91,7 +91,7 @@ class LoopRun {
       case Memory::Where::kItems: return Data(Item(plan_.reads[of.source], t));
       case Memory::Where::kSlice: {
         const SliceOf& slice = plan_.slices[of.source];
-        return At(slice.memory, t) + plan_.counters.at(slice.index)[t] * of.size();
+        return At(slice.memory, t) + plan_.counters.at(slice.index).values[t] * of.size();
       }
       case Memory::Where::kState:
         if (t == 0) return Data(given_.tensors[of.source]);
@@ -147,7 +147,7 @@ class LoopRun {
     }
     const auto counter = plan_.counters.find(read.index);
     return items[counter == plan_.counters.end() ? plan_.numbers.at(read.index)
-                                                 : counter->second[t]];
+                                                 : counter->second.values[t]];
   }
 
   absl::Status Allocate() {
@@ -576,12 +576,13 @@ class LoopOp : public tensorflow::AsyncOpKernel {
 
   static std::int64_t IndexAt(const Plan& plan, int value, std::int64_t t) {
     const auto counter = plan.counters.find(value);
-    return counter == plan.counters.end() ? plan.numbers.at(value) : counter->second[t];
+    return counter == plan.counters.end() ? plan.numbers.at(value) : counter->second.values[t];
   }
 
   static Tensor NumberAt(const Plan& plan, const ListWrite& write, std::int64_t t) {
     if (write.constant >= 0) return plan.constants[write.constant];
-    return TensorOf({{}, {plan.counters.at(write.value)[t]}}, write.type);
+    const Followed& counter = plan.counters.at(write.value);
+    return TensorOf({counter.dimensions, {counter.values[t]}}, write.type);
   }
 
   void AsBefore(OpKernelContext* context, DoneCallback done) {

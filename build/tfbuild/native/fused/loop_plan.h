@@ -115,6 +115,12 @@ struct ListWrite {
   tensorflow::DataType type = tensorflow::DT_INVALID;
 };
 
+// A number that may change from iteration to iteration, of one element.
+struct Followed {
+  Dimensions dimensions;
+  std::vector<std::int64_t> values;  // In each iteration.
+};
+
 // left^T right, or the sum of right's rows, summed up over all iterations on top of an argument.
 struct SumOf {
   int argument;
@@ -136,10 +142,10 @@ struct Plan {
   std::set<int> popped;             // Arguments.
   std::map<int, View> states;       // Argument → what an iteration leaves for the next one.
   std::vector<SumOf> sums;
-  std::int64_t chunk = 1;                             // Iterations between the products of `sums`.
-  std::map<int, std::vector<std::int64_t>> counters;  // Value → its number in each iteration.
-  std::map<int, std::int64_t> numbers;                // Value → an index that stays the same.
-  std::map<int, Numbers> finals;                      // Argument → its number behind the last one.
+  std::int64_t chunk = 1;               // Iterations between the products of `sums`.
+  std::map<int, Followed> counters;     // By value.
+  std::map<int, std::int64_t> numbers;  // Value → an index that stays the same.
+  std::map<int, Numbers> finals;        // Argument → its number behind the last one.
 };
 
 // What an execution gets: a tensor for each argument (of a variable its value), a list where it is one.

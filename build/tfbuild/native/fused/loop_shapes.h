@@ -21,6 +21,8 @@ class Shapes {
   bool Shape(const Operation& operation) {
     const Fact& of = draft_.Of(operation, 0);
     if (of.is == Is::kList || of.is == Is::kHandle) return false;
+    // What is computed anew in each iteration has no dimensions yet.
+    if (of.is == Is::kCounter && operation.inputs[0] >= draft_.body.arity()) return false;
     const Dimensions& dimensions = of.is == Is::kData ? of.dimensions : of.numbers.dimensions;
     Fact& fact = draft_.Out(operation);
     fact.is = Is::kNumbers;
@@ -139,9 +141,9 @@ class Shapes {
   bool AreThere() const {
     for (const SliceOf& slice : draft_.plan.slices) {
       const auto found = draft_.plan.counters.find(slice.index);
-      if (found == draft_.plan.counters.end()) return false;
+      if (found == draft_.plan.counters.end() || found->second.dimensions.size() != 1) return false;
       const std::int64_t size = draft_.plan.memories[slice.memory].dimensions[0];
-      for (const std::int64_t index : found->second) {
+      for (const std::int64_t index : found->second.values) {
         if (index < 0 || index >= size) return false;
       }
     }
