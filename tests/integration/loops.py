@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import resource
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,8 @@ from tfbuild.probe import float64, loops
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 _STEPS = 3
+_MIB = 128
+"""What 8000 items of 64 KiB would take is 500."""
 
 
 def a_model() -> Tensor:
@@ -74,6 +77,73 @@ def refused(module: ModuleType, dtype: str) -> list[Tensor]:
     return [module.constant(right), filled(module.constant([2, 3])), marked(module.range(100))]
 
 
+def refuses(module: ModuleType, run: Callable[..., Tensor], *arguments: Tensor) -> None:
+    """TensorFlow has no result, and says why."""
+    errors = module.errors
+    try:
+        run(*arguments)
+    except (errors.InvalidArgumentError, errors.ResourceExhaustedError):
+        return
+    raise AssertionError("this has to be an error")
+
+
+def joined(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Items that are added to those of a list lie where a state and another list have them, too;
+    what does not fit is an error."""
+    raw = module.raw_ops
+    lists = ("before", "after", "alone")
+
+    def looped(which: str) -> Callable[..., list[Tensor]]:
+        @in_graph(
+            module, input_signature=[module.TensorSpec(each, dtype) for each in (None, (None, 3))]
+        )
+        def run(given: Tensor, start: Tensor) -> list[Tensor]:
+            def added(items: Tensor, step: Tensor, value: Tensor) -> Tensor:
+                flat = module.reshape(value * 1, module.shape(value))
+                one = raw.TensorListReserve(
+                    element_shape=-1, num_elements=_STEPS, element_dtype=dtype
+                )
+                one = raw.TensorListSetItem(
+                    input_handle=one, index=step, item=value if which != "alone" else flat
+                )
+                return raw.AddN(inputs=[items, one])
+
+            def body(step: Tensor, *values: Any) -> tuple[Any, ...]:  # noqa: ANN401
+                first, items, state, last = values
+                value = module.tanh(state + start)
+                again = module.reshape(value, module.shape(start))
+                first, last = (
+                    each.write(step, value) if which == place else each
+                    for place, each in zip(lists, (first, last), strict=False)
+                )
+                return step + 1, first, added(items, step, again), value, last
+
+            array = functools.partial(
+                module.TensorArray, dtype, _STEPS, element_shape=(None, 3), clear_after_read=False
+            )
+            zeros = module.zeros_like(start)[None] + module.zeros((_STEPS, 1, 1), dtype)
+            items = raw.TensorListFromTensor(tensor=given, element_shape=-1)
+            _, first, items, state, last = module.while_loop(
+                lambda step, *_: step < _STEPS,
+                body,
+                (0, array().unstack(zeros), items, start, array().unstack(zeros)),
+            )
+            stacked = raw.TensorListStack(
+                input_handle=items, element_shape=-1, element_dtype=dtype, num_elements=_STEPS
+            )
+            return [first.stack(), stacked, state, last.stack()]
+
+        return run
+
+    draw = functools.partial(float64.drawn_as, module, dtype)
+    start, results = draw((4, 3), 1), []
+    for run in map(looped, lists):
+        results += run(draw((_STEPS, 4, 3), 2), start)
+        refuses(module, run, draw((_STEPS, 5, 3), 2), start)
+        refuses(module, run, draw((_STEPS + 1, 4, 3), 2), start)
+    return results
+
+
 def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
     """Shapes of whole numbers: of one that a loop counts, and of a sum of unlike ones."""
 
@@ -105,6 +175,32 @@ def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
     )
     arguments = float64.drawn_as(module, dtype, (2, 3), 1), module.constant([[1]])
     return [each for run in runs for each in run(*arguments)]
+
+
+def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Of what takes the place of one item again and again only the last one is kept."""
+
+    @in_graph(module)
+    def run(start: Tensor, times: Tensor) -> list[Tensor]:
+        array = module.TensorArray(dtype, size=2, element_shape=start.shape)
+        _, last, array = module.while_loop(
+            lambda step, *_: step < times,
+            lambda step, state, array: (step + 1, state * 0.5 + start, array.write(1, state)),
+            (0, start, array.write(0, start)),
+        )
+        return [last, array.stack()]
+
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+    def grown(start: Tensor, times: Tensor) -> bool:
+        before = peak()
+        run(start, times)
+        return peak() - before > _MIB
+
+    start = float64.drawn_as(module, dtype, (2**14,), 1)
+    results = [each for times in (1, 2, 5) for each in run(start, module.constant(times))]
+    return [*results, module.constant(grown(start, module.constant(8000)))]
 
 
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -244,7 +340,9 @@ def cases() -> Mapping[str, Case]:
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "trained for long": functools.partial(loops.trained, steps=500),
         "refused": refused,
+        "joined": joined,
         "shaped": shaped,
+        "last one": last_one,
         "unused": unused,
         "in turn": in_turn,
         "shared": shared,

@@ -166,6 +166,29 @@ def _by_index(tf: ModuleType, dtype: str) -> list[Tensor]:
     return list(run(drawn_as(tf, dtype, (_TIMES, 4, 3), 1), drawn_as(tf, dtype, (4, 3), 2)))
 
 
+def _added_to(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """A list whose gradient is not only that of the loop: what an iteration adds to it lies where
+    the gradient of the state lies, too."""
+    item = (None, 3)
+
+    @in_graph(
+        tf, input_signature=[tf.TensorSpec((_TIMES, *item), dtype), tf.TensorSpec(item, dtype)]
+    )
+    def run(inputs: Tensor, state: Tensor) -> list[Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, state])
+            items = tf.TensorArray(dtype, _TIMES, clear_after_read=False, element_shape=item)
+            _, items, last = tf.while_loop(
+                lambda step, *_: step < _TIMES,
+                lambda step, items, state: (step + 1, items, tf.tanh(state + items.read(step))),
+                (0, items.unstack(inputs), state),
+            )
+            loss = tf.reduce_sum(last) + 100 * tf.reduce_sum(items.stack())
+        return [last, *tape.gradient(loss, [inputs, state])]
+
+    return list(run(drawn_as(tf, dtype, (_TIMES, 4, 3), 1), drawn_as(tf, dtype, (4, 3), 2)))
+
+
 def _numbers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  (these have no floats)
     """Whole numbers: read from the list that they are written to, of one and of two elements, and
     multiplied until they are too large for their type."""
@@ -232,6 +255,7 @@ def programs() -> Mapping[str, Program]:
         "countdown": _countdown,
         "one after the other": _one_after_the_other,
         "by index": _by_index,
+        "added to": _added_to,
         "numbers": _numbers,
         "trained": trained,
     }

@@ -110,8 +110,10 @@ struct ListWrite {
   int index = -1;  // The value that is the index.
   int value = -1;
   bool is_number = false;
-  View view;          // Of data.
-  int constant = -1;  // Of a number that stays the same.
+  View view;             // Of data.
+  int constant = -1;     // Of a number that stays the same.
+  bool is_last = false;  // Each iteration's takes the place of the one before.
+  bool is_alone = false;  // Nothing else outlives the loop in the memory of the view.
   tensorflow::DataType type = tensorflow::DT_INVALID;
 };
 
