@@ -87,6 +87,92 @@ def refuses(module: ModuleType, run: Callable[..., Tensor], *arguments: Tensor) 
     raise AssertionError("this has to be an error")
 
 
+def mismatched(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Operands that would broadcast, of operations that do not: errors, but for the last ones."""
+    raw = module.raw_ops
+
+    def tried(gives: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+        @in_graph(
+            module,
+            input_signature=[module.TensorSpec(each, dtype) for each in ((None, None), None)],
+        )
+        def run(value: Tensor, other: Tensor) -> Tensor:
+            return module.while_loop(
+                lambda step, _: step < 2,
+                lambda step, total: (
+                    step + 1,
+                    total + module.reduce_sum(gives(value, other), [0, 1]),
+                ),
+                (0, module.constant(0, dtype)),
+            )[1]
+
+        return run
+
+    def slice_gradient(value: Tensor, other: Tensor) -> Tensor:
+        ends = {"begin": [0, 0], "end": [2, 2], "strides": [1, 1]}
+        return raw.StridedSliceGrad(shape=module.shape(value), dy=other, **ends)
+
+    made = [
+        tried(each)
+        for each in (
+            lambda value, other: raw.ReluGrad(gradients=value, features=other),
+            lambda value, other: raw.Relu6Grad(gradients=value, features=other),
+            lambda value, other: raw.TanhGrad(y=value, dy=other),
+            lambda value, other: raw.SigmoidGrad(y=value, dy=other),
+            lambda value, bias: raw.BiasAdd(value=value, bias=bias),
+            slice_gradient,
+        )
+    ]
+    draw = functools.partial(float64.drawn_as, module, dtype)
+    for run in made[:-1]:
+        refuses(module, run, draw((2, 3), 1), draw((1,), 2))
+    refuses(module, made[-1], draw((2, 3), 1), draw((1, 2), 2))
+    shapes = (*([(2, 3)] * (len(made) - 2)), (3,), (2, 2))
+    return [run(draw((2, 3), 1), draw(each, 2)) for run, each in zip(made, shapes, strict=True)]
+
+
+def beyond(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Sizes that no tensor has or no memory holds, and items that no list has, are errors."""
+
+    @in_graph(module)
+    def filled(shape: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, *_: step < 3,
+            lambda step, total: (step + 1, total + module.reduce_sum(module.zeros(shape, dtype))),
+            (0, module.constant(1, dtype)),
+        )[1]
+
+    @in_graph(module)
+    def shaped(shape: Tensor, value: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, *_: step < 3,
+            lambda step, kept: (step + 1, kept + module.reduce_sum(module.reshape(value, shape))),
+            (0, module.constant(1, dtype)),
+        )[1]
+
+    @in_graph(module)
+    def read(items: Tensor, times: Tensor) -> Tensor:
+        array = module.TensorArray("int32", 3, clear_after_read=False, element_shape=())
+        array = array.unstack(items)
+        return module.while_loop(
+            lambda step, _: step < times,
+            lambda step, total: (step + 1, total + array.read(step)),
+            (0, 0),
+        )[1]
+
+    for size in (2**21, 2**32, 2**40):
+        large = module.constant([size, size], "int64")
+        refuses(module, filled, large)
+        refuses(module, shaped, large, module.zeros((0, 3), dtype))
+    ones = module.ones((3,), "int32")
+    refuses(module, read, ones, module.constant(9))
+    return [
+        filled(module.constant([2, 3], "int64")),
+        shaped(module.constant([3, 2], "int64"), module.ones((2, 3), dtype)),
+        read(ones, module.constant(3)),
+    ]
+
+
 def joined(module: ModuleType, dtype: str) -> list[Tensor]:
     """Items that are added to those of a list lie where a state and another list have them, too;
     what does not fit is an error."""
@@ -340,6 +426,8 @@ def cases() -> Mapping[str, Case]:
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "trained for long": functools.partial(loops.trained, steps=500),
         "refused": refused,
+        "mismatched": mismatched,
+        "beyond": beyond,
         "joined": joined,
         "shaped": shaped,
         "last one": last_one,

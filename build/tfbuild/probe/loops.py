@@ -216,6 +216,36 @@ def _numbers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  (thes
     return list(run(tf.constant(1), tf.constant(9)))
 
 
+def _views(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Matrices that begin at one element, as they are and with one column again and again; sums of
+    rows, once of rows without elements."""
+    matrix = drawn_as(tf, dtype, (4, 4), 2)
+
+    @in_graph(tf, input_signature=[tf.TensorSpec((None, each), dtype) for each in (4, None)])
+    def run(start: Tensor, rows: Tensor) -> list[Tensor]:
+        def again(of: Tensor) -> Tensor:
+            return tf.tile(of[:, :1], [1, 4])
+
+        def body(step: Tensor, state: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+            value = tf.tanh(state @ matrix) + state @ again(matrix)
+            left, right = (
+                tf.matmul(of(state), value, transpose_a=True) for of in (tf.identity, again)
+            )
+            return step + 1, value * 0.1, sums[0] + left, sums[1] + right
+
+        return [
+            *tf.while_loop(lambda step, *_: step < _TIMES, body, (0, start, matrix, matrix)),
+            tf.while_loop(
+                lambda step, _: step < _TIMES,
+                lambda step, total: (step + 1, total * 0.5 + tf.reduce_sum(rows, 1)),
+                (0, start[:, 0]),
+            )[1],
+        ]
+
+    start = drawn_as(tf, dtype, (5, 4), 1)
+    return [each for size in (0, 3) for each in run(start, drawn_as(tf, dtype, (5, size), 3))]
+
+
 def trained(tf: ModuleType, dtype: str, *, steps: int = 50) -> list[Tensor]:
     """Steps of gradient descent: what errors grow to."""
     layer = _built(tf, lambda new: new.LSTM(24), dtype)
@@ -257,6 +287,7 @@ def programs() -> Mapping[str, Program]:
         "by index": _by_index,
         "added to": _added_to,
         "numbers": _numbers,
+        "views": _views,
         "trained": trained,
     }
 

@@ -49,6 +49,7 @@ class Draft {
     memory.source = source;
     memory.dimensions = dimensions;
     memory.bytes = bytes;
+    too_large = too_large || !Exists(dimensions);
     plan.memories.push_back(memory);
     return static_cast<int>(plan.memories.size()) - 1;
   }
@@ -199,6 +200,7 @@ class Draft {
   std::vector<Fact> facts;                 // Of each value.
   std::vector<const Operation*> counting;  // What changes numbers from iteration to iteration.
   std::map<int, int> owners;               // Memory → the value that it was made for.
+  bool too_large = false;                  // Whether a memory is of more elements than can be.
 };
 
 }  // namespace tensorwright

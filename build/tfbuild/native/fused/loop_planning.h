@@ -39,6 +39,7 @@ class Planning {
     if (!shapes_.AreThere()) return "its slices";
     if (!lists_.ArePlain()) return "its lists";
     if (!sums_.Make()) return "its sums";
+    if (draft_.too_large) return "its sizes";
     Settle();
     return "";
   }

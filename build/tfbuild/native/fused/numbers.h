@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -15,9 +16,25 @@ namespace tensorwright {
 
 using Dimensions = std::vector<std::int64_t>;
 
+// A product of sizes; the largest number where it is larger.
+inline std::int64_t Times(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
+}
+
+// Of no tensor if that is too many.
 inline std::int64_t Elements(const Dimensions& dimensions) {
-  return std::accumulate(dimensions.begin(), dimensions.end(), std::int64_t{1},
-                         [](std::int64_t a, std::int64_t b) { return a * b; });
+  return std::accumulate(dimensions.begin(), dimensions.end(), std::int64_t{1}, Times);
+}
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 36;
+
+// Whether a tensor of these dimensions can be, and the bytes of many of them be counted.
+inline bool Exists(const Dimensions& dimensions) {
+  tensorflow::TensorShape shape;
+  const auto rank = static_cast<std::int64_t>(dimensions.size());
+  return tensorflow::TensorShapeUtils::MakeShape(dimensions.data(), rank, &shape).ok() &&
+         Elements(dimensions) <= kMostElements;
 }
 
 // Puts in the size that stands for what is left (-1). False where the elements do not fill the dimensions.
@@ -25,7 +42,7 @@ inline bool Fits(Dimensions& dimensions, std::int64_t elements) {
   std::int64_t known = 1, *open = nullptr;
   for (auto& each : dimensions) {
     if (each >= 0) {
-      known *= each;
+      known = Times(known, each);
     } else if (each == -1 && open == nullptr) {
       open = &each;
     } else {
