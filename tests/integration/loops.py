@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import resource
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,10 @@ from tests.integration import held
 
 from tfbuild.probe import float64, loops
 from tfbuild.probe.fusing import Case, Tensor, in_graph
+
+_STEPS = 3
+_MIB = 128
+"""What 8000 items of 64 KiB would take is 500."""
 
 
 def a_model() -> Tensor:
@@ -70,6 +75,218 @@ def refused(module: ModuleType, dtype: str) -> list[Tensor]:
         except module.errors.InvalidArgumentError as error:
             right.append("must be >= 0" in str(error))
     return [module.constant(right), filled(module.constant([2, 3])), marked(module.range(100))]
+
+
+def refuses(module: ModuleType, run: Callable[..., Tensor], *arguments: Tensor) -> None:
+    """TensorFlow has no result, and says why."""
+    errors = module.errors
+    try:
+        run(*arguments)
+    except (errors.InvalidArgumentError, errors.ResourceExhaustedError):
+        return
+    raise AssertionError("this has to be an error")
+
+
+def mismatched(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Operands that would broadcast, of operations that do not: errors, but for the last ones."""
+    raw = module.raw_ops
+
+    def tried(gives: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+        @in_graph(
+            module,
+            input_signature=[module.TensorSpec(each, dtype) for each in ((None, None), None)],
+        )
+        def run(value: Tensor, other: Tensor) -> Tensor:
+            return module.while_loop(
+                lambda step, _: step < 2,
+                lambda step, total: (
+                    step + 1,
+                    total + module.reduce_sum(gives(value, other), [0, 1]),
+                ),
+                (0, module.constant(0, dtype)),
+            )[1]
+
+        return run
+
+    def slice_gradient(value: Tensor, other: Tensor) -> Tensor:
+        ends = {"begin": [0, 0], "end": [2, 2], "strides": [1, 1]}
+        return raw.StridedSliceGrad(shape=module.shape(value), dy=other, **ends)
+
+    made = [
+        tried(each)
+        for each in (
+            lambda value, other: raw.ReluGrad(gradients=value, features=other),
+            lambda value, other: raw.Relu6Grad(gradients=value, features=other),
+            lambda value, other: raw.TanhGrad(y=value, dy=other),
+            lambda value, other: raw.SigmoidGrad(y=value, dy=other),
+            lambda value, bias: raw.BiasAdd(value=value, bias=bias),
+            slice_gradient,
+        )
+    ]
+    draw = functools.partial(float64.drawn_as, module, dtype)
+    for run in made[:-1]:
+        refuses(module, run, draw((2, 3), 1), draw((1,), 2))
+    refuses(module, made[-1], draw((2, 3), 1), draw((1, 2), 2))
+    shapes = (*([(2, 3)] * (len(made) - 2)), (3,), (2, 2))
+    return [run(draw((2, 3), 1), draw(each, 2)) for run, each in zip(made, shapes, strict=True)]
+
+
+def beyond(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Sizes that no tensor has or no memory holds, and items that no list has, are errors."""
+
+    @in_graph(module)
+    def filled(shape: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, *_: step < 3,
+            lambda step, total: (step + 1, total + module.reduce_sum(module.zeros(shape, dtype))),
+            (0, module.constant(1, dtype)),
+        )[1]
+
+    @in_graph(module)
+    def shaped(shape: Tensor, value: Tensor) -> Tensor:
+        return module.while_loop(
+            lambda step, *_: step < 3,
+            lambda step, kept: (step + 1, kept + module.reduce_sum(module.reshape(value, shape))),
+            (0, module.constant(1, dtype)),
+        )[1]
+
+    @in_graph(module)
+    def read(items: Tensor, times: Tensor) -> Tensor:
+        array = module.TensorArray("int32", 3, clear_after_read=False, element_shape=())
+        array = array.unstack(items)
+        return module.while_loop(
+            lambda step, _: step < times,
+            lambda step, total: (step + 1, total + array.read(step)),
+            (0, 0),
+        )[1]
+
+    for size in (2**21, 2**32, 2**40):
+        large = module.constant([size, size], "int64")
+        refuses(module, filled, large)
+        refuses(module, shaped, large, module.zeros((0, 3), dtype))
+    ones = module.ones((3,), "int32")
+    refuses(module, read, ones, module.constant(9))
+    return [
+        filled(module.constant([2, 3], "int64")),
+        shaped(module.constant([3, 2], "int64"), module.ones((2, 3), dtype)),
+        read(ones, module.constant(3)),
+    ]
+
+
+def joined(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Items that are added to those of a list lie where a state and another list have them, too;
+    what does not fit is an error."""
+    raw = module.raw_ops
+    lists = ("before", "after", "alone")
+
+    def looped(which: str) -> Callable[..., list[Tensor]]:
+        @in_graph(
+            module, input_signature=[module.TensorSpec(each, dtype) for each in (None, (None, 3))]
+        )
+        def run(given: Tensor, start: Tensor) -> list[Tensor]:
+            def added(items: Tensor, step: Tensor, value: Tensor) -> Tensor:
+                flat = module.reshape(value * 1, module.shape(value))
+                one = raw.TensorListReserve(
+                    element_shape=-1, num_elements=_STEPS, element_dtype=dtype
+                )
+                one = raw.TensorListSetItem(
+                    input_handle=one, index=step, item=value if which != "alone" else flat
+                )
+                return raw.AddN(inputs=[items, one])
+
+            def body(step: Tensor, *values: Any) -> tuple[Any, ...]:  # noqa: ANN401
+                first, items, state, last = values
+                value = module.tanh(state + start)
+                again = module.reshape(value, module.shape(start))
+                first, last = (
+                    each.write(step, value) if which == place else each
+                    for place, each in zip(lists, (first, last), strict=False)
+                )
+                return step + 1, first, added(items, step, again), value, last
+
+            array = functools.partial(
+                module.TensorArray, dtype, _STEPS, element_shape=(None, 3), clear_after_read=False
+            )
+            zeros = module.zeros_like(start)[None] + module.zeros((_STEPS, 1, 1), dtype)
+            items = raw.TensorListFromTensor(tensor=given, element_shape=-1)
+            _, first, items, state, last = module.while_loop(
+                lambda step, *_: step < _STEPS,
+                body,
+                (0, array().unstack(zeros), items, start, array().unstack(zeros)),
+            )
+            stacked = raw.TensorListStack(
+                input_handle=items, element_shape=-1, element_dtype=dtype, num_elements=_STEPS
+            )
+            return [first.stack(), stacked, state, last.stack()]
+
+        return run
+
+    draw = functools.partial(float64.drawn_as, module, dtype)
+    start, results = draw((4, 3), 1), []
+    for run in map(looped, lists):
+        results += run(draw((_STEPS, 4, 3), 2), start)
+        refuses(module, run, draw((_STEPS, 5, 3), 2), start)
+        refuses(module, run, draw((_STEPS + 1, 4, 3), 2), start)
+    return results
+
+
+def shaped(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Shapes of whole numbers: of one that a loop counts, and of a sum of unlike ones."""
+
+    def wrote(item: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., list[Tensor]]:
+        @in_graph(
+            module, input_signature=[module.TensorSpec(None, each) for each in (dtype, "int32")]
+        )
+        def run(value: Tensor, one: Tensor) -> list[Tensor]:
+            _, value, array = module.while_loop(
+                lambda step, *_: step < _STEPS,
+                lambda step, value, array: (
+                    step + 1,
+                    value * 0.5,
+                    array.write(step, item(step, value, one)),
+                ),
+                (0, value, module.TensorArray("int32", _STEPS, infer_shape=False)),
+            )
+            return [value, array.stack()]
+
+        return run
+
+    def shape(of: Tensor) -> Tensor:
+        return module.raw_ops.Shape(input=of)
+
+    runs = (
+        wrote(lambda step, *_: shape(module.stack([step]))),
+        wrote(lambda _, value, one: one + shape(value)),
+        wrote(lambda _, value, one: shape(value) * shape(one)),
+    )
+    arguments = float64.drawn_as(module, dtype, (2, 3), 1), module.constant([[1]])
+    return [each for run in runs for each in run(*arguments)]
+
+
+def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Of what takes the place of one item again and again only the last one is kept."""
+
+    @in_graph(module)
+    def run(start: Tensor, times: Tensor) -> list[Tensor]:
+        array = module.TensorArray(dtype, size=2, element_shape=start.shape)
+        _, last, array = module.while_loop(
+            lambda step, *_: step < times,
+            lambda step, state, array: (step + 1, state * 0.5 + start, array.write(1, state)),
+            (0, start, array.write(0, start)),
+        )
+        return [last, array.stack()]
+
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+    def grown(start: Tensor, times: Tensor) -> bool:
+        before = peak()
+        run(start, times)
+        return peak() - before > _MIB
+
+    start = float64.drawn_as(module, dtype, (2**14,), 1)
+    results = [each for times in (1, 2, 5) for each in run(start, module.constant(times))]
+    return [*results, module.constant(grown(start, module.constant(8000)))]
 
 
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -209,6 +426,11 @@ def cases() -> Mapping[str, Case]:
         "fitted, steps at once": functools.partial(fitted, steps_per_execution=3),
         "trained for long": functools.partial(loops.trained, steps=500),
         "refused": refused,
+        "mismatched": mismatched,
+        "beyond": beyond,
+        "joined": joined,
+        "shaped": shaped,
+        "last one": last_one,
         "unused": unused,
         "in turn": in_turn,
         "shared": shared,

@@ -148,6 +148,104 @@ def _one_after_the_other(tf: ModuleType, dtype: str) -> list[Tensor]:
     return made
 
 
+def _by_index(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """The usual layer by hand: a slice of the data in each step, and the gradient of the data."""
+
+    @in_graph(tf)
+    def run(inputs: Tensor, state: Tensor) -> list[Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, state])
+            last = tf.while_loop(
+                lambda step, _: step < _TIMES,
+                lambda step, state: (step + 1, tf.tanh(state + inputs[step])),
+                (0, state),
+            )[1]
+            loss = tf.reduce_sum(last * last)
+        return [last, *tape.gradient(loss, [inputs, state])]
+
+    return list(run(drawn_as(tf, dtype, (_TIMES, 4, 3), 1), drawn_as(tf, dtype, (4, 3), 2)))
+
+
+def _added_to(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """A list whose gradient is not only that of the loop: what an iteration adds to it lies where
+    the gradient of the state lies, too."""
+    item = (None, 3)
+
+    @in_graph(
+        tf, input_signature=[tf.TensorSpec((_TIMES, *item), dtype), tf.TensorSpec(item, dtype)]
+    )
+    def run(inputs: Tensor, state: Tensor) -> list[Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, state])
+            items = tf.TensorArray(dtype, _TIMES, clear_after_read=False, element_shape=item)
+            _, items, last = tf.while_loop(
+                lambda step, *_: step < _TIMES,
+                lambda step, items, state: (step + 1, items, tf.tanh(state + items.read(step))),
+                (0, items.unstack(inputs), state),
+            )
+            loss = tf.reduce_sum(last) + 100 * tf.reduce_sum(items.stack())
+        return [last, *tape.gradient(loss, [inputs, state])]
+
+    return list(run(drawn_as(tf, dtype, (_TIMES, 4, 3), 1), drawn_as(tf, dtype, (4, 3), 2)))
+
+
+def _numbers(tf: ModuleType, dtype: str) -> list[Tensor]:  # noqa: ARG001  (these have no floats)
+    """Whole numbers: read from the list that they are written to, of one and of two elements, and
+    multiplied until they are too large for their type."""
+
+    def items(size: Tensor, *shape: int) -> Any:  # noqa: ANN401
+        return tf.TensorArray(tf.int32, size, clear_after_read=False, element_shape=shape)
+
+    def wrote(into: Any, first: int, size: Tensor, item: Callable[..., Tensor]) -> Tensor:  # noqa: ANN401
+        return tf.while_loop(
+            lambda step, _: step < size,
+            lambda step, into: (step + 1, into.write(step, item(step, into))),
+            (first, into),
+        )[1].stack()
+
+    @in_graph(tf)
+    def run(one: Tensor, size: Tensor) -> list[Tensor]:
+        ones = items(size).unstack(tf.ones((size,), tf.int32))
+        return [
+            wrote(ones, 2, size, lambda step, of: of.read(step - 1) + of.read(step - 2)),
+            wrote(items(size, 1), 0, size, lambda step, _: tf.stack([step])),
+            wrote(items(size, 2), 0, size, lambda step, _: tf.stack([step, step * 2])),
+            *tf.while_loop(lambda _, x: x > 0, lambda step, x: (step + 1, -(x * -3)), (0, one)),
+        ]
+
+    return list(run(tf.constant(1), tf.constant(9)))
+
+
+def _views(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Matrices that begin at one element, as they are and with one column again and again; sums of
+    rows, once of rows without elements."""
+    matrix = drawn_as(tf, dtype, (4, 4), 2)
+
+    @in_graph(tf, input_signature=[tf.TensorSpec((None, each), dtype) for each in (4, None)])
+    def run(start: Tensor, rows: Tensor) -> list[Tensor]:
+        def again(of: Tensor) -> Tensor:
+            return tf.tile(of[:, :1], [1, 4])
+
+        def body(step: Tensor, state: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+            value = tf.tanh(state @ matrix) + state @ again(matrix)
+            left, right = (
+                tf.matmul(of(state), value, transpose_a=True) for of in (tf.identity, again)
+            )
+            return step + 1, value * 0.1, sums[0] + left, sums[1] + right
+
+        return [
+            *tf.while_loop(lambda step, *_: step < _TIMES, body, (0, start, matrix, matrix)),
+            tf.while_loop(
+                lambda step, _: step < _TIMES,
+                lambda step, total: (step + 1, total * 0.5 + tf.reduce_sum(rows, 1)),
+                (0, start[:, 0]),
+            )[1],
+        ]
+
+    start = drawn_as(tf, dtype, (5, 4), 1)
+    return [each for size in (0, 3) for each in run(start, drawn_as(tf, dtype, (5, size), 3))]
+
+
 def trained(tf: ModuleType, dtype: str, *, steps: int = 50) -> list[Tensor]:
     """Steps of gradient descent: what errors grow to."""
     layer = _built(tf, lambda new: new.LSTM(24), dtype)
@@ -186,6 +284,10 @@ def programs() -> Mapping[str, Program]:
         "by hand": _by_hand,
         "countdown": _countdown,
         "one after the other": _one_after_the_other,
+        "by index": _by_index,
+        "added to": _added_to,
+        "numbers": _numbers,
+        "views": _views,
         "trained": trained,
     }
 

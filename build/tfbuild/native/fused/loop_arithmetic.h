@@ -27,7 +27,7 @@ class Arithmetic {
                                (operation.what == Do::kSelect && i == 0);
       if (draft_.IsBytes(fact) != wants_bytes) return false;
     }
-    if (operation.what == Do::kBiasAdd && shape != draft_.Of(operation, 0).dimensions) return false;
+    if (!IsAllowed(operation, shape)) return false;
     Fact fact = draft_.NewData(shape, operation.type == tensorflow::DT_BOOL);
     Task task = {Task::What::kElements, forms};
     task.out = fact.view;
@@ -90,10 +90,12 @@ class Arithmetic {
 
   bool Sum(const Operation& operation) {
     const Fact from = draft_.Of(operation, 0);
-    if (!draft_.IsFloats(from)) return false;
+    // Of no elements the sums are zeros, and views of them have no rows.
+    if (!draft_.IsFloats(from) || tensorwright::Elements(from.dimensions) == 0) return false;
     const auto rank = static_cast<std::int64_t>(from.dimensions.size());
     std::set<std::int64_t> axes;
     if (operation.what == Do::kBiasAddGrad) {
+      if (rank < 2) return false;
       for (std::int64_t axis = 0; axis + 1 < rank; ++axis) axes.insert(axis);
     } else {
       if (draft_.Of(operation, 1).is != Is::kNumbers) return false;
@@ -136,12 +138,28 @@ class Arithmetic {
  private:
   using Is = Fact::Is;
 
+  // Not every operation broadcasts: TensorFlow refuses some operands that would fit.
+  bool IsAllowed(const Operation& operation, const Dimensions& shape) const {
+    switch (operation.what) {
+      case Do::kBiasAdd:
+        return shape.size() >= 2 && draft_.Of(operation, 0).dimensions == shape &&
+               draft_.Of(operation, 1).dimensions == Dimensions{shape.back()};
+      case Do::kSigmoidGrad:
+      case Do::kTanhGrad:
+      case Do::kReluGrad:
+      case Do::kRelu6Grad:
+        return draft_.Of(operation, 0).dimensions == draft_.Of(operation, 1).dimensions;
+      default: return true;
+    }
+  }
+
   int NewRight(const View& view, bool transposed) {
     const bool fixed = draft_.plan.memories[view.memory].where == Memory::Where::kFixed;
     for (std::size_t i = 0; i < draft_.plan.rights.size(); ++i) {
       const Right& right = draft_.plan.rights[i];
       if (right.view.memory == view.memory && right.view.offset == view.offset &&
           right.view.rows == view.rows && right.view.columns == view.columns &&
+          right.view.row_step == view.row_step && right.view.column_step == view.column_step &&
           right.transposed == transposed && fixed) {
         return static_cast<int>(i);
       }

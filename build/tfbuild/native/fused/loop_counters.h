@@ -4,7 +4,9 @@
 #ifndef TENSORWRIGHT_FUSED_LOOP_COUNTERS_H_
 #define TENSORWRIGHT_FUSED_LOOP_COUNTERS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -58,13 +60,19 @@ class Counters {
         if (!Count(*operation, now)) return false;
       }
       for (const auto& [value, number] : now) {
-        if (number.values.size() == 1) draft_.plan.counters[value].push_back(number.values[0]);
+        Followed& counter = draft_.plan.counters[value];
+        if (draft_.plan.iterations == 1) counter.dimensions = number.dimensions;
+        if (counter.dimensions != number.dimensions) return false;
+        if (number.values.size() == 1) counter.values.push_back(number.values[0]);
       }
       for (auto& [argument, number] : state) {
         const Numbers* next = Number(draft_.body.results[argument], now);
         if (next == nullptr) return false;
         number = *next;
       }
+    }
+    for (auto each = draft_.plan.counters.begin(); each != draft_.plan.counters.end();) {
+      each = each->second.values.empty() ? draft_.plan.counters.erase(each) : std::next(each);
     }
     draft_.plan.finals = state;
     return draft_.plan.iterations > 0;

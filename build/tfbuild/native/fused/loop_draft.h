@@ -49,6 +49,7 @@ class Draft {
     memory.source = source;
     memory.dimensions = dimensions;
     memory.bytes = bytes;
+    too_large = too_large || !Exists(dimensions);
     plan.memories.push_back(memory);
     return static_cast<int>(plan.memories.size()) - 1;
   }
@@ -189,7 +190,7 @@ class Draft {
   const std::int64_t* IndexIn(int value, std::int64_t iteration) const {
     if (facts[value].is == Is::kNumbers) return facts[value].numbers.values.data();
     const auto found = plan.counters.find(value);
-    return found == plan.counters.end() ? nullptr : &found->second[iteration];
+    return found == plan.counters.end() ? nullptr : &found->second.values[iteration];
   }
 
   const WhileLoop& loop;
@@ -199,6 +200,7 @@ class Draft {
   std::vector<Fact> facts;                 // Of each value.
   std::vector<const Operation*> counting;  // What changes numbers from iteration to iteration.
   std::map<int, int> owners;               // Memory → the value that it was made for.
+  bool too_large = false;                  // Whether a memory is of more elements than can be.
 };
 
 }  // namespace tensorwright

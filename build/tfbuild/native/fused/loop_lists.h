@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tensorwright/fused/loop_draft.h"
 
@@ -21,6 +22,8 @@ class Lists {
     Fact& fact = draft_.Out(operation);
     if (what == Do::kReserve) {
       fact.is = Is::kList;
+      fact.numbers = draft_.Of(operation, 1).numbers;
+      fact.dimensions = draft_.Of(operation, 0).numbers.values;
       return draft_.Of(operation, 0).is == Is::kNumbers &&
              draft_.Of(operation, 1).is == Is::kNumbers;
     }
@@ -62,7 +65,10 @@ class Lists {
     if (draft_.body.uses[operation.inputs[0]] != 1 || draft_.body.uses[operation.inputs[1]] != 1 ||
         draft_.body.uses[added.write->value] != 1)
       return false;
-    if (draft_.plan.memories[added.write->view.memory].where != Memory::Where::kOwn) return false;
+    const Memory& memory = draft_.plan.memories[added.write->view.memory];
+    if (memory.where != Memory::Where::kOwn || !Holds(added, memory.dimensions)) return false;
+    const auto size = static_cast<std::int64_t>(draft_.given.lists[list.list]->tensors().size());
+    if (added.numbers.values != Dimensions{size}) return false;
     Fact& fact = draft_.Out(operation);
     fact = list;
     fact.write = added.write;
@@ -82,8 +88,11 @@ class Lists {
     for (ListRead& read : draft_.plan.reads) {
       if (!read.pops && !IsReadable(read)) return false;
     }
-    for (const auto& [list, write] : draft_.plan.writes) {
+    for (auto& [list, write] : draft_.plan.writes) {
       if (!IsWritable(list, write)) return false;
+      write.is_last =
+          write.how == ListWrite::How::kSet && draft_.plan.numbers.count(write.index) != 0;
+      write.is_alone = IsAlone(list, write);
     }
     return true;
   }
@@ -100,6 +109,15 @@ class Lists {
   bool IsChanged(int list) const {
     const Operation* maker = draft_.body.maker(draft_.body.results[list]);
     return maker != nullptr && (maker->what == Do::kPushBack || maker->what == Do::kPopBack);
+  }
+
+  // Whether a list that was reserved may have an item of these dimensions.
+  static bool Holds(const Fact& reserved, const Dimensions& item) {
+    const Dimensions& shape = reserved.dimensions;
+    if (shape == Dimensions{-1}) return true;  // (of any rank, or of one)
+    return shape.size() == item.size() &&
+           std::equal(shape.begin(), shape.end(), item.begin(),
+                      [](auto wanted, auto size) { return wanted == -1 || wanted == size; });
   }
 
   bool Read(const Operation& operation, int list, bool pops, Fact& fact) {
@@ -126,7 +144,12 @@ class Lists {
         if (!(NumbersOf(items[i]) == fact.numbers)) return pops && Counts(operation, list, fact);
       }
       fact.is = Is::kNumbers;
-      if (pops) draft_.plan.popped.insert(list);
+      if (pops) {
+        draft_.plan.popped.insert(list);
+      } else {
+        if (!draft_.IsFixed(list)) return false;
+        draft_.plan.reads.push_back(read);
+      }
       return true;
     }
     if (type != tensorflow::DT_FLOAT && type != tensorflow::DT_BOOL) return false;
@@ -176,6 +199,7 @@ class Lists {
       if (list.list < 0) return false;
       write.is_number = true;
       write.type = draft_.given.lists[list.list]->element_dtype;
+      if (!IsNumber(write.type)) return false;
       if (item.is == Is::kNumbers) {
         draft_.plan.constants.push_back(TensorOf(item.numbers, write.type));
         write.constant = static_cast<int>(draft_.plan.constants.size()) - 1;
@@ -233,11 +257,10 @@ class Lists {
   bool IsWritable(int list, const ListWrite& write) const {
     const tensorflow::TensorList& given = *draft_.given.lists[list];
     const auto size = static_cast<std::int64_t>(given.tensors().size());
-    if (!write.is_number) {
-      const Memory& memory = draft_.plan.memories[write.view.memory];
-      if (!given.element_shape.IsCompatibleWith(tensorflow::TensorShape(memory.dimensions))) {
-        return false;
-      }
+    const Dimensions* dimensions = DimensionsOfItem(write);
+    if (dimensions == nullptr ||
+        !given.element_shape.IsCompatibleWith(tensorflow::TensorShape(*dimensions))) {
+      return false;
     }
     if (write.how == ListWrite::How::kPush) {
       return given.max_num_elements == -1 ||
@@ -250,6 +273,26 @@ class Lists {
       if (!seen.insert(*index).second && write.how == ListWrite::How::kAdd) return false;
     }
     return true;
+  }
+
+  // None where it is not known what the loop puts into the list.
+  const Dimensions* DimensionsOfItem(const ListWrite& write) const {
+    if (!write.is_number) return &draft_.plan.memories[write.view.memory].dimensions;
+    if (write.constant >= 0) return &draft_.facts[write.value].numbers.dimensions;
+    const auto found = draft_.plan.counters.find(write.value);
+    return found == draft_.plan.counters.end() ? nullptr : &found->second.dimensions;
+  }
+
+  // Whether what is written lies where no state and no other list has it.
+  bool IsAlone(int list, const ListWrite& write) const {
+    if (write.is_number) return false;
+    const auto& [states, writes] = std::tie(draft_.plan.states, draft_.plan.writes);
+    const auto is_there = [&](const View& view) { return view.memory == write.view.memory; };
+    return std::none_of(states.begin(), states.end(),
+                        [&](const auto& each) { return is_there(each.second); }) &&
+           std::none_of(writes.begin(), writes.end(), [&](const auto& each) {
+             return each.first != list && is_there(each.second.view);
+           });
   }
 
   Draft& draft_;

@@ -91,7 +91,7 @@ class LoopRun {
       case Memory::Where::kItems: return Data(Item(plan_.reads[of.source], t));
       case Memory::Where::kSlice: {
         const SliceOf& slice = plan_.slices[of.source];
-        return At(slice.memory, t) + plan_.counters.at(slice.index)[t] * of.size();
+        return At(slice.memory, t) + plan_.counters.at(slice.index).values[t] * of.size();
       }
       case Memory::Where::kState:
         if (t == 0) return Data(given_.tensors[of.source]);
@@ -100,6 +100,15 @@ class LoopRun {
     }
     if (of.given) return given_away_[memory].At(t);
     return arena_ + offsets_[memory] + t % of.turns * of.size();
+  }
+
+  // A copy of what a memory holds, of results of all iterations or the last one.
+  absl::Status Copy(int memory, std::int64_t t, Tensor* copy) const {
+    const Memory& of = plan_.memories[memory];
+    const auto type = of.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
+    TF_RETURN_IF_ERROR(context_->allocate_temp(type, TensorShape(of.dimensions), copy));
+    std::memcpy(copy->data(), At(memory, t), copy->TotalBytes());
+    return absl::OkStatus();
   }
 
   // The tensor of a memory that goes into a list in an iteration.
@@ -147,7 +156,7 @@ class LoopRun {
     }
     const auto counter = plan_.counters.find(read.index);
     return items[counter == plan_.counters.end() ? plan_.numbers.at(read.index)
-                                                 : counter->second[t]];
+                                                 : counter->second.values[t]];
   }
 
   absl::Status Allocate() {
@@ -386,7 +395,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     Needed* needed = why_.empty() ? NeededFor(context) : nullptr;
     const std::shared_ptr<const Plan> plan =
         needed != nullptr && Collect(context, *needed, &given) ? PlanFor(*needed, given) : nullptr;
-    if (plan == nullptr) {
+    if (plan == nullptr || !AddsAlike(*plan, given)) {
       Count(Event::kLoopsStock);
       return AsBefore(context, std::move(done));
     }
@@ -514,6 +523,19 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     return plan;
   }
 
+  // Whether all items that something is added to have the dimensions of that, or none yet.
+  static bool AddsAlike(const Plan& plan, const Given& given) {
+    for (const auto& [list, write] : plan.writes) {
+      if (write.how != ListWrite::How::kAdd) continue;
+      const TensorShape wanted(plan.memories[write.view.memory].dimensions);
+      for (const Tensor& item : given.lists[list]->tensors()) {
+        if (item.dtype() == tensorflow::DT_INVALID) continue;
+        if (item.dtype() != tensorflow::DT_FLOAT || item.shape() != wanted) return false;
+      }
+    }
+    return true;
+  }
+
   static absl::Status SetOutputs(OpKernelContext* context, const Routine& body, const Plan& plan,
                                  const Given& given, const LoopRun& run) {
     for (int i = 0; i < body.arity(); ++i) {
@@ -546,10 +568,12 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     const auto found = plan.writes.find(i);
     if (found != plan.writes.end()) {
       const ListWrite& write = found->second;
-      for (std::int64_t t = 0; t < plan.iterations; ++t) {
+      for (std::int64_t t = write.is_last ? plan.iterations - 1 : 0; t < plan.iterations; ++t) {
         Tensor item;
         if (write.is_number) {
           item = NumberAt(plan, write, t);
+        } else if (write.is_last) {
+          TF_RETURN_IF_ERROR(run.Copy(write.view.memory, t, &item));
         } else {
           item = run.TensorAt(write.view.memory, t);
         }
@@ -559,9 +583,14 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         }
         Tensor& old = items[IndexAt(plan, write.index, t)];
         if (write.how == ListWrite::How::kAdd && old.dtype() == item.dtype()) {
-          float* sum = item.flat<float>().data();
-          const float* other = old.flat<float>().data();
-          for (std::int64_t j = 0; j < item.NumElements(); ++j) sum[j] += other[j];
+          Tensor sum = item;
+          if (!write.is_alone) {
+            TF_RETURN_IF_ERROR(context->allocate_temp(item.dtype(), item.shape(), &sum));
+          }
+          const float *left = old.flat<float>().data(), *right = item.flat<float>().data();
+          float* to = sum.flat<float>().data();
+          for (std::int64_t j = 0; j < sum.NumElements(); ++j) to[j] = left[j] + right[j];
+          item = std::move(sum);
         }
         old = std::move(item);
       }
@@ -576,12 +605,13 @@ class LoopOp : public tensorflow::AsyncOpKernel {
 
   static std::int64_t IndexAt(const Plan& plan, int value, std::int64_t t) {
     const auto counter = plan.counters.find(value);
-    return counter == plan.counters.end() ? plan.numbers.at(value) : counter->second[t];
+    return counter == plan.counters.end() ? plan.numbers.at(value) : counter->second.values[t];
   }
 
   static Tensor NumberAt(const Plan& plan, const ListWrite& write, std::int64_t t) {
     if (write.constant >= 0) return plan.constants[write.constant];
-    return TensorOf({{}, {plan.counters.at(write.value)[t]}}, write.type);
+    const Followed& counter = plan.counters.at(write.value);
+    return TensorOf({counter.dimensions, {counter.values[t]}}, write.type);
   }
 
   void AsBefore(OpKernelContext* context, DoneCallback done) {

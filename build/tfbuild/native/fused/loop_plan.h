@@ -110,9 +110,17 @@ struct ListWrite {
   int index = -1;  // The value that is the index.
   int value = -1;
   bool is_number = false;
-  View view;          // Of data.
-  int constant = -1;  // Of a number that stays the same.
+  View view;             // Of data.
+  int constant = -1;     // Of a number that stays the same.
+  bool is_last = false;  // Each iteration's takes the place of the one before.
+  bool is_alone = false;  // Nothing else outlives the loop in the memory of the view.
   tensorflow::DataType type = tensorflow::DT_INVALID;
+};
+
+// A number that may change from iteration to iteration, of one element.
+struct Followed {
+  Dimensions dimensions;
+  std::vector<std::int64_t> values;  // In each iteration.
 };
 
 // left^T right, or the sum of right's rows, summed up over all iterations on top of an argument.
@@ -136,10 +144,10 @@ struct Plan {
   std::set<int> popped;             // Arguments.
   std::map<int, View> states;       // Argument → what an iteration leaves for the next one.
   std::vector<SumOf> sums;
-  std::int64_t chunk = 1;                             // Iterations between the products of `sums`.
-  std::map<int, std::vector<std::int64_t>> counters;  // Value → its number in each iteration.
-  std::map<int, std::int64_t> numbers;                // Value → an index that stays the same.
-  std::map<int, Numbers> finals;                      // Argument → its number behind the last one.
+  std::int64_t chunk = 1;               // Iterations between the products of `sums`.
+  std::map<int, Followed> counters;     // By value.
+  std::map<int, std::int64_t> numbers;  // Value → an index that stays the same.
+  std::map<int, Numbers> finals;        // Argument → its number behind the last one.
 };
 
 // What an execution gets: a tensor for each argument (of a variable its value), a list where it is one.

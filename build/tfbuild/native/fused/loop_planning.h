@@ -39,6 +39,7 @@ class Planning {
     if (!shapes_.AreThere()) return "its slices";
     if (!lists_.ArePlain()) return "its lists";
     if (!sums_.Make()) return "its sums";
+    if (draft_.too_large) return "its sizes";
     Settle();
     return "";
   }
@@ -166,10 +167,10 @@ class Planning {
     }
   }
 
-  // What goes into lists needs a place for each iteration.
+  // What goes into lists needs a place for each iteration, unless only the last one's stays there.
   void Settle() {
     for (auto& [list, write] : draft_.plan.writes) {
-      if (write.is_number) continue;
+      if (write.is_number || write.is_last) continue;
       const Memory& memory = draft_.plan.memories[write.view.memory];
       if (memory.where == Memory::Where::kOwn) {
         draft_.Give(write.view.memory);

@@ -14,6 +14,8 @@
 
 namespace tensorwright {
 
+constexpr std::int64_t kMostFilled = 1 << 24;  // Elements.
+
 class Shapes {
  public:
   explicit Shapes(Draft& draft) : draft_(draft) {}
@@ -21,6 +23,8 @@ class Shapes {
   bool Shape(const Operation& operation) {
     const Fact& of = draft_.Of(operation, 0);
     if (of.is == Is::kList || of.is == Is::kHandle) return false;
+    // What is computed anew in each iteration has no dimensions yet.
+    if (of.is == Is::kCounter && operation.inputs[0] >= draft_.body.arity()) return false;
     const Dimensions& dimensions = of.is == Is::kData ? of.dimensions : of.numbers.dimensions;
     Fact& fact = draft_.Out(operation);
     fact.is = Is::kNumbers;
@@ -139,9 +143,9 @@ class Shapes {
   bool AreThere() const {
     for (const SliceOf& slice : draft_.plan.slices) {
       const auto found = draft_.plan.counters.find(slice.index);
-      if (found == draft_.plan.counters.end()) return false;
+      if (found == draft_.plan.counters.end() || found->second.dimensions.size() != 1) return false;
       const std::int64_t size = draft_.plan.memories[slice.memory].dimensions[0];
-      for (const std::int64_t index : found->second) {
+      for (const std::int64_t index : found->second.values) {
         if (index < 0 || index >= size) return false;
       }
     }
@@ -184,14 +188,19 @@ class Shapes {
     if (shape.size() != gradient.dimensions.size() || !IsByOnes(operation, shape.size())) {
       return false;
     }
-    const auto& begin = draft_.Of(operation, 1).numbers.values;
+    const auto &begin = draft_.Of(operation, 1).numbers.values,
+               &end = draft_.Of(operation, 2).numbers.values;
     Fact fact = draft_.NewData(shape, false), part = fact;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-      std::int64_t first = 0;
-      if (axis < begin.size() && !(operation.begin_mask & (1 << axis))) {
-        first = begin[axis] < 0 ? begin[axis] + shape[axis] : begin[axis];
+      const std::int64_t size = shape[axis];
+      std::int64_t first = 0, last = size;
+      const int bit = 1 << axis;
+      if (axis < begin.size()) {
+        if (!(operation.begin_mask & bit))
+          first = begin[axis] < 0 ? begin[axis] + size : begin[axis];
+        if (!(operation.end_mask & bit)) last = end[axis] < 0 ? end[axis] + size : end[axis];
       }
-      if (first < 0 || first + gradient.dimensions[axis] > shape[axis]) return false;
+      if (first < 0 || std::min(last, size) - first != gradient.dimensions[axis]) return false;
       Fact inner;
       if (!Part(part, axis, first, gradient.dimensions[axis], &inner)) return false;
       part = inner;
@@ -273,11 +282,13 @@ class Shapes {
       const Operation* constant = draft_.body.maker(operation.inputs[1]);
       if (constant == nullptr || constant->what != Do::kConst) return false;
       shape = draft_.Of(operation, 0).numbers.values;
-      const bool exists = std::all_of(shape.begin(), shape.end(), [](auto size) { return size >= 0; });
-      if (constant->constant.dims() != 0 || !exists) return false;
+      if (constant->constant.dims() != 0) return false;
       value = constant->constant.scalar<float>()();
     }
+    // Plans keep it: what is large is not worth that.
+    if (!Exists(shape) || Elements(shape) > kMostFilled) return false;
     tensorflow::Tensor tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape(shape));
+    if (!tensor.IsInitialized()) return false;
     tensor.flat<float>().setConstant(value);
     draft_.Data(draft_.Out(operation), draft_.NewConstant(tensor));
     return true;

@@ -79,7 +79,8 @@ class Sums {
   // The same data where iterations lie one after the other.
   View Stacked(const Fact& fact) {
     const View& view = fact.view;
-    const auto key = std::make_tuple(view.memory, view.offset, view.rows, view.columns);
+    const auto key = std::make_tuple(view.memory, view.offset, view.rows, view.columns,
+                                     view.row_step, view.column_step);
     const auto known = stacks_.find(key);
     if (known != stacks_.end()) return known->second;
     const Fact dense = draft_.NewData(fact.dimensions, false);
@@ -91,7 +92,9 @@ class Sums {
 
   Draft& draft_;
   std::map<int, const Operation*> summed_;  // Values that are computed for many iterations at once.
-  std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t>, View> stacks_;
+  std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>,
+           View>
+      stacks_;
   std::set<int> stacked_;
 };
 

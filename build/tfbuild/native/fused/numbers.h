@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -15,9 +16,25 @@ namespace tensorwright {
 
 using Dimensions = std::vector<std::int64_t>;
 
+// A product of sizes; the largest number where it is larger.
+inline std::int64_t Times(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
+}
+
+// Of no tensor if that is too many.
 inline std::int64_t Elements(const Dimensions& dimensions) {
-  return std::accumulate(dimensions.begin(), dimensions.end(), std::int64_t{1},
-                         [](std::int64_t a, std::int64_t b) { return a * b; });
+  return std::accumulate(dimensions.begin(), dimensions.end(), std::int64_t{1}, Times);
+}
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 36;
+
+// Whether a tensor of these dimensions can be, and the bytes of many of them be counted.
+inline bool Exists(const Dimensions& dimensions) {
+  tensorflow::TensorShape shape;
+  const auto rank = static_cast<std::int64_t>(dimensions.size());
+  return tensorflow::TensorShapeUtils::MakeShape(dimensions.data(), rank, &shape).ok() &&
+         Elements(dimensions) <= kMostElements;
 }
 
 // Puts in the size that stands for what is left (-1). False where the elements do not fill the dimensions.
@@ -25,7 +42,7 @@ inline bool Fits(Dimensions& dimensions, std::int64_t elements) {
   std::int64_t known = 1, *open = nullptr;
   for (auto& each : dimensions) {
     if (each >= 0) {
-      known *= each;
+      known = Times(known, each);
     } else if (each == -1 && open == nullptr) {
       open = &each;
     } else {
@@ -119,11 +136,16 @@ inline bool BroadcastAxes(const Numbers& a, const Numbers& b, std::vector<Number
   return true;
 }
 
+// Numbers that are too large for their type begin anew, as TensorFlow's do.
+inline std::int64_t Wrapped(std::int64_t number, tensorflow::DataType type) {
+  return type == tensorflow::DT_INT32 ? static_cast<std::int32_t>(number) : number;
+}
+
 inline std::int64_t Apply(Do what, std::int64_t a, std::int64_t b) {
   switch (what) {
-    case Do::kAdd: return a + b;
-    case Do::kSub: return a - b;
-    case Do::kMul: return a * b;
+    case Do::kAdd: return static_cast<std::uint64_t>(a) + b;
+    case Do::kSub: return static_cast<std::uint64_t>(a) - b;
+    case Do::kMul: return static_cast<std::uint64_t>(a) * b;
     case Do::kMaximum: return std::max(a, b);
     case Do::kMinimum: return std::min(a, b);
     case Do::kGreater: return a > b;
@@ -155,13 +177,14 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
       const Numbers &a = *inputs[0], &b = *inputs[1];
       const bool lone_a = a.values.size() == 1, lone_b = b.values.size() == 1;
       if (a.dimensions != b.dimensions && !lone_a && !lone_b) return false;
-      Numbers result = {lone_a ? b.dimensions : a.dimensions, {}};
-      if (lone_a && lone_b && a.dimensions.size() > b.dimensions.size()) {
-        result.dimensions = a.dimensions;
-      }
+      const bool like_a = lone_b && (!lone_a || a.dimensions.size() > b.dimensions.size());
+      const Numbers &most = like_a ? a : b, &other = like_a ? b : a;
+      if (other.dimensions.size() > most.dimensions.size()) return false;
+      Numbers result = {most.dimensions, {}};
       for (std::int64_t i = 0; i < Elements(result.dimensions); ++i) {
-        result.values.push_back(
-            Apply(operation.what, a.values[lone_a ? 0 : i], b.values[lone_b ? 0 : i]));
+        const std::int64_t value =
+            Apply(operation.what, a.values[lone_a ? 0 : i], b.values[lone_b ? 0 : i]);
+        result.values.push_back(Wrapped(value, operation.type));
       }
       out->push_back(std::move(result));
       return true;
@@ -169,7 +192,10 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
     case Do::kNot:
     case Do::kNeg: {
       Numbers result = *inputs[0];
-      for (auto& value : result.values) value = operation.what == Do::kNot ? value == 0 : -value;
+      for (auto& value : result.values) {
+        value = operation.what == Do::kNot ? value == 0
+                                           : Wrapped(Apply(Do::kSub, 0, value), operation.type);
+      }
       out->push_back(std::move(result));
       return true;
     }
@@ -191,6 +217,7 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
     case Do::kSlice: {
       const Numbers& from = *inputs[0];
       if (from.dimensions.size() != 1 || inputs[1]->values.size() != 1 ||
+          inputs[2]->values.size() != 1 ||
           inputs[3]->values != std::vector<std::int64_t>{1}) {
         return false;
       }
