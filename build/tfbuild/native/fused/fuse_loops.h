@@ -28,6 +28,7 @@ namespace tensorwright {
 namespace {
 
 constexpr char kLoops[] = "loops";
+constexpr char kLoop[] = "_TensorwrightLoop";
 constexpr char kLeft[] = "_tensorwright_left";  // An attribute of loops that are as they were.
 
 bool IsWhile(const tensorflow::NodeDef& node) {
@@ -37,7 +38,10 @@ bool IsWhile(const tensorflow::NodeDef& node) {
 class FusingLoops {
  public:
   explicit FusingLoops(const tensorflow::GraphOptimizationPassOptions& options)
-      : graph_(*options.graph->get()), library_(options.flib_def), devices_(options.device_set) {}
+      : graph_(*options.graph->get()),
+        library_(options.flib_def),
+        devices_(options.device_set),
+        in_function_(options.is_function_graph) {}
 
   absl::Status Run() {
     if (library_ == nullptr || !IsHere()) return absl::OkStatus();
@@ -134,10 +138,12 @@ class FusingLoops {
   absl::Status Change(tensorflow::NodeDef& node) {
     const std::string original = NameOfOriginal("loop", *library_);
     TF_RETURN_IF_ERROR(library_->AddFunctionDef(OriginalOf(node, original)));
-    node.set_op(node.op() == "While" ? "_TensorwrightLoop" : "_TensorwrightStatelessLoop");
+    node.set_op(node.op() == "While" ? kLoop : "_TensorwrightStatelessLoop");
     tensorflow::NameAttrList function;
     function.set_name(original);
     tensorflow::AddNodeAttr("original", function, &node);
+    // Kernels without state are no session's.
+    tensorflow::AddNodeAttr("in_function", in_function_ || node.op() != kLoop, &node);
     VLOG(1) << node.name() << " is one operation";
     Count(Event::kLoops);
     return absl::OkStatus();
@@ -172,6 +178,7 @@ class FusingLoops {
   tensorflow::Graph& graph_;
   tensorflow::FunctionLibraryDefinition* const library_;
   const tensorflow::DeviceSet* const devices_;
+  const bool in_function_;
   std::set<std::string> compiled_;
 };
 

@@ -382,8 +382,8 @@ class LoopRun {
 
 class LoopOp : public tensorflow::AsyncOpKernel {
  public:
-  explicit LoopOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("original", &original_));
+  explicit LoopOp(tensorflow::OpKernelConstruction* context)
+      : AsyncOpKernel(context), original_(context) {
     OP_REQUIRES(context, context->function_library() != nullptr,
                 tensorflow::errors::Internal(name(), " has no functions"));
     const auto* library = context->function_library()->GetFunctionLibraryDefinition();
@@ -624,11 +624,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     making.input_devices.assign(context->num_inputs(), making.target);
     making.output_devices.assign(context->num_outputs(), making.target);
     if (library->config_proto() != nullptr) making.config_proto = *library->config_proto();
-    OP_REQUIRES_OK_ASYNC(
-        context,
-        library->Instantiate(original_.name(), tensorflow::AttrSlice(&original_.attr()), making,
-                             &handle),
-        done);
+    OP_REQUIRES_OK_ASYNC(context, original_.Instantiate(library, making, &handle), done);
     auto* results = new std::vector<Tensor>;
     library->Run(OptionsOf(context), handle, ArgumentsOf(context), results,
                  [context, results, done = std::move(done)](const absl::Status& status) {
@@ -643,7 +639,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
 
   WhileLoop loop_;
   std::string why_;
-  tensorflow::NameAttrList original_;
+  Original original_;
   tensorflow::mutex mutex_;
   // By which outputs are used.
   std::map<std::vector<bool>, std::unique_ptr<Needed>> needed_ TF_GUARDED_BY(mutex_);

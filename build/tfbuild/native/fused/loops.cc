@@ -19,6 +19,7 @@ using tensorflow::DEVICE_CPU;  // A registration's own words (native/registratio
       .Attr("cond: func")                        \
       .Attr("body: func")                        \
       .Attr("original: func")                    \
+      .Attr("in_function: bool = false")         \
       .Attr("output_shapes: list(shape) = []")   \
       .Attr("parallel_iterations: int = 10")     \
       .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) { \
