@@ -289,6 +289,27 @@ def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
     return [*results, module.constant(grown(start, module.constant(8000)))]
 
 
+def pruned(module: ModuleType, dtype: str) -> list[Any]:
+    """A session whose signatures have graphs of their own; some of them take the original way."""
+    old = module.compat.v1
+    config = old.ConfigProto(graph_options=old.GraphOptions(place_pruned_graph=True))
+    with module.Graph().as_default(), old.Session(config=config) as session:
+        variable = old.get_variable("read", (4,), dtype, old.ones_initializer(), use_resource=True)
+        times = old.placeholder("int32", ())
+        other = times + 1
+        _, last = module.while_loop(
+            lambda step, _: step < times,
+            lambda step, state: (step + 1, state * 0.5 + variable),
+            (0, module.zeros(4, dtype)),
+        )
+        session.run(old.global_variables_initializer())
+        return [
+            session.run(each, {times: number})[0]
+            for number in (2, 0)
+            for each in (last, [last, other])
+        ]
+
+
 def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
     """A gradient of a gradient."""
     draw = functools.partial(float64.drawn_as, module, dtype)
@@ -431,6 +452,7 @@ def cases() -> Mapping[str, Case]:
         "joined": joined,
         "shaped": shaped,
         "last one": last_one,
+        "pruned": pruned,
         "unused": unused,
         "in turn": in_turn,
         "shared": shared,

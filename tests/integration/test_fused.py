@@ -24,9 +24,9 @@ from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 
-UPDATES, LOOPS, PRODUCTS, UNNAMED = (
+UPDATES, LOOPS, TWO_CPUS, PRODUCTS, UNNAMED = (
     Path(__file__).with_name(name)
-    for name in ("updates.py", "loops.py", "products.py", "unnamed.py")
+    for name in ("updates.py", "loops.py", "two_cpus.py", "products.py", "unnamed.py")
 )
 UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
 ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
@@ -151,12 +151,24 @@ def test_all_loops_lie_as_near_to_float64(
     found = ran(LOOPS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "all.json", threads)
     assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
     fused = {name for name, each in found.items() if each["events"].get("loop executions")}
-    assert {*found} - fused == {"compiled"}
+    assert {*found} - fused == {"compiled", "pruned"}
     as_before = {name for name, each in found.items() if each["events"].get("stock: loop")}
     assert as_before == {
         *("countdown", "one after the other", "refused"),
         *("by index", "numbers", "views", "mismatched", "beyond", "joined", "shaped"),
     }
+    assert found["pruned"]["events"]["left: loop"]
+
+
+@pytest.mark.slow
+def test_loops_that_read_variables_of_several_devices_are_tensorflows_own(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    found = ran(TWO_CPUS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "two.json", 2)
+    assert {name: each["unlike"] for name, each in found.items()} == {"one": "", "both": ""}
+    assert found["one"]["events"]["loop executions"]
+    assert found["both"]["events"]["left: loop"]
+    assert "loops" not in found["both"]["events"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@
 #ifndef TENSORWRIGHT_FUSED_FUSE_LOOPS_H_
 #define TENSORWRIGHT_FUSED_FUSE_LOOPS_H_
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/graph/node_builder.h"
+#include "tensorflow/core/public/session_options.h"
 #include "tensorwright/fused/loop.h"
 #include "tensorwright/fused/original.h"
 #include "tensorwright/fused/replace.h"
@@ -41,7 +43,11 @@ class FusingLoops {
       : graph_(*options.graph->get()),
         library_(options.flib_def),
         devices_(options.device_set),
-        in_function_(options.is_function_graph) {}
+        in_function_(options.is_function_graph) {
+    // Each signature of a session has functions of its own then, but stateful kernels serve all.
+    const auto* session = options.session_options;
+    is_pruned_ = session != nullptr && session->config.graph_options().place_pruned_graph();
+  }
 
   absl::Status Run() {
     if (library_ == nullptr || !IsHere()) return absl::OkStatus();
@@ -101,10 +107,20 @@ class FusingLoops {
     }
   }
 
+  // One operation is on one device, as all variables that it reads have to be.
+  std::string InWay(const tensorflow::NodeDef& node) const {
+    if (devices_->devices().size() < 2) return "";
+    const auto& types = node.attr().at("T").list().type();
+    return std::count(types.begin(), types.end(), tensorflow::DT_RESOURCE) < 2
+               ? ""
+               : "variables that may be on several devices";
+  }
+
   // Whether the loop is one for this library. Counts what is left alone.
   bool Serves(const tensorflow::NodeDef& node) const {
     WhileLoop loop;
-    const std::string odd = ReadLoop(tensorflow::AttrSlice(node), library_, &loop);
+    std::string odd = is_pruned_ ? "its graph is placed by parts" : InWay(node);
+    if (odd.empty()) odd = ReadLoop(tensorflow::AttrSlice(node), library_, &loop);
     if (odd.empty()) return true;
     VLOG(1) << node.name() << " is left as it is: " << odd;
     Count(Event::kLoopsOther);
@@ -180,6 +196,7 @@ class FusingLoops {
   const tensorflow::DeviceSet* const devices_;
   const bool in_function_;
   std::set<std::string> compiled_;
+  bool is_pruned_ = false;
 };
 
 class FuseLoops : public tensorflow::GraphOptimizationPass {
