@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
+import os
 import resource
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -333,6 +336,29 @@ def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
     return list(run(draw((3, 6), 1)))
 
 
+def dropped(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Functions whose loops take their original way, and that are gone, leave no memory behind."""
+
+    def once() -> None:
+        @in_graph(module)
+        def run(state: Tensor, count: Tensor) -> Tensor:
+            def body(number: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+                return number + 1, module.tanh(module.matmul(state, state))
+
+            return module.while_loop(lambda number, _: number < count, body, (0, state))[1]
+
+        run(module.ones((4, 4), dtype), module.constant(0))
+
+    taken = []
+    for _ in range(2):  # The first ones make room for the others.
+        for _ in range(50):
+            once()
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text("utf-8").split()[1])
+        taken.append(pages * os.sysconf("SC_PAGE_SIZE"))
+    return [module.constant(taken[1] - taken[0] < 12e6)]
+
+
 def unused(module: ModuleType, dtype: str) -> list[Tensor]:
     """What no plan is for is of no matter where nobody uses it: `odd` broadcasts in three axes."""
     row, column = (float64.drawn_as(module, dtype, each, 4) for each in ((2, 1, 3), (1, 4, 1)))
@@ -453,6 +479,7 @@ def cases() -> Mapping[str, Case]:
         "shaped": shaped,
         "last one": last_one,
         "pruned": pruned,
+        "dropped": dropped,
         "unused": unused,
         "in turn": in_turn,
         "shared": shared,

@@ -151,11 +151,12 @@ def test_all_loops_lie_as_near_to_float64(
     found = ran(LOOPS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "all.json", threads)
     assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
     fused = {name for name, each in found.items() if each["events"].get("loop executions")}
-    assert {*found} - fused == {"compiled", "pruned"}
+    assert {*found} - fused == {"compiled", "pruned", "dropped"}
     as_before = {name for name, each in found.items() if each["events"].get("stock: loop")}
     assert as_before == {
         *("countdown", "one after the other", "refused"),
         *("by index", "numbers", "views", "mismatched", "beyond", "joined", "shaped"),
+        "dropped",
     }
     assert found["pruned"]["events"]["left: loop"]
 
