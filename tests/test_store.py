@@ -310,7 +310,7 @@ def test_a_bucket_that_is_not_there_is_an_error(bucket: Store) -> None:
 
 def test_without_boto3_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(ToolError, match=r"pip install 'tensorwright\[s3\]'"):
+    with pytest.raises(ToolError, match=r"pip install '\.\[s3\]'"):
         open_store("s3://wheels/x")
 
 
