@@ -51,16 +51,22 @@ def fitted(module: ModuleType, dtype: str, **compiling: object) -> list[Tensor]:
         return [*(np.asarray(each) for each in model.trainable_variables), predicted]
 
 
-def refused(module: ModuleType, dtype: str) -> list[Tensor]:
-    """Errors are TensorFlow's own; many whole numbers are no reason for a plan of their own."""
+def filling(module: ModuleType, dtype: str) -> Callable[[Tensor], Tensor]:
+    """Three times as many ones as a tensor of a given shape has elements, and one."""
 
     @in_graph(module)
     def filled(shape: Tensor) -> Tensor:
         return module.while_loop(
             lambda step, *_: step < 3,
             lambda step, total: (step + 1, total + module.reduce_sum(module.ones(shape, dtype))),
-            (0, one),
+            (0, module.constant(1, dtype)),
         )[1]
+
+    return filled
+
+
+def refused(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Errors are TensorFlow's own; many whole numbers are no reason for a plan of their own."""
 
     @in_graph(module)
     def marked(words: Tensor) -> Tensor:
@@ -70,7 +76,7 @@ def refused(module: ModuleType, dtype: str) -> list[Tensor]:
             (0, module.fill((100,), one)),
         )[1]
 
-    one = module.constant(1, dtype)
+    one, filled = module.constant(1, dtype), filling(module, dtype)
     right = []
     for shape in ([-1, 3], [3, -2]):
         try:
@@ -136,14 +142,7 @@ def mismatched(module: ModuleType, dtype: str) -> list[Tensor]:
 
 def beyond(module: ModuleType, dtype: str) -> list[Tensor]:
     """Sizes that no tensor has or no memory holds, and items that no list has, are errors."""
-
-    @in_graph(module)
-    def filled(shape: Tensor) -> Tensor:
-        return module.while_loop(
-            lambda step, *_: step < 3,
-            lambda step, total: (step + 1, total + module.reduce_sum(module.zeros(shape, dtype))),
-            (0, module.constant(1, dtype)),
-        )[1]
+    filled = filling(module, dtype)
 
     @in_graph(module)
     def shaped(shape: Tensor, value: Tensor) -> Tensor:
@@ -336,6 +335,27 @@ def penalised(module: ModuleType, dtype: str) -> list[Tensor]:
     return list(run(draw((3, 6), 1)))
 
 
+def infinite(module: ModuleType, dtype: str) -> list[Tensor]:
+    """What comes back to ReLU is multiplied by zero where it was off: infinite, it is no number."""
+    off_and_on = module.constant([-1.0, 2.0, -3.0], dtype)
+
+    @in_graph(module)
+    def run(start: Tensor, back: Tensor) -> list[Tensor]:
+        gradients = []
+        for turned_off in (module.nn.relu, module.nn.relu6):
+            with module.GradientTape() as tape:
+                tape.watch(start)
+                last = module.while_loop(
+                    lambda step, _: step < 2,
+                    lambda step, state, off=turned_off: (step + 1, off(state + off_and_on)),
+                    (0, start),
+                )[1]
+            gradients.append(tape.gradient(last, start, output_gradients=back))
+        return [module.math.is_nan(each) for each in gradients]
+
+    return list(run(module.zeros((3,), dtype), module.constant([np.inf, 1.0, np.nan], dtype)))
+
+
 def dropped(module: ModuleType, dtype: str) -> list[Tensor]:
     """Functions whose loops take their original way, and that are gone, leave no memory behind."""
 
@@ -479,6 +499,7 @@ def cases() -> Mapping[str, Case]:
         "shaped": shaped,
         "last one": last_one,
         "pruned": pruned,
+        "infinite": infinite,
         "dropped": dropped,
         "unused": unused,
         "in turn": in_turn,

@@ -55,8 +55,8 @@ class ConvolvingOp : public ReplacedOp {
     *of = {in.dim_size(0), in.dim_size(3), out.dim_size(3), AxisOf(in, filter, out, 1),
            AxisOf(in, filter, out, 2)};
     return of->images > 0 && of->channels > 0 && of->filters > 0 &&
-           out.dim_size(0) == of->images &&
-           filter.dim_size(2) == of->channels && filter.dim_size(3) == of->filters;
+           out.dim_size(0) == of->images && filter.dim_size(2) == of->channels &&
+           filter.dim_size(3) == of->filters;
   }
 
   // The outputs of these images; of no dimensions where they would be too many for a tensor.

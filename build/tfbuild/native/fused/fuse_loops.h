@@ -43,11 +43,8 @@ class FusingLoops {
       : graph_(*options.graph->get()),
         library_(options.flib_def),
         devices_(options.device_set),
-        in_function_(options.is_function_graph) {
-    // Each signature of a session has functions of its own then, but stateful kernels serve all.
-    const auto* session = options.session_options;
-    is_pruned_ = session != nullptr && session->config.graph_options().place_pruned_graph();
-  }
+        session_(options.session_options),
+        in_function_(options.is_function_graph) {}
 
   absl::Status Run() {
     if (library_ == nullptr || !IsHere()) return absl::OkStatus();
@@ -107,19 +104,25 @@ class FusingLoops {
     }
   }
 
-  // One operation is on one device, as all variables that it reads have to be.
-  std::string InWay(const tensorflow::NodeDef& node) const {
-    if (devices_->devices().size() < 2) return "";
+  // Why the loop cannot be one operation here, whatever it computes.
+  std::string Hindrance(const tensorflow::NodeDef& node) const {
+    // Each signature of a session has functions of its own then, but stateful kernels serve all.
+    if (session_ != nullptr && session_->config.graph_options().place_pruned_graph()) {
+      return "its graph is placed by parts";
+    }
+    // One operation is on one device, as all variables that it reads have to be.
     const auto& types = node.attr().at("T").list().type();
-    return std::count(types.begin(), types.end(), tensorflow::DT_RESOURCE) < 2
-               ? ""
-               : "variables that may be on several devices";
+    const auto variables = std::count(types.begin(), types.end(), tensorflow::DT_RESOURCE);
+    if (devices_->devices().size() > 1 && variables > 1) {
+      return "variables that may be on several devices";
+    }
+    return "";
   }
 
   // Whether the loop is one for this library. Counts what is left alone.
   bool Serves(const tensorflow::NodeDef& node) const {
     WhileLoop loop;
-    std::string odd = is_pruned_ ? "its graph is placed by parts" : InWay(node);
+    std::string odd = Hindrance(node);
     if (odd.empty()) odd = ReadLoop(tensorflow::AttrSlice(node), library_, &loop);
     if (odd.empty()) return true;
     VLOG(1) << node.name() << " is left as it is: " << odd;
@@ -194,9 +197,9 @@ class FusingLoops {
   tensorflow::Graph& graph_;
   tensorflow::FunctionLibraryDefinition* const library_;
   const tensorflow::DeviceSet* const devices_;
+  const tensorflow::SessionOptions* const session_;
   const bool in_function_;
   std::set<std::string> compiled_;
-  bool is_pruned_ = false;
 };
 
 class FuseLoops : public tensorflow::GraphOptimizationPass {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tensorwright/fused/loop_draft.h"
@@ -156,24 +157,18 @@ class Shapes {
     if (draft_.Of(operation, 1).is == Is::kCounter) return SliceByCounter(operation);
     Fact from = draft_.Of(operation, 0);
     if (from.is != Is::kData || !IsByOnes(operation, from.dimensions.size())) return false;
-    const auto &begin = draft_.Of(operation, 1).numbers.values,
-               &end = draft_.Of(operation, 2).numbers.values;
+    const std::size_t given = draft_.Of(operation, 1).numbers.values.size();
     Dimensions shape;
     for (std::size_t axis = 0; axis < from.dimensions.size(); ++axis) {
       const std::int64_t size = from.dimensions[axis];
-      std::int64_t first = 0, last = size;
-      const int bit = 1 << axis;
-      if (axis < begin.size()) {
-        if (!(operation.begin_mask & bit))
-          first = begin[axis] < 0 ? begin[axis] + size : begin[axis];
-        if (!(operation.end_mask & bit)) last = end[axis] < 0 ? end[axis] + size : end[axis];
-        if (operation.shrink_mask & bit) last = first + 1;
-        if (first < 0 || last > size || first >= last) return false;
-      }
+      const bool shrinks = axis < given && (operation.shrink_mask & (1 << axis));
+      auto [first, last] = BoundsOf(operation, axis, size);
+      if (shrinks) last = first + 1;
+      if (axis < given && (first < 0 || last > size || first >= last)) return false;
       Fact part;
       if (!Part(from, axis, first, last - first, &part)) return false;
       from = part;
-      if (axis >= begin.size() || !(operation.shrink_mask & bit)) shape.push_back(last - first);
+      if (!shrinks) shape.push_back(last - first);
     }
     return draft_.Shaped(operation, from, shape);
   }
@@ -188,18 +183,10 @@ class Shapes {
     if (shape.size() != gradient.dimensions.size() || !IsByOnes(operation, shape.size())) {
       return false;
     }
-    const auto &begin = draft_.Of(operation, 1).numbers.values,
-               &end = draft_.Of(operation, 2).numbers.values;
     Fact fact = draft_.NewData(shape, false), part = fact;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
       const std::int64_t size = shape[axis];
-      std::int64_t first = 0, last = size;
-      const int bit = 1 << axis;
-      if (axis < begin.size()) {
-        if (!(operation.begin_mask & bit))
-          first = begin[axis] < 0 ? begin[axis] + size : begin[axis];
-        if (!(operation.end_mask & bit)) last = end[axis] < 0 ? end[axis] + size : end[axis];
-      }
+      const auto [first, last] = BoundsOf(operation, axis, size);
       if (first < 0 || std::min(last, size) - first != gradient.dimensions[axis]) return false;
       Fact inner;
       if (!Part(part, axis, first, gradient.dimensions[axis], &inner)) return false;
@@ -321,6 +308,19 @@ class Shapes {
     return rank <= 2 && begin.numbers.values.size() <= rank &&
            begin.numbers.values.size() == end.numbers.values.size() &&
            std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
+  }
+
+  // The first position of a slice along an axis, and the one behind its last; of an axis that is not
+  // given all. They may lie outside.
+  std::pair<std::int64_t, std::int64_t> BoundsOf(const Operation& operation, std::size_t axis,
+                                                 std::int64_t size) const {
+    const auto &begin = draft_.Of(operation, 1).numbers.values,
+               &end = draft_.Of(operation, 2).numbers.values;
+    if (axis >= begin.size()) return {0, size};
+    const auto from_start = [size](std::int64_t at) { return at < 0 ? at + size : at; };
+    const int bit = 1 << axis;
+    return {operation.begin_mask & bit ? 0 : from_start(begin[axis]),
+            operation.end_mask & bit ? size : from_start(end[axis])};
   }
 
   static std::optional<std::int64_t> Axis(const Fact& fact, std::size_t rank) {

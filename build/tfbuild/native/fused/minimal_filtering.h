@@ -157,7 +157,7 @@ struct Scheme {
       return axis.taps == taps && axis.stride == 1 && axis.dilation == 1;
     };
     return is(of.rows, Down::kTaps) && is(of.columns, Across::kTaps) &&
-           of.channels > 0 && of.channels % kLanes == 0 && of.filters % kLanes == 0;
+           of.channels % kLanes == 0 && of.filters % kLanes == 0;
   }
 };
 

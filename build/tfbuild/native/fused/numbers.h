@@ -22,7 +22,7 @@ inline std::int64_t Times(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
 }
 
-// Of no tensor if that is too many.
+// The largest number where there are more than that.
 inline std::int64_t Elements(const Dimensions& dimensions) {
   return std::accumulate(dimensions.begin(), dimensions.end(), std::int64_t{1}, Times);
 }

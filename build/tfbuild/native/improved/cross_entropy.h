@@ -1,6 +1,7 @@
 // Cross entropies with softmax, row by row, in the order of stock's operations: a row's logits stay in
 // the cache from its maximum to its gradient, and each is raised to e once. The stock functors pass over
-// the whole matrix five times and raise twice; the sparse one calls a generator for each element, twice.
+// the whole matrix five or six times and raise twice; the sparse one calls a generator for each element,
+// twice.
 
 #ifndef TENSORWRIGHT_IMPROVED_CROSS_ENTROPY_H_
 #define TENSORWRIGHT_IMPROVED_CROSS_ENTROPY_H_
