@@ -17,6 +17,7 @@ from tfbench.arms.levers import (
     ISAS,
     LEVERS,
     MALLOCS,
+    XLA_TOLERANCE,
     ValueKind,
     check_lever,
     check_variable,
@@ -177,6 +178,7 @@ def test_another_precision_has_a_wider_tolerance() -> None:
     assert tolerance([], TOLERANCE) == TOLERANCE
     assert tolerance(["onednn", "isa", "malloc"], TOLERANCE) == TOLERANCE
     assert tolerance(["onednn", "bf16"], TOLERANCE) == BFLOAT16_TOLERANCE > 10 * TOLERANCE
+    assert tolerance(["bf16"], XLA_TOLERANCE) == XLA_TOLERANCE > BFLOAT16_TOLERANCE
 
 
 def test_a_suggestion_is_what_is_near_or_all_that_there_is() -> None:

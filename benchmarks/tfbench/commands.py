@@ -129,7 +129,7 @@ class CompareOptions:
         TRAIN, f"{_PHASE} of 1 and of 32 examples, from one client and from as many as vCPUs"
     )
     vcpus: str = option(
-        "", "numbers of vCPUs with commas between; by default one, all that are usable"
+        "", "numbers of vCPUs with commas between; by default that of all usable ones"
     )
     out: str = option("", _OUT)
     thorough: bool = option(

@@ -213,7 +213,7 @@ def variables(levers: Iterable[str]) -> tuple[str, ...]:
 def tolerance(levers: Iterable[str], otherwise: float) -> float:
     """The widest tolerance that one of these levers needs, at least `otherwise`."""
     own = (find_lever(name).tolerance for name in levers)
-    return max((wide for wide in own if wide is not None), default=otherwise)
+    return max([otherwise, *(wide for wide in own if wide is not None)])
 
 
 def suggestion(word: str, known: Collection[str]) -> str:

@@ -91,14 +91,13 @@ def arm_of(setup: Setup, wheels: Mapping[str, Arm], program: Pairs) -> Arm:
     the user's own workload to the worker. Raises UsageError for a library that is not here."""
     baseline = next(iter(wheels.values()))
     wheel = next((wheels[each.value] for each in setup if each.lever == WHEEL), baseline)
-    known = [each.lever for each in setup if each.lever in levers.LEVERS]
-    wide = levers.XLA_TOLERANCE if COMPILED in {each.lever for each in setup} else wheel.tolerance
+    changed = ["xla" if each.lever == COMPILED else each.lever for each in setup]
     return dataclasses.replace(
         wheel,
         name=name_of(setup, baseline, wheels),
         label=" ".join((wheel.label, *(str(each) for each in setup if each.lever != WHEEL))),
         env=(*variables(setup), *advised(setup), *program),
-        tolerance=max(wide, levers.tolerance(known, wide)),
+        tolerance=levers.tolerance(levers.LEVERS.keys() & changed, wheel.tolerance),
     )
 
 
