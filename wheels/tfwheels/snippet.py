@@ -9,6 +9,7 @@ and nothing else (uv's "Package indexes").
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -347,11 +348,12 @@ def _locked(wanted: Query) -> tuple[str, tuple[Pinned, ...]]:
     tag, machine = releases.python_tag(wanted.python), parse_target(wanted.target).family
     try:
         version = Version(wanted.version).public
+    except ValueError:  # (of which _pick says so)
+        return "", ()
+    with contextlib.suppress(WheelError):
         stock = releases.find_stock_wheel(wanted.package, version, tag, machine)
         if stock is not None:
             return f"{stock.version}.txt", read_lock(locked.requirements_of(stock))
-    except (ValueError, WheelError):
-        pass
     return "", ()
 
 
