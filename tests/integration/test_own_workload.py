@@ -115,7 +115,7 @@ def test_a_users_model_trains(stock_python: Path, content: str, batch: int, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(PROGRAMS.glob("*.py")), ids=lambda path: path.stem)
-def test_each_model_that_nothing_was_tuned_for_trains(
+def test_each_model_that_no_part_was_written_for_trains(
     stock_python: Path, path: Path, tmp_path: Path
 ) -> None:
     found = tried(stock_python, path, tmp_path)
