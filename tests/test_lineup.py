@@ -123,6 +123,7 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
     ("text", "expected"),
     [
         ("laddr", r"'laddr'\. Did you mean ladder\?"),
+        ("xla", r"There are control, ladder, levers, mallocs, peers, stock, tuned$"),
         ("stock", r"two arms .*1\."),
         ("stock:onednn=off", r"two arms .*1"),
         ("stock,stock", r"called stock"),

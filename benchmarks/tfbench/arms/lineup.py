@@ -115,7 +115,7 @@ def parse_lineup(text: str) -> tuple[ArmSpec, ...]:
     """Arms with commas between. Raises UsageError."""
     parts = _split(text, ",")
     if parts == [text] and re.fullmatch(r"\w+", text) and text not in WHEELS:
-        known = (*preset_names(), *WHEELS)
+        known = dict.fromkeys((*preset_names(), *WHEELS))  # (control is both)
         raise UsageError(f"there is no line-up {text!r}", hint=suggestion(text, known))
     return _lineup([parse_arm(part) for part in parts])
 
