@@ -246,6 +246,67 @@ def _views(tf: ModuleType, dtype: str) -> list[Tensor]:
     return [each for size in (0, 3) for each in run(start, drawn_as(tf, dtype, (5, size), 3))]
 
 
+def _sums_of_products(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Products that are added to others, to what is no product, to themselves; that are used again;
+    on top of a bias; of a width that no vectors fill."""
+    draw = functools.partial(drawn_as, tf, dtype)
+    weights = [tf.Variable(draw((33, 33), number) * 0.1) for number in range(5)]
+    bias = tf.Variable(draw((33,), 5))
+
+    @in_graph(tf)
+    def run(start: Tensor) -> list[Tensor]:
+        def body(step: Tensor, state: Tensor, wrote: Any) -> tuple[Any, ...]:  # noqa: ANN401
+            first, second, third, fourth, fifth = (state @ each for each in weights)
+            value = tf.nn.bias_add(first + start @ weights[1], bias)
+            value = tf.tanh(value) + tf.sigmoid(second) * (third + third)
+            value += (tf.square(state) + fourth) + (fifth + tf.tanh(fifth))
+            both = (state @ weights[2] + value @ weights[3]) + state @ weights[4]
+            value += tf.nn.bias_add(both, bias) * tf.nn.bias_add(both, -bias)
+            return step + 1, tf.tanh(value), wrote.write(step, both)
+
+        with tf.GradientTape() as tape:
+            wrote = tf.TensorArray(dtype, size=_TIMES, element_shape=(5, 33))
+            _, last, wrote = tf.while_loop(lambda step, *_: step < _TIMES, body, (0, start, wrote))
+            stacked = wrote.stack()
+            loss = tf.reduce_sum(stacked * 0.1) + tf.reduce_sum(last * last)
+        return [last, stacked, *tape.gradient(loss, [*weights, bias])]
+
+    return list(run(draw((5, 33), 7)))
+
+
+def _by_parts(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Weights taken apart in each iteration: by columns, by rows, overlapping, one part unused."""
+    draw = functools.partial(drawn_as, tf, dtype)
+
+    def run(take: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
+        weight = tf.Variable(draw((6, 18), 1) * 0.2)
+
+        @in_graph(tf)
+        def step(start: Tensor) -> list[Tensor]:
+            def body(step: Tensor, state: Tensor, before: Tensor) -> tuple[Tensor, ...]:
+                first, *others = take(weight)
+                value = tf.tanh(state[:, : first.shape[0]] @ first)
+                for other in others:
+                    value += tf.sigmoid(before[:, : other.shape[0]] @ other) * 0.1
+                return step + 1, value, state
+
+            with tf.GradientTape() as tape:
+                _, last, _ = tf.while_loop(lambda step, *_: step < _TIMES, body, (0, start, start))
+                loss = tf.reduce_sum(last * last)
+            return [last, tape.gradient(loss, weight)]
+
+        return list(step(draw((5, 6), 7)))
+
+    takes: list[Callable[[Tensor], list[Tensor]]] = [
+        lambda weight: tf.split(weight, 3, axis=1),
+        lambda weight: [weight[:, :6], weight[:, 12:], weight[:, 12:]],
+        lambda weight: [weight[:, 1:7], weight[:, 4:10]],
+        lambda weight: [weight[:3, :6], weight[3:, :6]],
+        lambda weight: tf.split(weight[:, 6:12], 2, axis=0),
+    ]
+    return [each for take in takes for each in run(take)]
+
+
 def trained(tf: ModuleType, dtype: str, *, steps: int = 50) -> list[Tensor]:
     """Steps of gradient descent: what errors grow to."""
     layer = _built(tf, lambda new: new.LSTM(24), dtype)
@@ -269,6 +330,10 @@ def programs() -> Mapping[str, Program]:
     return {
         "lstm": _layer(lambda new: new.LSTM(17)),
         "lstm hard": _layer(lambda new: new.LSTM(16, recurrent_activation="hard_sigmoid")),
+        "lstm by gates": _layer(
+            lambda new: new.LSTM(17, implementation=1, recurrent_activation="hard_sigmoid")
+        ),
+        "gru by gates": _layer(lambda new: new.GRU(16, implementation=1, reset_after=False)),
         "lstm backwards": _layer(
             lambda new: new.LSTM(9, go_backwards=True, return_sequences=True, use_bias=False)
         ),
@@ -288,6 +353,8 @@ def programs() -> Mapping[str, Program]:
         "added to": _added_to,
         "numbers": _numbers,
         "views": _views,
+        "sums of products": _sums_of_products,
+        "by parts": _by_parts,
         "trained": trained,
     }
 

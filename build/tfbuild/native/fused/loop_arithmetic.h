@@ -4,6 +4,7 @@
 #define TENSORWRIGHT_FUSED_LOOP_ARITHMETIC_H_
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,8 @@ class Arithmetic {
   bool Elements(const Operation& operation) {
     const Forms* forms = FormsFor(operation.what);
     if (forms == nullptr) return false;
+    if (operation.what == Do::kAdd && AddsProduct(operation)) return true;
+    if (operation.what == Do::kBiasAdd && BeginsWithBias(operation)) return true;
     Dimensions shape;
     for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
       const Fact& fact = draft_.Of(operation, i);
@@ -44,7 +47,9 @@ class Arithmetic {
   // In stock's order.
   bool AddAll(const Operation& operation) {
     Fact sum = draft_.Of(operation, 0);
+    bool is_own = IsOnlyUse(operation, 0);
     for (std::size_t i = 1; i < operation.inputs.size(); ++i) {
+      if (is_own && Accumulate(sum, operation, i)) continue;
       const Fact& next = draft_.Of(operation, i);
       if (!draft_.IsFloats(sum) || !draft_.IsFloats(next) || next.dimensions != sum.dimensions)
         return false;
@@ -58,6 +63,7 @@ class Arithmetic {
       }
       draft_.Add(std::move(task));
       sum = fact;
+      is_own = true;
     }
     if (operation.inputs.size() > 1) draft_.owners[sum.view.memory] = operation.output;
     draft_.Out(operation) = sum;
@@ -85,6 +91,7 @@ class Arithmetic {
     task.packed = NewRight(b.view, operation.transpose_b);
     draft_.Add(std::move(task));
     draft_.Own(operation, fact);
+    products_[fact.view.memory] = draft_.plan.tasks.size() - 1;
     return true;
   }
 
@@ -153,6 +160,69 @@ class Arithmetic {
     }
   }
 
+  // A sum of a product and of what was there before it, neither of which is used elsewhere.
+  bool AddsProduct(const Operation& operation) {
+    for (const int input : {0, 1}) {
+      const Fact sum = draft_.Of(operation, input);
+      if (!IsOnlyUse(operation, input) || !Accumulate(sum, operation, 1 - input)) continue;
+      draft_.Own(operation, sum);
+      return true;
+    }
+    return false;
+  }
+
+  // Lets a product that nothing else uses be added to what was there before it, where that lies.
+  bool Accumulate(const Fact& sum, const Operation& operation, int input) {
+    const Fact& product = draft_.Of(operation, input);
+    if (!IsOnlyUse(operation, input) || sum.dimensions != product.dimensions ||
+        LastWriter(sum) >= LastWriter(product)) {
+      return false;
+    }
+    Memory& unused = draft_.plan.memories[product.view.memory];
+    if (unused.writer < 0) return false;
+    Task& task = draft_.plan.tasks[unused.writer];
+    if (task.what != Task::What::kProduct || task.in.size() > 1) return false;
+    task.out = sum.view;
+    task.adds = true;
+    last_[sum.view.memory] = unused.writer;
+    draft_.plan.memories[sum.view.memory].writer = -2;
+    unused.dimensions = {0};
+    return true;
+  }
+
+  // A row that is added to a sum of products, which nothing else uses: the first one begins with it.
+  bool BeginsWithBias(const Operation& operation) {
+    const Fact &sum = draft_.Of(operation, 0), &bias = draft_.Of(operation, 1);
+    const auto found = products_.find(sum.view.memory);
+    if (found == products_.end() || !IsOnlyUse(operation, 0) || !draft_.IsFloats(bias) ||
+        !IsAllowed(operation, sum.dimensions) || !bias.view.IsDense() ||
+        draft_.plan.memories[bias.view.memory].where != Memory::Where::kFixed) {
+      return false;
+    }
+    Task& first = draft_.plan.tasks[found->second];
+    if (first.in.size() > 1) return false;
+    first.in.push_back(bias.view);
+    draft_.Own(operation, Fact(sum));
+    return true;
+  }
+
+  // Whether nothing else uses what an operation gets, a matrix that the loop computes.
+  bool IsOnlyUse(const Operation& operation, int input) const {
+    const Fact& fact = draft_.Of(operation, input);
+    if (!draft_.IsFloats(fact) || draft_.body.uses[operation.inputs[input]] != 1) return false;
+    const auto owner = draft_.owners.find(fact.view.memory);
+    return owner != draft_.owners.end() && owner->second == operation.inputs[input] &&
+           draft_.IsWhole(fact) && LastWriter(fact) >= 0;
+  }
+
+  // The task that wrote a memory last, of those that are known; else −1.
+  int LastWriter(const Fact& fact) const {
+    const int writer = draft_.plan.memories[fact.view.memory].writer;
+    if (writer >= 0) return writer;
+    const auto found = last_.find(fact.view.memory);
+    return found == last_.end() ? -1 : found->second;
+  }
+
   int NewRight(const View& view, bool transposed) {
     const bool fixed = draft_.plan.memories[view.memory].where == Memory::Where::kFixed;
     for (std::size_t i = 0; i < draft_.plan.rights.size(); ++i) {
@@ -176,6 +246,8 @@ class Arithmetic {
   }
 
   Draft& draft_;
+  std::map<int, std::size_t> products_;  // Memory → the first product that writes it.
+  std::map<int, int> last_;              // Memory → the last one, where there are several.
 };
 
 }  // namespace tensorwright

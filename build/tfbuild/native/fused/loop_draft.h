@@ -184,13 +184,45 @@ class Draft {
 
   void Give(int memory) {
     plan.memories[memory].given = true;
-    plan.memories[memory].turns = plan.iterations;
+    if (!plan.memories[memory].steady) plan.memories[memory].turns = plan.iterations;
   }
 
   const std::int64_t* IndexIn(int value, std::int64_t iteration) const {
     if (facts[value].is == Is::kNumbers) return facts[value].numbers.values.data();
     const auto found = plan.counters.find(value);
     return found == plan.counters.end() ? nullptr : &found->second.values[iteration];
+  }
+
+  // Whether inputs 1 to 3 are the begin, end and strides of a slice of a matrix, with strides of one.
+  bool IsByOnes(const Operation& operation, std::size_t rank) const {
+    const Fact &begin = Of(operation, 1), &end = Of(operation, 2),
+               &strides = Of(operation, 3);
+    if (begin.is != Is::kNumbers || end.is != Is::kNumbers || strides.is != Is::kNumbers) return false;
+    const auto& steps = strides.numbers.values;
+    return rank <= 2 && begin.numbers.values.size() <= rank &&
+           begin.numbers.values.size() == end.numbers.values.size() &&
+           std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
+  }
+
+  // The first position of a slice along an axis, and the one behind its last; of an axis that is not
+  // given all. They may lie outside.
+  std::pair<std::int64_t, std::int64_t> BoundsOf(const Operation& operation, std::size_t axis,
+                                                 std::int64_t size) const {
+    const auto &begin = Of(operation, 1).numbers.values,
+               &end = Of(operation, 2).numbers.values;
+    if (axis >= begin.size()) return {0, size};
+    const auto from_start = [size](std::int64_t at) { return at < 0 ? at + size : at; };
+    const int bit = 1 << axis;
+    return {operation.begin_mask & bit ? 0 : from_start(begin[axis]),
+            operation.end_mask & bit ? size : from_start(end[axis])};
+  }
+
+  static std::optional<std::int64_t> Axis(const Fact& fact, std::size_t rank) {
+    if (fact.is != Is::kNumbers || fact.numbers.values.size() != 1) return std::nullopt;
+    std::int64_t axis = fact.numbers.values[0];
+    if (axis < 0) axis += static_cast<std::int64_t>(rank);
+    if (axis < 0 || axis >= static_cast<std::int64_t>(rank)) return std::nullopt;
+    return axis;
   }
 
   const WhileLoop& loop;

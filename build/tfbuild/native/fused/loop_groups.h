@@ -40,6 +40,7 @@ class Grouping {
       const bool elements = task.what == Task::What::kElements;
       if (elements) ShapeRows(task);
       if (!elements || !Joins(task)) Begin(i);
+      if (task.once) plan_.once = plan_.groups.size();
       plan_.groups.back().last = i + 1;
       if (elements) Take(task);
     }
@@ -47,7 +48,8 @@ class Grouping {
 
  private:
   bool Joins(const Task& task) const {
-    if (plan_.groups.empty() || plan_.groups.back().rows != task.out.rows || task.out.rows < 2) {
+    if (plan_.groups.empty() || plan_.groups.back().rows != task.out.rows || task.out.rows < 2 ||
+        plan_.tasks[plan_.groups.back().first].once != task.once) {
       return false;
     }
     const auto written = written_.find(task.out.memory);

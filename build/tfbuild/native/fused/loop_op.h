@@ -75,8 +75,12 @@ class LoopRun {
         return tensorflow::errors::Cancelled("the loop was cancelled");
       }
       for (std::size_t memory = 0; memory < base_.size(); ++memory) base_[memory] = At(memory, t);
-      if (t == 0) PackFixed();
-      for (const Group& group : plan_.groups) Perform(group);
+      std::size_t group = 0;
+      if (t == 0) {
+        for (; group < plan_.once; ++group) Perform(plan_.groups[group]);
+        PackFixed();
+      }
+      for (group = plan_.once; group < plan_.groups.size(); ++group) Perform(plan_.groups[group]);
       const std::int64_t turn = t % plan_.chunk;
       if (turn + 1 == plan_.chunk || t + 1 == plan_.iterations) SumUp(turn + 1);
     }
@@ -127,15 +131,16 @@ class LoopRun {
   const Tensor& sum(int argument) const { return sums_.at(argument); }
 
  private:
-  // A tensor for each iteration; parts of one where their sizes let them lie aligned.
+  // A tensor for each iteration, or one for all; parts of one where their sizes let them lie aligned.
   struct GivenAway {
     Tensor all;
     std::vector<Tensor> items;
     char* base = nullptr;
     std::int64_t size = 0;
 
-    char* At(std::int64_t t) const { return items.empty() ? base + t * size : Data(items[t]); }
-    Tensor Item(std::int64_t t) const { return items.empty() ? all.SubSlice(t) : items[t]; }
+    char* At(std::int64_t t) const { return items.empty() ? base + t * size : Data(Own(t)); }
+    Tensor Item(std::int64_t t) const { return items.empty() ? all.SubSlice(t) : Own(t); }
+    const Tensor& Own(std::int64_t t) const { return items[items.size() == 1 ? 0 : t]; }
   };
 
   static char* Data(const Tensor& tensor) { return static_cast<char*>(tensor.data()); }
@@ -190,14 +195,14 @@ class LoopRun {
   absl::Status Allocate(const Memory& memory, GivenAway& away) {
     const auto type = memory.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
     TensorShape shape(memory.dimensions);
-    if (memory.size() % kAlign == 0 && memory.size() > 0) {
+    if (!memory.steady && memory.size() % kAlign == 0 && memory.size() > 0) {
       shape.InsertDim(0, plan_.iterations);
       TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &away.all));
       away.base = Data(away.all);
       away.size = memory.size();
       return absl::OkStatus();
     }
-    away.items.resize(plan_.iterations);
+    away.items.resize(memory.steady ? 1 : plan_.iterations);
     for (Tensor& item : away.items) TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &item));
     return absl::OkStatus();
   }
@@ -300,15 +305,17 @@ class LoopRun {
   void DoProduct(const Task& task) {
     const Packed& right = rights_[task.packed];
     if (!plan_.rights[task.packed].fixed) Pack(task.packed);
-    Share(MatrixOf(task.in[0]), right, const_cast<float*>(Floats(task.out)), task.out.row_step,
-          false);
+    const float* bias = task.in.size() > 1 ? Floats(task.in[1]) : nullptr;
+    Share(MatrixOf(task.in[0]), right, bias, const_cast<float*>(Floats(task.out)),
+          task.out.row_step, task.adds);
   }
 
   // A product by threads, each with panels of its own.
-  void Share(const Matrix& left, const Packed& right, float* out, std::int64_t step, bool add) {
+  void Share(const Matrix& left, const Packed& right, const float* bias, float* out,
+             std::int64_t step, bool add) {
     const std::int64_t work = left.rows * left.columns * right.columns() / kLanes;
     ShareSome(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
-      Multiply(left, right, out, step, add, first, last);
+      Multiply(left, right, bias, out, step, add, first, last);
     });
   }
 
@@ -349,7 +356,8 @@ class LoopRun {
   void SumUp(std::int64_t count) {
     std::map<int, Packed> rights;
     for (const SumOf& sum : plan_.sums) {
-      float* out = sums_[sum.argument].flat<float>().data();
+      Tensor& all = sums_[sum.argument];
+      float* out = all.flat<float>().data() + sum.column;
       const Matrix right = Together(sum.right, count);
       if (!sum.left) {
         AddColumns(right, out);
@@ -357,7 +365,8 @@ class LoopRun {
       }
       Packed& packed = rights[sum.right.memory];
       if (packed.depth() == 0) packed.Take(right);
-      Share(Together(*sum.left, count).Transposed(), packed, out, right.columns, true);
+      Share(Together(*sum.left, count).Transposed(), packed, nullptr, out,
+            all.dim_size(all.dims() - 1), true);
     }
   }
 
@@ -513,7 +522,11 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     const auto known = needed.plans.find(key);
     if (known != needed.plans.end()) return known->second;
     auto plan = std::make_shared<Plan>();
-    const std::string why = Planning(needed.loop, given, *plan).Make();
+    std::string why = Planning(needed.loop, given, true, *plan).Make();
+    if (!why.empty()) {
+      *plan = Plan();
+      why = Planning(needed.loop, given, false, *plan).Make();
+    }
     if (!why.empty()) {
       VLOG(1) << name() << " runs as it was: " << why;
       plan = nullptr;

@@ -37,6 +37,7 @@ struct Memory {
   Dimensions dimensions;
   bool bytes = false;  // Elements are bytes, true or not; else floats.
   bool given = false;  // Each iteration's is an item of a list that outlives the loop.
+  bool steady = false;  // The same in every iteration: of kOwn, computed in the first one.
   std::int64_t turns = 1;
   int writer = -1;  // The task that alone writes it.
 
@@ -62,10 +63,14 @@ struct Task {
   const Forms* forms = nullptr;
   View out;
   std::vector<View> in;
-  int packed = -1;  // Of kProduct: the right matrix.
+  // Of kProduct: the right matrix, and whether the product is added to what is there. Its second input,
+  // if there is one, is a row that is added to each.
+  int packed = -1;
+  bool adds = false;
   // Of kElements, once all is known: what is done to a row, and whether several are one long row.
   RowLoop row = nullptr;
   bool flat = false;
+  bool once = false;  // Done in the first iteration only; such tasks stand before all others.
 };
 
 // Tasks that follow each other, from `first` to before `last`. Several are on elements of equally many
@@ -80,7 +85,7 @@ struct Group {
 struct Right {
   View view;
   bool transposed;
-  bool fixed;  // Packed once, not in every iteration.
+  bool fixed;  // Of a memory that is steady: packed once, not in every iteration.
 };
 
 struct Fixed {
@@ -123,9 +128,11 @@ struct Followed {
   std::vector<std::int64_t> values;  // In each iteration.
 };
 
-// left^T right, or the sum of right's rows, summed up over all iterations on top of an argument.
+// left^T right, or the sum of right's rows, summed up over all iterations on top of an argument's
+// columns from `column` on.
 struct SumOf {
   int argument;
+  std::int64_t column;
   std::optional<View> left;
   View right;
 };
@@ -135,6 +142,7 @@ struct Plan {
   std::vector<Memory> memories;
   std::vector<Task> tasks;
   std::vector<Group> groups;
+  std::size_t once = 0;  // So many groups are of tasks that are done once.
   std::vector<Right> rights;
   std::vector<Fixed> fixed;
   std::vector<tensorflow::Tensor> constants;

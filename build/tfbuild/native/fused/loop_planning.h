@@ -3,8 +3,10 @@
 #ifndef TENSORWRIGHT_FUSED_LOOP_PLANNING_H_
 #define TENSORWRIGHT_FUSED_LOOP_PLANNING_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tensorwright/fused/loop_arithmetic.h"
 #include "tensorwright/fused/loop_counters.h"
@@ -18,12 +20,14 @@ namespace tensorwright {
 
 class Planning {
  public:
-  Planning(const WhileLoop& loop, const Given& given, Plan& plan) : draft_(loop, given, plan) {}
+  // With `parts` sums over all iterations may be put together from several (Sums).
+  Planning(const WhileLoop& loop, const Given& given, bool parts, Plan& plan)
+      : draft_(loop, given, plan), parts_(parts) {}
 
   // Once. Empty, or what is in the way.
   std::string Make() {
     const Routine& body = draft_.body;
-    sums_.Find();
+    sums_.Find(parts_);
     for (int i = 0; i < body.arity(); ++i) {
       if (!Argument(i)) return "argument " + std::to_string(i);
     }
@@ -167,11 +171,33 @@ class Planning {
     }
   }
 
+  // Finds what is the same in every iteration, as the parts of a layer's weights that go into lists.
+  void Hoist() {
+    Plan& plan = draft_.plan;
+    std::vector<int> writers(plan.memories.size());
+    for (const Task& task : plan.tasks) ++writers[task.out.memory];
+    for (Memory& memory : plan.memories) memory.steady = memory.where == Memory::Where::kFixed;
+    for (Task& task : plan.tasks) {
+      Memory& out = plan.memories[task.out.memory];
+      task.once = task.what != Task::What::kProduct && writers[task.out.memory] == 1 &&
+                  out.turns == 1 &&
+                  std::all_of(task.in.begin(), task.in.end(), [&](const View& view) {
+                    return plan.memories[view.memory].steady;
+                  });
+      out.steady = task.once;
+    }
+    for (Right& right : plan.rights) right.fixed = plan.memories[right.view.memory].steady;
+    std::stable_partition(plan.tasks.begin(), plan.tasks.end(),
+                          [](const Task& task) { return task.once; });
+  }
+
   // What goes into lists needs a place for each iteration, unless only the last one's stays there.
   void Settle() {
+    Hoist();
     for (auto& [list, write] : draft_.plan.writes) {
       if (write.is_number || write.is_last) continue;
       const Memory& memory = draft_.plan.memories[write.view.memory];
+      if (memory.steady) write.is_alone = false;
       if (memory.where == Memory::Where::kOwn) {
         draft_.Give(write.view.memory);
       } else if (memory.where == Memory::Where::kState) {
@@ -182,6 +208,7 @@ class Planning {
   }
 
   Draft draft_;
+  const bool parts_;
   Shapes shapes_{draft_};
   Arithmetic arithmetic_{draft_};
   Lists lists_{draft_};

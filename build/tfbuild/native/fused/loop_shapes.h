@@ -59,7 +59,7 @@ class Shapes {
 
   bool ExpandDims(const Operation& operation) {
     const Fact& from = draft_.Of(operation, 0);
-    const auto axis = Axis(draft_.Of(operation, 1), from.dimensions.size() + 1);
+    const auto axis = draft_.Axis(draft_.Of(operation, 1), from.dimensions.size() + 1);
     if (from.is != Is::kData || !axis) return false;
     Dimensions shape = from.dimensions;
     shape.insert(shape.begin() + *axis, 1);
@@ -70,7 +70,7 @@ class Shapes {
     const bool sized = operation.what == Do::kSplitV;
     const Fact from = draft_.Of(operation, sized ? 0 : 1);
     if (from.is != Is::kData) return false;
-    const auto axis = Axis(draft_.Of(operation, sized ? 2 : 0), from.dimensions.size());
+    const auto axis = draft_.Axis(draft_.Of(operation, sized ? 2 : 0), from.dimensions.size());
     if (!axis) return false;
     std::vector<std::int64_t> sizes(operation.outputs, from.dimensions[*axis] / operation.outputs);
     if (sized) {
@@ -95,7 +95,7 @@ class Shapes {
     const int count = static_cast<int>(operation.inputs.size()) - 1;
     if (!draft_.IsFloats(draft_.Of(operation, 0))) return false;
     Dimensions dimensions = draft_.Of(operation, 0).dimensions;
-    const auto axis = Axis(draft_.Of(operation, count), dimensions.size());
+    const auto axis = draft_.Axis(draft_.Of(operation, count), dimensions.size());
     if (!axis || (*axis != 0 && *axis + 1 != static_cast<std::int64_t>(dimensions.size()))) {
       return false;
     }
@@ -156,13 +156,13 @@ class Shapes {
   bool Slice(const Operation& operation) {
     if (draft_.Of(operation, 1).is == Is::kCounter) return SliceByCounter(operation);
     Fact from = draft_.Of(operation, 0);
-    if (from.is != Is::kData || !IsByOnes(operation, from.dimensions.size())) return false;
+    if (from.is != Is::kData || !draft_.IsByOnes(operation, from.dimensions.size())) return false;
     const std::size_t given = draft_.Of(operation, 1).numbers.values.size();
     Dimensions shape;
     for (std::size_t axis = 0; axis < from.dimensions.size(); ++axis) {
       const std::int64_t size = from.dimensions[axis];
       const bool shrinks = axis < given && (operation.shrink_mask & (1 << axis));
-      auto [first, last] = BoundsOf(operation, axis, size);
+      auto [first, last] = draft_.BoundsOf(operation, axis, size);
       if (shrinks) last = first + 1;
       if (axis < given && (first < 0 || last > size || first >= last)) return false;
       Fact part;
@@ -180,13 +180,13 @@ class Shapes {
       return false;
     }
     const Dimensions shape = draft_.Of(operation, 0).numbers.values;
-    if (shape.size() != gradient.dimensions.size() || !IsByOnes(operation, shape.size())) {
+    if (shape.size() != gradient.dimensions.size() || !draft_.IsByOnes(operation, shape.size())) {
       return false;
     }
     Fact fact = draft_.NewData(shape, false), part = fact;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
       const std::int64_t size = shape[axis];
-      const auto [first, last] = BoundsOf(operation, axis, size);
+      const auto [first, last] = draft_.BoundsOf(operation, axis, size);
       if (first < 0 || std::min(last, size) - first != gradient.dimensions[axis]) return false;
       Fact inner;
       if (!Part(part, axis, first, gradient.dimensions[axis], &inner)) return false;
@@ -297,38 +297,6 @@ class Shapes {
     }
     if (open != nullptr) *open = all - known;
     return open == nullptr ? known == all : *open >= 0;
-  }
-
-  // Whether inputs 1 to 3 are the begin, end and strides of a slice of a matrix, with strides of one.
-  bool IsByOnes(const Operation& operation, std::size_t rank) const {
-    const Fact &begin = draft_.Of(operation, 1), &end = draft_.Of(operation, 2),
-               &strides = draft_.Of(operation, 3);
-    if (begin.is != Is::kNumbers || end.is != Is::kNumbers || strides.is != Is::kNumbers) return false;
-    const auto& steps = strides.numbers.values;
-    return rank <= 2 && begin.numbers.values.size() <= rank &&
-           begin.numbers.values.size() == end.numbers.values.size() &&
-           std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
-  }
-
-  // The first position of a slice along an axis, and the one behind its last; of an axis that is not
-  // given all. They may lie outside.
-  std::pair<std::int64_t, std::int64_t> BoundsOf(const Operation& operation, std::size_t axis,
-                                                 std::int64_t size) const {
-    const auto &begin = draft_.Of(operation, 1).numbers.values,
-               &end = draft_.Of(operation, 2).numbers.values;
-    if (axis >= begin.size()) return {0, size};
-    const auto from_start = [size](std::int64_t at) { return at < 0 ? at + size : at; };
-    const int bit = 1 << axis;
-    return {operation.begin_mask & bit ? 0 : from_start(begin[axis]),
-            operation.end_mask & bit ? size : from_start(end[axis])};
-  }
-
-  static std::optional<std::int64_t> Axis(const Fact& fact, std::size_t rank) {
-    if (fact.is != Is::kNumbers || fact.numbers.values.size() != 1) return std::nullopt;
-    std::int64_t axis = fact.numbers.values[0];
-    if (axis < 0) axis += static_cast<std::int64_t>(rank);
-    if (axis < 0 || axis >= static_cast<std::int64_t>(rank)) return std::nullopt;
-    return axis;
   }
 
   // Some columns, or some rows of a matrix.

@@ -121,11 +121,14 @@ template <int kRows>
   }
 }
 
-// `kRows` rows of the left matrix by a block of one panel.
+// `kRows` rows of the left matrix by a block of one panel; on top of `start`, if there is such a row.
 template <int kRows>
 void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
-          std::int64_t out_step, std::int64_t width, bool add) {
+          std::int64_t out_step, std::int64_t width, bool add, const float* start) {
   Lanes sums[kRows][2] = {};
+  if (start != nullptr) {
+    for (auto& row : sums) row[0] = LoadLanes(start), row[1] = LoadLanes(start + kLanes);
+  }
   const float* left = a.data;
   for (std::int64_t k = 0; k < depth; ++k, panel += kPanel, left += a.column_step) {
     const Lanes first = LoadLanes(panel), second = LoadLanes(panel + kLanes);
@@ -141,20 +144,27 @@ void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
 
 template <int kRows>
 void TileOf(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t depth, float* out,
-            std::int64_t out_step, std::int64_t width, bool add) {
+            std::int64_t out_step, std::int64_t width, bool add, const float* start = nullptr) {
   if (rows == kRows) {
-    Tile<kRows>(a, panel, depth, out, out_step, width, add);
+    Tile<kRows>(a, panel, depth, out, out_step, width, add, start);
   } else if constexpr (kRows > 1) {
-    TileOf<kRows - 1>(rows, a, panel, depth, out, out_step, width, add);
+    TileOf<kRows - 1>(rows, a, panel, depth, out, out_step, width, add, start);
   }
 }
 
-// out = a b, or out += a b: the columns of the panels from `first_panel` on, without `last_panel`.
-inline void Multiply(const Matrix& a, const Packed& b, float* out, std::int64_t out_step, bool add,
-                     std::int64_t first_panel, std::int64_t last_panel) {
+// out = a b, or out += a b, or each row of out = `bias` + that of a b: the columns of the panels from
+// `first_panel` on, without `last_panel`.
+inline void Multiply(const Matrix& a, const Packed& b, const float* bias, float* out,
+                     std::int64_t out_step, bool add, std::int64_t first_panel,
+                     std::int64_t last_panel) {
   if (a.columns == 0 && !add) {
     for (std::int64_t row = 0; row < a.rows; ++row) {
-      std::fill_n(out + row * out_step, b.columns(), 0.0f);
+      float* to = out + row * out_step;
+      if (bias != nullptr) {
+        std::copy_n(bias, b.columns(), to);
+      } else {
+        std::fill_n(to, b.columns(), 0.0f);
+      }
     }
   }
   for (std::int64_t top = 0; top < a.rows; top += kRowBlock) {
@@ -162,14 +172,18 @@ inline void Multiply(const Matrix& a, const Packed& b, float* out, std::int64_t 
     for (std::int64_t from = 0; from < a.columns; from += kDepth) {
       const std::int64_t depth = std::min(kDepth, a.columns - from);
       for (std::int64_t panel = first_panel; panel < last_panel; ++panel) {
-        const std::int64_t column = panel * kPanel;
+        const std::int64_t column = panel * kPanel,
+                           width = std::min<std::int64_t>(kPanel, b.columns() - column);
+        float start[kPanel] = {};
+        const bool starts = bias != nullptr && from == 0;
+        if (starts) std::copy_n(bias + column, width, start);
         for (std::int64_t row = top; row < bottom; row += kTileRows) {
           const std::int64_t rows = std::min<std::int64_t>(kTileRows, bottom - row);
           const Matrix part = {a.data + row * a.row_step + from * a.column_step, rows, depth,
                                a.row_step, a.column_step};
           TileOf<kTileRows>(rows, part, b.panel(panel) + from * kPanel, depth,
-                            out + row * out_step + column, out_step,
-                            std::min<std::int64_t>(kPanel, b.columns() - column), add || from > 0);
+                            out + row * out_step + column, out_step, width, add || from > 0,
+                            starts ? start : nullptr);
         }
       }
     }
