@@ -6,13 +6,16 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.measured import LOSSES, PREDICTIONS, REPEAT, STOCK, TUNED, start
 
 from tfbench.arms.arm import TOLERANCE
+from tfbench.inside import parameters
 from tfbench.measuring.agreement import absolute, agreements, relative
+from tfbench.measuring.samples import Start
 from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.comparison import Agreement
 
@@ -192,6 +195,85 @@ def test_arms_that_did_not_start_are_not_told_of() -> None:
     assert [each.arm for each in agreements([start("stock"), start(REPEAT)], TOLERANCES)] == [
         REPEAT
     ]
+
+
+# --- programs that amplify rounding ---------------------------------------------------------------
+
+
+def nudged(losses: Sequence[float] = LOSSES, predictions: Sequence[float] = PREDICTIONS) -> Start:
+    """The repeat's start, from parameters that are one rounding away."""
+    return start(REPEAT, losses=losses, predictions=predictions, facts={"nudged": True})
+
+
+def moved_by(shares: Sequence[float]) -> tuple[float, ...]:
+    return tuple(loss * (1 - share) for loss, share in zip(LOSSES, shares, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("own", "agrees"),
+    [
+        ((0, 0, 0.04, 0.4, 0.6), True),
+        ((0, 0, 0.06, 0, 0), False),
+        ((0, 2e-3, 0, 0, 0), False),
+        ((2e-3, 0, 0, 0, 0), False),
+    ],
+)
+def test_a_loss_may_differ_by_ten_times_what_rounding_does_to_it(
+    own: Sequence[float], agrees: bool
+) -> None:
+    once = nudged(moved_by((0, 1e-6, 0.005, 0.05, 0.07)))
+    starts = [start("stock"), once, start("tuned", losses=moved_by(own))]
+    assert tuned(agreements(starts, TOLERANCES)).agrees is agrees
+
+
+def test_the_loss_that_is_told_is_the_one_farthest_beyond_what_is_allowed() -> None:
+    once = nudged(moved_by((0, 0, 0, 0, 0.05)))
+    other = start("tuned", losses=moved_by((0, 2e-3, 0, 0, 0.1)))
+    found = tuned(agreements([start("stock"), once, other], TOLERANCES))
+    assert found.losses == pytest.approx(2e-3, rel=1e-3)
+    assert (found.losses_moved, found.agrees, found.is_sensitive) == (0, False, False)
+
+
+def test_predictions_may_differ_by_ten_times_what_rounding_does_to_them() -> None:
+    once = nudged(predictions=(*PREDICTIONS[:2], PREDICTIONS[2] + 1e-3))
+    for away, agrees in ((9e-3, True), (11e-3, False)):
+        other = start("tuned", predictions=(PREDICTIONS[0] + away, *PREDICTIONS[1:]))
+        found = tuned(agreements([start("stock"), once, other], TOLERANCES))
+        assert (found.agrees, found.is_sensitive) == (agrees, True)
+        assert found.predictions_moved == pytest.approx(1e-3)
+
+
+def test_a_first_loss_that_one_rounding_moves_is_no_program_but_a_broken_machine() -> None:
+    starts = [start("stock"), nudged(moved_by((0.01, 0, 0, 0, 0))), start("tuned")]
+    (repeat, _) = agreements(starts, TOLERANCES)
+    assert (repeat.arm, repeat.agrees) == (REPEAT, False)
+
+
+def test_a_repeat_that_is_not_nudged_widens_nothing() -> None:
+    off = moved_by((0, 0.05, 0, 0, 0))
+    starts = [start("stock"), start(REPEAT, losses=off), start("tuned", losses=off)]
+    assert [each.agrees for each in agreements(starts, TOLERANCES)] == [False, False]
+
+
+@given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=9))
+def test_nudged_numbers_are_at_most_one_rounding_away(values: list[float]) -> None:
+    given_ = np.array(values, np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        moved = parameters.nudged(given_, 1)
+        near = [np.nextafter(given_, np.float32(side)) for side in (-np.inf, np.inf)]
+    assert moved.dtype == given_.dtype
+    assert ((moved == given_) | (moved == near[0]) | (moved == near[1])).all()
+    assert (moved[given_ == 0] == 0).all()
+
+
+def test_nearly_all_parameters_are_nudged_and_what_is_no_float_is_not() -> None:
+    drawn = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
+    moved = parameters.nudged(drawn, 1)
+    assert np.mean(moved != drawn) > 0.99
+    assert 0.3 < np.mean(moved > drawn) / np.mean(moved != drawn) < 0.7
+    assert parameters.nudged(np.array(1.5, np.float32), 1) != 1.5
+    words = np.array(["a", "b"])
+    assert parameters.nudged(words, 1) is words
 
 
 def test_unequal_data_or_parameters_are_an_error_that_names_the_arm() -> None:

@@ -28,6 +28,7 @@ from tfbench.inside import training
 from tfbench.inside.phases import AUGMENT, TRAIN, VALIDATE
 from tfbench.inside.worker import SLOWDOWN
 from tfbench.inside.workloads import WORKLOADS
+from tfbench.measuring.agreement import relative
 from tfbench.measuring.comparison import KIND, ComparisonSetting, compare, judge, make_setting
 from tfbench.measuring.measurement import CHECKED_STEPS
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
@@ -272,6 +273,16 @@ def test_a_wheel_that_computes_something_else_is_not_timed(run: Run) -> None:
         assert [each.launch for each in run.starts(name)] == [0], "it is not started again"
     with pytest.raises(AgreementError, match=r"mnist_mlp, .* stock .* wrong "):
         judge(run.result, gate=False)
+
+
+def test_only_the_repeat_starts_one_rounding_away_which_such_a_model_hardly_shows(run: Run) -> None:
+    stock, again = run.starts("stock")[0], run.starts("stock again")[0]
+    others = {each.arm: each.nudged for each in run.entries if isinstance(each, Start)}
+    assert [name for name, nudged in others.items() if nudged] == ["stock again"]
+    apart = relative(stock.losses, again.losses)
+    assert apart is not None
+    assert 0 < apart < 1e-5
+    assert not run.agreement("slowed").is_sensitive
 
 
 def test_the_other_arms_survive(run: Run) -> None:

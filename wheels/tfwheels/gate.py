@@ -266,10 +266,7 @@ def _faults(comparison: Comparison, name: str) -> Iterator[str]:
 
 
 def _agrees(agreement: Agreement) -> bool:
-    """None stands for what is no finite number."""
-    both = (agreement.losses, agreement.predictions)
-    limit = min(agreement.tolerance, PARITY)
-    return all(each is not None and each <= limit for each in both)
+    return agreement.within(min(agreement.tolerance, PARITY))
 
 
 def _promise(row: Overall) -> tuple[int, float]:

@@ -44,9 +44,11 @@ class Session:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask_load(self, workload: str, seed: int, vcpus: tuple[int, ...]) -> None:
+    def ask_load(
+        self, workload: str, seed: int, vcpus: tuple[int, ...], *, nudged: bool = False
+    ) -> None:
         """Begin to load; the answer is `loaded`. So all arms can load at the same time."""
-        self.ask("load", workload=workload, seed=seed, vcpus=vcpus)
+        self.ask("load", workload=workload, seed=seed, vcpus=vcpus, nudged=nudged)
 
     def loaded(self, vcpus: tuple[int, ...]) -> dict[str, Any]:
         """The worker's facts. Raises WorkerError when its TensorFlow is not the arm's own, its

@@ -32,6 +32,18 @@ def weight_name(weight: Any) -> str:  # noqa: ANN401  (a variable of any Keras)
     return str(getattr(weight, "path", None) or weight.name)
 
 
+def nudged(values: Array, seed: int) -> Array:
+    """Each float one rounding away, upwards or downwards by chance; zeros and others as they are.
+
+    What a program makes of that tells how far rounding alone takes its results.
+    """
+    if values.dtype.kind != "f":
+        return values
+    sides = np.random.default_rng(seed).integers(0, 2, values.shape, np.int8)
+    ends = np.array([-np.inf, np.inf], values.dtype)[sides]
+    return np.where(values == 0, values, np.nextafter(values, ends))
+
+
 def digest(arrays: Iterable[Array]) -> str:
     """SHA-256 over shapes, dtypes and bytes: what the arms must have in common."""
     seen = hashlib.sha256()

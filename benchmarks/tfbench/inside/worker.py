@@ -6,7 +6,8 @@ process, that of PARENT, a process id, at once. This file runs inside each arm's
 the standard library, NumPy and TensorFlow only.
 Variables that begin with TENSORWRIGHT_ change what a step is, or name the user's own workload.
 
-    {"do": "load", "workload": …, "seed": …, "vcpus": […]}    → what TensorFlow this is
+    {"do": "load", "workload": …, "seed": …, "vcpus": […], "nudged": …}
+                                                              → what TensorFlow this is
     {"do": "check", "steps": n}                → {"losses": […], "predictions": […], …}, first
     {"do": "sample", "phase": …, "steps": n}   → times and meters, see `Trainer.sample`
     {"do": "profile", "steps": n}              → op times and executions of tuned kernels
@@ -163,9 +164,10 @@ def load(request: Mapping[str, Any]) -> tuple[Trainer, Answer]:
     tf = importlib.import_module("tensorflow")
     settle(request["vcpus"])
     imported = time.perf_counter()
-    trainer, facts = build(tf, request["workload"], request["seed"])
+    nudge = bool(request.get("nudged"))
+    trainer, facts = build(tf, request["workload"], request["seed"], nudge=nudge)
     built = time.perf_counter()
-    facts |= {"import_s": imported - started, "build_s": built - imported}
+    facts |= {"import_s": imported - started, "build_s": built - imported, "nudged": nudge}
     return trainer, facts | environment(tf)
 
 
@@ -177,15 +179,24 @@ def settle(cpus: Iterable[int]) -> None:
             os.sched_setaffinity(int(thread), cpus)
 
 
-def build(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
-    """The model at its first step, and what the arms must have in common."""
+def build(tf: TensorFlow, name: str, seed: int, *, nudge: bool = False) -> tuple[Trainer, Answer]:
+    """The model at its first step, and what the arms must have in common. With `nudge` its
+    parameters are one rounding away from that."""
     from tfbench.inside.workloads import is_own  # noqa: PLC0415
 
     tf.keras.utils.set_random_seed(seed)
-    return _own(tf, name, seed) if is_own(name) else _known(tf, name, seed)
+    made = _own if is_own(name) else _known
+    return made(tf, name, seed, nudge)
 
 
-def _known(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
+def _nudge(model: Model, seed: int) -> None:
+    from tfbench.inside.parameters import nudged  # noqa: PLC0415
+
+    for number, weight in enumerate(model.trainable_weights):
+        weight.assign(nudged(weight.numpy(), seed + number))
+
+
+def _known(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, Answer]:
     from tfbench.inside.parameters import digest  # noqa: PLC0415
     from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
     from tfbench.inside.workloads import clients_of, find  # noqa: PLC0415
@@ -193,6 +204,8 @@ def _known(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
     workload = find(name)
     examples = synthetic_data(workload, seed)
     model, weights = started(tf.keras, workload, seed)
+    if nudge:
+        _nudge(model, seed)
     if clients_of(name):
         trainer = _served(tf, model, list(examples[0]), clients_of(name))
     else:
@@ -216,7 +229,7 @@ def started(keras: Any, workload: Workload, seed: int) -> tuple[Model, list[Any]
     return model, weights
 
 
-def _own(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
+def _own(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, Answer]:
     """The user's file. Its parameters are as it makes them, with the arm's own random kernels, so
     that their last bits may differ: the arms have shapes and data in common, and the losses tell.
     """
@@ -226,6 +239,8 @@ def _own(tf: TensorFlow, name: str, seed: int) -> tuple[Trainer, Answer]:
 
     clients = clients_of(name)
     own = read_program(tf, Path(os.environ[PROGRAM]), seed, trained=not clients)
+    if nudge:
+        _nudge(own.model, seed)
     first = tf.nest.map_structure(lambda each: each[0], own.examples)
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
     if clients:

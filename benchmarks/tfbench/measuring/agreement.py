@@ -2,63 +2,116 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfbench.measuring.samples import Start
 from tfbuild.errors import SampleError, WorkerError
-from tfbuild.measured.comparison import Agreement
+from tfbuild.measured.comparison import Agreement, allowed
 
 Numbers: TypeAlias = Sequence[float | None]
 """None stands for what is no finite number."""
 
 
 def agreements(starts: Iterable[Start], tolerances: Mapping[str, float]) -> tuple[Agreement, ...]:
-    """For each arm but the baseline its worst difference from it, over all launches.
+    """For each arm but the baseline how it differs from it, over all launches.
 
     `tolerances` names the arms, the baseline first. Launches in which the baseline did not start
     count for nothing. Raises WorkerError, with the arm, when one did not start from the baseline's
     data and parameters.
     """
     baseline = next(iter(tolerances))
-    found: dict[str, list[tuple[float | None, float | None]]] = defaultdict(list)
-    generations: dict[str, set[int]] = defaultdict(set)
-    for launch in _by_launch(starts):
-        if baseline in launch:
-            for arm in tolerances:
-                if arm != baseline and arm in launch:
-                    pair = (launch[baseline], launch[arm])
-                    found[arm].append(_differences(*pair))
-                    generations[arm].update(each.keras for each in pair)
-    return tuple(
-        Agreement(
-            arm=arm,
-            losses=_worst([losses for losses, _ in found[arm]]),
-            predictions=_worst([predictions for _, predictions in found[arm]]),
-            tolerance=tolerances[arm],
-            held=len(generations[arm]) == 1,
-        )
+    launches = [launch for launch in _by_launch(starts) if baseline in launch]
+    moved = _moved(launches, baseline)
+    pairs = {
+        arm: [(launch[baseline], launch[arm]) for launch in launches if arm in launch]
         for arm in tolerances
-        if arm in found
+        if arm != baseline
+    }
+    return tuple(_agreement(arm, tolerances[arm], of, moved) for arm, of in pairs.items() if of)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moved:
+    """How far one rounding of the parameters moved the baseline's numbers, at most: each of its
+    losses (relative), the predictions (absolute). Nothing is known of losses beyond these."""
+
+    losses: tuple[float, ...] = ()
+    predictions: float = 0.0
+
+
+def _moved(launches: Iterable[Mapping[str, Start]], baseline: str) -> Moved:
+    """The first loss, of parameters that are all but the same, is held to the tolerance alone."""
+    found = Moved()
+    for launch in launches:
+        for start in (each for each in launch.values() if each.nudged):
+            base = launch[baseline]
+            losses = [each or 0.0 for each in _each(base.losses, start.losses)]
+            both = itertools.zip_longest(found.losses, [0.0, *losses[1:]], fillvalue=0.0)
+            away = absolute(base.predictions, start.predictions) or 0.0
+            found = Moved(losses=tuple(map(max, both)), predictions=max(found.predictions, away))
+    return found
+
+
+def _agreement(
+    arm: str, tolerance: float, pairs: Sequence[tuple[Start, Start]], moved: Moved
+) -> Agreement:
+    losses: list[tuple[float | None, float]] = []
+    predictions: list[tuple[float | None, float]] = []
+    for base, start in pairs:
+        _need_equal_starts(base, start)
+        each = _each(base.losses, start.losses)
+        losses += itertools.zip_longest(each, moved.losses[: len(each)], fillvalue=0.0)
+        predictions.append((absolute(base.predictions, start.predictions), moved.predictions))
+    (loss, loss_moved), (prediction, prediction_moved) = (
+        _worst(found, tolerance) for found in (losses, predictions)
     )
+    return Agreement(
+        arm=arm,
+        losses=loss,
+        predictions=prediction,
+        tolerance=tolerance,
+        held=len({start.keras for pair in pairs for start in pair}) == 1,
+        losses_moved=loss_moved,
+        predictions_moved=prediction_moved,
+    )
+
+
+def _worst(
+    found: Sequence[tuple[float | None, float]], tolerance: float
+) -> tuple[float | None, float]:
+    """Of differences, each with how far its number was moved, the largest for what is allowed."""
+    finite = [(apart, moved) for apart, moved in found if apart is not None]
+    if len(finite) < len(found):
+        return None, 0.0
+    return max(finite, key=lambda each: each[0] / allowed(tolerance, each[1]), default=(0.0, 0.0))
 
 
 def relative(losses: Numbers, others: Numbers) -> float | None:
     """The largest relative difference, None when a loss is no number; 0 of models that were not
     trained and have none. Raises SampleError."""
+    each = [apart for apart in _each(losses, others) if apart is not None]
+    return max(each, default=0.0) if len(each) == len(losses) else None
+
+
+def _each(losses: Numbers, others: Numbers) -> list[float | None]:
+    """Relative differences."""
     if not losses and not others:
-        return 0.0
-    pairs = _pairs(losses, others, "losses")
-    if pairs is None:
-        return None
-    return max(abs(a - b) / max(abs(a), abs(b), 1e-12) for a, b in pairs)
+        return []
+    return [
+        None if a is None or b is None else abs(a - b) / max(abs(a), abs(b), 1e-12)
+        for a, b in _pairs(losses, others, "losses")
+    ]
 
 
 def absolute(predictions: Numbers, others: Numbers) -> float | None:
     """The largest difference, None when a prediction is no number. Raises SampleError."""
     pairs = _pairs(predictions, others, "predictions")
-    return None if pairs is None else max(abs(a - b) for a, b in pairs)
+    apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+    return max(apart) if len(apart) == len(pairs) else None
 
 
 def _by_launch(starts: Iterable[Start]) -> Iterable[dict[str, Start]]:
@@ -68,28 +121,16 @@ def _by_launch(starts: Iterable[Start]) -> Iterable[dict[str, Start]]:
     return launches.values()
 
 
-def _differences(baseline: Start, start: Start) -> tuple[float | None, float | None]:
+def _need_equal_starts(baseline: Start, start: Start) -> None:
     if start.facts["inputs_sha256"] != baseline.facts["inputs_sha256"]:
         raise WorkerError(
             f"{baseline.arm} and {start.arm} did not start from equal data and parameters",
             hint="Give both arms' environments the same version of NumPy",
             arm=start.arm,
         )
-    return (
-        relative(baseline.losses, start.losses),
-        absolute(baseline.predictions, start.predictions),
-    )
 
 
-def _worst(differences: Sequence[float | None]) -> float | None:
-    finite = [each for each in differences if each is not None]
-    return max(finite) if len(finite) == len(differences) else None
-
-
-def _pairs(values: Numbers, others: Numbers, what: str) -> list[tuple[float, float]] | None:
-    """None when one of them is no number."""
+def _pairs(values: Numbers, others: Numbers, what: str) -> list[tuple[float | None, float | None]]:
     if len(values) != len(others) or not values:
         raise SampleError(f"{len(values)} {what} cannot be compared with {len(others)}")
-    both = zip(values, others, strict=True)
-    pairs = [(a, b) for a, b in both if a is not None and b is not None]
-    return pairs if len(pairs) == len(values) else None
+    return list(zip(values, others, strict=True))

@@ -252,9 +252,12 @@ class _Blocks:
 
 
 def _starts(spec: CellSpec, number: int, opened: Mapping[str, Session]) -> tuple[Start, ...]:
-    """All workers load and take their first steps at the same time."""
+    """All workers load and take their first steps at the same time; the repeat's from parameters
+    that are one rounding away, so that it shows how far rounding takes them."""
+    repeat = spec.arms[1].name
     for each in opened.values():
-        each.ask_load(spec.workload, spec.seed, spec.vcpus)
+        nudged = each.arm.name == repeat
+        each.ask_load(spec.workload, spec.seed, spec.vcpus, nudged=nudged)
     facts = {name: each.loaded(spec.vcpus) for name, each in opened.items()}
     for each in opened.values():
         each.ask_check(CHECKED_STEPS)

@@ -49,6 +49,11 @@ class Start:
         """The generation of its Keras; workers from before Keras 3 was known do not say it."""
         return int(self.facts.get("keras", 2))
 
+    @property
+    def nudged(self) -> bool:
+        """Whether its parameters were one rounding away; none of older workers were."""
+        return bool(self.facts.get("nudged"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:

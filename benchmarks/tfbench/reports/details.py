@@ -12,7 +12,14 @@ from tfbench.reports import findings, wording
 from tfbench.reports.document import Section, Table, tabled, tabulate
 from tfbuild import console
 from tfbuild.console import duration, size
-from tfbuild.measured.comparison import Agreement, ArmFacts, ArmTimes, ComparedCell, Comparison
+from tfbuild.measured.comparison import (
+    SENSITIVITY,
+    Agreement,
+    ArmFacts,
+    ArmTimes,
+    ComparedCell,
+    Comparison,
+)
 from tfbuild.measured.effort import Stop
 from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
@@ -107,24 +114,29 @@ def agreement(comparison: Comparison) -> Section:
         "agreement",
         "Whether the arms compute the same",
         "Differences from the baseline",
-        ("workload", "#vCPUs", "arm", "#losses", "#predictions", "#allowed", "!agrees"),
+        (
+            *("workload", "#vCPUs", "arm", "#losses", "#allowed", "#predictions", "#allowed"),
+            "!agrees",
+        ),
         (
             (*findings.place(cell), each.arm, *_differences(each))
             for cell in comparison.cells
             for each in cell.agreements
         ),
-        "Largest differences from the baseline over all launches: of the first losses relatively, "
-        "of the predictions after them absolutely.",
+        "Differences from the baseline over all launches, the largest for what is allowed: of the "
+        "first losses relatively, of the predictions after them absolutely. The baseline's second "
+        "worker starts from parameters that are one rounding away: where a program amplifies that, "
+        f"{SENSITIVITY} times what comes of it is allowed.",
     )
 
 
 def _differences(each: Agreement) -> tuple[str, ...]:
-    shown = [
-        "not a number" if value is None else f"{value:.1e}" if value else "0"
-        for value in (each.losses, each.predictions)
-    ]
-    allowed = f"{each.tolerance:.0e}" if each.held else "any"
-    return (*shown, allowed, "yes" if each.agrees else "no")
+    shown = []
+    pairs = zip((each.losses, each.predictions), each.limits(each.tolerance), strict=True)
+    for value, limit in pairs:
+        shown.append("not a number" if value is None else f"{value:.1e}" if value else "0")
+        shown.append(f"{limit:.0e}" if each.held else "any")
+    return (*shown, "yes" if each.agrees else "no")
 
 
 def latency(comparison: Comparison) -> Section:

@@ -404,6 +404,14 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
         if not agreement.agrees:
             other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
             yield Caveat(kind=other, cell=cell, what=other, then="Do not use it.")
+    if any(each.held and each.is_sensitive for each in cell.agreements):
+        yield Caveat(
+            kind="Rounding alone changes the first losses",
+            cell=cell,
+            what="rounding alone changes the first losses: they are sensitive to the last bits of "
+            "the parameters",
+            then="Arms are held to what that does to the baseline, not to the tolerance.",
+        )
     if over_gated(cell):
         yield Caveat(
             kind="Too many blocks are no measurement",

@@ -147,10 +147,22 @@ class Speedup:
     """The ratio of the composed training runs, where both were composed."""
 
 
+SENSITIVITY = 10
+"""An arm may differ by so many times what one rounding of the parameters does to the baseline."""
+
+
+def allowed(tolerance: float, moved: float) -> float:
+    """How far a number may be from the baseline's, which one rounding of the parameters moved so
+    far. Programs amplify what is rounded, some to any size within a few steps."""
+    return max(tolerance, SENSITIVITY * moved)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """An arm's largest differences from the baseline: of the first losses (relative), of the
-    predictions after them (absolute). None where one is not a finite number.
+    """An arm's differences from the baseline: of the first losses (relative), of the predictions
+    after them (absolute), those that come nearest to what is allowed or are farthest beyond it.
+    None where one is not a finite number. Beside each how far one rounding of the parameters moved
+    the baseline's own.
 
     An arm is not `held` to the tolerance where it has another generation of Keras, whose dropout
     and updates are its own.
@@ -161,11 +173,30 @@ class Agreement:
     predictions: float | None
     tolerance: float
     held: bool = True
+    losses_moved: float = 0.0
+    predictions_moved: float = 0.0
 
     @property
     def agrees(self) -> bool:
-        limit = self.tolerance if self.held else math.inf
-        return all(each is not None and each <= limit for each in (self.losses, self.predictions))
+        return self.within(self.tolerance if self.held else math.inf)
+
+    def within(self, tolerance: float) -> bool:
+        losses, predictions = self.limits(tolerance)
+        return (
+            self.losses is not None
+            and self.losses <= losses
+            and self.predictions is not None
+            and self.predictions <= predictions
+        )
+
+    def limits(self, tolerance: float) -> tuple[float, float]:
+        """Of losses and of predictions."""
+        return allowed(tolerance, self.losses_moved), allowed(tolerance, self.predictions_moved)
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether more than the tolerance is allowed."""
+        return max(self.limits(self.tolerance)) > self.tolerance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
