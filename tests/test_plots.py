@@ -37,7 +37,6 @@ def every() -> list[Drawing]:
     return [
         *plots.speedups(TROUBLED),
         *plots.scaling(TROUBLED),
-        *plots.looks(TROUBLED),
         *plots.samples(TROUBLED, SAMPLES),
         *plots.bill_figures(BILL),
         *plots.bill_scaling(ARTICLE, "Speedup"),

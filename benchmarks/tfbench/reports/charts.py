@@ -33,8 +33,6 @@ SHORT = 14
 LEGEND_COLUMNS = 3
 FAR = 1.5
 """An end of an interval this much beyond all estimates is cut off, with an arrow."""
-NARROW = 0.1
-"""Per cent. The scale of half-widths goes at least so far."""
 NEAR = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 4, 5, 10])
 """Few round ratios, 1 among them, for an axis that does not reach far from it."""
 ROUND = (1, 2, 5, 3, 1.5, 8, 1.25, 9, 1.1)
@@ -334,19 +332,6 @@ def over_time(
     axes.margins(x=0.02)
     axes.xaxis.grid(visible=False)
     _legend(figure, axes, markerscale=1.8)
-    return figure
-
-
-def narrowing(tracks: Sequence[Track], wanted: float) -> Figure:
-    """Half-widths in per cent, and the one that was wanted."""
-    figure, axes = _plot(len(tracks), "minutes", "half-width in %")
-    if wanted:
-        axes.axhline(wanted, color=ink("ink"), linewidth=0.8, zorder=1)
-    for track in tracks:
-        _curve(axes, track.label, track.series, track.passed, track.values, markersize=4)
-    widest = max(value for track in tracks for value in track.values)
-    axes.set_ylim(0, 1.1 * max(wanted, widest, NARROW))
-    _legend(figure, axes)
     return figure
 
 

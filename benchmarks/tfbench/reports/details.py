@@ -25,7 +25,7 @@ from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval
 from tfbuild.measured.kernels import KernelTable
 
-VERDICTS, SAMPLES = "verdicts", "samples"
+SAMPLES = "samples"
 
 
 def doubts(comparison: Comparison) -> Section:
@@ -42,7 +42,7 @@ def doubts(comparison: Comparison) -> Section:
 
 def verdicts(comparison: Comparison) -> Section:
     return Section(
-        key=VERDICTS,
+        key="verdicts",
         heading="How each verdict was reached",
         blocks=(
             (

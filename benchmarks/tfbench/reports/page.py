@@ -47,7 +47,6 @@ def comparison_figures(
         SCALING: plots.scaling(comparison),
         LADDER: plots.ladder(comparison, found) if found else (),
         COST: plots.bill_figures(bill) if bill else (),
-        details.VERDICTS: plots.looks(comparison),
         details.SAMPLES: plots.samples(comparison, samples),
     }
 

@@ -23,7 +23,6 @@ from tfbench.reports.charts import (
     bars,
     described,
     forest,
-    narrowing,
     over_time,
     over_vcpus,
 )
@@ -228,32 +227,6 @@ def _relative(arm: str, series: int, amount: Amount) -> ChartPoint:
 
 
 # --- how it was measured --------------------------------------------------------------------------
-
-
-def looks(comparison: Comparison) -> Iterator[Drawing]:
-    """How the widest interval of each cell became narrower, a figure per number of vCPUs."""
-    for vcpus, cells in _by_vcpus(comparison):
-        tracks = [
-            Track(
-                label=cell.workload,
-                series=number,
-                passed=tuple(look.seconds / 60 for look in cell.looks),
-                values=tuple(100 * look.half_width for look in cell.looks),
-            )
-            for number, cell in enumerate(cell for cell in cells if cell.looks)
-        ]
-        values = "; ".join(
-            f"{track.label} {track.values[-1]:.2f}% after {track.passed[-1]:.1f} minutes"
-            for track in tracks
-        )
-        if tracks:
-            yield drawing(
-                functools.partial(narrowing, tracks, 100 * comparison.effort.precision),
-                key=f"looks-{vcpus}",
-                title=f"Half-width against time on {console.vcpus(vcpus)}",
-                caption="Of each cell's widest interval; the line is what was asked for.",
-                description=f"Half-width of the widest interval: {values}.",
-            )
 
 
 def samples(comparison: Comparison, taken: Iterable[Sample]) -> Iterator[Drawing]:

@@ -330,10 +330,8 @@ def programs() -> Mapping[str, Program]:
     return {
         "lstm": _layer(lambda new: new.LSTM(17)),
         "lstm hard": _layer(lambda new: new.LSTM(16, recurrent_activation="hard_sigmoid")),
-        "lstm by gates": _layer(
-            lambda new: new.LSTM(17, implementation=1, recurrent_activation="hard_sigmoid")
-        ),
-        "gru by gates": _layer(lambda new: new.GRU(16, implementation=1, reset_after=False)),
+        "lstm by gates": _layer(lambda new: new.RNN(new.LSTMCell(17, implementation=1))),
+        "gru by gates": _layer(lambda new: new.RNN(new.GRUCell(16, implementation=1))),
         "lstm backwards": _layer(
             lambda new: new.LSTM(9, go_backwards=True, return_sequences=True, use_bias=False)
         ),
