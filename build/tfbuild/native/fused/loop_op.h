@@ -307,15 +307,15 @@ class LoopRun {
     if (!plan_.rights[task.packed].fixed) Pack(task.packed);
     const float* bias = task.in.size() > 1 ? Floats(task.in[1]) : nullptr;
     Share(MatrixOf(task.in[0]), right, bias, const_cast<float*>(Floats(task.out)),
-          task.out.row_step, task.adds);
+          task.out.row_step, task.adds, kDepth);
   }
 
   // A product by threads, each with panels of its own.
   void Share(const Matrix& left, const Packed& right, const float* bias, float* out,
-             std::int64_t step, bool add) {
+             std::int64_t step, bool add, std::int64_t together) {
     const std::int64_t work = left.rows * left.columns * right.columns() / kLanes;
     ShareSome(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
-      Multiply(left, right, bias, out, step, add, first, last);
+      Multiply(left, right, bias, out, step, add, first, last, together);
     });
   }
 
@@ -366,7 +366,7 @@ class LoopRun {
       Packed& packed = rights[sum.right.memory];
       if (packed.depth() == 0) packed.Take(right);
       Share(Together(*sum.left, count).Transposed(), packed, nullptr, out,
-            all.dim_size(all.dims() - 1), true);
+            all.dim_size(all.dims() - 1), true, kRowsAtOnce);
     }
   }
 

@@ -153,10 +153,10 @@ void TileOf(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t
 }
 
 // out = a b, or out += a b, or each row of out = `bias` + that of a b: the columns of the panels from
-// `first_panel` on, without `last_panel`.
+// `first_panel` on, without `last_panel`. No more than `together` products are summed up by themselves.
 inline void Multiply(const Matrix& a, const Packed& b, const float* bias, float* out,
                      std::int64_t out_step, bool add, std::int64_t first_panel,
-                     std::int64_t last_panel) {
+                     std::int64_t last_panel, std::int64_t together = kDepth) {
   if (a.columns == 0 && !add) {
     for (std::int64_t row = 0; row < a.rows; ++row) {
       float* to = out + row * out_step;
@@ -169,8 +169,8 @@ inline void Multiply(const Matrix& a, const Packed& b, const float* bias, float*
   }
   for (std::int64_t top = 0; top < a.rows; top += kRowBlock) {
     const std::int64_t bottom = std::min(a.rows, top + kRowBlock);
-    for (std::int64_t from = 0; from < a.columns; from += kDepth) {
-      const std::int64_t depth = std::min(kDepth, a.columns - from);
+    for (std::int64_t from = 0; from < a.columns; from += together) {
+      const std::int64_t depth = std::min(together, a.columns - from);
       for (std::int64_t panel = first_panel; panel < last_panel; ++panel) {
         const std::int64_t column = panel * kPanel,
                            width = std::min<std::int64_t>(kPanel, b.columns() - column);
