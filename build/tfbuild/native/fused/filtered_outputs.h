@@ -22,6 +22,8 @@ class FilteredOutputs {
   using Across = typename Scheme::Across;
   using Tile = typename Tiles<Scheme>::Tile;
   static constexpr int kPositions = Scheme::kPositions;
+  static constexpr std::int64_t kLine = 64 / sizeof(float);  // Of a cache.
+  static constexpr std::int64_t kCached = 1 << 20;  // Outputs that may lie in a cache from before.
 
  public:
   // `input` is images x rows x columns x channels, `filter` rows x columns x channels x filters of the
@@ -37,6 +39,7 @@ class FilteredOutputs {
         finish_(finish),
         transformed_(transformed),
         output_(output),
+        is_large_(tiles_.count() * Scheme::kOutputs * of.filters > kCached),
         zeros_(of.channels) {}
 
   static std::int64_t TransformedSize(const Convolution& of) {
@@ -131,18 +134,33 @@ class FilteredOutputs {
 
   void Multiply(const float* left, std::int64_t step, std::int64_t position, std::int64_t panel,
                 std::int64_t rows, Tile* tile) const {
+    alignas(sizeof(Lanes)) float beyond[kPanel];
+    if (is_large_) Prefetch(panel, rows, *tile, beyond);
     alignas(sizeof(Lanes)) float sums[kPositions][kTileRows * kPanel];
     for (int p = 0; p < kPositions; ++p) {
       const Matrix a = {left + p * position, rows, of_.channels, step, 1};
       TileOf<kTileRows>(rows, a, Right(panel, p), of_.channels, sums[p], kPanel, kPanel, false);
     }
-    alignas(sizeof(Lanes)) float beyond[kPanel];
     for (std::int64_t row = 0; row < rows; ++row, tiles_.Next(tile)) {
       float* at[Down::kOutputs][Across::kOutputs];
       tiles_.Outputs(*tile, output_ + panel * kPanel, beyond, at);
       for (int half = 0; half < 2; ++half) {
         const std::int64_t column = panel * kPanel + half * kLanes;
         if (column < of_.filters) Write(sums[0] + row * kPanel + half * kLanes, column, half, at);
+      }
+    }
+  }
+
+  // Fetches what is going to be written, while products are computed.
+  void Prefetch(std::int64_t panel, std::int64_t rows, Tile tile, float* beyond) const {
+    const std::int64_t width = std::min<std::int64_t>(kPanel, of_.filters - panel * kPanel);
+    for (std::int64_t row = 0; row < rows; ++row, tiles_.Next(&tile)) {
+      float* at[Down::kOutputs][Across::kOutputs];
+      tiles_.Outputs(tile, output_ + panel * kPanel, beyond, at);
+      for (const auto& line : at) {
+        for (float* each : line) {
+          for (std::int64_t i = 0; i < width; i += kLine) __builtin_prefetch(each + i, 1);
+        }
       }
     }
   }
@@ -180,6 +198,7 @@ class FilteredOutputs {
   const Finish finish_;
   float* const transformed_;
   float* const output_;
+  const bool is_large_;
   const std::vector<float> zeros_;
 };
 
