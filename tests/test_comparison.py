@@ -291,6 +291,16 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
         judge(result, gate=False)
 
 
+def test_no_cell_is_expected_to_have_fewer_launches_than_give_an_interval(tmp_path: Path) -> None:
+    """One launch took longer than the budget."""
+    effort = dataclasses.replace(EFFORT, looks=(6,), budget_s=1.0)
+    asked = setting(workloads=("mnist_mlp", "mnist_cnn"), effort=effort)
+    stopped(tmp_path, asked, entries(paces(), launches=1))
+    said: list[tuple[int, int]] = []
+    compare(asked, tmp_path, lambda done, total, _: said.append((done, total)))
+    assert said[0] == (1, 6)
+
+
 def test_a_run_in_which_nothing_starts_ends_with_marked_cells(tmp_path: Path) -> None:
     result = compare(setting(vcpus=(1, 2)), tmp_path)
     assert [len(each.failures) for each in result.cells] == [1, 1]

@@ -12,6 +12,7 @@ from tfbench.engine import engine, folder
 from tfbench.engine.folder import RunKind
 from tfbench.engine.journal import opened
 from tfbench.inside.workloads import NAMES, clients_of, is_own, label_of
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import ObservedCell
 from tfbench.measuring.repetition import FAVOURED
@@ -237,7 +238,7 @@ def _expected(effort: Effort, now: ObservedCell) -> int:
     if effort.budget_s is None or not now.launches:
         return effort.looks[0] if effort.budget_s is None else FAVOURED
     each = now.seconds / len(now.launches)
-    return min(effort.looks[-1], round(effort.budget_s / each))
+    return min(effort.looks[-1], max(FEWEST_LAUNCHES, round(effort.budget_s / each)))
 
 
 def summarised(
