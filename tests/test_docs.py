@@ -21,7 +21,7 @@ from tfbuild.settings import ROOT
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHOWN = "zen4-eleven-models"
+SHOWN = "sapphire-rapids-eleven-models"
 PICTURE = ROOT / "docs" / f"{SHOWN}.svg"
 # Options that pages name of other programs.
 FOREIGN = {

@@ -248,6 +248,9 @@ def test_a_program_that_amplifies_rounding_is_named_and_its_arms_are_held_to_tha
     found = compared.comparison(dataclasses.replace(cell, agreements=far))
     (said,) = (each for each in warnings(found) if "rounding" in each)
     assert said.startswith("mnist_cnn on 1 vCPU: rounding alone changes the first losses")
+    near = tuple(dataclasses.replace(each, losses_moved=0.06) for each in cell.agreements)
+    unmoved = compared.comparison(dataclasses.replace(cell, agreements=near))
+    assert not [each for each in warnings(unmoved) if "rounding" in each]
     assert "| mnist_cnn | 1 | tuned | 9.0e-02 | 6e-01 |" in markdown(found, TEMPLATES)
 
 

@@ -282,7 +282,7 @@ def test_only_the_repeat_starts_one_rounding_away_which_such_a_model_hardly_show
     apart = relative(stock.losses, again.losses)
     assert apart is not None
     assert 0 < apart < 1e-5
-    assert not run.agreement("slowed").is_sensitive
+    assert not run.agreement("slowed").is_excused
 
 
 def test_the_other_arms_survive(run: Run) -> None:

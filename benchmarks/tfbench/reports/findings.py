@@ -404,13 +404,12 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
         if not agreement.agrees:
             other = f"{agreement.arm} does not compute what {comparison.baseline} computes"
             yield Caveat(kind=other, cell=cell, what=other, then="Do not use it.")
-    if any(each.held and each.is_sensitive for each in cell.agreements):
+    if any(each.is_excused for each in cell.agreements):
         yield Caveat(
-            kind="Rounding alone changes the first losses",
+            kind="Rounding alone changes the first losses as much as arms do",
             cell=cell,
-            what="rounding alone changes the first losses: they are sensitive to the last bits of "
-            "the parameters",
-            then="Arms are held to what that does to the baseline, not to the tolerance.",
+            what="rounding alone changes the first losses as much as arms do, beyond the tolerance",
+            then="Whether they compute the same is told by fewer losses there.",
         )
     if over_gated(cell):
         yield Caveat(

@@ -194,9 +194,10 @@ class Agreement:
         return allowed(tolerance, self.losses_moved), allowed(tolerance, self.predictions_moved)
 
     @property
-    def is_sensitive(self) -> bool:
-        """Whether more than the tolerance is allowed."""
-        return max(self.limits(self.tolerance)) > self.tolerance
+    def is_excused(self) -> bool:
+        """Whether it agrees by what rounding does to the baseline alone."""
+        both = (self.losses, self.predictions)
+        return self.held and self.agrees and any(each and each > self.tolerance for each in both)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
