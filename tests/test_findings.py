@@ -193,6 +193,26 @@ def test_a_gain_that_the_kernels_cannot_give_is_doubted(share: float, doubted: b
     assert any("cannot come from tuned kernels" in each for each in said) == doubted
 
 
+@pytest.mark.parametrize(
+    ("counts", "doubted"),
+    [((("loop executions", 7),), False), ((("loops", 0), ("left: loop", 2)), True)],
+)
+def test_a_gain_is_doubted_where_nothing_was_fused(
+    counts: tuple[tuple[str, int], ...], doubted: bool
+) -> None:
+    """What is fused saves dispatch, which is no op's time."""
+    found = compared.single(compared.about(1.25, 0.01))
+    cell = compared.covered(found.cells[0], "tuned", 0.01)
+    arms = tuple(
+        dataclasses.replace(arm, coverage=dataclasses.replace(arm.coverage, fused=counts))
+        if arm.coverage
+        else arm
+        for arm in cell.arms
+    )
+    said = warnings(dataclasses.replace(found, cells=(dataclasses.replace(cell, arms=arms),)))
+    assert any("cannot come from" in each for each in said) == doubted
+
+
 def test_a_gain_that_other_settings_may_give_is_not_doubted() -> None:
     found = compared.single(compared.about(1.25, 0.01))
     cell = compared.covered(found.cells[0], "tuned", 0.01)

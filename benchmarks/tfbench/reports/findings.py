@@ -36,6 +36,8 @@ SHOWN = 0.001
 LANES = 16
 """Elements of float32 in the widest vector register (AVX-512). Kernels that are more times as fast
 than this are not credible."""
+UNFUSED = ("left: ", "stock: ")
+"""How counts of a library begin that are not of what it fused."""
 STOPS = {
     Stop.PRECISION: "the intervals were narrow enough",
     Stop.LAUNCHES: "it was the last look",
@@ -309,20 +311,19 @@ def covered(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 def fused(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """What each arm's library fused, what it left alone and what ran as before: the cell, the arm,
     and the counts of each."""
-    kinds = ("left: ", "stock: ")
     for cell in comparison.cells:
         for each in cell.arms:
             counts = each.coverage.fused if each.coverage else ()
             if not counts:
                 continue
-            done = (f"{name} {count}" for name, count in counts if not name.startswith(kinds))
+            done = (f"{name} {count}" for name, count in counts if not name.startswith(UNFUSED))
             others = (
                 ", ".join(
                     f"{name.removeprefix(kind)} {count}"
                     for name, count in counts
                     if name.startswith(kind)
                 )
-                for kind in kinds
+                for kind in UNFUSED
             )
             yield (*place(cell), each.arm, ", ".join(done), *others)
 
@@ -447,7 +448,8 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
 
 def _unexplained(cell: ComparedCell) -> Iterator[Caveat]:
     """Gains for which the tuned kernels would have to be more than LANES times as fast as stock's,
-    of arms that have no other settings which could give them.
+    of arms that have no other settings which could give them, and in which nothing was fused: that
+    saves dispatch, too.
 
     A coverage is a share c of the op time that the tuned arm itself has, so by Amdahl's law a
     speedup s needs kernels that are (s - (1 - c)) / c times as fast.
@@ -455,7 +457,9 @@ def _unexplained(cell: ComparedCell) -> Iterator[Caveat]:
     shares = {
         arm.arm: arm.coverage.share
         for arm in cell.arms
-        if arm.coverage is not None and arm.environment == cell.arms[0].environment
+        if arm.coverage is not None
+        and arm.environment == cell.arms[0].environment
+        and not any(count and not name.startswith(UNFUSED) for name, count in arm.coverage.fused)
     }
     for each in cell.speedups:
         share = shares.get(each.arm)
