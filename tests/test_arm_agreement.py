@@ -226,12 +226,13 @@ def test_a_loss_may_differ_by_ten_times_what_rounding_does_to_it(
     assert tuned(agreements(starts, TOLERANCES)).agrees is agrees
 
 
-def test_the_loss_that_is_told_is_the_one_farthest_beyond_what_is_allowed() -> None:
-    once = nudged(moved_by((0, 0, 0, 0, 0.05)))
-    other = start("tuned", losses=moved_by((0, 2e-3, 0, 0, 0.1)))
+def test_differences_that_rounding_explains_stand_apart_from_those_that_it_does_not() -> None:
+    once = nudged(moved_by((0, 0, 1e-5, 0, 0.05)))
+    other = start("tuned", losses=moved_by((0, 5e-4, 1e-4, 0, 0.1)))
     found = tuned(agreements([start("stock"), once, other], TOLERANCES))
-    assert found.losses == pytest.approx(2e-3, rel=1e-3)
-    assert (found.losses_moved, found.agrees, found.is_excused) == (0, False, False)
+    assert found.losses == pytest.approx(5e-4, rel=1e-3)
+    assert found.losses_by_rounding == found.losses_apart == pytest.approx(0.1)
+    assert (found.agrees, found.is_excused) == (True, True)
 
 
 def test_predictions_may_differ_by_ten_times_what_rounding_does_to_them() -> None:
@@ -240,7 +241,7 @@ def test_predictions_may_differ_by_ten_times_what_rounding_does_to_them() -> Non
         other = start("tuned", predictions=(PREDICTIONS[0] + away, *PREDICTIONS[1:]))
         found = tuned(agreements([start("stock"), once, other], TOLERANCES))
         assert (found.agrees, found.is_excused) == (agrees, agrees)
-        assert found.predictions_moved == pytest.approx(1e-3)
+        assert found.predictions_apart == pytest.approx(away)
 
 
 def test_a_first_loss_that_one_rounding_moves_is_no_program_but_a_broken_machine() -> None:

@@ -191,6 +191,18 @@ def test_a_tolerance_that_was_set_wide_does_not_open_the_gate(tmp_path: Path) ->
         judge(FILE, SHA256, TUNED, [path])
 
 
+def test_losses_that_differ_by_rounding_are_neither_a_fault_nor_a_verdict(tmp_path: Path) -> None:
+    comparison = of_the_wheel(compared.single(FASTER))
+    (agreement,) = comparison.cells[0].agreements
+    excused = dataclasses.replace(agreement, losses_by_rounding=0.02)
+    assert excused.agrees
+    cell = dataclasses.replace(comparison.cells[0], agreements=(excused,))
+    path = saved(tmp_path, dataclasses.replace(comparison, cells=(cell,)), "amplifies")
+    with pytest.raises(GateError, match=r"has no verdict: .*rounding alone .*mnist_mlp"):
+        judge(FILE, SHA256, TUNED, [path])
+    assert judge(FILE, SHA256, TUNED, [path, single(tmp_path, FASTER)]).verdicts
+
+
 def test_a_comparison_without_agreement_shows_no_parity(tmp_path: Path) -> None:
     comparison = of_the_wheel(compared.single(FASTER))
     cell = dataclasses.replace(comparison.cells[0], agreements=())

@@ -14,7 +14,8 @@ build is compared with the published wheel of its release, and all of it is its 
 - "slower" refuses it, over all workloads and in any single one, as `invoke compare --gate` does:
   the mean over workloads is nobody's model. A cell is called slower only beyond the noise that the
   baseline shows against itself.
-- Losses or predictions that differ, and a worker that died, refuse it.
+- Losses or predictions that differ, and a worker that died, refuse it. Where a program amplifies
+  rounding so that it explains what differs, the comparison is no verdict.
 
 Every comparison given counts, so that a loss cannot be measured away by asking again.
 """
@@ -31,7 +32,7 @@ from typing import Any
 
 from tfbuild.console import vcpus
 from tfbuild.errors import GateError, RecordError
-from tfbuild.measured.comparison import FILE, Agreement, ArmFacts, Comparison, Overall, load
+from tfbuild.measured.comparison import FILE, ArmFacts, Comparison, Overall, load
 from tfbuild.measured.interval import Verdict
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.records import canonical, plain
@@ -194,7 +195,7 @@ def _finding(
     faults = tuple(f"{each} (on {cpu.name}, {target})" for each in _faults(comparison, arm.name))
     rows = [each for each in comparison.overall if each.speedup.arm == arm.name]
     worst = min(rows, key=_promise, default=None)
-    gap = _open(comparison, worst)
+    gap = _unclear(comparison, arm.name) or _open(comparison, worst)
     if gap or worst is None:
         return _Finding(path=path, target=target, faults=faults, gap=gap)
     content = publishable(comparison)
@@ -251,7 +252,7 @@ def _faults(comparison: Comparison, name: str) -> Iterator[str]:
         if any(each.arm == name for each in cell.failures):
             yield f"its worker failed in {where}"
         shown = [each for each in cell.agreements if each.arm == name]
-        if not all(map(_agrees, shown)):
+        if not all(each.within(min(each.tolerance, PARITY)) for each in shown):
             yield f"it computes something else than stock in {where}"
         if not shown and not cell.failures:
             yield f"nothing shows that it computes the same as stock in {where}"
@@ -265,8 +266,13 @@ def _faults(comparison: Comparison, name: str) -> Iterator[str]:
             yield f"it is slower {where} ({mean.interval.value:.3f}x)"
 
 
-def _agrees(agreement: Agreement) -> bool:
-    return agreement.within(min(agreement.tolerance, PARITY))
+def _unclear(comparison: Comparison, name: str) -> str:
+    """Losses that differ, which rounding explains, are no proof of parity."""
+    for cell in comparison.cells:
+        if any(each.arm == name and each.is_excused for each in cell.agreements):
+            where = f"{cell.workload} on {vcpus(cell.vcpus)}"
+            return f"rounding alone changes the losses of {where}, which show no parity"
+    return ""
 
 
 def _promise(row: Overall) -> tuple[int, float]:

@@ -10,10 +10,13 @@ from typing import TypeAlias
 
 from tfbench.measuring.samples import Start
 from tfbuild.errors import SampleError, WorkerError
-from tfbuild.measured.comparison import Agreement, allowed
+from tfbuild.measured.comparison import SENSITIVITY, Agreement
 
 Numbers: TypeAlias = Sequence[float | None]
 """None stands for what is no finite number."""
+
+Difference: TypeAlias = tuple[float | None, float]
+"""Of a number from the baseline's, and how far one rounding of the parameters moved that."""
 
 
 def agreements(starts: Iterable[Start], tolerances: Mapping[str, float]) -> tuple[Agreement, ...]:
@@ -59,35 +62,37 @@ def _moved(launches: Iterable[Mapping[str, Start]], baseline: str) -> Moved:
 def _agreement(
     arm: str, tolerance: float, pairs: Sequence[tuple[Start, Start]], moved: Moved
 ) -> Agreement:
-    losses: list[tuple[float | None, float]] = []
-    predictions: list[tuple[float | None, float]] = []
+    losses: list[Difference] = []
+    predictions: list[Difference] = []
     for base, start in pairs:
         _need_equal_starts(base, start)
         each = _each(base.losses, start.losses)
         losses += itertools.zip_longest(each, moved.losses[: len(each)], fillvalue=0.0)
         predictions.append((absolute(base.predictions, start.predictions), moved.predictions))
-    (loss, loss_moved), (prediction, prediction_moved) = (
-        _worst(found, tolerance) for found in (losses, predictions)
-    )
+    loss, loss_by_rounding = _largest(losses, tolerance)
+    prediction, prediction_by_rounding = _largest(predictions, tolerance)
     return Agreement(
         arm=arm,
         losses=loss,
         predictions=prediction,
         tolerance=tolerance,
         held=len({start.keras for pair in pairs for start in pair}) == 1,
-        losses_moved=loss_moved,
-        predictions_moved=prediction_moved,
+        losses_by_rounding=loss_by_rounding,
+        predictions_by_rounding=prediction_by_rounding,
     )
 
 
-def _worst(
-    found: Sequence[tuple[float | None, float]], tolerance: float
-) -> tuple[float | None, float]:
-    """Of differences, each with how far its number was moved, the largest for what is allowed."""
-    finite = [(apart, moved) for apart, moved in found if apart is not None]
-    if len(finite) < len(found):
-        return None, 0.0
-    return max(finite, key=lambda each: each[0] / allowed(tolerance, each[1]), default=(0.0, 0.0))
+def _largest(found: Sequence[Difference], tolerance: float) -> tuple[float | None, float]:
+    """Of the differences, then of those beyond the tolerance that rounding explains."""
+    own, explained = 0.0, 0.0
+    for apart, moved in found:
+        if apart is None:
+            return None, 0.0
+        if tolerance < apart <= SENSITIVITY * moved:
+            explained = max(explained, apart)
+        else:
+            own = max(own, apart)
+    return own, explained
 
 
 def relative(losses: Numbers, others: Numbers) -> float | None:

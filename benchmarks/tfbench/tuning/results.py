@@ -122,8 +122,8 @@ def outcomes(
                 speedup=speedup.interval if speedup else None,
                 noise=cell.noise,
                 verdict=speedup.verdict if speedup else None,
-                losses=agreement.losses if agreement else None,
-                predictions=agreement.predictions if agreement else None,
+                losses=agreement.losses_apart if agreement else None,
+                predictions=agreement.predictions_apart if agreement else None,
                 tolerance=agreement.tolerance if agreement else 0.0,
                 reason=reason or ("" if speedup else "not timed"),
             )

@@ -148,24 +148,18 @@ class Speedup:
 
 
 SENSITIVITY = 10
-"""An arm may differ by so many times what one rounding of the parameters does to the baseline."""
-
-
-def allowed(tolerance: float, moved: float) -> float:
-    """How far a number may be from the baseline's, which one rounding of the parameters moved so
-    far. Programs amplify what is rounded, some to any size within a few steps."""
-    return max(tolerance, SENSITIVITY * moved)
+"""Rounding explains a difference of so many times what one rounding of the parameters does to the
+baseline. Programs amplify what is rounded, some to any size within a few steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """An arm's differences from the baseline: of the first losses (relative), of the predictions
-    after them (absolute), those that come nearest to what is allowed or are farthest beyond it.
-    None where one is not a finite number. Beside each how far one rounding of the parameters moved
-    the baseline's own.
+    """An arm's largest differences from the baseline: of the first losses (relative), of the
+    predictions after them (absolute). None where one is not a finite number.
 
-    An arm is not `held` to the tolerance where it has another generation of Keras, whose dropout
-    and updates are its own.
+    Those beyond the tolerance that rounding explains stand apart: they are no proof of anything. An
+    arm is not `held` to the tolerance where it has another generation of Keras, whose dropout and
+    updates are its own.
     """
 
     arm: str
@@ -173,31 +167,33 @@ class Agreement:
     predictions: float | None
     tolerance: float
     held: bool = True
-    losses_moved: float = 0.0
-    predictions_moved: float = 0.0
+    losses_by_rounding: float = 0.0
+    predictions_by_rounding: float = 0.0
 
     @property
     def agrees(self) -> bool:
         return self.within(self.tolerance if self.held else math.inf)
 
     def within(self, tolerance: float) -> bool:
-        losses, predictions = self.limits(tolerance)
-        return (
-            self.losses is not None
-            and self.losses <= losses
-            and self.predictions is not None
-            and self.predictions <= predictions
-        )
+        both = (self.losses, self.predictions)
+        return all(each is not None and each <= tolerance for each in both)
 
-    def limits(self, tolerance: float) -> tuple[float, float]:
-        """Of losses and of predictions."""
-        return allowed(tolerance, self.losses_moved), allowed(tolerance, self.predictions_moved)
+    @property
+    def losses_apart(self) -> float | None:
+        """The largest difference, whatever explains it."""
+        own = self.losses
+        return None if own is None else max(own, self.losses_by_rounding)
+
+    @property
+    def predictions_apart(self) -> float | None:
+        """The largest difference, whatever explains it."""
+        own = self.predictions
+        return None if own is None else max(own, self.predictions_by_rounding)
 
     @property
     def is_excused(self) -> bool:
-        """Whether it agrees by what rounding does to the baseline alone."""
-        both = (self.losses, self.predictions)
-        return self.held and self.agrees and any(each and each > self.tolerance for each in both)
+        """Whether some of its differences are explained by rounding alone."""
+        return self.held and max(self.losses_by_rounding, self.predictions_by_rounding) > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
