@@ -22,8 +22,8 @@ class FilteredOutputs {
   using Across = typename Scheme::Across;
   using Tile = typename Tiles<Scheme>::Tile;
   static constexpr int kPositions = Scheme::kPositions;
-  static constexpr std::int64_t kLine = 64 / sizeof(float);  // Of a cache.
-  static constexpr std::int64_t kCached = 1 << 20;  // Outputs that may lie in a cache from before.
+  static constexpr std::int64_t kLine = 64 / sizeof(float);  // Numbers in a line of a cache.
+  static constexpr std::int64_t kCached = 1 << 20;  // So many outputs may lie in a cache from before.
 
  public:
   // `input` is images x rows x columns x channels, `filter` rows x columns x channels x filters of the

@@ -4,9 +4,9 @@
 #define TENSORWRIGHT_FUSED_LOOP_ARITHMETIC_H_
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "tensorwright/fused/loop_draft.h"
 
@@ -91,7 +91,6 @@ class Arithmetic {
     task.packed = NewRight(b.view, operation.transpose_b);
     draft_.Add(std::move(task));
     draft_.Own(operation, fact);
-    products_[fact.view.memory] = draft_.plan.tasks.size() - 1;
     return true;
   }
 
@@ -174,35 +173,30 @@ class Arithmetic {
   // Lets a product that nothing else uses be added to what was there before it, where that lies.
   bool Accumulate(const Fact& sum, const Operation& operation, int input) {
     const Fact& product = draft_.Of(operation, input);
-    if (!IsOnlyUse(operation, input) || sum.dimensions != product.dimensions ||
-        LastWriter(sum) >= LastWriter(product)) {
-      return false;
-    }
-    Memory& unused = draft_.plan.memories[product.view.memory];
-    if (unused.writer < 0) return false;
-    Task& task = draft_.plan.tasks[unused.writer];
+    if (!IsOnlyUse(operation, input) || sum.dimensions != product.dimensions) return false;
+    const std::vector<int> own = Writers(product);
+    if (own.size() != 1 || Writers(sum).back() > own[0]) return false;
+    Task& task = draft_.plan.tasks[own[0]];
     if (task.what != Task::What::kProduct || task.in.size() > 1) return false;
     task.out = sum.view;
     task.adds = true;
-    last_[sum.view.memory] = unused.writer;
     draft_.plan.memories[sum.view.memory].writer = -2;
-    unused.dimensions = {0};
+    draft_.plan.memories[product.view.memory].dimensions = {0};
     return true;
   }
 
   // A row that is added to a sum of products, which nothing else uses: the first one begins with it.
   bool BeginsWithBias(const Operation& operation) {
-    const Fact &sum = draft_.Of(operation, 0), &bias = draft_.Of(operation, 1);
-    const auto found = products_.find(sum.view.memory);
-    if (found == products_.end() || !IsOnlyUse(operation, 0) || !draft_.IsFloats(bias) ||
+    const Fact sum = draft_.Of(operation, 0), &bias = draft_.Of(operation, 1);
+    if (!IsOnlyUse(operation, 0) || !draft_.IsFloats(bias) ||
         !IsAllowed(operation, sum.dimensions) || !bias.view.IsDense() ||
         draft_.plan.memories[bias.view.memory].where != Memory::Where::kFixed) {
       return false;
     }
-    Task& first = draft_.plan.tasks[found->second];
-    if (first.in.size() > 1) return false;
+    Task& first = draft_.plan.tasks[Writers(sum)[0]];
+    if (first.what != Task::What::kProduct || first.in.size() > 1) return false;
     first.in.push_back(bias.view);
-    draft_.Own(operation, Fact(sum));
+    draft_.Own(operation, sum);
     return true;
   }
 
@@ -212,15 +206,16 @@ class Arithmetic {
     if (!draft_.IsFloats(fact) || draft_.body.uses[operation.inputs[input]] != 1) return false;
     const auto owner = draft_.owners.find(fact.view.memory);
     return owner != draft_.owners.end() && owner->second == operation.inputs[input] &&
-           draft_.IsWhole(fact) && LastWriter(fact) >= 0;
+           draft_.IsWhole(fact);
   }
 
-  // The task that wrote a memory last, of those that are known; else −1.
-  int LastWriter(const Fact& fact) const {
-    const int writer = draft_.plan.memories[fact.view.memory].writer;
-    if (writer >= 0) return writer;
-    const auto found = last_.find(fact.view.memory);
-    return found == last_.end() ? -1 : found->second;
+  // The tasks that write where a value lies that the loop computes, in their order.
+  std::vector<int> Writers(const Fact& fact) const {
+    std::vector<int> writers;
+    for (std::size_t i = 0; i < draft_.plan.tasks.size(); ++i) {
+      if (draft_.plan.tasks[i].out.memory == fact.view.memory) writers.push_back(i);
+    }
+    return writers;
   }
 
   int NewRight(const View& view, bool transposed) {
@@ -246,8 +241,6 @@ class Arithmetic {
   }
 
   Draft& draft_;
-  std::map<int, std::size_t> products_;  // Memory → the first product that writes it.
-  std::map<int, int> last_;              // Memory → the last one, where there are several.
 };
 
 }  // namespace tensorwright

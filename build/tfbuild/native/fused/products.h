@@ -156,7 +156,7 @@ void TileOf(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t
 // `first_panel` on, without `last_panel`. No more than `together` products are summed up by themselves.
 inline void Multiply(const Matrix& a, const Packed& b, const float* bias, float* out,
                      std::int64_t out_step, bool add, std::int64_t first_panel,
-                     std::int64_t last_panel, std::int64_t together = kDepth) {
+                     std::int64_t last_panel, std::int64_t together) {
   if (a.columns == 0 && !add) {
     for (std::int64_t row = 0; row < a.rows; ++row) {
       float* to = out + row * out_step;
