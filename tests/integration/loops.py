@@ -423,7 +423,8 @@ def in_turn(module: ModuleType, dtype: str) -> list[Any]:
 
 
 def shared(module: ModuleType, dtype: str) -> list[Tensor]:
-    """Enough rows for every thread of the pool; numbers of rows and columns end no vector."""
+    """Enough rows for three threads, too few for nine, which share columns; numbers of rows and
+    columns end no vector."""
     with float64.floats(module, dtype):
         layer = module.keras.layers.GRU(65, return_sequences=True)
         layer.build((None, None, 5))

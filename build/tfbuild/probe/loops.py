@@ -21,8 +21,9 @@ RUNS = "loop executions"
 MULTIPLIED: tuple[str, ...] = ()
 difference, ulps = float64.difference, float64.ulps
 _FEATURES = 5
-_SHAPES = ((3, 7, _FEATURES), (32, 4, _FEATURES), (1, 1, _FEATURES))
-"""Batch, steps and features. Units are no round numbers, so that vectors end early."""
+_SHAPES = ((3, 7, _FEATURES), (133, 4, _FEATURES), (1, 1, _FEATURES))
+"""Batch, steps and features. Of the second one threads share the examples. Units are no round
+numbers, so that vectors end early."""
 _GRAPHS, _TIMES = 8, 3
 _KEPT = 0.7
 """Of the steps of a mask."""

@@ -8,6 +8,7 @@
 
 #include "tensorwright/fused/elements.h"
 #include "tensorwright/fused/loop_plan.h"
+#include "tensorwright/fused/products.h"
 
 namespace tensorwright {
 
@@ -43,6 +44,9 @@ class Grouping {
       if (task.once) plan_.once = plan_.groups.size();
       plan_.groups.back().last = i + 1;
       if (elements) Take(task);
+      if (task.what == Task::What::kProduct) {
+        plan_.groups.back().work = WorkOf(task.out.rows, task.in[0].columns, task.out.columns);
+      }
     }
   }
 
@@ -53,7 +57,7 @@ class Grouping {
       return false;
     }
     const auto written = written_.find(task.out.memory);
-    if (!Fits(task.out, written == written_.end() ? task.out.row_step : written->second)) {
+    if (!task.out.IsInRows(written == written_.end() ? task.out.row_step : written->second)) {
       return false;
     }
     // What others read before it is written here lies in the same rows, too.
@@ -61,15 +65,9 @@ class Grouping {
     if (read != read_.end() && read->second != task.out.row_step) return false;
     for (const View& view : task.in) {
       const auto writer = written_.find(view.memory);
-      if (writer != written_.end() && !Fits(view, writer->second)) return false;
+      if (writer != written_.end() && !view.IsInRows(writer->second)) return false;
     }
     return true;
-  }
-
-  // Whether each row of a view lies in the same row of a memory whose rows are so far apart.
-  static bool Fits(const View& view, std::int64_t step) {
-    return view.row_step == step && view.column_step >= 0 && view.offset >= 0 &&
-           view.offset + (view.columns - 1) * view.column_step < step;
   }
 
   void Begin(std::size_t task) {
@@ -82,10 +80,10 @@ class Grouping {
     Group& group = plan_.groups.back();
     group.rows = task.out.rows;
     group.work += group.rows * task.out.columns * (IsApproximated(task.forms) ? kApproximation : 1);
-    written_[task.out.memory] = Fits(task.out, task.out.row_step) ? task.out.row_step : kNone;
+    written_[task.out.memory] = task.out.IsInRows(task.out.row_step) ? task.out.row_step : kNone;
     for (const View& view : task.in) {
-      const bool fits = Fits(view, view.row_step);
-      const auto [known, is_new] = read_.emplace(view.memory, fits ? view.row_step : kNone);
+      const auto [known, is_new] =
+          read_.emplace(view.memory, view.IsInRows(view.row_step) ? view.row_step : kNone);
       if (!is_new && known->second != view.row_step) known->second = kNone;
     }
   }

@@ -4,12 +4,8 @@
 #ifndef TENSORWRIGHT_FUSED_LOOP_OP_H_
 #define TENSORWRIGHT_FUSED_LOOP_OP_H_
 
-#include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -25,381 +21,18 @@
 #include "tensorflow/core/framework/variant_encode_decode.h"
 #include "tensorflow/core/kernels/tensor_list.h"
 #include "tensorwright/fused/loop.h"
+#include "tensorwright/fused/loop_memory.h"
 #include "tensorwright/fused/loop_needed.h"
 #include "tensorwright/fused/loop_plan.h"
 #include "tensorwright/fused/loop_planning.h"
+#include "tensorwright/fused/loop_run.h"
 #include "tensorwright/fused/original.h"
-#include "tensorwright/fused/products.h"
 #include "tensorwright/fused/tally.h"
-#include "tensorwright/fused/threads.h"
 
 namespace tensorwright {
 namespace {
 
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorList;
-using tensorflow::TensorShape;
-
 constexpr std::size_t kMostPlans = 64;
-constexpr std::int64_t kAlign = 64;
-constexpr std::int64_t kMostRows = 32;  // That are summed up by themselves.
-// Threads share what takes as long as so many sums of two elements.
-constexpr std::int64_t kSharedWork = 1 << 16;
-
-// Loops that run now. Those of two directions, or of two requests, share the threads.
-std::atomic<int> running{0};
-
-class Running {
- public:
-  Running() { running.fetch_add(1); }
-  ~Running() { running.fetch_sub(1); }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-};
-
-// One execution of a plan.
-class LoopRun {
- public:
-  LoopRun(const Plan& plan, const Given& given, OpKernelContext* context)
-      : plan_(plan), given_(given), context_(context) {
-    pool_ = context->device()->tensorflow_cpu_worker_threads();
-  }
-
-  absl::Status Run() {
-    const Running now;
-    TF_RETURN_IF_ERROR(Allocate());
-    auto* cancellation = context_->cancellation_manager();
-    base_.resize(plan_.memories.size());
-    for (std::int64_t t = 0; t < plan_.iterations; ++t) {
-      if (cancellation != nullptr && cancellation->IsCancelled()) {
-        return tensorflow::errors::Cancelled("the loop was cancelled");
-      }
-      for (std::size_t memory = 0; memory < base_.size(); ++memory) base_[memory] = At(memory, t);
-      if (t == 0) {
-        Perform(0, plan_.once);
-        PackFixed();
-      }
-      Perform(plan_.once, plan_.groups.size());
-      const std::int64_t turn = t % plan_.chunk;
-      if (turn + 1 == plan_.chunk || t + 1 == plan_.iterations) SumUp(turn + 1);
-    }
-    return absl::OkStatus();
-  }
-
-  // What a memory of results of all iterations, or the last one's, holds.
-  char* At(int memory, std::int64_t t) const {
-    const Memory& of = plan_.memories[memory];
-    switch (of.where) {
-      case Memory::Where::kFixed: return Data(Source(plan_.fixed[of.source]));
-      case Memory::Where::kItems: return Data(Item(plan_.reads[of.source], t));
-      case Memory::Where::kSlice: {
-        const SliceOf& slice = plan_.slices[of.source];
-        return At(slice.memory, t) + plan_.counters.at(slice.index).values[t] * of.size();
-      }
-      case Memory::Where::kState:
-        if (t == 0) return Data(given_.tensors[of.source]);
-        return At(plan_.states.at(of.source).memory, t - 1);
-      default: break;
-    }
-    if (of.given) return given_away_[memory].At(t);
-    return arena_ + offsets_[memory] + t % of.turns * of.size();
-  }
-
-  // A copy of what a memory holds, of results of all iterations or the last one.
-  absl::Status Copy(int memory, std::int64_t t, Tensor* copy) const {
-    const Memory& of = plan_.memories[memory];
-    const auto type = of.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
-    TF_RETURN_IF_ERROR(context_->allocate_temp(type, TensorShape(of.dimensions), copy));
-    std::memcpy(copy->data(), At(memory, t), copy->TotalBytes());
-    return absl::OkStatus();
-  }
-
-  // The tensor of a memory that goes into a list in an iteration.
-  Tensor TensorAt(int memory, std::int64_t t) const {
-    const Memory& of = plan_.memories[memory];
-    switch (of.where) {
-      case Memory::Where::kFixed: return Source(plan_.fixed[of.source]);
-      case Memory::Where::kItems: return Item(plan_.reads[of.source], t);
-      case Memory::Where::kState:
-        if (t == 0) return given_.tensors[of.source];
-        return TensorAt(plan_.states.at(of.source).memory, t - 1);
-      default: return given_away_[memory].Item(t);
-    }
-  }
-
-  const Tensor& sum(int argument) const { return sums_.at(argument); }
-
- private:
-  // A tensor for each iteration, or one for all; parts of one where their sizes let them lie aligned.
-  struct GivenAway {
-    Tensor all;
-    std::vector<Tensor> items;
-    char* base = nullptr;
-    std::int64_t size = 0;
-
-    char* At(std::int64_t t) const { return items.empty() ? base + t * size : Data(Own(t)); }
-    Tensor Item(std::int64_t t) const { return items.empty() ? all.SubSlice(t) : Own(t); }
-    const Tensor& Own(std::int64_t t) const { return items[items.size() == 1 ? 0 : t]; }
-  };
-
-  static char* Data(const Tensor& tensor) { return static_cast<char*>(tensor.data()); }
-
-  const Tensor& Source(const Fixed& fixed) const {
-    switch (fixed.from) {
-      case Fixed::From::kArgument: return given_.tensors[fixed.index];
-      case Fixed::From::kConstant: return plan_.constants[fixed.index];
-      default: return given_.lists[plan_.reads[fixed.index].list]->tensors()[0];
-    }
-  }
-
-  const Tensor& Item(const ListRead& read, std::int64_t t) const {
-    const auto& items = given_.lists[read.list]->tensors();
-    if (read.pops) return items[items.size() - 1 - t];
-    if (!read.is_other.empty() && read.is_other[t]) {
-      return Source(plan_.fixed[plan_.memories[read.other].source]);
-    }
-    const auto counter = plan_.counters.find(read.index);
-    return items[counter == plan_.counters.end() ? plan_.numbers.at(read.index)
-                                                 : counter->second.values[t]];
-  }
-
-  absl::Status Allocate() {
-    given_away_.resize(plan_.memories.size());
-    offsets_.resize(plan_.memories.size());
-    std::int64_t bytes = kAlign;
-    for (std::size_t i = 0; i < plan_.memories.size(); ++i) {
-      const Memory& memory = plan_.memories[i];
-      if (memory.where != Memory::Where::kOwn) continue;
-      if (memory.given) {
-        TF_RETURN_IF_ERROR(Allocate(memory, given_away_[i]));
-        continue;
-      }
-      offsets_[i] = bytes;
-      bytes += (memory.size() * memory.turns + kAlign - 1) / kAlign * kAlign;
-    }
-    TF_RETURN_IF_ERROR(
-        context_->allocate_temp(tensorflow::DT_INT8, TensorShape({bytes}), &memory_));
-    arena_ = Data(memory_) + (-reinterpret_cast<std::uintptr_t>(memory_.data())) % kAlign;
-    arena_ -= kAlign;
-    for (const SumOf& sum : plan_.sums) {
-      const Tensor& before = given_.tensors[sum.argument];
-      Tensor& after = sums_[sum.argument];
-      TF_RETURN_IF_ERROR(context_->allocate_temp(before.dtype(), before.shape(), &after));
-      std::memcpy(after.data(), before.data(), before.TotalBytes());
-    }
-    rights_.resize(plan_.rights.size());
-    return absl::OkStatus();
-  }
-
-  absl::Status Allocate(const Memory& memory, GivenAway& away) {
-    const auto type = memory.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
-    TensorShape shape(memory.dimensions);
-    if (!memory.steady && memory.size() % kAlign == 0 && memory.size() > 0) {
-      shape.InsertDim(0, plan_.iterations);
-      TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &away.all));
-      away.base = Data(away.all);
-      away.size = memory.size();
-      return absl::OkStatus();
-    }
-    away.items.resize(memory.steady ? 1 : plan_.iterations);
-    for (Tensor& item : away.items) TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &item));
-    return absl::OkStatus();
-  }
-
-  const float* Floats(const View& view) const {
-    return reinterpret_cast<const float*>(base_[view.memory]) + view.offset;
-  }
-
-  Matrix MatrixOf(const View& view) const {
-    return {Floats(view), view.rows, view.columns, view.row_step, view.column_step};
-  }
-
-  void Pack(std::size_t which) {
-    const Right& right = plan_.rights[which];
-    const Matrix matrix = MatrixOf(right.view);
-    rights_[which].Take(right.transposed ? matrix.Transposed() : matrix);
-  }
-
-  void PackFixed() {
-    for (std::size_t i = 0; i < plan_.rights.size(); ++i) {
-      if (plan_.rights[i].fixed) Pack(i);
-    }
-  }
-
-  void Perform(std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) Perform(plan_.groups[i]);
-  }
-
-  void Perform(const Group& group) {
-    const Task& task = plan_.tasks[group.first];
-    switch (task.what) {
-      case Task::What::kElements: return DoElements(group);
-      case Task::What::kProduct: return DoProduct(task);
-      case Task::What::kColumnSums: return DoColumnSums(task);
-      default: return DoRowSums(task);
-    }
-  }
-
-  // Elements, which threads share by rows, all tasks of the group at once.
-  void DoElements(const Group& group) {
-    const Task& task = plan_.tasks[group.first];
-    if (group.rows == 1 && task.flat) return DoRow(task, group.work);
-    ShareBlocks(group.rows, kBlockRows, group.work, [&](std::int64_t row, std::int64_t end) {
-      for (std::size_t i = group.first; i < group.last; ++i) DoRows(plan_.tasks[i], row, end);
-    });
-  }
-
-  // A block begins where vectors do, so that results are the same for any number of threads.
-  template <typename Block>
-  void ShareBlocks(std::int64_t all, std::int64_t block, std::int64_t work, const Block& done) {
-    ShareSome(Eigen::divup(all, block), work, [&](std::int64_t first, std::int64_t last) {
-      done(first * block, std::min(last * block, all));
-    });
-  }
-
-  template <typename Some>
-  void ShareSome(std::int64_t count, std::int64_t work, const Some& some) {
-    ShareParts(context_, work < kSharedWork ? 1 : pool_->num_threads / running.load(), count, some);
-  }
-
-  struct Operand {
-    char* data;
-    std::int64_t row_step, column_step;  // In bytes.
-  };
-
-  Operand OperandOf(const View& view) const {
-    const std::int64_t each = plan_.memories[view.memory].bytes ? 1 : sizeof(float);
-    return {base_[view.memory] + view.offset * each, view.row_step * each, view.column_step * each};
-  }
-
-  // What a task does to elements, from its operands; of fewer than three the first one stands in.
-  struct Rows {
-    RowLoop loop;
-    Operand out, in[3];
-
-    void Do(std::int64_t row, std::int64_t column, std::int64_t count) const {
-      const auto at = [&](const Operand& of) {
-        return of.data + row * of.row_step + column * of.column_step;
-      };
-      loop(at(out), at(in[0]), at(in[1]), at(in[2]), count);
-    }
-  };
-
-  Rows RowsOf(const Task& task) const {
-    Rows rows = {task.row, OperandOf(task.out)};
-    for (std::size_t i = 0; i < 3; ++i) rows.in[i] = OperandOf(task.in[i < task.in.size() ? i : 0]);
-    return rows;
-  }
-
-  void DoRows(const Task& task, std::int64_t row, std::int64_t end) {
-    const Rows rows = RowsOf(task);
-    if (task.flat) return rows.Do(row, 0, (end - row) * task.out.columns);
-    for (; row < end; ++row) rows.Do(row, 0, task.out.columns);
-  }
-
-  // One long row.
-  void DoRow(const Task& task, std::int64_t work) {
-    const Rows rows = RowsOf(task);
-    ShareBlocks(task.out.columns, kBlock, work, [&](std::int64_t from, std::int64_t end) {
-      rows.Do(0, from, end - from);
-    });
-  }
-
-  void DoProduct(const Task& task) {
-    const Packed& right = rights_[task.packed];
-    if (!plan_.rights[task.packed].fixed) Pack(task.packed);
-    const float* bias = task.in.size() > 1 ? Floats(task.in[1]) : nullptr;
-    Share(MatrixOf(task.in[0]), right, bias, const_cast<float*>(Floats(task.out)),
-          task.out.row_step, task.adds, kDepth);
-  }
-
-  // A product by threads, each with panels of its own.
-  void Share(const Matrix& left, const Packed& right, const float* bias, float* out,
-             std::int64_t step, bool add, std::int64_t together) {
-    const std::int64_t work = left.rows * left.columns * right.columns() / kLanes;
-    ShareSome(right.panels(), work, [&](std::int64_t first, std::int64_t last) {
-      Multiply(left, right, bias, out, step, add, first, last, together);
-    });
-  }
-
-  void DoColumnSums(const Task& task) {
-    float* out = const_cast<float*>(Floats(task.out));
-    std::fill_n(out, task.out.rows * task.out.columns, 0.0f);
-    const Matrix from = MatrixOf(task.in[0]);
-    AddColumns(from, PartOf(from.rows), out);
-  }
-
-  // So many rows are summed up first, then their sums. Errors are least where there are about as many of
-  // these as rows of each (Castaldo et al., "Reducing Floating Point Error in Dot Product Using the
-  // Superblock Family of Algorithms", SISC 2008).
-  static std::int64_t PartOf(std::int64_t rows) {
-    return std::min(2 * static_cast<std::int64_t>(std::sqrt(rows)), kMostRows);
-  }
-
-  static void AddColumns(const Matrix& from, std::int64_t part, float* out) {
-    for (std::int64_t first = 0; first < from.columns; first += kPanel) {
-      const std::int64_t width = std::min<std::int64_t>(kPanel, from.columns - first);
-      for (std::int64_t top = 0; top < from.rows; top += part) {
-        float sums[kPanel] = {};
-        for (std::int64_t row = top; row < std::min(from.rows, top + part); ++row) {
-          const float* values = from.data + row * from.row_step + first * from.column_step;
-          for (std::int64_t i = 0; i < width; ++i) sums[i] += values[i * from.column_step];
-        }
-        for (std::int64_t i = 0; i < width; ++i) out[first + i] += sums[i];
-      }
-    }
-  }
-
-  void DoRowSums(const Task& task) {
-    const Matrix from = MatrixOf(task.in[0]);
-    float* out = const_cast<float*>(Floats(task.out));
-    for (std::int64_t row = 0; row < from.rows; ++row) {
-      float sum = 0;
-      for (std::int64_t i = 0; i < from.columns; ++i) {
-        sum += from.data[row * from.row_step + i * from.column_step];
-      }
-      out[row * task.out.row_step] = sum;
-    }
-  }
-
-  // Adds what the last `count` iterations contribute to sums over all of them.
-  void SumUp(std::int64_t count) {
-    std::map<int, Packed> rights;
-    for (const SumOf& sum : plan_.sums) {
-      Tensor& all = sums_[sum.argument];
-      float* out = all.flat<float>().data() + sum.column;
-      const Matrix right = Together(sum.right, count);
-      const std::int64_t part = PartOf(right.rows);
-      if (!sum.left) {
-        AddColumns(right, part, out);
-        continue;
-      }
-      Packed& packed = rights[sum.right.memory];
-      if (packed.depth() == 0) packed.Take(right);
-      Share(Together(*sum.left, count).Transposed(), packed, nullptr, out,
-            all.dim_size(all.dims() - 1), true, part);
-    }
-  }
-
-  // The rows of several iterations, which lie one after the other.
-  Matrix Together(const View& view, std::int64_t count) const {
-    const auto* data = reinterpret_cast<const float*>(arena_ + offsets_[view.memory]);
-    return {data, view.rows * count, view.columns, view.columns, 1};
-  }
-
-  const Plan& plan_;
-  const Given& given_;
-  OpKernelContext* const context_;
-  const tensorflow::DeviceBase::CpuWorkerThreads* pool_;
-  std::vector<GivenAway> given_away_;
-  std::vector<std::int64_t> offsets_;
-  Tensor memory_;
-  char* arena_ = nullptr;
-  std::vector<Packed> rights_;
-  std::map<int, Tensor> sums_;
-  std::vector<char*> base_;
-};
 
 class LoopOp : public tensorflow::AsyncOpKernel {
  public:
@@ -422,7 +55,8 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     }
     LoopRun run(*plan, given, context);
     OP_REQUIRES_OK_ASYNC(context, run.Run(), done);
-    OP_REQUIRES_OK_ASYNC(context, SetOutputs(context, needed->loop.body, *plan, given, run), done);
+    const LoopMemory& memory = run.memory();
+    OP_REQUIRES_OK_ASYNC(context, SetOutputs(context, needed->loop.body, *plan, given, memory), done);
     Count(Event::kLoopRuns);
     done();
   }
@@ -562,7 +196,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
   }
 
   static absl::Status SetOutputs(OpKernelContext* context, const Routine& body, const Plan& plan,
-                                 const Given& given, const LoopRun& run) {
+                                 const Given& given, const LoopMemory& memory) {
     for (int i = 0; i < body.arity(); ++i) {
       const auto type = body.arguments[i];
       const auto state = plan.states.find(i);
@@ -572,12 +206,12 @@ class LoopOp : public tensorflow::AsyncOpKernel {
       } else if (state != plan.states.end()) {
         Tensor* out = nullptr;
         TF_RETURN_IF_ERROR(context->allocate_output(i, context->input(i).shape(), &out));
-        std::memcpy(out->data(), run.At(state->second.memory, plan.iterations - 1),
+        std::memcpy(out->data(), memory.At(state->second.memory, plan.iterations - 1),
                     out->TotalBytes());
       } else if (type == tensorflow::DT_FLOAT && body.results[i] != i) {
-        context->set_output(i, run.sum(i));
+        context->set_output(i, memory.sum(i));
       } else if (plan.writes.count(i) || plan.popped.count(i)) {
-        TF_RETURN_IF_ERROR(SetList(context, i, plan, given, run));
+        TF_RETURN_IF_ERROR(SetList(context, i, plan, given, memory));
       } else {
         context->set_output(i, context->input(i));
       }
@@ -586,7 +220,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
   }
 
   static absl::Status SetList(OpKernelContext* context, int i, const Plan& plan,
-                              const Given& given, const LoopRun& run) {
+                              const Given& given, const LoopMemory& memory) {
     TensorList list = given.lists[i]->Copy();
     auto& items = list.tensors();
     if (plan.popped.count(i)) items.resize(items.size() - plan.iterations);
@@ -598,9 +232,9 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         if (write.is_number) {
           item = NumberAt(plan, write, t);
         } else if (write.is_last) {
-          TF_RETURN_IF_ERROR(run.Copy(write.view.memory, t, &item));
+          TF_RETURN_IF_ERROR(memory.Copy(write.view.memory, t, &item));
         } else {
-          item = run.TensorAt(write.view.memory, t);
+          item = memory.TensorAt(write.view.memory, t);
         }
         if (write.how == ListWrite::How::kPush) {
           items.push_back(std::move(item));

@@ -55,6 +55,12 @@ struct View {
     return (column_step == 1 || columns == 1) && (row_step == columns || rows == 1);
   }
   bool IsLone() const { return column_step == 0 && (row_step == 0 || rows == 1); }
+
+  // Whether each row lies in the same row of a memory whose rows are `step` apart.
+  bool IsInRows(std::int64_t step) const {
+    return row_step == step && column_step >= 0 && offset >= 0 &&
+           offset + (columns - 1) * column_step < step;
+  }
 };
 
 struct Task {
@@ -153,6 +159,7 @@ struct Plan {
   std::map<int, View> states;       // Argument → what an iteration leaves for the next one.
   std::vector<SumOf> sums;
   std::int64_t chunk = 1;               // Iterations between the products of `sums`.
+  std::int64_t rows = 0;                // Of all tasks, if none needs another row than its own; else 0.
   std::map<int, Followed> counters;     // By value.
   std::map<int, std::int64_t> numbers;  // Value → an index that stays the same.
   std::map<int, Numbers> finals;        // Argument → its number behind the last one.

@@ -13,6 +13,7 @@
 #include "tensorwright/fused/loop_draft.h"
 #include "tensorwright/fused/loop_groups.h"
 #include "tensorwright/fused/loop_lists.h"
+#include "tensorwright/fused/loop_rows.h"
 #include "tensorwright/fused/loop_shapes.h"
 #include "tensorwright/fused/loop_sums.h"
 
@@ -205,6 +206,10 @@ class Planning {
       }
     }
     Grouping(draft_.plan).Make();
+    draft_.plan.rows = IndependentRows(draft_.plan).Find();
+    if (draft_.plan.sums.empty() && draft_.plan.rows > 0) {
+      draft_.plan.chunk = std::max<std::int64_t>(1, kRowsOfSum / draft_.plan.rows);
+    }
   }
 
   Draft draft_;

@@ -54,6 +54,11 @@ inline Lanes MultiplyAdd(Lanes a, Lanes b, Lanes c) {
 #endif
 }
 
+// About how many sums of two elements take as long as a product.
+inline std::int64_t WorkOf(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
+  return rows * depth * columns / kLanes;
+}
+
 // A matrix as it lies in memory; steps in elements.
 struct Matrix {
   const float* data;
