@@ -173,11 +173,9 @@ class Addresses {
     std::int64_t row_step, column_step;  // In bytes.
   };
 
-  Addresses(const Plan& plan, const LoopMemory& memory)
-      : plan_(plan), memory_(memory), base_(plan.memories.size()) {}
-
-  void Go(std::int64_t t) {
-    for (std::size_t memory = 0; memory < base_.size(); ++memory) base_[memory] = memory_.At(memory, t);
+  Addresses(const Plan& plan, const LoopMemory& memory, std::int64_t t) : plan_(plan) {
+    base_.reserve(plan.memories.size());
+    for (std::size_t i = 0; i < plan.memories.size(); ++i) base_.push_back(memory.At(i, t));
   }
 
   float* Floats(const View& view) const {
@@ -195,7 +193,6 @@ class Addresses {
 
  private:
   const Plan& plan_;
-  const LoopMemory& memory_;
   std::vector<char*> base_;
 };
 

@@ -70,8 +70,7 @@ class LoopRun {
 
   // What is the same in every iteration.
   void Begin() {
-    Addresses at(plan_, memory_);
-    at.Go(0);
+    const Addresses at(plan_, memory_, 0);
     for (std::size_t i = 0; i < plan_.once; ++i) Perform(plan_.groups[i], at);
     for (std::size_t i = 0; i < plan_.rights.size(); ++i) {
       if (plan_.rights[i].fixed) Pack(i, at);
@@ -80,8 +79,7 @@ class LoopRun {
 
   int Threads() const { return pool_->num_threads / running.load(); }
 
-  // Whether there are two blocks of independent rows for each thread, so that its products are of whole
-  // tiles.
+  // Whether there are two blocks of independent rows for each thread: in one, products have small tiles.
   bool IsByRows() const { return plan_.rows >= 2 * kBlockRows * std::max(1, Threads()); }
 
   // Threads take rows, and compute them in all of these iterations: so each has what it needs in its own
@@ -91,10 +89,11 @@ class LoopRun {
     for (std::size_t group = plan_.once; group < plan_.groups.size(); ++group) {
       work += plan_.groups[group].work * (end - t);
     }
+    std::vector<Addresses> iterations;
+    for (; t < end; ++t) iterations.emplace_back(plan_, memory_, t);
     ShareBlocks(plan_.rows, kBlockRows, work, [&](std::int64_t first, std::int64_t last) {
-      Addresses at(plan_, memory_);
-      for (std::int64_t i = t; i < end && !IsCancelled(); ++i) {
-        at.Go(i);
+      for (const Addresses& at : iterations) {
+        if (IsCancelled()) return;
         for (std::size_t group = plan_.once; group < plan_.groups.size(); ++group) {
           PerformRows(plan_.groups[group], at, first, last);
         }
@@ -104,9 +103,8 @@ class LoopRun {
 
   // Threads share one task, or group of them, after the other.
   void OneByOne(std::int64_t t, std::int64_t end) {
-    Addresses at(plan_, memory_);
     for (; t < end && !IsCancelled(); ++t) {
-      at.Go(t);
+      const Addresses at(plan_, memory_, t);
       for (std::size_t group = plan_.once; group < plan_.groups.size(); ++group) {
         Perform(plan_.groups[group], at);
       }
