@@ -98,7 +98,7 @@ def is_printed_so(shown: str | None, said: str | None) -> bool:
     if not (shown and said):
         return not (shown or said)
     digits = len(shown.partition(".")[2])
-    return abs(float(shown) - float(said)) <= HALF * 10**-digits
+    return abs(float(shown) - float(said)) <= HALF * 10.0**-digits
 
 
 def value(shown: str) -> float:
