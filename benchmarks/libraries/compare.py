@@ -1,0 +1,167 @@
+"""Times products and convolutions of `fused/products` beside those of other libraries: README.md.
+
+Each round starts every library once for each shape, in an order of its own; a speed is the mean
+over rounds, a ratio has Student's t interval over rounds, on the logarithm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy import stats
+
+HERE = Path(__file__).resolve().parent
+NATIVE = HERE.parents[1] / "build" / "tfbuild" / "native"
+OURS = "ours"
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-w")
+CODE = {"avx2": "haswell", "avx512": "skylake-avx512"}
+"""What our code is compiled for, by the vectors that it may have."""
+CAPS = {
+    "avx2": {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "LIBXSMM_TARGET": "hsw",
+        "BLIS_ARCH_TYPE": "3",
+    },
+    "avx512": {
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "LIBXSMM_TARGET": "skx",
+        "BLIS_ARCH_TYPE": "0",
+    },
+}
+"""BLIS 0.9 takes numbers (arch_t in its bli_type_defs.h): Skylake-X is 0, Haswell 3."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "BLIS_NUM_THREADS": "1"}
+# Dense layers of the six models and their weights' gradients; layers of an LSTM and of BERT.
+PRODUCTS = (
+    *((128, 784, 512, ""), (784, 128, 512, "t"), (512, 128, 512, "t"), (9216, 128, 128, "t")),
+    *((128, 512, 512, ""), (256, 256, 1024, ""), (1024, 256, 256, "t")),
+)
+CONVOLUTIONS = (
+    *((128, 26, 32, 64), (32, 16, 64, 64), (32, 8, 128, 128)),
+    *((32, 4, 256, 256), (1, 56, 64, 64)),
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What timed.cc is asked, and how many additions and products it is of."""
+
+    name: str
+    words: tuple[str, ...]
+    operations: float
+
+
+@dataclass(frozen=True)
+class Library:
+    name: str
+    program: Path
+    convolves: bool = False
+    folder: Path | None = None
+
+
+def timings() -> Iterator[Timing]:
+    for m, k, n, turned in PRODUCTS:
+        words = ("product", *map(str, (m, k, n)), *([turned] if turned else []))
+        name = f"{m}x{k}{' transposed' if turned else ''} by {k}x{n}"
+        yield Timing(name, words, 2.0 * m * k * n)
+    for images, size, channels, filters in CONVOLUTIONS:
+        for what, of in (("outputs", "outputs"), ("inputs", "gradient"), ("filter", "filter's")):
+            words = (what, *map(str, (images, size, channels, filters)))
+            name = f"3x3, {images} of {size}x{size}, {channels} to {filters}, {of}"
+            yield Timing(name, words, 2.0 * 9 * images * size * size * channels * filters)
+
+
+def milliseconds(
+    library: Library, timing: Timing, seconds: float, caps: Mapping[str, str]
+) -> float:
+    own = {"LD_LIBRARY_PATH": str(library.folder)} if library.folder else {}
+    found = subprocess.run(
+        [str(library.program), str(seconds), *timing.words],
+        env={**os.environ, **ONE_THREAD, **caps, **own},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(found.stdout.split()[0])
+
+
+def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
+    """Their time over ours."""
+    logs = [math.log(other / own) for own, other in zip(ours, others, strict=True)]
+    middle = statistics.fmean(logs)
+    half = stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, value, high = (math.exp(middle + each) for each in (-half, 0, half))
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--vectors", choices=CODE, required=True)
+    asked.add_argument("--onednn", action="append", default=[], metavar="NAME=FOLDER")
+    asked.add_argument("--xsmm", metavar="FOLDER", help="with libxsmm.a and libxsmmnoblas.a")
+    asked.add_argument("--blas", action="append", default=[], metavar="NAME=LIBRARY.so")
+    asked.add_argument("--include", action="append", default=[], help="folders with headers")
+    asked.add_argument("--rounds", type=int, default=8)
+    asked.add_argument("--seconds", type=float, default=0.1)
+    asked.add_argument("--compiler", default="clang++-16")
+    options = asked.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        libraries = [*every(Path(made), options)]
+        measure(libraries, options.rounds, options.seconds, CAPS[options.vectors])
+
+
+def every(folder: Path, options: argparse.Namespace) -> Iterator[Library]:
+    """Ours, then those that are asked for."""
+    (folder / "tensorwright").symlink_to(NATIVE)
+    headers = [f"-I{each}" for each in (folder, *options.include)]
+
+    def compiled(name: str, *flags: str) -> Path:
+        program = folder / name
+        command = [options.compiler, *FLAGS, *headers, str(HERE / "timed.cc"), *flags]
+        subprocess.run([*command, "-o", str(program)], check=True)
+        return program
+
+    yield Library(OURS, compiled(OURS, "-DOURS", f"-march={CODE[options.vectors]}"), True)
+    for each in options.onednn:
+        name, _, where = each.partition("=")
+        library = str(Path(where) / "libdnnl.so.3")
+        program = compiled(name, "-DDNNL", library, "-Wl,--allow-shlib-undefined")
+        yield Library(name, program, True, Path(where).resolve())
+    if options.xsmm:
+        archives = [str(Path(options.xsmm) / f"libxsmm{end}.a") for end in ("", "noblas")]
+        yield Library("libxsmm", compiled("libxsmm", "-DXSMM", *archives, "-ldl", "-pthread"))
+    for each in options.blas:
+        name, _, where = each.partition("=")
+        program = compiled(name, where)
+        yield Library(name, program, folder=Path(where).resolve().parent)
+
+
+def measure(
+    libraries: Sequence[Library], rounds: int, seconds: float, caps: Mapping[str, str]
+) -> None:
+    print(f"| | {OURS}, GF/s | {' | '.join(each.name for each in libraries[1:])} |")
+    print(f"|---|--:|{'---|' * (len(libraries) - 1)}")
+    order = random.Random(1)  # noqa: S311  (an order)
+    for timing in timings():
+        able = [each for each in libraries if each.convolves or timing.words[0] == "product"]
+        times: dict[str, list[float]] = {each.name: [] for each in able}
+        for _ in range(rounds):
+            for library in order.sample(able, len(able)):
+                times[library.name].append(milliseconds(library, timing, seconds, caps))
+        speed = timing.operations / statistics.fmean(times[OURS]) * 1e-6
+        cells = [
+            ratio(times[OURS], times[each.name]) if each in able else "" for each in libraries[1:]
+        ]
+        print(f"| {timing.name} | {speed:.0f} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
