@@ -42,6 +42,9 @@ FEW = (
     *("adam float32", "scattered float32", "summed float32"),
     *("held", "in a loop", "one after the other"),
 )
+AT_ONCE = "0"
+"""Without oneDNN memory that is not there is refused at once; with it, ten seconds later, each time
+(tensorflow/tsl/framework/allocator_retry.cc)."""
 ALONE = {"compiled", "legacy", "adagrad empty"}
 """The cases of which nothing may be fused: XLA compiles one, one has TensorFlow's own ops; and with
 sparse gradients Adagrad touches no more than their rows."""
@@ -136,7 +139,8 @@ def test_what_cannot_be_fused_runs_as_before_and_is_counted(
 def test_a_few_loops_lie_as_near_to_float64(
     stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    found = ran(LOOPS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "few.json", 2, *FEW_LOOPS)
+    library, out = libraries[LOOPS_UNIT], tmp_path / "few.json"
+    found = ran(LOOPS, stock_arm, library, out, 2, *FEW_LOOPS, onednn=AT_ONCE)
     assert {name: each["unlike"] for name, each in found.items()} == dict.fromkeys(FEW_LOOPS, "")
     assert all(each["events"]["loop executions"] for each in found.values())
     assert found["countdown"]["events"]["stock: loop"], "one that ends at once runs as it was"
@@ -144,11 +148,16 @@ def test_a_few_loops_lie_as_near_to_float64(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize(("threads", "onednn"), [(1, "1"), (2, AT_ONCE), (4, AT_ONCE)])
 def test_all_loops_lie_as_near_to_float64(
-    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path, threads: int
+    stock_arm: Environment,
+    libraries: Mapping[str, Path],
+    tmp_path: Path,
+    threads: int,
+    onednn: str,
 ) -> None:
-    found = ran(LOOPS, stock_arm, libraries[LOOPS_UNIT], tmp_path / "all.json", threads)
+    library, out = libraries[LOOPS_UNIT], tmp_path / "all.json"
+    found = ran(LOOPS, stock_arm, library, out, threads, onednn=onednn)
     assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
     fused = {name for name, each in found.items() if each["events"].get("loop executions")}
     assert {*found} - fused == {"compiled", "pruned", "dropped"}
