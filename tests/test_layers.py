@@ -128,7 +128,7 @@ TFBENCH = {
             "nets",
         ),
         *("language", "iris", "digits", "workloads", "inputs", "server"),
-        *("programs", "profiling", "worker"),
+        *("programs", "profiling", "step_parts", "worker"),
         *("steps", "kit", "convergence", "fitting", "groups", "replicas", "call_sites", "timing"),
         *("importing",),
         *("training",),

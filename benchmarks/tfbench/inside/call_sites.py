@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 from tfbench.inside import profiling, worker
 from tfbench.inside.profiling import Execution
+from tfbench.inside.step_parts import parts_of
 
 Node: TypeAlias = Any
 """A NodeDef, a protocol buffer of the arm's release."""
@@ -110,8 +111,8 @@ def call_site_of(fields: Mapping[str, Any]) -> CallSite:
 
 
 def examined(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A program's steps, profiled: seconds per step without the profiler, per op type with it, and
-    for each call site its calls and seconds per step.
+    """A program's steps, profiled: seconds per step without the profiler, and what they are made
+    of; per op type with it, and for each call site its calls and seconds per step.
 
     A call site's seconds are its calls times their median: so another process that took the CPU
     once does not make an op look slow.
@@ -121,18 +122,21 @@ def examined(request: Mapping[str, Any]) -> dict[str, Any]:
     graph = collected(step)
     for _ in range(WARM_UP_STEPS):
         float(step())
-    steps, walls = int(request["steps"]), []
+    steps, walls, cpus = int(request["steps"]), [], []
     for _ in range(steps):
-        began = time.perf_counter()
+        began, ran = time.perf_counter(), time.process_time()
         float(step())
+        cpus.append(time.process_time() - ran)
         walls.append(time.perf_counter() - began)
     executions = profiling.observed(tf, step, steps, detailed=True)
     op_s: dict[str, float] = defaultdict(float)
     for each in executions:
         op_s[each.op] += each.seconds / steps
+    step_s, cpu_s = statistics.median(walls), statistics.median(cpus)
     return {
         "steps": steps,
-        "step_s": statistics.median(walls),
+        "step_s": step_s,
+        "parts": asdict(parts_of(executions, steps=steps, step_s=step_s, cpu_s=cpu_s)),
         "op_s": dict(op_s),
         "places": list(weighed(executions, graph, steps)),
         "tensorflow": facts["tensorflow"],

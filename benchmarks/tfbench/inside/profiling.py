@@ -34,14 +34,15 @@ _LEVEL = "_ZN3tsl8profiler8internal13g_trace_levelE"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Execution:
-    """One execution of an op on the host. `shapes` are dtype and shape of each input as
-    op_kernel.cc writes them, (float[32,512];float[512]), with nothing for a resource; empty without
-    detail."""
+    """One execution of an op on the host, `began` seconds after an origin of the trace. `shapes`
+    are dtype and shape of each input as op_kernel.cc writes them, (float[32,512];float[512]), with
+    nothing for a resource; empty without detail."""
 
     node: str
     op: str
     shapes: str
     seconds: float
+    began: float = 0.0
 
 
 def profile(
@@ -113,6 +114,7 @@ def traced(folder: Path) -> Iterator[Execution]:
                             op=op,
                             shapes=_shapes(event, stats),
                             seconds=event.duration_ps / 1e12,
+                            began=line.timestamp_ns / 1e9 + event.offset_ps / 1e12,
                         )
 
 

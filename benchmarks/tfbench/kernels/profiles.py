@@ -13,6 +13,7 @@ from tfbench.arms.arm import Arm
 from tfbench.engine.workers import PACKAGE, worker_environment
 from tfbench.inside import call_sites, timing
 from tfbench.inside.call_sites import CallSite, CallSiteInput
+from tfbench.inside.step_parts import StepParts
 from tfbench.inside.workloads import PROGRAM
 from tfbench.options import Subject
 from tfbuild import settings
@@ -41,7 +42,7 @@ class ProfiledCallSite:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfiledProgram:
     """A workload, or a user's model by its file's name. `step_s` is a step without the profiler,
-    `op_s` are seconds per step by op type with it."""
+    `op_s` are seconds per step by op type with it. Older records have no `parts` of the step."""
 
     name: str
     steps: int
@@ -49,6 +50,7 @@ class ProfiledProgram:
     parameters: int
     op_s: Mapping[str, float]
     places: tuple[ProfiledCallSite, ...]
+    parts: StepParts | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,5 +214,5 @@ def profiled(
         raise UsageError(f"{file}: {found['problem']}")
     least = WORTH * sum(found["op_s"].values())
     found["places"] = [row for row in found["places"] if row["seconds"] >= least]
-    kept = ("steps", "step_s", "parameters", "op_s", "places")
+    kept = ("steps", "step_s", "parameters", "op_s", "places", "parts")
     return read(ProfiledProgram, {"name": name} | {key: found[key] for key in kept})

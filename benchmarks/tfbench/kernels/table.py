@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
-from tfbench.kernels.profiles import Profile, ranked_call_sites
+from tfbench.inside.step_parts import StepParts
+from tfbench.kernels.profiles import Profile, ProfiledProgram, ranked_call_sites
 from tfbench.kernels.selecting import Selected
 from tfbench.sheet import Sheet
 from tfbuild.console import count
@@ -84,14 +86,22 @@ def lines(selected: Selected) -> Iterator[str]:
 
 
 def describe_profile(profile: Profile) -> str:
-    """The call sites that take most of the op time."""
+    """What steps are made of, and the call sites that take most of the op time."""
     every = ranked_call_sites(profile)
     named = ", ".join(each.name for each in profile.programs)
     text = [
         f"{count(len(every), 'call site')} of {named}, {profile.vcpus} vCPU, {profile.release}",
+        *(_made_of(each, each.parts) for each in profile.programs if each.parts),
         "",
     ]
     for site in every[:SHOWN]:
         row = f"{site.place.op} {site.place.shapes} {site.place.details}".strip()
         text.append(f"{site.share:7.2%} {site.call_s * 1e6:10.1f} us  {row}")
     return "\n".join(text) + "\n"
+
+
+def _made_of(program: ProfiledProgram, parts: StepParts) -> str:
+    shares = ", ".join(
+        f"{name} {seconds / program.step_s:.0%}" for name, seconds in asdict(parts).items()
+    )
+    return f"{program.name}: {1e3 * program.step_s:.2f} ms a step; {shares}"
