@@ -60,7 +60,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Library:
+class TimedLibrary:
     name: str
     program: Path
     convolves: bool = False
@@ -80,7 +80,7 @@ def timings() -> Iterator[Timing]:
 
 
 def milliseconds(
-    library: Library, timing: Timing, seconds: float, caps: Mapping[str, str]
+    library: TimedLibrary, timing: Timing, seconds: float, caps: Mapping[str, str]
 ) -> float:
     own = {"LD_LIBRARY_PATH": str(library.folder)} if library.folder else {}
     found = subprocess.run(
@@ -118,7 +118,7 @@ def main() -> None:
         measure(libraries, options.rounds, options.seconds, CAPS[options.vectors])
 
 
-def every(folder: Path, options: argparse.Namespace) -> Iterator[Library]:
+def every(folder: Path, options: argparse.Namespace) -> Iterator[TimedLibrary]:
     """Ours, then those that are asked for."""
     (folder / "tensorwright").symlink_to(NATIVE)
     headers = [f"-I{each}" for each in (folder, *options.include)]
@@ -129,23 +129,23 @@ def every(folder: Path, options: argparse.Namespace) -> Iterator[Library]:
         subprocess.run([*command, "-o", str(program)], check=True)
         return program
 
-    yield Library(OURS, compiled(OURS, "-DOURS", f"-march={CODE[options.vectors]}"), True)
+    yield TimedLibrary(OURS, compiled(OURS, "-DOURS", f"-march={CODE[options.vectors]}"), True)
     for each in options.onednn:
         name, _, where = each.partition("=")
         library = str(Path(where) / "libdnnl.so.3")
         program = compiled(name, "-DDNNL", library, "-Wl,--allow-shlib-undefined")
-        yield Library(name, program, True, Path(where).resolve())
+        yield TimedLibrary(name, program, True, Path(where).resolve())
     if options.xsmm:
         archives = [str(Path(options.xsmm) / f"libxsmm{end}.a") for end in ("", "noblas")]
-        yield Library("libxsmm", compiled("libxsmm", "-DXSMM", *archives, "-ldl", "-pthread"))
+        yield TimedLibrary("libxsmm", compiled("libxsmm", "-DXSMM", *archives, "-ldl", "-pthread"))
     for each in options.blas:
         name, _, where = each.partition("=")
         program = compiled(name, where)
-        yield Library(name, program, folder=Path(where).resolve().parent)
+        yield TimedLibrary(name, program, folder=Path(where).resolve().parent)
 
 
 def measure(
-    libraries: Sequence[Library], rounds: int, seconds: float, caps: Mapping[str, str]
+    libraries: Sequence[TimedLibrary], rounds: int, seconds: float, caps: Mapping[str, str]
 ) -> None:
     print(f"| | {OURS}, GF/s | {' | '.join(each.name for each in libraries[1:])} |")
     print(f"|---|--:|{'---|' * (len(libraries) - 1)}")
