@@ -136,7 +136,7 @@ def examined(request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "steps": steps,
         "step_s": step_s,
-        "parts": asdict(parts_of(executions, steps=steps, step_s=step_s, cpu_s=cpu_s)),
+        "parts": asdict(parts_of(executions, step_s=step_s, cpu_s=cpu_s)),
         "op_s": dict(op_s),
         "places": list(weighed(executions, graph, steps)),
         "tensorflow": facts["tensorflow"],

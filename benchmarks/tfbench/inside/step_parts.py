@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfbench.inside.profiling import Execution
@@ -34,23 +34,26 @@ class StepParts:
     waiting: float
 
 
-def parts_of(
-    executions: Iterable[Execution], *, steps: int, step_s: float, cpu_s: float
-) -> StepParts:
-    """Of ops that were traced in `steps` steps; one without the profiler takes `step_s` seconds and
-    `cpu_s` of CPU time."""
+def parts_of(executions: Iterable[Execution], *, step_s: float, cpu_s: float) -> StepParts:
+    """Of ops that were traced, step after step; a step without the profiler takes `step_s` seconds
+    and `cpu_s` of CPU time. Traced ones take longer, so that only their proportions count."""
     every = list(executions)
-    busy = covered(every) / steps
-    kernels = covered(each for each in every if each.op not in MOVING) / steps
-    waiting = max(step_s - cpu_s, 0.0)
-    # The profiler makes ops a little longer, of which there may be nothing else.
-    scale = min(1.0, (step_s - waiting) / busy) if busy else 0.0
+    span = spanned(every)
+    busy = covered(every) / span * step_s if span else 0.0
+    kernels = covered(each for each in every if each.op not in MOVING) / span if span else 0.0
+    waiting = min(max(step_s - cpu_s, 0.0), max(step_s - busy, 0.0))
     return StepParts(
-        kernels=kernels * scale,
-        copies=(busy - kernels) * scale,
-        dispatch=step_s - waiting - busy * scale,
+        kernels=kernels * step_s,
+        copies=busy - kernels * step_s,
+        dispatch=step_s - busy - waiting,
         waiting=waiting,
     )
+
+
+def spanned(executions: Sequence[Execution]) -> float:
+    """Seconds from where the first one began to where the last one ended."""
+    ends = [each.began + each.seconds for each in executions]
+    return max(ends) - min(each.began for each in executions) if ends else 0.0
 
 
 def covered(executions: Iterable[Execution]) -> float:
