@@ -1,13 +1,12 @@
 """Times products and convolutions of `fused/products` beside those of other libraries: README.md.
 
 Each round starts every library once for each shape, in an order of its own; a speed is the mean
-over rounds, a ratio has Student's t interval over rounds, on the logarithm.
+over rounds, a ratio has the interval of a comparison whose launches are the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import random
 import statistics
@@ -17,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy import stats
+from tfbench.measuring.statistics import estimate, log_ratio
+from tfbuild.errors import SampleError
 
 HERE = Path(__file__).resolve().parent
 NATIVE = HERE.parents[1] / "build" / "tfbuild" / "native"
@@ -95,11 +95,9 @@ def milliseconds(
 
 def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
     """Their time over ours."""
-    logs = [math.log(other / own) for own, other in zip(ours, others, strict=True)]
-    middle = statistics.fmean(logs)
-    half = stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, value, high = (math.exp(middle + each) for each in (-half, 0, half))
-    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+    rounds = zip(others, ours, strict=True)
+    found = estimate([[log_ratio([other], [own])] for other, own in rounds])
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
 def main() -> None:
@@ -113,9 +111,15 @@ def main() -> None:
     asked.add_argument("--seconds", type=float, default=0.1)
     asked.add_argument("--compiler", default="clang++-16")
     options = asked.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        libraries = [*every(Path(made), options)]
-        measure(libraries, options.rounds, options.seconds, CAPS[options.vectors])
+    try:
+        with tempfile.TemporaryDirectory() as made:
+            libraries = [*every(Path(made), options)]
+            measure(libraries, options.rounds, options.seconds, CAPS[options.vectors])
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or "what it printed is above").strip().splitlines()[-1]
+        asked.exit(1, f"error: {Path(error.cmd[0]).name} failed: {said}\n")
+    except (OSError, SampleError) as error:
+        asked.exit(1, f"error: {error}\n")
 
 
 def every(folder: Path, options: argparse.Namespace) -> Iterator[TimedLibrary]:

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -126,7 +127,7 @@ using tensorwright::SquareTiles;
 Call Filtered(const tensorwright::Convolution& of, bool turned, const float* in,
               const float* filter, float* out) {
   using Outputs = tensorwright::FilteredOutputs<SquareTiles>;
-  auto* room = new std::vector<float>(Outputs::TransformedSize(of));
+  const auto room = std::make_shared<std::vector<float>>(Outputs::TransformedSize(of));
   return [=] {
     const Outputs run(of, in, filter, turned, {}, room->data(), out);
     run.TransformFilters(0, run.lines());
@@ -141,7 +142,7 @@ Call Convolution(const Shape& shape, const std::string& what, float* in, float* 
   if (what == "outputs") return Filtered(of, false, in, filter, out);
   if (what == "inputs") return Filtered(of.Turned(), true, out, filter, in);
   using Gradient = tensorwright::FilteredGradient<SquareTiles>;
-  auto* room = new std::vector<float>(Gradient::SumsSize(of));
+  const auto room = std::make_shared<std::vector<float>>(Gradient::SumsSize(of));
   return [=] {
     const Gradient run(of, 1, in, out, room->data(), filter, nullptr);
     run.Compute(0, run.parts());
