@@ -158,7 +158,7 @@ struct Plan {
   std::set<int> popped;             // Arguments.
   std::map<int, View> states;       // Argument → what an iteration leaves for the next one.
   std::vector<SumOf> sums;
-  std::int64_t chunk = 1;               // Iterations between the products of `sums`.
+  std::int64_t chunk = 1;               // Iterations that are computed before the products of `sums`.
   std::int64_t rows = 0;                // Of all tasks, if none needs another row than its own; else 0.
   std::map<int, Followed> counters;     // By value.
   std::map<int, std::int64_t> numbers;  // Value → an index that stays the same.

@@ -207,6 +207,7 @@ class Planning {
     }
     Grouping(draft_.plan).Make();
     draft_.plan.rows = IndependentRows(draft_.plan).Find();
+    // After so many iterations other loops may have ended, and left their threads.
     if (draft_.plan.sums.empty() && draft_.plan.rows > 0) {
       draft_.plan.chunk = std::max<std::int64_t>(1, kRowsOfSum / draft_.plan.rows);
     }
