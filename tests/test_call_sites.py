@@ -81,7 +81,7 @@ def test_a_name_that_differing_nodes_share_stands_for_none_of_them() -> None:
 
 
 def test_an_execution_of_another_op_is_not_that_node() -> None:
-    seen = Execution(node="tanh", op="Mul", shapes="", seconds=1.0)
+    seen = Execution(node="tanh", op="Mul", shapes="", seconds=1.0, began=0.0)
     assert list(weighed([seen], {"tanh": node("Tanh")}, 1)) == []
 
 

@@ -267,11 +267,11 @@ def _faults(comparison: Comparison, name: str) -> Iterator[str]:
 
 
 def _unclear(comparison: Comparison, name: str) -> str:
-    """Losses that differ, which rounding explains, are no proof of parity."""
+    """Where rounding explains that losses or predictions differ, they are no proof of parity."""
     for cell in comparison.cells:
         if any(each.arm == name and each.is_excused for each in cell.agreements):
             where = f"{cell.workload} on {vcpus(cell.vcpus)}"
-            return f"rounding alone changes the losses of {where}, which show no parity"
+            return f"rounding alone explains what differs in {where}, which shows no parity"
     return ""
 
 

@@ -42,7 +42,7 @@ class Execution:
     op: str
     shapes: str
     seconds: float
-    began: float = 0.0
+    began: float
 
 
 def profile(

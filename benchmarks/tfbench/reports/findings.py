@@ -407,10 +407,10 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
             yield Caveat(kind=other, cell=cell, what=other, then="Do not use it.")
     if any(each.is_excused for each in cell.agreements):
         yield Caveat(
-            kind="Rounding alone changes the first losses as much as arms do",
+            kind="Rounding alone explains what differs",
             cell=cell,
-            what="rounding alone changes the first losses as much as arms do, beyond the tolerance",
-            then="Whether they compute the same is told by fewer losses there.",
+            what="first losses or predictions differ beyond the tolerance, as rounding explains",
+            then="Whether arms compute the same is told by fewer of them there.",
         )
     if over_gated(cell):
         yield Caveat(
