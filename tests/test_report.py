@@ -139,6 +139,16 @@ def test_failures_are_marked_rows_with_their_reason_below() -> None:
     assert "lstm_text on 1 vCPU: control, tuned and mkl not timed: " in shown
 
 
+def test_of_what_a_worker_wrote_the_table_has_its_last_message() -> None:
+    output = '  File "mha.py", line 674\n\nMatMul execution failed\n\t [[{{node MatMul}}]]\n'
+    cell = compared.failed(
+        compared.cell("mnist_mlp", 2, {"tuned": 1.1}), "tuned", f"the worker failed:\n{output}"
+    )
+    shown = table(compared.comparison(cell), colour=False)
+    assert "failed: the worker failed: MatMul execution failed [[{{node MatMul}}]]\n" in shown
+    assert "mha.py" not in shown
+
+
 def test_everything_in_one_line() -> None:
     assert line(compared.single(Interval(value=1.25, low=1.2, high=1.3))) == (
         "against stock: 2 vCPUs: tuned 1.250x (1.202 to 1.300) faster (1 faster)"

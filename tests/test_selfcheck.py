@@ -237,13 +237,13 @@ def test_only_trials_that_were_asked_for_are_counted(
     monkeypatch.setattr(selfcheck, "_all", made)
     assert ran(tmp_path) == ()
     write(tmp_path / KIND.journal, *(trial(number, finding(0.9, 1.1)) for number in (0, 5, 6)))
-    said: list[tuple[int, int]] = []
+    said: list[tuple[int, int, str]] = []
     found = ran(
         tmp_path,
         TrialPart(name="same", trials=3),
-        listen=lambda done, total, _: said.append((done, total)),
+        listen=lambda done, total, _, left: said.append((done, total, left)),
     )
-    assert said == [(2, 3), (3, 3)]
+    assert said == [(2, 3, "about 30.0 s left"), (3, 3, "about 0.0 s left")]
     assert [each.number for each in found] == [0, 5, 6, 1, 2]
 
 

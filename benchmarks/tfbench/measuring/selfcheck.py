@@ -35,6 +35,7 @@ from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.measurement import CellSpec, MeasuredCell
 from tfbench.measuring.observations import ObservedCell, contrast_of, half_width, medians
 from tfbench.measuring.statistics import LEVEL, Thresholds, floor, verdict
+from tfbuild import console
 from tfbuild.errors import SampleError, WorkerError
 from tfbuild.measured.effort import Effort
 from tfbuild.measured.host import Host
@@ -167,7 +168,7 @@ class SelfCheck:
     arm: str
     rows: tuple[TrialRow, ...]
     widths: tuple[tuple[int, float, float], ...]
-    """Launches, minutes and the median half-width of the long trials."""
+    """Launches, minutes and the median half-width, of the trials of the most launches."""
 
     @property
     def same(self) -> Rate:
@@ -182,7 +183,8 @@ class SelfCheck:
         return self.same.value <= MOST_FALSE or self.same.low <= 1 - LEVEL
 
 
-Progress = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str, str], None]
+"""Trials made, of how many, the newest one, and how long the others take."""
 
 
 def run_trials(
@@ -209,12 +211,18 @@ def run_trials(
             for part, number in wanted
             if (part.name, number) not in have
         ]
-        made = _all(tasks, host.affinity[: host.vcpus.usable])
+        cpus = host.affinity[: host.vcpus.usable]
+        made = _all(tasks, cpus)
         with contextlib.closing(made):
-            for count, trial in enumerate(made, start=len(wanted) - len(tasks) + 1):
+            for count, trial in enumerate(made, start=1):
                 keep(trial)
                 done.append(trial)
-                on_progress(count, len(wanted), f"{trial.part} {trial.number + 1}")
+                on_progress(
+                    len(wanted) - len(tasks) + count,
+                    len(wanted),
+                    f"{trial.part} {trial.number + 1}",
+                    f"about {console.duration(seconds_left(tasks[count:], len(cpus)))} left",
+                )
     names = {part.name for part in parts}
     return tuple(trial for trial in done if trial.part in names)
 
@@ -238,6 +246,11 @@ class Task:
     number: int
     seed: int
     logs: Path
+
+
+def seconds_left(tasks: Iterable[Task], at_once: int) -> float:
+    """What trials take that are still to be made: a trial keeps to its budget."""
+    return math.fsum(task.part.effort.budget_s or 0.0 for task in tasks) / at_once
 
 
 def _all(tasks: Sequence[Task], cpus: Sequence[int]) -> Generator[Trial]:

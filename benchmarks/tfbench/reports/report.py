@@ -61,10 +61,17 @@ def _below(comparison: Comparison) -> Iterator[str]:
     doubts = [f"warning: {each}" for each in findings.warnings(comparison)]
     if len(doubts) > NOTES:
         doubts[NOTES - 1 :] = [f"warning: {len(doubts) - NOTES + 1} more in the report"]
-    notes = [*findings.failed(comparison), *doubts]
+    notes = [*map(_in_a_line, findings.failed(comparison)), *doubts]
     yield from notes
     yield from [""] if notes else ()
     yield from findings.headlines(comparison)
+
+
+def _in_a_line(failure: str) -> str:
+    """With its worker's last message alone. Lines that go on with a message are indented."""
+    first, *output = [each for each in failure.splitlines() if each.strip()]
+    begins = [number for number, each in enumerate(output) if not each[0].isspace()]
+    return " ".join([first, *map(str.strip, output[begins[-1] if begins else -1 :])])
 
 
 def line(comparison: Comparison) -> str:

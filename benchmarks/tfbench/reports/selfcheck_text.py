@@ -75,7 +75,7 @@ def cells(row: TrialRow) -> tuple[str, ...]:
 
 def width_lines(check: SelfCheck) -> Iterator[str]:
     if check.widths:
-        yield "Half-width against the time spent, in the long trials:"
+        yield "Half-width against the time spent, in the trials of the most launches:"
     for launches, minutes, half_width in check.widths:
         yield f"  {launches:2d} launches, {minutes:4.1f} min: {half_width:.2%}"
 
