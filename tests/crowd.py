@@ -37,7 +37,7 @@ def _wheels(folder: Path) -> Iterator[Path]:
                 yield stand_in(folder, version, targets=(target,), python=python)
 
 
-def _timed(what: str, folder: Path, wheels: tuple[Path, ...], *, rebuild: bool = False) -> None:
+def _timed(what: str, folder: Path, wheels: tuple[Path, ...], *, reindex: bool = False) -> None:
     started = time.perf_counter()
     done: Published = publish(
         wheels,
@@ -45,7 +45,7 @@ def _timed(what: str, folder: Path, wheels: tuple[Path, ...], *, rebuild: bool =
         judgements={},
         now=NOW,
         family="x86_64",
-        rebuild=rebuild,
+        reindex=reindex,
     )
     seconds = time.perf_counter() - started
     print(f"{what}: {seconds:.2f} s, {len(done.pages)} pages written")
@@ -59,7 +59,7 @@ def main() -> None:
         index = folder / "index"
         _timed(f"{count} wheels published", index, wheels)
         _timed("one wheel added", index, (stand_in(folder, "3.0.0+zen4", targets=("zen4",)),))
-        _timed("rebuilt from the pool", index, (), rebuild=True)
+        _timed("reindexed from the pool", index, (), reindex=True)
 
 
 if __name__ == "__main__":

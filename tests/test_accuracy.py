@@ -347,12 +347,12 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
     [
         ({"data": "digit"}, "'digit'.*Did you mean digits"),
         ({"data": "imagenet"}, "digits, mnist, cifar10"),
-        ({"target": "1"}, "below 1"),
-        ({"target": "97"}, "below 1"),
-        ({"target": "100%"}, "below 1"),
-        ({"target": "0.1"}, "above 0.1"),
-        ({"target": "high"}, "no accuracy"),
-        ({"target": "nan"}, "no accuracy"),
+        ({"reach": "1"}, "below 1"),
+        ({"reach": "97"}, "below 1"),
+        ({"reach": "100%"}, "below 1"),
+        ({"reach": "0.1"}, "above 0.1"),
+        ({"reach": "high"}, "no accuracy"),
+        ({"reach": "nan"}, "no accuracy"),
         ({"batch": "1348"}, "1348 .* 1347"),
         ({"data": "mnist", "batch": "60001"}, "60000"),
         ({"batch": "0"}, "--batch 0"),
@@ -371,11 +371,11 @@ def test_a_target_is_a_share_or_in_per_cent(typed: str, target: float) -> None:
             "--mode gold",
         ),
         ({"import_": "x.csv"}, "--import needs"),
-        ({"import_": "x.csv", "target": "0"}, "above 0"),
+        ({"import_": "x.csv", "reach": "0"}, "above 0"),
         ({"import_": "x.csv", "seeds": "3"}, "--import .* --seeds"),
         ({"import_": "x.csv", "data_file": "3"}, "--data-file"),
         ({"import_": "x.csv", "article": "2018"}, "two questions"),
-        ({"article": "2018", "target": "0.5"}, "--article .* --target"),
+        ({"article": "2018", "reach": "0.5"}, "--article .* --reach"),
         ({"column": "accuracy"}, "--column"),
     ],
 )
@@ -396,11 +396,11 @@ def test_a_machine_with_fewer_vcpus_is_refused() -> None:
 
 
 def test_a_dry_run_says_what_would_be_done() -> None:
-    shown = handler.describe(AccuracyOptions(target="95%", seeds="3"))
+    shown = handler.describe(AccuracyOptions(reach="95%", seeds="3"))
     for words in ("digits_cnn, batches of 32", "0.95 of the test", "3 seeds", "tensorflow-cpu=="):
         assert words in shown
     assert "train      nothing" in handler.describe(AccuracyOptions(article="2018"))
-    assert "curve.csv" in handler.describe(AccuracyOptions(import_="curve.csv", target="0.5"))
+    assert "curve.csv" in handler.describe(AccuracyOptions(import_="curve.csv", reach="0.5"))
 
 
 def test_a_file_with_less_than_a_batch_is_refused(tmp_path: Path, paths: Paths) -> None:

@@ -68,7 +68,7 @@ def test_a_wheel_has_the_compiler_that_saves_most_over_all_units() -> None:
 
 def test_the_better_compiler_gets_the_flags() -> None:
     both = Request(arch="haswell", compiler="gcc@12.2.0,clang@16.0.6")
-    config = _read_config(both, FlagsOptions(variants="-O3"))
+    config = _read_config(both, FlagsOptions(flag_sets="-O3"))
     tried: list[FlagSet] = []
     seen = []
     for compiler, flags in config.tries(tried):
@@ -84,7 +84,7 @@ def test_the_training_comes_last(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import tensorflow\n")
     request = Request(arch="x86_64", kernels="mini", compiler="clang-16")
-    wanted = FlagsOptions(variants="-flto=thin", pgo=str(program))
+    wanted = FlagsOptions(flag_sets="-flto=thin", pgo=str(program))
     first, second, third = describe(request, wanted).splitlines()
     assert "flags alone" in first
     assert "clang-16, -flto=thin" in second
@@ -127,7 +127,7 @@ def test_no_flags_are_faster_than_themselves(launches: list[float]) -> None:
 
 
 def test_a_search_says_what_it_would_build() -> None:
-    said = describe(Request(arch="haswell", kernels="mini"), FlagsOptions(variants="-O3;-O3;"))
+    said = describe(Request(arch="haswell", kernels="mini"), FlagsOptions(flag_sets="-O3;-O3;"))
     first, second = said.splitlines()
     assert "flags alone" in first
     assert "-O3" in second
@@ -141,7 +141,7 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(tmp_path: Path, pa
     source.touch()
     compiler = "clang@16.0.6"
     request = Request(arch="haswell", release=NEWEST, kernels="mini", compiler=compiler)
-    config = _read_config(request, FlagsOptions(variants="-O3", source=str(tmp_path)))
+    config = _read_config(request, FlagsOptions(flag_sets="-O3", source=str(tmp_path)))
     assert config.request.release == with_kernels()[-1].version
     source.unlink()
     with pytest.raises(KernelError, match=f"--source {tmp_path} holds none"):
@@ -151,17 +151,17 @@ def test_each_wheel_is_built_from_the_sources_that_were_given(tmp_path: Path, pa
 @pytest.mark.parametrize(
     ("request_", "wanted", "expected"),
     [
-        (Request(), FlagsOptions(variants=" ; "), "--variants"),
-        (Request(), FlagsOptions(variants="-march=znver4"), "-march=znver4 is no flag"),
-        (Request(), FlagsOptions(variants="-O3", launches="2"), "--launches 2"),
-        (Request(), FlagsOptions(variants="-O3", vcpus="x"), "--vcpus x"),
-        (Request(), FlagsOptions(variants="-O3", budget="-1"), "--budget -1"),
-        (Request(compiler="clang@16.0.6,c--"), FlagsOptions(variants="-O3"), "c--"),
+        (Request(), FlagsOptions(flag_sets=" ; "), "--flag-sets"),
+        (Request(), FlagsOptions(flag_sets="-march=znver4"), "-march=znver4 is no flag"),
+        (Request(), FlagsOptions(flag_sets="-O3", launches="2"), "--launches 2"),
+        (Request(), FlagsOptions(flag_sets="-O3", vcpus="x"), "--vcpus x"),
+        (Request(), FlagsOptions(flag_sets="-O3", budget="-1"), "--budget -1"),
+        (Request(compiler="clang@16.0.6,c--"), FlagsOptions(flag_sets="-O3"), "c--"),
         (Request(flags="-O3"), FlagsOptions(), "--flags"),
         (Request(), FlagsOptions(pgo="/nowhere.py"), "--pgo /nowhere.py"),
-        (Request(arch="no_such"), FlagsOptions(variants="-O3"), "no_such"),
+        (Request(arch="no_such"), FlagsOptions(flag_sets="-O3"), "no_such"),
         (Request(), FlagsOptions(profile="/nowhere.json"), "/nowhere.json"),
-        (Request(), FlagsOptions(source="/nowhere", variants="-O3"), "--source /nowhere"),
+        (Request(), FlagsOptions(source="/nowhere", flag_sets="-O3"), "--source /nowhere"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(

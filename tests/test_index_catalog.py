@@ -79,7 +79,7 @@ def test_an_index_without_a_catalog_is_empty() -> None:
 def test_a_torn_catalog_says_how_to_mend_it() -> None:
     whole = Catalog(entries=(entry("a-1-py3-none-any.whl"),)).to_bytes()
     for end in range(len(whole) - 2):
-        with pytest.raises(RecordError, match=r"catalog\.json of here .*--rebuild"):
+        with pytest.raises(RecordError, match=r"catalog\.json of here .*--reindex"):
             catalog.parse(whole[:end], "here")
 
 
@@ -93,7 +93,7 @@ def test_a_torn_catalog_says_how_to_mend_it() -> None:
     ],
 )
 def test_a_foreign_catalog_says_how_to_mend_it(text: str) -> None:
-    with pytest.raises(RecordError, match="--rebuild"):
+    with pytest.raises(RecordError, match="--reindex"):
         catalog.parse(text.encode("latin-1"), "here")
 
 
@@ -166,7 +166,7 @@ def test_a_catalog_is_made_again_from_the_pool(tmp_path: Path) -> None:
     publish(wheels, store, judgements=judgements, now=NOW, family="x86_64")
     known = catalog.parse(store.read(catalog.KEY), store.where).entries
     assert sum(len(each.verdicts) for each in known) == 1
-    found = catalog.rebuilt(store).entries
+    found = catalog.reindexed(store).entries
     assert tuple(dataclasses.replace(each, published=NOW) for each in found) == known
 
 
@@ -176,7 +176,7 @@ def test_a_damaged_wheel_in_the_pool_is_named(tmp_path: Path) -> None:
     publish([wheel], store, judgements={}, now=NOW, family="x86_64")
     (store.root / "pool/six" / wheel.name).write_bytes(wheel.read_bytes()[:-30])
     with pytest.raises(WheelError, match=wheel.name):
-        catalog.rebuilt(store)
+        catalog.reindexed(store)
 
 
 def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_wheel_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
     store = Folder(root=tmp_path / "index")
     store.put_new(f"pool/seven/{wheel.name}", wheel, sha256_of(wheel))
     with pytest.raises(PublishError, match="wheel of six"):
-        catalog.rebuilt(store)
+        catalog.reindexed(store)
 
 
 def test_entries_of_wheels_survive(tmp_path: Path) -> None:

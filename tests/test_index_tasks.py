@@ -85,7 +85,7 @@ def tree(invoke: Tasks, sound: Path) -> Path:
         ("install-snippet", 2, "--at DIR"),
         ("install-snippet --at no-such", 2, "no-such"),
         ("install-snippet --at s3://bucket", 2, "https://"),
-        ("install-snippet --at . --target skylak", 11, "skylak"),
+        ("install-snippet --at . --arch skylak", 11, "skylak"),
         ("startup --rounds 1", 2, "--rounds 1"),
         ("startup --candidate no-such.whl", 21, "no-such.whl"),
     ],

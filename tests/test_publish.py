@@ -53,10 +53,10 @@ def put(
     store: Store,
     *wheels: Path,
     judged: Mapping[str, Judgement] | None = None,
-    rebuild: bool = False,
+    reindex: bool = False,
 ) -> Published:
     return publish(
-        wheels, store, judgements=judged or {}, now=NOW, family="x86_64", rebuild=rebuild
+        wheels, store, judgements=judged or {}, now=NOW, family="x86_64", reindex=reindex
     )
 
 
@@ -244,12 +244,12 @@ def test_how_a_wheel_passed_is_kept_also_when_the_catalog_is_made_again(
         b"without passing the gate: it is slower"
         in files(folder)[f"simple/zen4/{PROJECT}/index.html"]
     )
-    put(folder, rebuild=True)
+    put(folder, reindex=True)
     assert gatings(folder) == [refused]
     put(folder, zen4, judged={sha256_of(zen4): judgement})
     assert gatings(folder) == [dataclasses.replace(refused, passed=True)]
     (folder.root / catalog.KEY).unlink()
-    put(folder, rebuild=True)
+    put(folder, reindex=True)
     assert gatings(folder) == [Gating(passed=True)], "by the comparison beside it"
 
 
@@ -258,7 +258,7 @@ def test_a_wheel_without_a_comparison_comes_back_as_one_that_did_not_pass(
 ) -> None:
     put(folder, wheels["stock"], wheels["zen4"])
     (folder.root / catalog.KEY).unlink()
-    put(folder, rebuild=True)
+    put(folder, reindex=True)
     assert gatings(folder) == [Gating(passed=False), None]
 
 
@@ -312,10 +312,10 @@ def tampered(data: bytes) -> bytes:
     return data[:10] + bytes([data[10] ^ 1]) + data[11:]
 
 
-@pytest.mark.parametrize("rebuild", [False, True])
+@pytest.mark.parametrize("reindex", [False, True])
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
-    folder: Folder, wheels: dict[str, Path], *, rebuild: bool, dry_run: bool
+    folder: Folder, wheels: dict[str, Path], *, reindex: bool, dry_run: bool
 ) -> None:
     """With the time of the right ones, too. Once they are gone, publishing brings those back."""
     put(folder, wheels["stock"], wheels["zen4"])
@@ -330,7 +330,7 @@ def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
             folder,
             judgements={},
             now=NOW,
-            rebuild=rebuild,
+            reindex=reindex,
             dry_run=dry_run,
         )
     for said in (f"pool/{PROJECT}/{wheel.name}", sha256_of(wheel), sha256_of(wheels["zen4"])):
@@ -364,7 +364,7 @@ def test_files_of_others_in_the_pool_are_left_alone(
     shown = json.loads(files(folder)[MANIFEST])["objects"]
     assert not [each for each in shown if each["file"].endswith(("b.txt", "y.whl"))]
     with pytest.raises(WheelError, match=r"y\.whl"):
-        put(folder, rebuild=True)
+        put(folder, reindex=True)
     link = folder.root / "pool" / PROJECT / wheels["haswell"].name
     link.symlink_to(wheels["haswell"])
     with pytest.raises(PublishError, match="is a link"):
@@ -396,7 +396,7 @@ def test_a_bucket_tells_of_other_bytes_without_sending_them(
     for send in (send_hashed, send_plain, in_parts):
         send(bucket, at, tampered(right))
         with pytest.raises(PublishError) as caught:
-            put(bucket, wheels["zen4"], rebuild=send is in_parts)
+            put(bucket, wheels["zen4"], reindex=send is in_parts)
         for said in (key, sha256(tampered(right)), sha256(right)):
             assert said in caught.value.message
         assert "publish the wheel again" in caught.value.hint
@@ -428,9 +428,9 @@ def test_a_torn_catalog_is_made_again_from_the_pool(
     put(folder, *wheels.values())
     whole = files(folder)
     (folder.root / catalog.KEY).write_bytes(whole[catalog.KEY][:-100])
-    with pytest.raises(RecordError, match="--rebuild"):
+    with pytest.raises(RecordError, match="--reindex"):
         put(folder, wheels["stock"])
-    put(folder, rebuild=True)
+    put(folder, reindex=True)
     found = files(folder)
     need_consistent(found)
     for target in all_targets("x86_64"):
@@ -443,10 +443,10 @@ def test_a_lost_catalog_is_noticed(folder: Folder, wheels: dict[str, Path]) -> N
     put(folder, wheels["stock"])
     (folder.root / catalog.KEY).unlink()
     before = stamps(folder)
-    with pytest.raises(RecordError, match=r"catalog\.json.*--rebuild"):
+    with pytest.raises(RecordError, match=r"catalog\.json.*--reindex"):
         put(folder, wheels["zen4"])
     assert stamps(folder) == before
-    put(folder, wheels["zen4"], rebuild=True)
+    put(folder, wheels["zen4"], reindex=True)
     assert listed(files(folder), "haswell") == {wheels["stock"].name}
 
 

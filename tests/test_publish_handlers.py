@@ -218,7 +218,7 @@ def test_an_index_is_made_anew_without_a_wheel_that_may_be_published(
     (index / "catalog.json").write_bytes(b"")
     with pytest.raises(RecordError):
         publish(gate=False)
-    assert publish(rebuild=True).startswith(f"{index}: 0 wheels added, 0 there already, ")
+    assert publish(reindex=True).startswith(f"{index}: 0 wheels added, 0 there already, ")
     assert sound.name in (index / "catalog.json").read_text(encoding="utf-8")
 
 
@@ -399,7 +399,7 @@ def test_a_wheel_of_near_sources_says_so_where_it_is_published(
         ({"simple": "https://here.example"}, UsageError, "--simple .* --to"),
         ({"to": "", "upload": "nowhere"}, UsageError, "--upload takes"),
         (UPLOAD | {"simple": "http://u:secret@i.example"}, UsageError, "--simple takes"),
-        (UPLOAD | {"rebuild": True}, UsageError, "--rebuild .* --upload"),
+        (UPLOAD | {"reindex": True}, UsageError, "--reindex .* --upload"),
         (UPLOAD | {"only_tuned": True}, UsageError, "--only-tuned .* --upload"),
         (UPLOAD | {"variants": True}, UsageError, "--variants .* --upload"),
         ({"stock_wheel": "no-such"}, UsageError, "--stock-wheel no-such"),
@@ -489,7 +489,7 @@ def test_targets_that_no_wheel_runs_on_are_named_with_what_they_lack() -> None:
 
 
 def test_an_index_that_nothing_was_given_for_names_none() -> None:
-    """--rebuild goes without a wheel; and an Arm wheel says nothing of x86-64."""
+    """--reindex goes without a wheel; and an Arm wheel says nothing of x86-64."""
     arm = entry_of("2.14.1", machine="aarch64")
     for entries in ((), (arm,)):
         choices = {target.name: choose(entries, target) for target in all_targets()}
@@ -504,7 +504,7 @@ def test_what_was_restored_and_what_nobody_looked_at_is_said() -> None:
     assert text.startswith("s3://here/: 2 wheels added, 2 restored, 1 there already, ")
     (line,) = (each for each in text.splitlines() if each.startswith("nobody looked at "))
     assert "bytes of c: " in line
-    assert "--rebuild" in line
+    assert "--reindex" in line
     assert "2 would be restored" in describe(done, NO_CANDIDATES, "here", dry_run=True)
     found = fields(done, NO_CANDIDATES, "here", dry_run=False)
     assert (found["restored"], found["unread"]) == (("e", "f"), ("c",))

@@ -71,7 +71,7 @@ def served(tree: Path) -> Iterator[TreeServer]:
 
 def snippet_of(at: Path | str, trust: str) -> Snippet:
     return install_snippet(
-        SnippetOptions(at=str(at), version="2.14.1", target="skylake", python=PYTHON, trust=trust)
+        SnippetOptions(at=str(at), version="2.14.1", arch="skylake", python=PYTHON, trust=trust)
     )
 
 

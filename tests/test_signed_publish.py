@@ -136,7 +136,7 @@ def test_from_the_key_to_the_lines_of_a_client(
     assert done.returncode == 0, done.stderr
     assert f"1 wheel signed by key {key.public.id}" in done.stdout
     assert "does not trust" in said(invoke("publish", *here, *wheels, "--sign", "other.pem"), 36)
-    snippet = ("install-snippet", "--at", "index", "--target", "haswell")
+    snippet = ("install-snippet", "--at", "index", "--arch", "haswell")
     assert "python3 check_wheel.py" in invoke(*snippet, "--trust", "public.pem").stdout
     assert "signed by none" in said(invoke(*snippet, "--trust", "their.pem"), 36)
     assert "variants" in said(invoke("publish", *here, *wheels, "--variants"), 2)

@@ -163,7 +163,7 @@ def test_a_cpu_without_avx_is_told_what_it_lacks_and_what_may_stand_there(
     wheels = [stand_in(tmp_path, "2.14.1", python=TAG), stand_in(tmp_path, "2.13.1", python=TAG)]
     store = open_store(str(tmp_path / "tree"))
     publish(wheels, store, judgements={}, now=NOW, family="x86_64")
-    place = {"version": version, "target": "nehalem", "python": PYTHON}
+    place = {"version": version, "arch": "nehalem", "python": PYTHON}
     with pytest.raises(HostError, match=r"simple/nehalem/ lists no tensorflow-cpu") as caught:
         install_snippet(SnippetOptions(at=store.where, **place))
     said = str(caught.value)
@@ -218,18 +218,18 @@ def test_http_to_another_machine_is_noted() -> None:
 )
 def test_an_address_that_is_none_or_holds_a_password_is_refused_and_not_repeated(at: str) -> None:
     with pytest.raises(UsageError, match="--at") as caught:
-        install_snippet(SnippetOptions(at=at, version="2.14.1", target="icelake", python=PYTHON))
+        install_snippet(SnippetOptions(at=at, version="2.14.1", arch="icelake", python=PYTHON))
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_folder_without_a_tree_and_an_unknown_target_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=str(tmp_path)):
         install_snippet(
-            SnippetOptions(at=str(tmp_path), version="2.14.1", target="icelake", python=PYTHON)
+            SnippetOptions(at=str(tmp_path), version="2.14.1", arch="icelake", python=PYTHON)
         )
     with pytest.raises(TargetError, match="pentium"):
         install_snippet(
-            SnippetOptions(at=str(tmp_path), version="2.14.1", target="pentium", python=PYTHON)
+            SnippetOptions(at=str(tmp_path), version="2.14.1", arch="pentium", python=PYTHON)
         )
 
 
@@ -433,10 +433,10 @@ def test_a_folder_and_a_server_give_the_same(
 ) -> None:
     monkeypatch.setenv("TWINE_PASSWORD", "not for this host")
     one = install_snippet(
-        SnippetOptions(at=str(tree), version="2.14.1", target="skylake", python="3.11")
+        SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python="3.11")
     )
     other = install_snippet(
-        SnippetOptions(at=f"{served}/", version="2.14.1", target="skylake", python="3.11")
+        SnippetOptions(at=f"{served}/", version="2.14.1", arch="skylake", python="3.11")
     )
     assert one.sha256 == other.sha256
     assert describe(one).replace(tree.as_uri(), served) == describe(other)
@@ -446,7 +446,7 @@ def test_a_folder_and_a_server_give_the_same(
 @on_x86_64
 def test_the_real_lock_is_named_where_the_index_does_not_carry_it(tree: Path) -> None:
     made = install_snippet(
-        SnippetOptions(at=str(tree), version="2.14.1", target="skylake", python="3.11")
+        SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python="3.11")
     )
     assert made.lock == "2.14.1.txt"
     assert "absl-py" in made.notes[0]
@@ -463,5 +463,5 @@ def test_a_page_on_disk_that_is_none_is_said(tree: Path) -> None:
     (tree / "simple/skylake/tensorflow-cpu/index.json").write_text("{", "utf-8")
     with pytest.raises(PublishError, match=r"index\.json"):
         install_snippet(
-            SnippetOptions(at=str(tree), version="2.14.1", target="skylake", python=PYTHON)
+            SnippetOptions(at=str(tree), version="2.14.1", arch="skylake", python=PYTHON)
         )

@@ -48,7 +48,7 @@ def put(
     *wheels: Path,
     key: SigningKey | None = None,
     trusted: tuple[PublicKey, ...] = (),
-    rebuild: bool = False,
+    reindex: bool = False,
     dry_run: bool = False,
 ) -> Published:
     return publish(
@@ -58,7 +58,7 @@ def put(
         now=NOW,
         family="x86_64",
         signing=Signing(key=key, trusted=trusted),
-        rebuild=rebuild,
+        reindex=reindex,
         dry_run=dry_run,
     )
 
@@ -154,9 +154,9 @@ def test_an_index_made_anew_still_knows_who_signed(
 ) -> None:
     put(index, tuned, key=key)
     put(index, stock)
-    before = {each.file: each.provenance for each in catalog.rebuilt(index).entries}
+    before = {each.file: each.provenance for each in catalog.reindexed(index).entries}
     (index.root / catalog.KEY).unlink()
-    put(index, rebuild=True)
+    put(index, reindex=True)
     entries = catalog.parse(index.read(catalog.KEY), "").entries
     assert {each.file: each.provenance for each in entries} == before
     assert before[stock.name] is None
@@ -292,9 +292,9 @@ def test_what_was_done_to_an_index_meanwhile_is_not_handed_on(
         }[harm]
     )
     before = contents(index)
-    for rebuild in (False, True):
+    for reindex in (False, True):
         with pytest.raises(PublishError, match="provenance"):
-            put(index, stock, key=key, rebuild=rebuild)
+            put(index, stock, key=key, reindex=reindex)
     assert contents(index) == before
 
 

@@ -66,13 +66,14 @@ class SelectOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlagsOptions:
-    """`variants` are sets of flags with semicolons between; the target's own alone come first.
+    """`flag_sets` have semicolons between; the target's own flags alone come first.
     `pgo` is the path of a program: last the kernels are compiled with what its run told."""
 
-    variants: str = option(
+    flag_sets: str = option(
         "",
         "flags to try beside the target's, with semicolons between; by default -O3, and "
         "-mno-avx512f for a CPU with AVX-512; -flto=thin optimizes in the link",
+        old=("variants",),
     )
     pgo: str = option("", "try what the compiler learns from a run, too: workloads, or a program")
     source: str = option("", "TensorFlow's sources: an archive, or a checkout")
@@ -228,7 +229,7 @@ class AccuracyOptions:
         "where MNIST or CIFAR-10 lie, if they cannot be fetched: an .npz as Keras's mnist.npz, or "
         "cifar-10-python.tar.gz",
     )
-    target: str = option("", "the share of test examples to be told, 0.97 or 97%")
+    reach: str = option("", "the share of test examples to be told, 0.97 or 97%", old=("target",))
     seeds: str = option("", "trainings of each arm; by default 5")
     epochs: str = option("", "how long a training goes on without the target")
     batch: str = option("", "examples in a batch; by default the model's own")

@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def learnt(stock_python: Path, paths: Paths, folder: Path) -> Accuracy:
-    return asked(stock_python, folder, paths, target=EASY, **QUICKLY)
+    return asked(stock_python, folder, paths, reach=EASY, **QUICKLY)
 
 
 def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> None:
@@ -85,7 +85,7 @@ def test_digits_are_learnt_to_an_easy_target(learnt: Accuracy, folder: Path) -> 
 def test_a_target_that_one_epoch_does_not_reach_is_marked(
     stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
-    found = asked(stock_python, tmp_path, paths, target="99.9%", seeds="1", epochs="1", vcpus="1")
+    found = asked(stock_python, tmp_path, paths, reach="99.9%", seeds="1", epochs="1", vcpus="1")
     (run,) = found.runs
     assert run.outcome is Outcome.OK
     assert run.reached is None
@@ -98,7 +98,7 @@ def test_a_target_that_one_epoch_does_not_reach_is_marked(
 def test_a_run_that_was_killed_takes_no_finished_seed_again(
     stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
-    options = {"target": EASY, **QUICKLY}
+    options = {"reach": EASY, **QUICKLY}
     program = textwrap.dedent(STOPPED).format(
         roots=ROOTS, options=options, python=repr(str(stock_python)), out=repr(str(tmp_path))
     )
@@ -134,7 +134,7 @@ def test_a_file_of_mnists_form_trains_mnists_model(
     ]
     path = tmp_path / "mnist.npz"
     np.savez(path, x_train=enlarged[0], y_train=digits[1], x_test=enlarged[1], y_test=digits[3])
-    options = {"data": "mnist", "data_file": str(path), "target": "60%", "seeds": "1"}
+    options = {"data": "mnist", "data_file": str(path), "reach": "60%", "seeds": "1"}
     found = asked(stock_python, tmp_path / "out", paths, epochs="3", **options)
     assert found.asked.workload == "mnist_cnn"
     assert found.runs[0].images == 1280
@@ -145,7 +145,7 @@ def test_a_file_of_mnists_form_trains_mnists_model(
 def test_the_same_seed_is_the_same_training(
     learnt: Accuracy, stock_python: Path, paths: Paths, tmp_path: Path
 ) -> None:
-    again = asked(stock_python, tmp_path, paths, target=EASY, seeds="1", vcpus="1")
+    again = asked(stock_python, tmp_path, paths, reach=EASY, seeds="1", vcpus="1")
     one, other = (
         [(each.accuracy, each.loss) for each in found.runs[0].epochs] for found in (learnt, again)
     )

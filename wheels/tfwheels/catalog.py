@@ -31,7 +31,7 @@ from tfwheels.store import Store
 SCHEMA = 1
 KEY = "catalog.json"
 POOL = "pool"
-MEND = "Make it anew from the wheels that are there: add --rebuild"
+MEND = "Make it anew from the wheels that are there: add --reindex"
 CHANGED = "It was changed there: remove it and publish the wheel again, which brings it back"
 _MEASURED = ".comparison"
 
@@ -92,7 +92,7 @@ def merged(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(found.values(), key=_place))
 
 
-def rebuilt(store: Store, current: bytes | None = None) -> Catalog:
+def reindexed(store: Store, current: bytes | None = None) -> Catalog:
     """A catalog of all wheels in the pool, also of one that a killed run has brought there, read
     again with the comparisons beside them; the time of each is when it was stored.
 

@@ -35,8 +35,10 @@ class PublishOptions:
     stock_wheel: str = option(
         "", "the stock wheel to compare with, or a folder with it; else it is fetched"
     )
-    rebuild: bool = option(
-        False, "make the index anew from the wheels in it, all of whose bytes are read"
+    reindex: bool = option(
+        False,
+        "make the index anew from the wheels in it, all of whose bytes are read",
+        old=("rebuild",),
     )
     variants: bool = option(
         False, "experimental: x86-64 level variants (PEP 825) in a tree of their own"
@@ -65,7 +67,9 @@ class SnippetOptions:
     version: str = option(
         "", "of TensorFlow, by default the newest there; with a local part for one wheel"
     )
-    target: str = option("", "by default the one that this CPU is (archspec cpu)")
+    arch: str = option(
+        "", "the target; by default the one that this CPU is (archspec cpu)", old=("target",)
+    )
     package: str = option("", PACKAGE)
     python: str = option("3.11", PYTHON)
     trust: str = option("", f"{_TRUST}: with lines that check the wheel before it is installed")

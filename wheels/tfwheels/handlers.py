@@ -55,7 +55,7 @@ def publish_wheels(wanted: PublishOptions, *, as_json: bool) -> str:
     )
     named = tuple(_named_wheels(wanted.wheels))
     candidates = named_candidates(named, rule, paths) if named else pool_candidates(rule, paths)
-    if not wanted.rebuild:
+    if not wanted.reindex:
         _need_some(candidates, paths)
     _warn(candidates, gated=wanted.gate)
     if store is None:
@@ -82,7 +82,7 @@ def _publish(
             judgements={each.entry.sha256: each.judgement for each in candidates.made},
             now=now,
             signing=signing,
-            rebuild=wanted.rebuild,
+            reindex=wanted.reindex,
             dry_run=dry_run,
         )
     if wanted.variants:
@@ -121,7 +121,7 @@ def _need_sense(wanted: PublishOptions) -> None:
     idle = (
         ("--simple", wanted.simple, "--to", wanted.to),
         ("--only-tuned", wanted.only_tuned, "--upload", wanted.upload),
-        ("--rebuild", wanted.rebuild, "--upload", wanted.upload),
+        ("--reindex", wanted.reindex, "--upload", wanted.upload),
         ("--variants", wanted.variants, "--upload", wanted.upload),
         ("--sign", wanted.sign, "--upload", wanted.upload),
         ("--trust", wanted.trust, "--upload", wanted.upload),

@@ -79,13 +79,13 @@ def publish(
     now: str,
     family: str | None = None,
     signing: Signing = _UNSIGNED,
-    rebuild: bool = False,
+    reindex: bool = False,
     dry_run: bool = False,
 ) -> Published:
     """Add wheels to the index and make its pages again, those of one family or of all that there
     are wheels for.
 
-    `judgements` are by the wheel's SHA-256, `now` is ISO 8601 in UTC. `rebuild` reads the pool
+    `judgements` are by the wheel's SHA-256, `now` is ISO 8601 in UTC. `reindex` reads the pool
     instead of the catalog, and may go without a wheel. Raises PublishError, also where the pool has
     other bytes of a wheel than are given and for a wheel that was not signed as the index asks,
     WheelError, RecordError, BusyError, DiskError.
@@ -97,9 +97,11 @@ def publish(
         beside = {key: data for candidate in candidates for key, data in candidate.beside.items()}
         pool: _Pool | None = None
         for _ in range(TRIES):
-            current = store.read(catalog.KEY) if rebuild else _begun(store, dry_run=dry_run)
+            current = store.read(catalog.KEY) if reindex else _begun(store, dry_run=dry_run)
             old = (
-                catalog.rebuilt(store, current) if rebuild else catalog.parse(current, store.where)
+                catalog.reindexed(store, current)
+                if reindex
+                else catalog.parse(current, store.where)
             )
             entries = catalog.merged(old.entries, (candidate.entry for candidate in candidates))
             needed = trust.settled(signing, store).trusted
@@ -164,7 +166,7 @@ def _examined(candidates: Iterable[_Candidate], known: Iterable[Entry], store: S
 
     Only the wheels that are given are looked at, each time anew: a memory of sizes and times would
     not notice a bad disk, and a pool of 50 wheels of 250 MB is 12 GB to read for each that is
-    added. `rebuild` reads them all. Raises PublishError for a wheel with other bytes.
+    added. `reindex` reads them all. Raises PublishError for a wheel with other bytes.
     """
     sizes = store.sizes(catalog.POOL)
     vouched = {entry.file for entry in known}

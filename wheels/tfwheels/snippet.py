@@ -106,7 +106,7 @@ def install_snippet(options: SnippetOptions) -> Snippet:
     TargetError, PublishError, ToolError, and HostError for a target that TensorFlow's wheels would
     kill."""
     trusted = read_trusted(options.trust)
-    chosen = parse_target(options.target) if options.target else match(read_cpu()).best
+    chosen = parse_target(options.arch) if options.arch else match(read_cpu()).best
     folder = Path(options.at) if "://" not in options.at else None
     newest = releases.with_kernels()[-1]
     wanted = Query(
@@ -239,7 +239,7 @@ def _newest(wanted: Query, listed: Iterable[ListedWheel]) -> str:
         _need_baseline(wanted)
         raise UsageError(
             f"{wanted.page} has no wheel of {wanted.package} for Python {wanted.python}",
-            hint="Name another --package, --python or --target",
+            hint="Name another --package, --python or --arch",
         )
     return max(seen).public
 

@@ -213,7 +213,7 @@ def _unread(published: Published, where: str) -> Iterator[str]:
     if published.unread:
         yield (
             f"nobody looked at the bytes of {', '.join(published.unread)}: {where} does not tell "
-            "their hash. --rebuild reads all that is there"
+            "their hash. --reindex reads all that is there"
         )
 
 

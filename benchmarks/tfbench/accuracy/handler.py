@@ -40,7 +40,7 @@ _START_S, _SLOWEST = 600.0, 50.0
 than the second, hangs."""
 
 
-QUICK = AccuracyOptions(data=sets.DIGITS, target="95%", seeds="3")
+QUICK = AccuracyOptions(data=sets.DIGITS, reach="95%", seeds="3")
 """A question that has its answer in about a minute on two vCPUs."""
 _TRAINING = ("data", "data_file", "seeds", "epochs", "batch", "arms", "vcpus", "seed")
 _PRICING = ("prices", "machine", "mode", "region")
@@ -121,7 +121,7 @@ def read(wanted: AccuracyOptions) -> AccuracyConfig:
         data=data,
         file=file,
         workload=workload,
-        target=_target(wanted.target or data.target, chance=1 / CLASSES),
+        target=_target(wanted.reach or data.target, chance=1 / CLASSES),
         epochs=options.integer(wanted.epochs, "--epochs", most=_MOST_EPOCHS)
         if wanted.epochs
         else find_workload(workload).schedule.epochs,
@@ -182,9 +182,9 @@ def train(
 
 def read_in_curve(wanted: AccuracyOptions, paths: Paths) -> ImportedCurve:
     """A curve that others measured; with --out the result and a report are written there."""
-    if not wanted.target:
-        raise UsageError("--import needs an accuracy to look for", hint="Try --target 0.757")
-    target = _target(wanted.target, chance=0.0)
+    if not wanted.reach:
+        raise UsageError("--import needs an accuracy to look for", hint="Try --reach 0.757")
+    target = _target(wanted.reach, chance=0.0)
     curve = read_curve(Path(wanted.import_).expanduser(), wanted.column)
     result = results.imported(curve, target, _price(wanted, 0))
     if wanted.out:
@@ -246,7 +246,7 @@ def _check_together(wanted: AccuracyOptions) -> None:
     if wanted.article and wanted.import_:
         raise UsageError("--article and --import are two questions", hint="Give one of them")
     if wanted.article:
-        _refuse(wanted, "--article", (*_TRAINING, *_PRICING, "target", "column", "out"))
+        _refuse(wanted, "--article", (*_TRAINING, *_PRICING, "reach", "column", "out"))
     elif wanted.import_:
         _refuse(wanted, "--import", _TRAINING)
     elif wanted.column:
@@ -285,18 +285,18 @@ def _target(typed: str, *, chance: float) -> float:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
-        raise UsageError(f"--target {typed} is no accuracy", hint="Write 0.97, or 97%")
+        raise UsageError(f"--reach {typed} is no accuracy", hint="Write 0.97, or 97%")
     target = float(number / 100 if words.endswith("%") else number)
     if target >= 1:
         raise UsageError(
-            f"--target {typed} is all of the examples or more, it has to be below 1",
+            f"--reach {typed} is all of the examples or more, it has to be below 1",
             hint="Write 0.97, or 97%",
         )
     if target <= chance:
         raise UsageError(
-            f"--target {typed} is not above {chance:g}, which guessing reaches"
+            f"--reach {typed} is not above {chance:g}, which guessing reaches"
             if chance
-            else f"--target {typed} is not above 0",
+            else f"--reach {typed} is not above 0",
             hint="Write 0.97, or 97%",
         )
     return target

@@ -139,10 +139,10 @@ def _read_config(request: Request, wanted: FlagsOptions) -> _Config:
     names = options.words(request.compiler) or ("",)
     plan, *_ = [plan_for(replace(request, compiler=name))[0] for name in names]
     usual = ["-O3", *(NARROW[each] for each in sorted(NARROW.keys() & plan.target.features))]
-    texts = wanted.variants.split(";") if wanted.variants else usual
+    texts = wanted.flag_sets.split(";") if wanted.flag_sets else usual
     variants = tuple(dict.fromkeys(filter(None, map(flags.extra_flags, texts))))
     if not variants and not wanted.pgo and len(names) == 1:
-        raise UsageError("--variants names none", hint=f"Try --variants '{'; '.join(usual)}'")
+        raise UsageError("--flag-sets names none", hint=f"Try --flag-sets '{'; '.join(usual)}'")
     for name in names if wanted.pgo else ():
         plan, compiler = plan_for(replace(request, compiler=name, flags=flags.COUNTING))
         pgo.need(compiler, plan.required, read_cpu())
