@@ -9,6 +9,7 @@ import pytest
 from invoke.parser import Parser
 
 from tensorwright.command import SHORT, Command
+from tensorwright.commandline import CommandLine
 from tensorwright.program import commands
 from tfbuild.settings import ROOT
 
@@ -75,6 +76,16 @@ def test_a_switch_is_none_of_two_kinds() -> None:
 )
 def test_old_spellings_are_read(line: str, field: str, value: object) -> None:
     assert typed(line)[field] == value
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_shows_one_spelling(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        CommandLine(commands(), "inv").run(["inv", "--help", name])
+    shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z0-9-]*)[=, ]", capsys.readouterr().out))
+    options = COMMANDS[name].options
+    assert {each.name for each in options if each.default is not None} <= shown
+    assert not shown & {old for each in options for old in each.old}
 
 
 def test_every_option_that_a_page_names_behind_a_command_is_read() -> None:

@@ -101,6 +101,14 @@ class CommandLine(Program):
                 raise Exit
             super().parse_cleanup()
 
+    def print_task_help(self, name: str) -> None:
+        """Old spellings are read, and not shown."""
+        task, flags = self.collection[name], self.parser.contexts[name].flags
+        for each in task.options if isinstance(task, Command) else ():
+            for old in each.old:
+                flags.unalias(f"--{old}")
+        super().print_task_help(name)
+
     def list_flat(self) -> None:
         groups = grouped(self.collection)
         self._print_groups({name: filter(_is_common, groups[name]) for name in groups})
