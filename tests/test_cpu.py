@@ -14,6 +14,7 @@ from tfbuild.cpus.cpu import (
     MASK,
     cgroup_quota,
     masked,
+    nodes_of,
     parse_cpuinfo,
     read_cpu,
     read_vcpus,
@@ -170,6 +171,16 @@ def test_version_1_is_read(tmp_path: Path, mount: str) -> None:
         },
     )
     assert cgroup_quota(root) == 2.5
+
+
+def test_cpus_have_the_nodes_that_linux_links_them_to(tmp_path: Path) -> None:
+    for cpu, node in ((0, 0), (1, 0), (10, 1)):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
+        (folder / f"node{node}").mkdir(parents=True)
+        (folder / "topology").mkdir()
+    assert nodes_of({0, 1, 10}, tmp_path) == {0: 0, 1: 0, 10: 1}
+    assert nodes_of({1, 2}, tmp_path) == {1: 0}
+    assert nodes_of({0}, tmp_path / "no sysfs") == {}
 
 
 def test_no_quota(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbench.engine.schedule import PADDING_BYTES, block_order, chance_of, launch_order, padding
+from tfbench.engine.schedule import (
+    PADDING_BYTES,
+    block_order,
+    chance_of,
+    launch_order,
+    loading_groups,
+    padding,
+)
 from tfbench.measuring.effort import SHORTEST_S, TARGET_S, longer, steps_per_sample, stop
 from tfbuild.errors import SampleError, UsageError
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort, Stop
@@ -34,6 +41,26 @@ def test_a_block_has_every_arm_twice_and_is_its_own_mirror_image(
     order = block_order(sorted(names), seeded(seed))
     assert order == order[::-1]
     assert Counter(order) == dict.fromkeys(names, 2)
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "available", "groups"),
+    [
+        ((0,), {0, 1}, ((0,), (1,))),
+        ((0, 1), {0, 1}, ((0, 1),)),
+        ((4, 6), {2, 4, 5, 6, 7, 9}, ((4, 6), (2, 5), (7, 9))),
+        ((0,), {0, 1, 64, 65}, ((0,), (1,))),
+        ((0, 64), {0, 1, 2, 64, 65}, ((0, 64), (1, 2))),
+    ],
+    ids=["two vCPUs", "all of them", "a rest", "another node", "both nodes"],
+)
+def test_workers_load_on_cpus_of_their_own_beside_the_memory_that_they_use(
+    vcpus: tuple[int, ...], available: set[int], groups: tuple[tuple[int, ...], ...]
+) -> None:
+    nodes = {cpu: cpu // 64 for cpu in available}
+    assert loading_groups(vcpus, available, nodes) == groups
+    if len(set(nodes.values())) == 1:
+        assert loading_groups(vcpus, available, {}) == groups
 
 
 @given(seed=st.integers())

@@ -455,6 +455,22 @@ def test_a_worker_states_its_facts_and_times_every_phase(
     assert "noise from a plugin" in said
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one CPU is all that there is")
+def test_a_worker_moves_to_other_cpus_with_all_its_threads(
+    stock_python: Path, tmp_path: Path
+) -> None:
+    last = max(os.sched_getaffinity(0))
+    with opened(arm("stock", stock_python), tmp_path) as one:
+        one.ask_load("mnist_mlp", 3, (last,))
+        one.loaded((last,))
+        one.ask_check(2)
+        one.checked()
+        one.settle(first_cpu())
+        assert one.sample(TRAIN, 2)["wall_s"] > 0
+        threads = [int(each.name) for each in Path(f"/proc/{one.pid}/task").iterdir()]
+        assert {tuple(os.sched_getaffinity(each)) for each in threads} == {first_cpu()}
+
+
 @pytest.mark.slow
 def test_all_models_have_the_stated_parameters_and_input_shapes(stock_python: Path) -> None:
     script = f"""

@@ -7,7 +7,7 @@ order is random, so that nothing periodic can favour one arm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
@@ -28,6 +28,21 @@ def block_order(arms: Sequence[Each], chance: Random) -> tuple[Each, ...]:
     """ABBA or BAAB for two arms; for more, any order and its mirror image."""
     half = launch_order(arms, chance)
     return half + half[::-1]
+
+
+def loading_groups(
+    vcpus: Sequence[int], available: Collection[int], node_of: Mapping[int, int]
+) -> tuple[tuple[int, ...], ...]:
+    """Sets of as many CPUs as `vcpus`, that set first, for workers that load at the same time.
+
+    They have no CPU in common, and are of the NUMA nodes of `vcpus`, since a worker's memory stays
+    where it was first written.
+    """
+    nodes = {node_of.get(cpu) for cpu in vcpus}
+    others = sorted(cpu for cpu in {*available} - {*vcpus} if node_of.get(cpu) in nodes)
+    size = len(vcpus)
+    rest = (tuple(others[at : at + size]) for at in range(0, len(others) - size + 1, size))
+    return (tuple(vcpus), *rest)
 
 
 def padding(chance: Random) -> int:

@@ -61,13 +61,16 @@ class Session:
     def need_own(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
         """Raises WorkerError where the worker's facts are not what `loaded` says."""
         need_own_tensorflow(self.arm, facts["tensorflow_file"])
-        if tuple(facts["vcpus"]) != vcpus:
-            raise self._failed(f"got CPUs {facts['vcpus']}, not {list(vcpus)}")
+        self._need_cpus(facts, vcpus)
         if self.arm.tuned and facts["kernel_library"] is None:
             raise self._failed(
                 "ran stock kernels: its tuned ones did not load",
                 hint="Build for this CPU with --arch native",
             )
+
+    def _need_cpus(self, facts: Mapping[str, Any], vcpus: tuple[int, ...]) -> None:
+        if tuple(facts["vcpus"]) != vcpus:
+            raise self._failed(f"got CPUs {facts['vcpus']}, not {list(vcpus)}")
 
     def ask_check(self, steps: int) -> None:
         """Begin the first steps; the answer is `checked`."""
@@ -76,6 +79,11 @@ class Session:
     def checked(self) -> dict[str, Any]:
         """The first losses, the predictions after them, and how long these steps took."""
         return self.answer("check", STEPS_LIMIT_S)
+
+    def settle(self, vcpus: tuple[int, ...]) -> None:
+        """Hold the worker to other CPUs than those that it loaded on, as many as those."""
+        facts = self.request("settle", STEPS_LIMIT_S, vcpus=vcpus)
+        self._need_cpus(facts, vcpus)
 
     def sample(self, phase: str, steps: int) -> dict[str, Any]:
         """The worker's times and meters, and `elapsed_s` by our own clock.

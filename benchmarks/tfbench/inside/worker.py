@@ -9,6 +9,7 @@ Variables that begin with TENSORWRIGHT_ change what a step is, or name the user'
     {"do": "load", "workload": …, "seed": …, "vcpus": […], "nudged": …}
                                                               → what TensorFlow this is
     {"do": "check", "steps": n}                → {"losses": […], "predictions": […], …}, first
+    {"do": "settle", "vcpus": […]}             → {"vcpus": […]}: other CPUs, as many
     {"do": "sample", "phase": …, "steps": n}   → times and meters, see `Trainer.sample`
     {"do": "profile", "steps": n}              → op times and executions of tuned kernels
     {"do": "try", "workload": …, "seed": …, "vcpus": […]}     → the same, tried, see `tried`
@@ -32,7 +33,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
@@ -177,6 +178,13 @@ def settle(cpus: Iterable[int]) -> None:
     for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  (numbers)
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread), cpus)
+
+
+def settled(trainer: Trainer, cpus: Iterable[int]) -> tuple[Trainer, Answer]:
+    """A trainer that goes on on other CPUs, as many as it has, since its pools keep their sizes."""
+    settle(cpus)
+    held = os.sched_getaffinity(0)
+    return replace(trainer, cpus=frozenset(held)), {"vcpus": sorted(held)}
 
 
 def build(tf: TensorFlow, name: str, seed: int, *, nudge: bool = False) -> tuple[Trainer, Answer]:
@@ -456,6 +464,8 @@ def answer(trainer: Trainer | None, request: Mapping[str, Any]) -> tuple[Trainer
             return load(request)
         case "check", Trainer():
             return trainer, trainer.check(request["steps"])
+        case "settle", Trainer():
+            return settled(trainer, request["vcpus"])
         case "sample", Trainer():
             return trainer, trainer.sample(request["phase"], request["steps"])
         case "profile", Trainer():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import statistics
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from random import Random
 from tfbench.arms.arm import Arm
 from tfbench.engine import workers
 from tfbench.engine.engine import Spent
-from tfbench.engine.schedule import block_order, chance_of
+from tfbench.engine.schedule import block_order, chance_of, loading_groups
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import phase_of, schedule_of
@@ -34,6 +35,7 @@ from tfbench.measuring.repetition import LaunchCost
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import has_trend
 from tfbuild import console
+from tfbuild.cpus.cpu import nodes_of
 from tfbuild.errors import WorkerError
 from tfbuild.measured.effort import Effort
 
@@ -252,28 +254,38 @@ class _Blocks:
 
 
 def _starts(spec: CellSpec, number: int, opened: Mapping[str, Session]) -> tuple[Start, ...]:
-    """All workers load and take their first steps at the same time; the repeat's from parameters
-    that are one rounding away, so that it shows how far rounding takes them."""
-    repeat = spec.arms[1].name
-    for each in opened.values():
-        nudged = each.arm.name == repeat
-        each.ask_load(spec.workload, spec.seed, spec.vcpus, nudged=nudged)
-    facts = {name: each.loaded(spec.vcpus) for name, each in opened.items()}
+    """All workers load and take their first steps at the same time, on CPUs of their own as far as
+    there are such; the repeat's from parameters that are one rounding away, so that it shows how
+    far rounding takes them."""
+    repeat, groups = spec.arms[1].name, _loading_groups(spec.vcpus)
+    # Another arm shares its CPUs in the next launch.
+    loading = {name: groups[(at + number) % len(groups)] for at, name in enumerate(opened)}
+    for name, each in opened.items():
+        each.ask_load(spec.workload, spec.seed, loading[name], nudged=name == repeat)
+    facts = {name: each.loaded(loading[name]) for name, each in opened.items()}
     for each in opened.values():
         each.ask_check(CHECKED_STEPS)
     checked = {name: each.checked() for name, each in opened.items()}
+    for each in opened.values():
+        each.settle(spec.vcpus)
     return tuple(
         Start(
             workload=spec.workload,
             vcpus=len(spec.vcpus),
             launch=number,
             arm=arm.name,
-            facts=facts[arm.name] | {"first_steps_s": checked[arm.name]["first_steps_s"]},
+            facts=facts[arm.name]
+            | {"first_steps_s": checked[arm.name]["first_steps_s"], "vcpus": list(spec.vcpus)},
             losses=tuple(checked[arm.name]["losses"]),
             predictions=tuple(checked[arm.name]["predictions"]),
         )
         for arm in spec.arms
     )
+
+
+def _loading_groups(vcpus: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    available = os.sched_getaffinity(0)
+    return loading_groups(vcpus, available, nodes_of(available))
 
 
 def _timed(

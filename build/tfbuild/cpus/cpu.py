@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,13 @@ def read_vcpus(root: Path = Path("/")) -> Vcpus:
 def vcpus(*, machine: int, affinity: int, quota: float | None) -> Vcpus:
     usable = affinity if quota is None else min(affinity, max(1, math.ceil(quota)))
     return Vcpus(machine=machine, affinity=affinity, quota=quota, usable=usable)
+
+
+def nodes_of(cpus: Iterable[int], root: Path = Path("/")) -> dict[int, int]:
+    """The NUMA node of each CPU; without those of which Linux says nothing."""
+    folder = root / "sys/devices/system/cpu"
+    found = ((cpu, path.name) for cpu in cpus for path in folder.glob(f"cpu{cpu}/node[0-9]*"))
+    return {cpu: int(name.removeprefix("node")) for cpu, name in found}
 
 
 def cgroup_quota(root: Path = Path("/")) -> float | None:
