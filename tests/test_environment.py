@@ -192,9 +192,11 @@ def test_environments_share_their_dependencies_and_not_their_fate(
 @pytest.mark.toolchain
 def test_a_missing_dependency_is_said(index: Path, paths: Paths, tmp_path: Path) -> None:
     own = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
-    with pytest.raises(WheelError, match=r"pip check: tiny 1\.0 requires dependency"):
+    with pytest.raises(WheelError, match=r"tiny-1\.0-\S+ lacks what it needs: .*`dependency>=2`"):
         made(own, "", paths)
-    with pytest.raises(WheelError, match="pip check"):  # not taken for finished the next time
+    with pytest.raises(
+        WheelError, match="lacks what it needs"
+    ):  # not taken for finished the next time
         made(own, "", paths)
 
 
@@ -202,7 +204,7 @@ def test_a_missing_dependency_is_said(index: Path, paths: Paths, tmp_path: Path)
 def test_a_broken_wheel_is_said(index: Path, paths: Paths, tmp_path: Path) -> None:
     own = wheel(tmp_path / "own", "tiny")
     own.write_bytes(own.read_bytes()[:200])
-    with pytest.raises(WheelError, match=r"tiny-1\.0-py3-none-any\.whl \(.+\)"):
+    with pytest.raises(WheelError, match=r"tiny-1\.0-py3-none-any\.whl cannot be installed \(.+\)"):
         made(own, "", paths)
 
 

@@ -50,6 +50,7 @@ TFBUILD = {
     ),
     "tools": (
         "pip",
+        "uv",
         "requirement",
         "sharing",
         "interpreters",

@@ -7,6 +7,7 @@ import hashlib
 import platform
 import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,7 @@ from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelErro
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Paths, exclusive, need_disk
-from tfbuild.tools import pip, sharing
+from tfbuild.tools import pip, sharing, uv
 from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import FOLDER, Exact, Locked, PackageLock, lock_for, parse_exact
 from tfbuild.upstream import locked, releases
@@ -28,6 +29,7 @@ from tfbuild.upstream.releases import StockWheel
 _BYTES = 1_500_000_000
 MARK = "tensorwright.complete"
 """The file of a complete environment, with the SHA-256 of its wheel."""
+_LOG = "install.log"
 OTHER_BYTES = "DO NOT MATCH THE HASHES"
 """pip's own words for a file that is not the locked one."""
 
@@ -137,12 +139,10 @@ def create(
             packages = (sharing.packages(each, python) for each in (bare.parents[1], folder))
             sharing.link(*packages, compiled=False)
         _install(environment)
-    log = folder / "pip.log"
-    words, _ = _pip(environment.python)
     try:
-        run([*words, "check"], log=log, timeout_s=300)
+        uv.check(environment.python, log=folder / _LOG)
     except CommandError as error:
-        raise WheelError(f"pip check: {error.last_line}") from error
+        raise WheelError(f"{wheel.name} lacks what it needs: {uv.reason(error)}") from error
     write_atomic(folder / MARK, f"{sha256}\n")
     return environment
 
@@ -153,7 +153,7 @@ def folder_key(python: str, wheel_sha256: str, requirements: str) -> str:
 
 
 def _shared(environment: Environment, like: Environment, python: str) -> bool:
-    """Make it from one like it, where that can be done. pip says whether it would take the wheel.
+    """Make it from one like it, where that can be done. uv says whether it would take the wheel.
 
     What Python has compiled there is shared as well: to compile all of TensorFlow's takes longer
     than to unpack it.
@@ -164,18 +164,17 @@ def _shared(environment: Environment, like: Environment, python: str) -> bool:
     sharing.link(sharing.packages(like.folder, python), packages, compiled=True)
     if not sharing.replace(like.wheel, environment.wheel, packages):
         return False
-    _install(environment, "--dry-run", "--force-reinstall")
+    _install(environment, "--dry-run", "--reinstall")
     return True
 
 
 def _install(environment: Environment, *options: str) -> None:
-    """Raises WheelError when pip refuses the wheel."""
-    words, quiet = _pip(environment.python)
-    log, wheel = environment.folder / "pip.log", environment.wheel
+    """Raises WheelError when uv refuses the wheel."""
+    wheel, log = environment.wheel, environment.folder / _LOG
     try:
-        run([*words, "install", *quiet, *options, "--no-index", wheel], log=log, timeout_s=1800)
+        uv.install(environment.python, *options, wheel, log=log)
     except CommandError as error:
-        raise WheelError(f"pip refuses {wheel.name} ({error.last_line})") from error
+        raise WheelError(f"{wheel.name} cannot be installed ({uv.reason(error)})") from error
 
 
 def create_bare(*, python: str, requirements: str, paths: Paths, links: Path | None = None) -> Path:
@@ -199,29 +198,31 @@ def _begin(folder: Path, python: str) -> None:
 
 
 def _install_locked(folder: Path, requirements: str, links: Path | None) -> None:
-    locked_file = folder / "requirements.txt"
+    locked_file, interpreter = folder / "requirements.txt", folder / "bin" / "python"
     write_atomic(locked_file, requirements)
-    if requirements.strip():
-        words, quiet = _pip(folder / "bin" / "python")
-        locked = ("--require-hashes", "--only-binary=:all:", "--requirement", str(locked_file))
-        source = () if links is None else ("--no-index", "--find-links", str(links))
-        run([*words, "install", *quiet, *source, *locked], log=folder / "pip.log", timeout_s=1800)
+    if not requirements.strip():
+        return
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".wheels-") as fetched:
+        if links is None:
+            choice, serving = "--only-binary=:all:", _serving(interpreter)
+            pip.download(locked_file, Path(fetched), choice, interpreter=interpreter, own=serving)
+        source = ("--require-hashes", "--find-links", links or fetched)
+        uv.install(interpreter, *source, "--requirement", locked_file, log=folder / _LOG)
 
 
-def _pip(interpreter: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A pip that works for the interpreter of an environment, and the options of its installs:
-    this Python's, or, for one that is too old for that, the one that came with it."""
-    quiet = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
+def _serving(interpreter: Path) -> Path:
+    """A Python whose pip works for the interpreter of an environment: this one, or, where that is
+    too old for its pip, one with the pip that came with it."""
     folder = interpreter.parents[1]
     python = next((folder / "lib").glob("python3.*")).name.removeprefix("python")
     known = SpecifierSet(metadata.metadata("pip")["Requires-Python"])
-    serving = Path(sys.executable)
-    if not known.contains(f"{python}.99"):
-        serving = folder.with_name(f"pip-{python}") / "bin" / "python"
-        if not (serving.parents[1] / MARK).is_file():
-            run([find_python(python), "-m", "venv", "--clear", serving.parents[1]])
-            write_atomic(serving.parents[1] / MARK, "pip alone\n")
-    return (str(serving), "-m", "pip", "--python", str(interpreter)), quiet
+    if known.contains(f"{python}.99"):
+        return Path(sys.executable)
+    serving = folder.with_name(f"pip-{python}") / "bin" / "python"
+    if not (serving.parents[1] / MARK).is_file():
+        run([find_python(python), "-m", "venv", "--clear", serving.parents[1]])
+        write_atomic(serving.parents[1] / MARK, "pip alone\n")
+    return serving
 
 
 def create_required(requirement: str, *, python: str, paths: Paths) -> Environment:
