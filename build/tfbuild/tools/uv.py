@@ -41,4 +41,4 @@ def reason(error: CommandError) -> str:
 def _pip(interpreter: Path, command: str, *words: str | Path, log: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     own = (find_uv_bin(), *_ALONE, "pip", command, "--python", interpreter)
-    run([*own, *words], env=env, log=log, timeout_s=_LIMIT_S)
+    run([*own, *words], env=env | {"UV_NO_WRAP": "1"}, log=log, timeout_s=_LIMIT_S)
