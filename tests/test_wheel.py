@@ -321,6 +321,15 @@ def test_only_what_is_under_a_prefix_is_unpacked(stock: Path, tmp_path: Path) ->
     assert [p.name for p in folder.parent.iterdir()] == ["stock"]
 
 
+def test_of_a_folder_that_is_left_out_what_has_a_longer_prefix_is_unpacked(tmp_path: Path) -> None:
+    names = ("own.h", "others/one/a.h", "others/two/b.h", "others/two/src/c.h", "others.h")
+    path = make_wheel(tmp_path, dict.fromkeys((f"include/{name}" for name in names), b"x"))
+    wanted = ("include/", "include/others/two/src/")
+    extract(path, wanted, tmp_path / "out", without=("include/others/",))
+    found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.h")}
+    assert found == {"include/own.h", "include/others/two/src/c.h", "include/others.h"}
+
+
 def test_a_folder_that_is_there_is_left_as_it_is(stock: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     extract(stock, ("demo_pkg/",), tmp_path / "there")

@@ -155,10 +155,15 @@ def needs_of(plan: Plan) -> str:
 
 
 def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -> Path:
-    """Headers and libraries of the stock wheel, in a folder named by its hash."""
+    """Headers and libraries of the stock wheel, in a folder named by its hash. Of the headers of
+    other projects only those that the compiler looks for: half of the wheel's are LLVM's, gRPC's
+    and others', and Bazel would hash them for each source.
+    """
     folder = paths.stock / sha256[:16]
     if not folder.is_dir():
-        wheel.extract(stock, (f"{recipe.include_roots[0]}/", *recipe.libraries), folder)
+        roots = tuple(f"{root}/" for root in recipe.include_roots)
+        others = f"{roots[0]}external/"
+        wheel.extract(stock, (*roots, *recipe.libraries), folder, without=(others,))
     return folder
 
 

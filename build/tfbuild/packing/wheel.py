@@ -143,8 +143,11 @@ def _recorded(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
     return lines
 
 
-def extract(path: Path, prefixes: tuple[str, ...], folder: Path) -> None:
-    """Unpack the members under `prefixes` (folders end with a slash) into `folder`.
+def extract(
+    path: Path, prefixes: tuple[str, ...], folder: Path, *, without: tuple[str, ...] = ()
+) -> None:
+    """Unpack the members under `prefixes` (folders end with a slash) into `folder`; those under
+    `without` only where a prefix is longer.
 
     The folder appears at once when it is whole; one that is there already is left as it is.
     Raises WheelError when a prefix has no member, DiskError when the disk refuses.
@@ -152,7 +155,7 @@ def extract(path: Path, prefixes: tuple[str, ...], folder: Path) -> None:
     if folder.exists():
         return
     with opened(path) as archive:
-        infos = [info for info in files(archive) if _under(info.filename, prefixes)]
+        infos = [info for info in files(archive) if _under(info.filename, prefixes, without)]
         for prefix in prefixes:
             if not any(_under(info.filename, (prefix,)) for info in infos):
                 raise WheelError(f"{path.name} has nothing under {prefix}")
@@ -160,8 +163,16 @@ def extract(path: Path, prefixes: tuple[str, ...], folder: Path) -> None:
             _unpack(archive, infos, folder)
 
 
-def _under(name: str, prefixes: tuple[str, ...]) -> bool:
-    return any(name == each or (each.endswith("/") and name.startswith(each)) for each in prefixes)
+def _under(name: str, prefixes: tuple[str, ...], without: tuple[str, ...] = ()) -> bool:
+    def longest(those: tuple[str, ...]) -> int:
+        over = (each for each in those if name == each or _holds(each, name))
+        return max(map(len, over), default=0)
+
+    return longest(prefixes) > longest(without)
+
+
+def _holds(folder: str, name: str) -> bool:
+    return folder.endswith("/") and name.startswith(folder)
 
 
 def _unpack(archive: zipfile.ZipFile, infos: Iterable[zipfile.ZipInfo], folder: Path) -> None:
