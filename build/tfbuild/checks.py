@@ -69,6 +69,8 @@ def _check(name: str, *words: str) -> None:
     """Output goes straight to the terminal: it is what the caller asked to see."""
     console.say(f"→ {name}")
     env = os.environ | {"PYTHONPYCACHEPREFIX": str(own_cache(settings.ROOT) / "pycache")}
+    # Containers often set it. The tests start Python some thousand times, which would compile anew.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     code = subprocess.run(
         [sys.executable, *words], cwd=settings.ROOT, env=env, check=False
     ).returncode
