@@ -20,6 +20,14 @@ def test_checks_run_in_the_checkout(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out.strip() == str(ROOT)
 
 
+def test_python_keeps_what_it_compiles_for_the_tests(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    checks._check("a check", "-c", "import sys; print(sys.dont_write_bytecode)")
+    assert capfd.readouterr().out.strip() == "False"
+
+
 def test_all_of_our_python_is_checked() -> None:
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
     ours = {folder.name for folder in folders if any(folder.rglob("*.py"))}
