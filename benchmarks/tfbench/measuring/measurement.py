@@ -16,7 +16,7 @@ from random import Random
 from tfbench.arms.arm import Arm
 from tfbench.engine import workers
 from tfbench.engine.engine import Spent
-from tfbench.engine.schedule import block_order, chance_of, loading_groups
+from tfbench.engine.schedule import block_order, chance_of, launch_order, loading_groups
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import phase_of, schedule_of
@@ -192,7 +192,7 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
     chance = chance_of(spec.seed, spec.workload, len(spec.vcpus), number)
     log = logs / f"{spec.workload}-{len(spec.vcpus)}-{number}"
     with workers.opened(spec.arms, spec.vcpus, chance, log) as opened:
-        starts = _starts(spec, number, opened)
+        starts = _starts(spec, number, opened, chance)
         timed = _timed(spec, opened, starts)
         for start in starts:
             keep(start)
@@ -253,13 +253,17 @@ class _Blocks:
         )
 
 
-def _starts(spec: CellSpec, number: int, opened: Mapping[str, Session]) -> tuple[Start, ...]:
+def _starts(
+    spec: CellSpec, number: int, opened: Mapping[str, Session], chance: Random
+) -> tuple[Start, ...]:
     """All workers load and take their first steps at the same time, on CPUs of their own as far as
     there are such; the repeat's from parameters that are one rounding away, so that it shows how
     far rounding takes them."""
-    repeat, groups = spec.arms[1].name, _loading_groups(spec.vcpus)
-    # Another arm shares its CPUs in the next launch.
-    loading = {name: groups[(at + number) % len(groups)] for at, name in enumerate(opened)}
+    repeat, available = spec.arms[1].name, os.sched_getaffinity(0)
+    groups = loading_groups(spec.vcpus, available, nodes_of(available))
+    # Which of them share CPUs while they load is left to chance, as their order is.
+    shuffled = launch_order(tuple(opened), chance)
+    loading = {name: groups[at % len(groups)] for at, name in enumerate(shuffled)}
     for name, each in opened.items():
         each.ask_load(spec.workload, spec.seed, loading[name], nudged=name == repeat)
     facts = {name: each.loaded(loading[name]) for name, each in opened.items()}
@@ -281,11 +285,6 @@ def _starts(spec: CellSpec, number: int, opened: Mapping[str, Session]) -> tuple
         )
         for arm in spec.arms
     )
-
-
-def _loading_groups(vcpus: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    available = os.sched_getaffinity(0)
-    return loading_groups(vcpus, available, nodes_of(available))
 
 
 def _timed(
