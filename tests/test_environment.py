@@ -194,9 +194,7 @@ def test_a_missing_dependency_is_said(index: Path, paths: Paths, tmp_path: Path)
     own = wheel(tmp_path / "own", "tiny", needs="dependency>=2")
     with pytest.raises(WheelError, match=r"tiny-1\.0-\S+ lacks what it needs: .*`dependency>=2`"):
         made(own, "", paths)
-    with pytest.raises(
-        WheelError, match="lacks what it needs"
-    ):  # not taken for finished the next time
+    with pytest.raises(WheelError, match="lacks what"):  # not taken for finished the next time
         made(own, "", paths)
 
 
@@ -222,16 +220,15 @@ def test_a_dependency_with_other_bytes_is_refused(
 @pytest.mark.slow
 @pytest.mark.toolchain
 def test_a_python_that_is_too_old_for_pip_gets_the_pip_that_came_with_it(
-    tmp_path: Path, paths: Paths
+    index: Path, tmp_path: Path, paths: Paths
 ) -> None:
     """pip 26 serves Python 3.10 and later, and releases up to 2.20 have wheels for 3.9."""
     old = "3.9"
     if not is_here(old):
         pytest.skip(f"no Python {old} is here")
-    lock = locked(wheel(tmp_path, "dependency"))
-    made = create(
-        wheel(tmp_path, "tiny"), python=old, requirements=lock, paths=paths, links=tmp_path
-    )
+    lock = locked(wheel(index, "dependency"))
+    made = create(wheel(tmp_path, "tiny"), python=old, requirements=lock, paths=paths)
+    assert (paths.arms / f"pip-{old}" / environment.MARK).is_file()
     words: list[str | Path] = [
         made.python,
         "-c",

@@ -56,10 +56,7 @@ def inside(arm: Environment) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): path.read_text()
         for path in folder.rglob("*")
-        if path.is_file()
-        and path.suffix != ".pyc"
-        and path.name
-        not in {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json"}
+        if path.is_file() and path.suffix != ".pyc" and path.name not in OF_INSTALLERS
     }
 
 

@@ -204,8 +204,13 @@ def _install_locked(folder: Path, requirements: str, links: Path | None) -> None
         return
     with tempfile.TemporaryDirectory(dir=folder, prefix=".wheels-") as fetched:
         if links is None:
-            choice, serving = "--only-binary=:all:", _serving(interpreter)
-            pip.download(locked_file, Path(fetched), choice, interpreter=interpreter, own=serving)
+            pip.download(
+                locked_file,
+                Path(fetched),
+                "--only-binary=:all:",
+                interpreter=interpreter,
+                python=_serving(interpreter),
+            )
         source = ("--require-hashes", "--find-links", links or fetched)
         uv.install(interpreter, *source, "--requirement", locked_file, log=folder / _LOG)
 

@@ -10,7 +10,7 @@ from tfbuild.run import run
 
 _LIMIT_S = 3600.0
 _PIP = ("-m", "pip", "--disable-pip-version-check")
-_OWN = Path(sys.executable)
+_HERE = Path(sys.executable)
 
 
 def download(
@@ -18,15 +18,15 @@ def download(
     folder: Path,
     *choice: str,
     interpreter: Path | None = None,
-    own: Path = _OWN,
+    python: Path = _HERE,
     on_line: Callable[[str], None] | None = None,
 ) -> None:
     """The files of a list of hashed requirements into `folder`, and nothing that they need beside.
 
     `choice` says which files, for `interpreter` if one is given, which need not have pip itself:
-    that of the Python `own` is run. Raises CommandError.
+    that of `python` is run. Raises CommandError.
     """
     target = () if interpreter is None else ("--python", str(interpreter))
     words = ("download", "--no-deps", "--require-hashes", "--no-cache-dir", "--progress-bar", "off")
     files = ("--dest", folder, "--requirement", wanted)
-    run([own, *_PIP, *target, *words, *choice, *files], timeout_s=_LIMIT_S, on_line=on_line)
+    run([python, *_PIP, *target, *words, *choice, *files], timeout_s=_LIMIT_S, on_line=on_line)

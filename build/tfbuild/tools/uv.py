@@ -1,5 +1,5 @@
-"""uv, which puts wheel files that are here into environments: what takes it tenths of a second
-takes pip seconds. It asks no index, and reads no settings of the user's: those are pip's here."""
+"""uv, which puts wheel files that are here into environments, faster than pip does. It asks no
+index, and reads no settings of the user's: those are pip's here."""
 
 from __future__ import annotations
 
