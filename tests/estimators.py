@@ -10,12 +10,15 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from tests.noise import MACHINES, Level, Machine, launches, table
 
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import contrast, level
 
+Times: TypeAlias = Callable[[Sample], Sequence[float]]
+"""Seconds per step of a sample, one number or several."""
 ARMS = ("stock", "stock again", "arm")
 TRUTH = 1 / 1.05
 
@@ -32,31 +35,41 @@ def least(seconds: Sequence[float]) -> float:
     return math.log(min(seconds))
 
 
-def quarter(seconds: Sequence[float]) -> float:
-    faster = sorted(seconds)[: (len(seconds) + 3) // 4]
+def half(seconds: Sequence[float]) -> float:
+    faster = sorted(seconds)[: (len(seconds) + 1) // 2]
     return math.log(statistics.fmean(faster))
 
 
-def own(each: Sample) -> float:
-    return each.own_s
+def tenth(seconds: Sequence[float]) -> float:
+    fastest = sorted(seconds)[: (len(seconds) + 9) // 10]
+    return math.log(statistics.fmean(fastest))
 
 
-def wall(each: Sample) -> float:
-    return each.wall_s
+def slices(each: Sample) -> Sequence[float]:
+    return each.step_s
+
+
+def own(each: Sample) -> Sequence[float]:
+    return (each.own_s / each.steps,)
+
+
+def wall(each: Sample) -> Sequence[float]:
+    return (each.wall_s / each.steps,)
 
 
 LEVELS: Mapping[str, Level] = {
-    "faster half": level,
+    "level": level,
+    "faster half": half,
+    "fastest tenth": tenth,
     "median": middle,
     "mean": mean,
     "minimum": least,
-    "fastest quarter": quarter,
 }
-TIMES: Mapping[str, Callable[[Sample], float]] = {"own": own, "wall": wall}
+TIMES: Mapping[str, Times] = {"slices": slices, "own": own, "wall": wall}
 
 
 def judged(
-    machine: Machine, seconds: Callable[[Sample], float], level: Level, trials: int
+    machine: Machine, seconds: Times, level: Level, trials: int
 ) -> tuple[float, float, float, float]:
     """False positives, 5 % seen, coverage as shares, and the median half-width."""
     false, seen, held, widths = 0, 0, 0, []
@@ -74,13 +87,13 @@ def judged(
 
 
 def main(trials: int) -> None:
-    print(f"{'machine':16}{'time':6}{'level':17}  false  5% seen   held  half-width")
+    print(f"{'machine':16}{'time':9}{'level':17}  false  5% seen   held  half-width")
     for machine in MACHINES:
         for time, seconds in TIMES.items():
             for name, each in LEVELS.items():
                 false, seen, held, width = judged(machine, seconds, each, trials)
                 shares = f"{false:7.1%}{seen:9.1%}{held:7.1%}"
-                print(f"{machine.name:16}{time:6}{name:17}{shares}{width:11.2%}")
+                print(f"{machine.name:16}{time:9}{name:17}{shares}{width:11.2%}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import numpy as np
 from tests.measured import sample
@@ -20,17 +21,20 @@ from tfbench.measuring.samples import Sample
 
 STARTS = 0.008
 """Standard deviation of what a start brings to an arm, as ln: seen were 0.7 to 1 %."""
-WHITE = 0.01
-"""The same of every sample."""
+WHITE, WHITE_SLICE = 0.01, 0.015
+"""The same of every sample, and of every slice of it: seen were 1.1 and 1.5 %."""
+SLICES = 10
+"""Of a sample."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Machine:
     """One virtual CPU through time. `slow` gives a sample's factor by the time and the draw,
-    `taken` the seconds that others take while it runs."""
+    `shortly` that of some slices, `taken` the seconds that others take while it runs."""
 
     name: str
     slow: Callable[[float, np.random.Generator], float] = field(default=lambda _, __: 1.0)
+    shortly: Callable[[np.random.Generator], float] = field(default=lambda _: 1.0)
     taken: Callable[[float, np.random.Generator], float] = field(default=lambda _, __: 0.0)
     steals: bool = False
 
@@ -38,6 +42,11 @@ class Machine:
 def bursts(_: float, draw: np.random.Generator) -> float:
     """Two samples of five are a tenth slower, on average."""
     return 1 + draw.exponential(0.1) if draw.random() < 0.4 else 1.0
+
+
+def short_bursts(draw: np.random.Generator) -> float:
+    """A fifth of the time a third slower."""
+    return 1.15 + draw.exponential(0.18) if draw.random() < 0.2 else 1.0
 
 
 def drift(now_s: float, _: np.random.Generator) -> float:
@@ -63,6 +72,7 @@ def shared(seconds: float, draw: np.random.Generator) -> float:
 MACHINES = (
     Machine(name="quiet"),
     Machine(name="bursts", slow=bursts),
+    Machine(name="short bursts", shortly=short_bursts),
     Machine(name="drift", slow=drift),
     Machine(name="frequency steps", slow=steps),
     Machine(name="steal", taken=stolen, steals=True),
@@ -93,8 +103,13 @@ def launches(
 
 def _sample(
     machine: Machine, seconds: float, now_s: float, draw: np.random.Generator
-) -> dict[str, float]:
-    cpu_s = seconds * machine.slow(now_s, draw) * math.exp(draw.normal(0, WHITE))
+) -> dict[str, Any]:
+    sample_s = seconds * machine.slow(now_s, draw) * math.exp(draw.normal(0, WHITE))
+    # A burst takes three slices, 75 ms.
+    bursts = np.repeat([machine.shortly(draw) for _ in range(0, SLICES, 3)], 3)[:SLICES]
+    white = np.exp(draw.normal(0, WHITE_SLICE, SLICES))
+    each_s = sample_s / SLICES * bursts * white
+    cpu_s = float(each_s.sum())
     others_s = machine.taken(cpu_s, draw)
     wall_s = cpu_s + others_s
     busy_s = cpu_s if machine.steals else wall_s
@@ -102,6 +117,7 @@ def _sample(
         "wall_s": wall_s,
         "elapsed_s": wall_s + 0.002,
         "cpu_s": cpu_s,
+        "slices": tuple((1 / SLICES, float(s * wall_s / cpu_s), float(s)) for s in each_s),
         "busy_s": _ticks(busy_s, draw),
         "steal_s": _ticks(others_s, draw) if machine.steals else 0.0,
     }
@@ -118,11 +134,11 @@ Level = Callable[[Sequence[float]], float]
 def table(
     found: Sequence[Sequence[Sample]],
     arms: Sequence[str],
-    seconds: Callable[[Sample], float],
+    seconds: Callable[[Sample], Sequence[float]],
     level: Level,
 ) -> dict[str, list[float]]:
     """By arm, ln of each launch's level."""
     return {
-        arm: [level([seconds(each) for each in one if each.arm == arm]) for one in found]
+        arm: [level([s for each in one if each.arm == arm for s in seconds(each)]) for one in found]
         for arm in arms
     }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
-from tests.estimators import judged, mean, middle, own, wall
+from tests.estimators import Times, half, judged, mean, middle, own, slices, wall
 from tests.later import later
 from tests.noise import MACHINES, Level, Machine
 
-from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import level
 
 FEW, MANY = 60, 400
@@ -24,9 +22,7 @@ few_and_many = pytest.mark.parametrize("trials", TRIALS)
 
 
 @functools.cache
-def figures(
-    name: str, trials: int, seconds: Callable[[Sample], float] = own, by: Level = level
-) -> Figures:
+def figures(name: str, trials: int, seconds: Times = slices, by: Level = level) -> Figures:
     return judged(BY_NAME[name], seconds, by, trials)
 
 
@@ -53,8 +49,13 @@ def test_the_interval_holds_the_truth(machine: Machine, trials: int) -> None:
 
 @few_and_many
 @pytest.mark.parametrize("other", [mean, middle])
-def test_under_bursts_the_faster_half_is_known_better(trials: int, other: Level) -> None:
+def test_under_bursts_the_fastest_slices_are_known_better(trials: int, other: Level) -> None:
     assert figures("bursts", trials)[3] < 0.8 * figures("bursts", trials, own, other)[3]
+
+
+@few_and_many
+def test_slices_tell_more_of_short_bursts_than_samples(trials: int) -> None:
+    assert figures("short bursts", trials)[3] < 0.8 * figures("short bursts", trials, own, half)[3]
 
 
 @few_and_many
@@ -64,7 +65,7 @@ def test_where_others_take_the_cpu_own_time_is_known_better(trials: int, name: s
 
 
 @few_and_many
-def test_on_a_quiet_machine_the_faster_half_costs_little(trials: int) -> None:
+def test_on_a_quiet_machine_the_fastest_slices_cost_little(trials: int) -> None:
     assert figures("quiet", trials)[3] < 1.1 * figures("quiet", trials, wall, mean)[3]
 
 

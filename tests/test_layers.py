@@ -119,6 +119,7 @@ TFBENCH = {
         *(
             "phases",
             "meters",
+            "slices",
             "bins",
             "parameters",
             "synthetic",

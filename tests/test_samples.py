@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import tempfile
@@ -156,6 +157,28 @@ def test_on_one_cpu_a_sample_takes_what_it_used_and_what_it_waited_for(
 ) -> None:
     found = sample(STOCK.name, vcpus=1, wall_s=0.25, **meters)
     assert found.own_s == pytest.approx(own_s)
+
+
+def test_slices_share_what_the_sample_waited_for() -> None:
+    """0.05 s in 0.25: the CPU had nothing to do."""
+    slices = ((0.6, 0.1, 0.08), (0.4, 0.15, 0.12))
+    meters = {"wall_s": 0.25, "cpu_s": 0.2, "busy_s": 0.2, "slices": slices, "steps": 10}
+    alone, several = (sample(STOCK.name, vcpus=count, **meters) for count in (1, 2))
+    assert alone.step_s == pytest.approx([0.1 / 6, 0.15 / 4])
+    assert several.step_s == pytest.approx([0.1 / 6, 0.15 / 4])
+    used = dataclasses.replace(alone, busy_s=0.25)
+    assert used.step_s == pytest.approx([0.08 / 6, 0.12 / 4])
+
+
+def test_a_sample_without_slices_is_one() -> None:
+    found = sample(STOCK.name, wall_s=0.25, steps=10)
+    assert found.step_s == (0.025,)
+
+
+@pytest.mark.parametrize("wrong", [(0.0, 0.1, 0.1), (0.5, -0.1, 0.1), (0.5, 0.1, math.nan)])
+def test_a_slice_that_is_none_is_refused(wrong: tuple[float, float, float]) -> None:
+    with pytest.raises(SampleError, match="tuned: a slice of a sample"):
+        sample("tuned", wall_s=0.25, slices=((0.5, 0.1, 0.1), wrong))
 
 
 @given(

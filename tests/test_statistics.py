@@ -112,9 +112,17 @@ def test_times_that_are_none_are_refused(times: list[float]) -> None:
         ([1.0, 2.0, 3.0, 50.0, 60.0], 2.0),
     ],
 )
-def test_a_level_is_the_mean_of_the_faster_half(times: list[float], expected: float) -> None:
+def test_a_level_of_few_is_the_mean_of_the_faster_half(times: list[float], expected: float) -> None:
     """Of an odd number the one in the middle is in it."""
     assert level(times) == pytest.approx(math.log(expected))
+
+
+@pytest.mark.parametrize(
+    ("count", "fastest"), [(9, 5), (10, 5), (16, 5), (20, 5), (21, 6), (24, 6), (100, 25)]
+)
+def test_a_level_of_many_is_the_mean_of_the_fastest_quarter(count: int, fastest: int) -> None:
+    times = [*range(count, 0, -1)]
+    assert level(times) == pytest.approx(math.log((1 + fastest) / 2))
 
 
 @given(times=seconds, scale=st.floats(1e-3, 1e3), order=st.randoms())
@@ -128,7 +136,7 @@ def test_a_level_knows_no_unit_and_no_order(
 
 
 @given(times=seconds, late=st.floats(0, 1e6))
-def test_the_slower_half_may_take_as_long_as_it_likes(times: list[float], late: float) -> None:
+def test_the_slower_ones_may_take_as_long_as_they_like(times: list[float], late: float) -> None:
     kept = (len(times) + 1) // 2
     slow = [each + late * (place >= kept) for place, each in enumerate(sorted(times))]
     assert level(slow) == level(times)

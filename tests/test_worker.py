@@ -92,5 +92,6 @@ def test_a_slowed_arm_takes_its_share_of_steps_more(monkeypatch: pytest.MonkeyPa
     for share, steps in (("0", 40), ("0.05", 42), ("0.1", 44), ("0.01", 40)):
         monkeypatch.setenv(SLOWDOWN, share)
         taken.clear()
-        trainer.sample("train", 40)
+        found = trainer.sample("train", 40)
         assert len(taken) == steps
+        assert sum(part for part, _, _ in found["slices"]) == pytest.approx(1)

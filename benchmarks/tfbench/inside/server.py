@@ -36,7 +36,7 @@ class Server:
         self._ask = ask
         self._batches = itertools.cycle(batches)
         self._lock = threading.Lock()
-        self._clients = clients
+        self.clients = clients
         self._pool = ThreadPoolExecutor(clients) if clients > 1 else None
         self.answered: Counter[int] = Counter()
         """Requests since `forget`, by how long they took, see `bins`."""
@@ -59,8 +59,8 @@ class Server:
         """So many, from all clients together; the seconds of the longest."""
         if self._pool is None:
             return max(self.request() for _ in range(count))
-        each, more = divmod(count, self._clients)
-        shares = [each + (client < more) for client in range(self._clients)]
+        each, more = divmod(count, self.clients)
+        shares = [each + (client < more) for client in range(self.clients)]
         return max(self._pool.map(self._many, shares))
 
     def _many(self, count: int) -> float:

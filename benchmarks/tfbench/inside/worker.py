@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from tfbench.inside import meters
+from tfbench.inside import meters, slices
 from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
@@ -113,37 +113,41 @@ class Trainer:
         }
 
     def sample(self, phase: str, steps: int) -> Answer:
-        """Time `steps` steps. The last result is read, so no step is still under way."""
+        """Time `steps` steps, in slices: the share of each in the steps, and its seconds."""
         more = round(float(os.environ.get(SLOWDOWN, "0")) * steps)
-        runs = self._runs(phase, steps + more)
+        calls = self._calls(phase, steps + more)
         if self.server is not None:
             self.server.forget()
         canary = meters.canary_s()
         before, idle_cpu = self._meters(), time.process_time() - self.resting[1]
-        cpu, wall = time.process_time(), time.perf_counter()
-        idle = wall - self.resting[0]
-        result: Any = None
-        for run in runs:
-            result = run()
-        float(result)
-        wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
+        idle = time.perf_counter() - self.resting[0]
+        found = slices.timed(calls)
         after = self._meters()
         canary += meters.canary_s()
         self.resting = time.perf_counter(), time.process_time()
-        times = {"wall_s": wall_s, "cpu_s": cpu_s, "idle_s": idle, "idle_cpu_s": idle_cpu}
+        times = {
+            "wall_s": math.fsum(each.wall_s for each in found),
+            "cpu_s": math.fsum(each.cpu_s for each in found),
+            "slices": [(each.steps / (steps + more), *each[1:]) for each in found],
+            "idle_s": idle,
+            "idle_cpu_s": idle_cpu,
+        }
         answered = {} if self.server is None else {"answered": dict(self.server.answered)}
         return times | meters.growth(before, after) | {"canary_s": canary} | answered
 
-    def _runs(self, phase: str, steps: int) -> Iterator[Step]:
-        """The calls that make up so many steps."""
+    def _calls(self, phase: str, steps: int) -> Iterator[slices.Call]:
+        """The calls that make up so many steps. Clients that ask at the same time do it in one."""
         if self.server is not None:
-            return iter([functools.partial(self.server.requests, steps)])
-        single = self.phases[phase]
+            if self.server.clients == 1:
+                return itertools.repeat((1, self.server.request), steps)
+            return iter([(steps, functools.partial(self.server.requests, steps))])
+        single = (1, self.phases[phase])
         if phase != "train" or self.together is None:
             return itertools.repeat(single, steps)
-        batches, several = self.together
-        whole, rest = divmod(steps, batches)
-        return itertools.chain(itertools.repeat(several, whole), itertools.repeat(single, rest))
+        whole, rest = divmod(steps, self.together[0])
+        return itertools.chain(
+            itertools.repeat(self.together, whole), itertools.repeat(single, rest)
+        )
 
     def _meters(self) -> Answer:
         return {

@@ -276,8 +276,8 @@ def _timed(blocks: Sequence[Block], arms: AbstractSet[str]) -> bool:
 
 
 def _seconds(blocks: Iterable[Block], arm: str) -> list[float]:
-    """Per step, of each of an arm's samples."""
-    return [each.own_s / each.steps for block in blocks for each in block if each.arm == arm]
+    """Per step, of each slice of an arm's samples."""
+    return [s for block in blocks for each in block if each.arm == arm for s in each.step_s]
 
 
 def _ratio(block: Block, baseline: str, arm: str) -> float:

@@ -27,8 +27,12 @@ def need_times(sample: _OfArm, *names: str) -> None:
     """Raises SampleError for one of these that is not a positive number."""
     for name in names:
         value = getattr(sample, name)
-        if not (math.isfinite(value) and value > 0):
+        if not _is_time(value):
             raise SampleError(f"{sample.arm}: {name} of a sample is {value}, which is not a time")
+
+
+def _is_time(value: float) -> bool:
+    return math.isfinite(value) and value > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,21 +98,35 @@ class Sample:
     """A fixed piece of Python, right before and after: it does not depend on the arm."""
     answered: Mapping[str, int] = field(default_factory=dict)
     """Of requests: how many took how long, by the numbers of `bins`."""
+    slices: tuple[tuple[float, float, float], ...] = ()
+    """Of each: its share of the steps, its wall and its CPU seconds; none by older workers."""
 
     @property
     def own_s(self) -> float:
-        """Seconds that the sample would have taken with its CPU to itself.
+        """Seconds that the sample would have taken with its CPU to itself."""
+        return self._own_s(self.wall_s, self.cpu_s)
 
-        On one CPU: its CPU time, and what that CPU was idle for (beyond what ticks can tell). On
-        several CPUs nothing says whether it waited for what others took: there it is the wall time.
+    @property
+    def step_s(self) -> tuple[float, ...]:
+        """The same of a step, in each slice."""
+        every = self.slices or ((1.0, self.wall_s, self.cpu_s),)
+        return tuple(self._own_s(wall, cpu) / (share * self.steps) for share, wall, cpu in every)
+
+    def _own_s(self, wall_s: float, cpu_s: float) -> float:
+        """On one CPU: the CPU time, and its part of what that CPU was idle for (beyond what ticks
+        can tell). On several CPUs nothing says whether it waited for what others took: there it is
+        the wall time.
         """
         if self.vcpus > 1:
-            return self.wall_s
+            return wall_s
         idle_s = self.wall_s - self.busy_s - self.steal_s
-        return min(self.wall_s, self.cpu_s + (idle_s if idle_s > _GRAIN_S else 0.0))
+        waited_s = idle_s * wall_s / self.wall_s if idle_s > _GRAIN_S else 0.0
+        return min(wall_s, cpu_s + waited_s)
 
     def __post_init__(self) -> None:
         need_times(self, "wall_s", "elapsed_s", "cpu_s", "canary_s")
+        if wrong := [each for each in self.slices if not all(map(_is_time, each))]:
+            raise SampleError(f"{self.arm}: a slice of a sample is {wrong[0]}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

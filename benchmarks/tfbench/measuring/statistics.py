@@ -4,9 +4,9 @@ A launch is one start of all arms' processes. It is the unit of replication: two
 program differ (Mytkowicz et al., ASPLOS 2009; Kalibera and Jones, ISMM 2013), and samples within a
 launch share what its start brought. So a launch counts as one number for each arm, its *level*.
 
-What disturbs a sample makes it longer, hardly ever shorter: the level is the mean of the faster
-half of an arm's samples. Mean, median and minimum are each better on some machine and much worse on
-another (`python -m tests.estimators`, machines made up).
+What disturbs a step makes it longer, hardly ever shorter: the level is the mean of the fastest
+quarter of the slices of an arm's samples. Mean, median and minimum are each better on some
+machine and much worse on another (`python -m tests.estimators`, machines made up).
 
 The arms of a launch are the treatments of a block of a randomised complete block design. A contrast
 between arms has the larger of two variances: its own over the launches, and the residual variance
@@ -38,6 +38,8 @@ LIKELY = 0.80
 """An interval of this level that leaves out 1 is said to make a difference likely."""
 MARGIN = 0.02
 """A whole interval within 1 ± MARGIN is called no difference."""
+FEWEST_FASTEST = 5
+"""Of fewer the mean is known too badly."""
 MOST_CONTRASTS = 2
 """Degrees of freedom per launch, those of three arms. Arms differ in their spread, so that many of
 them do not make it as well known as their number says."""
@@ -145,10 +147,13 @@ class Contrast:
 
 
 def level(seconds: Sequence[float]) -> float:
-    """ln of the mean of the faster half of an arm's samples in one launch. Raises SampleError."""
+    """ln of the mean of the fastest quarter of what an arm's slices took in one launch; of few,
+    as where samples have none, of the faster half. Raises SampleError."""
     total(seconds)
-    faster = sorted(seconds)[: (len(seconds) + 1) // 2]
-    return math.log(math.fsum(faster) / len(faster))
+    count = len(seconds)
+    few = min(FEWEST_FASTEST, (count + 1) // 2)
+    fastest = sorted(seconds)[: max(few, (count + 3) // 4)]
+    return math.log(math.fsum(fastest) / len(fastest))
 
 
 def contrast(levels: Levels, arm: str, baseline: Sequence[str]) -> Contrast:
