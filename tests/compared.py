@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-from tests.invented import host
+from tests.invented import host, with_interval
 
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import Bill, Build, bill, bill_of_totals
@@ -99,7 +99,7 @@ def confidence(interval: Interval) -> float:
 
 
 def speedup(name: str, interval: Interval, noise: Interval, *, fair: bool = True) -> Speedup:
-    found = verdict(interval, Thresholds(floor=noise.reach, threshold=THRESHOLD))
+    found = verdict(with_interval(interval), Thresholds(floor=noise.reach, threshold=THRESHOLD))
     return Speedup(
         arm=name,
         interval=interval,

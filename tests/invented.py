@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfbench.measuring.samples import Sample
+from tfbench.measuring.statistics import Contrast
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.measured.comparison import (
     SCHEMA,
@@ -25,6 +27,14 @@ from tfbuild.measured.host import Host
 from tfbuild.measured.interval import Interval, Verdict
 
 BASELINE = "stock"
+FREEDOM = 1e6
+"""So many degrees that Student's t is the normal distribution."""
+
+
+def with_interval(found: Interval) -> Contrast:
+    """One whose interval this is, where that is symmetric on a logarithmic scale."""
+    variance = (found.half_width / 1.959964) ** 2
+    return Contrast(mean=math.log(found.value), variance=variance, freedom=FREEDOM)
 
 
 def spread(value: float, share: float = 0.02) -> Interval:

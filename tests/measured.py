@@ -184,6 +184,7 @@ def measured(found: Sequence[Entry]) -> ObservedCell:
 
 def criteria(threshold: float = 0.0, effort: Effort | None = None) -> Criteria:
     return Criteria(
+        margin=MARGIN,
         effort=effort or Effort(looks=(3, 6)),
         tolerances=dict.fromkeys((STOCK.name, REPEAT, TUNED.name), TOLERANCE),
         threshold=threshold,

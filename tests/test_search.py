@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.invented import with_interval
 
 from tfbench.measuring.statistics import Thresholds, verdict
 from tfbench.tuning.changes import Change, Setup
@@ -27,7 +28,7 @@ def speedup(arm: str, value: float, half: float = 0.01) -> Speedup:
     return Speedup(
         arm=arm,
         interval=found,
-        verdict=verdict(found, Thresholds(floor=NOISE)),
+        verdict=verdict(with_interval(found), Thresholds(floor=NOISE)),
         confidence=0.5,
     )
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from tests.examples import at_most
+from tests.invented import with_interval
 
 from tfbench.measuring.statistics import (
     LEVEL,
@@ -531,13 +532,13 @@ def test_equal_arms_are_rarely_called_different() -> None:
     chance, trials, wrong = generator(12), 400, 0
     for _ in range(trials):
         found = estimate(simulated(0.0, chance, between=0.005))
-        wrong += verdict(found, Thresholds(floor=0.0)) in (Verdict.FASTER, Verdict.SLOWER)
+        wrong += said(found, Thresholds(floor=0.0)) in (Verdict.FASTER, Verdict.SLOWER)
     assert 0 < wrong / trials <= 0.08
 
 
 def test_a_gain_of_five_per_cent_is_found_in_one_per_cent_noise() -> None:
     found = estimate(simulated(math.log(1.05), generator(13), between=0.01))
-    assert verdict(found, Thresholds(floor=0.01)) is Verdict.FASTER
+    assert said(found, Thresholds(floor=0.01)) is Verdict.FASTER
 
 
 # --- trends ---------------------------------------------------------------------------------------
@@ -566,16 +567,20 @@ def test_noise_without_a_trend_seldom_shows_one() -> None:
 # --- verdicts -------------------------------------------------------------------------------------
 
 
+def said(found: Interval, thresholds: Thresholds) -> Verdict:
+    return verdict(with_interval(found), thresholds)
+
+
 @pytest.mark.parametrize(
     ("low", "value", "high", "expected"),
     [
         (1.001, 1.05, 1.1, Verdict.FASTER),
-        (0.8, 0.9, 0.999, Verdict.SLOWER),
+        (0.81, 0.9, 0.999, Verdict.SLOWER),
         (0.985, 1.0, 1.015, Verdict.WITHIN_NOISE),
-        (0.98, 1.0, 1.02, Verdict.WITHIN_NOISE),  # the margin's edges are within
-        (1.0, 1.005, 1.01, Verdict.WITHIN_NOISE),  # 1 itself is not left out
-        (0.979, 1.0, 1.02, Verdict.INCONCLUSIVE),
-        (0.98, 1.0, 1.021, Verdict.INCONCLUSIVE),
+        (0.977, 1.0, 1.0235, Verdict.WITHIN_NOISE),  # that of 90 % lies within 0.98 and 1.02
+        (0.975, 1.0, 1.026, Verdict.INCONCLUSIVE),
+        (0.979, 0.996, 1.0133, Verdict.WITHIN_NOISE),
+        (0.971, 0.991, 1.0113, Verdict.INCONCLUSIVE),
         (0.99, 1.1, 1.3, Verdict.INCONCLUSIVE),
         (1.0, 1.1, 1.3, Verdict.INCONCLUSIVE),
         (0.7, 0.9, 1.0, Verdict.INCONCLUSIVE),
@@ -584,7 +589,7 @@ def test_noise_without_a_trend_seldom_shows_one() -> None:
 def test_without_a_bar_only_the_interval_decides(
     low: float, value: float, high: float, expected: Verdict
 ) -> None:
-    assert verdict(Interval(value=value, low=low, high=high), Thresholds(floor=0.0)) is expected
+    assert said(Interval(value=value, low=low, high=high), Thresholds(floor=0.0)) is expected
 
 
 @pytest.mark.parametrize(
@@ -613,8 +618,8 @@ def test_a_difference_must_pass_the_floor_and_the_threshold(
     thresholds: Thresholds, gain: Verdict, loss: Verdict
 ) -> None:
     """5 % either way, known to 1 %."""
-    assert verdict(Interval(value=1.05, low=1.04, high=1.06), thresholds) is gain
-    assert verdict(Interval(value=1 / 1.05, low=1 / 1.06, high=1 / 1.04), thresholds) is loss
+    assert said(Interval(value=1.05, low=1.04, high=1.06), thresholds) is gain
+    assert said(Interval(value=1 / 1.05, low=1 / 1.06, high=1 / 1.04), thresholds) is loss
 
 
 @pytest.mark.parametrize(
@@ -625,19 +630,37 @@ def test_a_small_difference_below_the_floor_is_noise_where_the_floor_is_small_to
     floor: float, expected: Verdict
 ) -> None:
     found = Interval(value=1.019, low=1.01, high=1.028)
-    assert verdict(found, Thresholds(floor=floor)) is expected
+    assert said(found, Thresholds(floor=floor)) is expected
+
+
+@given(
+    mean=st.floats(-0.1, 0.1),
+    spread=st.floats(1e-4, 0.05),
+    freedom=st.integers(1, 40),
+    margin=st.floats(0.001, 0.1),
+)
+def test_within_is_what_two_one_sided_tests_say(
+    mean: float, spread: float, freedom: int, margin: float
+) -> None:
+    """Each of "it is below" and "it is above" is given up at 5 %."""
+    found = Contrast(mean=mean, variance=spread**2, freedom=freedom)
+    ends = math.log(1 - margin), math.log(1 + margin)
+    below = stats.t.sf((mean - ends[0]) / spread, freedom)
+    above = stats.t.sf((ends[1] - mean) / spread, freedom)
+    if abs(max(below, above) - 0.05) > 1e-9:
+        assert found.within(margin) == (max(below, above) < 0.05)
 
 
 def test_no_difference_is_one_whatever_the_floor() -> None:
     none = Interval(value=1.0, low=0.99, high=1.01)
-    assert verdict(none, Thresholds(floor=0.3)) is Verdict.WITHIN_NOISE
-    assert verdict(none, Thresholds(floor=0.3, margin=0.005)) is Verdict.INCONCLUSIVE
+    assert said(none, Thresholds(floor=0.3)) is Verdict.WITHIN_NOISE
+    assert said(none, Thresholds(floor=0.3, margin=0.005)) is Verdict.INCONCLUSIVE
 
 
 def test_the_bar_itself_is_not_passed() -> None:
     gain = Interval(value=1.05, low=1.04, high=1.06)
-    assert verdict(gain, Thresholds(floor=math.log(1.05))) is Verdict.INCONCLUSIVE
-    assert verdict(gain, Thresholds(floor=math.log(1.05) - 1e-9)) is Verdict.FASTER
+    assert said(gain, Thresholds(floor=math.log(1.05))) is Verdict.INCONCLUSIVE
+    assert said(gain, Thresholds(floor=math.log(1.05) - 1e-9)) is Verdict.FASTER
 
 
 @given(value=st.floats(0.5, 2), width=st.floats(1e-4, 0.5), floor=st.floats(0, 0.5))
@@ -645,9 +668,9 @@ def test_faster_and_slower_are_mirror_images(value: float, width: float, floor: 
     one = Interval(value=value, low=value / (1 + width), high=value * (1 + width))
     other = Interval(value=1 / value, low=1 / one.high, high=1 / one.low)
     turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
-    found = verdict(one, Thresholds(floor=floor, margin=0))
+    found = said(one, Thresholds(floor=floor, margin=0))
     if abs(abs(math.log(value)) - floor) > 1e-9:
-        assert verdict(other, Thresholds(floor=floor, margin=0)) is turned.get(found, found)
+        assert said(other, Thresholds(floor=floor, margin=0)) is turned.get(found, found)
 
 
 def test_half_width_and_reach_are_logarithmic() -> None:

@@ -47,6 +47,8 @@ PROGRAM_SHA256 = f"{PROGRAM}_SHA256"
 """Keeps a run from going on with a file that has changed."""
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
 QUICKSTART = Effort(precision=0.015, budget_s=60.0)
+QUICK_MARGIN = "5"
+"""Percent. Two minutes on a noisy machine tell no less, and nobody builds for less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +61,7 @@ class CompareConfig:
     vcpus: tuple[int, ...]
     effort: Effort
     threshold: float
+    margin: float
     seed: int
 
 
@@ -75,6 +78,7 @@ def compare_wheels(
             config.vcpus,
             effort=config.effort,
             threshold=config.threshold,
+            margin=config.margin,
             seed=config.seed,
         )
         out = folder.find(KIND, setting, wanted.out, paths)
@@ -134,6 +138,7 @@ def read_config(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> 
         vcpus=vcpus,
         effort=effort or _effort(wanted),
         threshold=options.percent(wanted.threshold, "--threshold"),
+        margin=options.percent(wanted.margin, "--margin"),
         seed=options.integer(wanted.seed, "--seed", least=0),
     )
 
@@ -206,6 +211,8 @@ def quickstart() -> None:
     console.say(own_cpu.detected(as_json=False).rstrip())
     (built,) = builds.build_wheel(request)
     console.say(builds.describe_built([built], as_json=False).rstrip())
-    wanted = CompareOptions(candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS))
+    wanted = CompareOptions(
+        candidate=str(built.wheel), workloads=",".join(QUICK_WORKLOADS), margin=QUICK_MARGIN
+    )
     _, text = compare_wheels(wanted, effort=QUICKSTART)
     print(text, end="")

@@ -53,6 +53,7 @@ class ComparisonSetting:
     vcpus: tuple[int, ...]
     effort: Effort
     threshold: float
+    margin: float = MARGIN
     seed: int
 
     @property
@@ -103,6 +104,7 @@ def make_setting(
     *,
     effort: Effort,
     threshold: float,
+    margin: float = MARGIN,
     seed: int,
 ) -> ComparisonSetting:
     """Raises UsageError for arms, workloads or vCPUs that cannot be measured here."""
@@ -116,6 +118,7 @@ def make_setting(
         vcpus=tuple(dict.fromkeys(vcpus)),
         effort=effort,
         threshold=threshold,
+        margin=margin,
         seed=seed,
     )
 
@@ -249,6 +252,7 @@ def summarised(
         effort=setting.effort,
         tolerances=setting.specs[0].tolerances,
         threshold=setting.threshold,
+        margin=setting.margin,
     )
     return Comparison(
         schema=SCHEMA,
@@ -256,7 +260,7 @@ def summarised(
         seconds=sum(each.seconds for each in done),
         seed=setting.seed,
         effort=setting.effort,
-        margin=MARGIN,
+        margin=setting.margin,
         threshold=setting.threshold,
         level=LEVEL,
         host=setting.host,

@@ -341,14 +341,14 @@ def _findings(measured: ObservedCell, slowdown: float) -> Iterator[TrialFinding]
     steps = measured.launches[0].steps(TRAIN)
     truth = steps / (steps + round(slowdown * steps))
     for name, true in ((measured.repeat, 1.0), (ARM, truth)):
-        interval = contrast_of(measured, name).interval
+        found = contrast_of(measured, name)
         # The repeat is the floor itself, so it is judged without one.
         thresholds = Thresholds(floor=0.0 if name == measured.repeat else least)
         yield TrialFinding(
             truth=true,
-            interval=interval,
+            interval=found.interval,
             medians=medians(measured, name),
-            verdict=verdict(interval, thresholds) if measured.fair else Verdict.INCONCLUSIVE,
+            verdict=verdict(found, thresholds) if measured.fair else Verdict.INCONCLUSIVE,
         )
 
 

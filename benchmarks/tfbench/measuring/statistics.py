@@ -37,7 +37,7 @@ LEVEL = 0.95
 LIKELY = 0.80
 """An interval of this level that leaves out 1 is said to make a difference likely."""
 MARGIN = 0.02
-"""A whole interval within 1 ± MARGIN is called no difference."""
+"""What is within 1 ± MARGIN is called no difference."""
 FEWEST_FASTEST = 5
 """Of fewer the mean is known too badly."""
 MOST_CONTRASTS = 2
@@ -50,7 +50,7 @@ FEWEST_LAUNCHES = 2
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
     """What a difference must pass: `floor` is that of the A/A interval, `threshold` the least
-    gain or loss that anyone cares for; a whole interval within 1 ± `margin` is no difference.
+    gain or loss that anyone cares for; what is within 1 ± `margin` is no difference.
     """
 
     floor: float
@@ -127,9 +127,18 @@ class Contrast:
     @property
     def interval(self) -> Interval:
         """The ratio and its t interval."""
+        return self._at(LEVEL)
+
+    def within(self, margin: float) -> bool:
+        """Whether the ratio is within 1 ± margin, by two one-sided tests: whether the interval is
+        that each of them leaves (Schuirmann, J. Pharmacokin. Biopharm. 1987)."""
+        found = self._at(2 * LEVEL - 1)
+        return found.low >= 1 - margin and found.high <= 1 + margin
+
+    def _at(self, level: float) -> Interval:
         half = 0.0
         if self.variance > 0:
-            half = stats.t.ppf((1 + LEVEL) / 2, self.freedom) * math.sqrt(self.variance)
+            half = stats.t.ppf((1 + level) / 2, self.freedom) * math.sqrt(self.variance)
         ends = (self.mean - half, self.mean + half)
         return Interval(value=math.exp(self.mean), low=math.exp(ends[0]), high=math.exp(ends[1]))
 
@@ -208,19 +217,20 @@ def floor(noise: Interval) -> float:
     return noise.reach + abs(math.log(noise.value)) / 2
 
 
-def verdict(speedup: Interval, thresholds: Thresholds) -> Verdict:
+def verdict(speedup: Contrast, thresholds: Thresholds) -> Verdict:
     """Faster or slower when the interval leaves out 1 and the estimate passes the bar.
 
     One that leaves out 1 and does not pass is noise if what it had to pass is small; where the
     machine's own noise is large, nothing can be said.
     """
+    found = speedup.interval
     least = max(thresholds.floor, math.log1p(thresholds.threshold))
-    outside = speedup.leaves_out_1
-    if outside and abs(math.log(speedup.value)) > least:
-        return Verdict.FASTER if speedup.low > 1 else Verdict.SLOWER
-    inside = speedup.low >= 1 - thresholds.margin and speedup.high <= 1 + thresholds.margin
-    small = outside and least <= math.log1p(max(thresholds.margin, thresholds.threshold))
-    return Verdict.WITHIN_NOISE if inside or small else Verdict.INCONCLUSIVE
+    if found.leaves_out_1 and abs(speedup.mean) > least:
+        return Verdict.FASTER if found.low > 1 else Verdict.SLOWER
+    bar_is_small = least <= math.log1p(max(thresholds.margin, thresholds.threshold))
+    small = found.leaves_out_1 and bar_is_small
+    none = speedup.within(thresholds.margin)
+    return Verdict.WITHIN_NOISE if none or small else Verdict.INCONCLUSIVE
 
 
 def _table(levels: Levels) -> Values:

@@ -60,6 +60,7 @@ class Criteria:
     effort: Effort
     tolerances: Mapping[str, float]
     threshold: float
+    margin: float
 
 
 def cell(measured: ObservedCell, by: Criteria) -> ComparedCell:
@@ -164,13 +165,15 @@ def _speedup(
 ) -> Speedup:
     """An arm's, over one cell or several."""
     found = mean_of([contrast_of(each, arm) for each in cells])
-    thresholds = Thresholds(floor=floor(noise) if noise else math.inf, threshold=by.threshold)
+    thresholds = Thresholds(
+        floor=floor(noise) if noise else math.inf, threshold=by.threshold, margin=by.margin
+    )
     fair = all(each.fair for each in cells)
     single = cells[0] if len(cells) == 1 else None
     return Speedup(
         arm=arm,
         interval=found.interval,
-        verdict=verdict(found.interval, thresholds) if fair else Verdict.INCONCLUSIVE,
+        verdict=verdict(found, thresholds) if fair else Verdict.INCONCLUSIVE,
         confidence=found.confidence if fair else 0.0,
         medians=medians(single, arm) if single else None,
         run=_run_ratio(single, arm) if single else None,

@@ -171,7 +171,8 @@ def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
         case Verdict.WITHIN_NOISE if outside:
             return f"the interval leaves out 1, but the estimate lies within {edge}"
         case Verdict.WITHIN_NOISE:
-            return f"the whole interval lies within {comparison.margin:.0%} of 1"
+            tested = 2 * comparison.level - 1
+            return f"the {tested:.0%} interval lies within {comparison.margin:.0%} of 1"
         case _ if outside:
             return (
                 f"the interval leaves out 1, but the estimate lies within {edge}, which is too "
@@ -253,7 +254,9 @@ def headline(comparison: Comparison, each: Overall) -> str:
         case Verdict.SLOWER:
             return f"{arm} is slower than {base}: {known} ({span}). Do not use it here."
         case Verdict.WITHIN_NOISE:
-            return f"No gain: {arm} takes as long as {base}, within the noise: {known} ({span})."
+            least = f"{100 * max(comparison.margin, comparison.threshold):g}%"
+            same = f"{arm} takes as long as {base}, within the noise"
+            return f"No gain of {least} or more: {same}: {known} ({span})."
         case Verdict.INCONCLUSIVE:
             return f"{_undecided(comparison, each)}: {known} ({span}). Measure longer: --budget."
         case _:
