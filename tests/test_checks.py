@@ -5,18 +5,26 @@ from pathlib import Path
 import pytest
 
 from tfbuild import checks, settings
+from tfbuild.checks import ProjectCheck
 from tfbuild.errors import FailedTests
 from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import find_release
 
 
-def test_a_check_that_fails_is_an_error_with_its_exit_code() -> None:
+def ran(code: str, *, quiet: bool = False) -> None:
+    check = ProjectCheck(name="a check", words=("-c", code))
+    checks._need_passed(check, checks._ran(check, quiet=quiet))
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_check_that_fails_is_an_error_with_its_exit_code(quiet: bool) -> None:
     with pytest.raises(FailedTests, match=r"a check .*exit code 3"):
-        checks._check("a check", "-c", "raise SystemExit(3)")
+        ran("raise SystemExit(3)", quiet=quiet)
 
 
-def test_checks_run_in_the_checkout(capfd: pytest.CaptureFixture[str]) -> None:
-    checks._check("a check", "-c", "import os; print(os.getcwd())")
+@pytest.mark.parametrize("quiet", [False, True])
+def test_checks_run_in_the_checkout(quiet: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    ran("import os; print(os.getcwd())", quiet=quiet)
     assert capfd.readouterr().out.strip() == str(ROOT)
 
 
@@ -24,8 +32,20 @@ def test_python_keeps_what_it_compiles_for_the_tests(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    checks._check("a check", "-c", "import sys; print(sys.dont_write_bytecode)")
+    ran("import sys; print(sys.dont_write_bytecode)")
     assert capfd.readouterr().out.strip() == "False"
+
+
+def test_a_quiet_check_says_nothing_before_it_has_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    """What is installed meanwhile tells of its steps."""
+    words = ("-c", "import sys; print('one', flush=True); print('two', file=sys.stderr)")
+    check = ProjectCheck(name="a check", words=words)
+    ended = checks._ran(check, quiet=True)
+    assert capfd.readouterr() == ("", "")
+    checks._need_passed(check, ended)
+    said = capfd.readouterr()
+    assert said.out == "one\ntwo\n"
+    assert said.err.endswith("a check\n")
 
 
 def test_all_of_our_python_is_checked() -> None:

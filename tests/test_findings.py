@@ -37,8 +37,10 @@ SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
         ),
         (
             compared.about(1.001, 0.004),
-            "No gain of 2% or more: tuned takes as long as stock, within the noise: 1.001x "
-            "(0.997 to 1.005; {}).",
+            (
+                "No gain of 2% or more: tuned takes as long as stock, within the noise: 1.001x "
+                "(0.997 to 1.005; {})."
+            ),
         ),
         (
             compared.about(1.05, 0.07),

@@ -42,7 +42,6 @@ def test(options: ChecksOptions) -> None:
     """Run the project's own checks: lint, types, and the tests."""
     from tfbuild import checks
 
-    checks.lint()
     checks.test(every=options.all)
 
 

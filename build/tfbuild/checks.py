@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
@@ -21,26 +24,50 @@ _CODE = ("tasks.py", "build", "wheels", "benchmarks", "tests")
 _MOST_WORKERS = 8
 """A few long modules decide how long all takes, and each process takes memory."""
 
+Ended: TypeAlias = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectCheck:
+    """`words` are Python's arguments."""
+
+    name: str
+    words: tuple[str, ...]
+
+
+_LINT = (
+    ProjectCheck(name="ruff check", words=("-m", "ruff", "check", *_CODE)),
+    ProjectCheck(name="ruff format", words=("-m", "ruff", "format", "--check", "--quiet", *_CODE)),
+    ProjectCheck(name="mypy", words=("-m", "mypy", *_CODE)),
+)
+
 
 def lint() -> None:
     """ruff and mypy. Raises FailedTests, UsageError."""
     settings.need_checkout("lint")
-    _check("ruff check", "-m", "ruff", "check", *_CODE)
-    _check("ruff format", "-m", "ruff", "format", "--check", "--quiet", *_CODE)
-    _check("mypy", "-m", "mypy", *_CODE)
+    for check in _LINT:
+        _need_passed(check, _ran(check))
 
 
 def test(*, every: bool) -> None:
-    """The first tier of the tests, or `every` one; what they need is installed first. One run at a
-    time in a checkout. Raises BusyError, ToolError, FailedTests, UsageError."""
+    """ruff and mypy, while what the tests need is installed; then the first tier of the tests, or
+    `every` one. One run at a time in a checkout. Raises BusyError, ToolError, FailedTests,
+    UsageError."""
     settings.need_checkout("test")
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
-        version = releases.kernels_bazel()
-        doctor.prepare(own_paths(), version, tests=True, install=True)
+        paths, version = own_paths(), releases.kernels_bazel()
+        with ThreadPoolExecutor(1) as pool:
+            # To install takes a network more than a CPU.
+            linted = [pool.submit(_ran, check, quiet=True) for check in _LINT]
+            doctor.prepare(paths, version, tests=True, install=True)
+        for check, each in zip(_LINT, linted, strict=True):
+            _need_passed(check, each.result())
         workers = min(read_vcpus().usable, _MOST_WORKERS)
         spread = ("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder")
         tier = () if every else ("-m", f"not {SLOW}")
-        _check("pytest", "-m", "pytest", "-q", "--durations=10", *spread, *tier)
+        words = ("-m", "pytest", "-q", "--durations=10", *spread, *tier)
+        check = ProjectCheck(name="pytest", words=words)
+        _need_passed(check, _ran(check))
 
 
 def own_cache(root: Path) -> Path:
@@ -65,14 +92,29 @@ def own_paths() -> Paths:
     return settings.paths()
 
 
-def _check(name: str, *words: str) -> None:
-    """Output goes straight to the terminal: it is what the caller asked to see."""
-    console.say(f"→ {name}")
+def _ran(check: ProjectCheck, *, quiet: bool = False) -> Ended:
+    """Output goes straight to the terminal, as it is what the caller asked to see; that of a
+    `quiet` one is kept."""
+    if not quiet:
+        console.say(f"→ {check.name}")
     env = os.environ | {"PYTHONPYCACHEPREFIX": str(own_cache(settings.ROOT) / "pycache")}
     # Containers often set it. The tests start Python some thousand times, which would compile anew.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
-    code = subprocess.run(
-        [sys.executable, *words], cwd=settings.ROOT, env=env, check=False
-    ).returncode
-    if code:
-        raise FailedTests(f"{name} failed (exit code {code})", hint="Its output is above")
+    return subprocess.run(
+        [sys.executable, *check.words],
+        cwd=settings.ROOT,
+        env=env,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.STDOUT if quiet else None,
+    )
+
+
+def _need_passed(check: ProjectCheck, ended: Ended) -> None:
+    """Raises FailedTests."""
+    if ended.stdout is not None:
+        console.say(f"→ {check.name}")
+        print(ended.stdout, end="", flush=True)
+    if code := ended.returncode:
+        raise FailedTests(f"{check.name} failed (exit code {code})", hint="Its output is above")

@@ -80,7 +80,7 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
     every, sha256 = members(wheel), sha256_of(wheel)
     pinned = _published(identity)
     base = _stock_wheel(pinned, facts, paths, stock)
-    before = members(base) if base else {}
+    before = members(base, known=_is_known(facts, stock)) if base else {}
     own, theirs = libraries_of(every), libraries_of(before) if base else None
     kept_in = paths.cache / "census"
     changed = {file: each for file, each in (theirs or {}).items() if own.get(file, each) != each}
@@ -202,6 +202,11 @@ def _stock_wheel(
     if pinned is None or _is_another(pinned, facts):
         return None
     return kept(paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256))
+
+
+def _is_known(facts: Tuned | None, given: Path | None) -> bool:
+    """Whether the hash of the stock wheel itself was checked when it was found."""
+    return given is None or not (facts is None or _says_none(facts))
 
 
 def _is_another(pinned: StockWheel, facts: Tuned | None) -> bool:
