@@ -31,6 +31,9 @@ DEBIAN = Bazel(bazelisk=Path("/b/bazelisk"), use="/usr/bin/bazel-4", version="4.
 def test_nothing_of_the_machines_own_settings_is_read_and_no_server_stays(found: Bazel) -> None:
     options = bazel.startup_options(found, PATHS)
     assert {"--nohome_rc", "--nosystem_rc", "--batch"} <= set(options)
+    staying = bazel.startup_options(found, PATHS, stays=True)
+    assert "--batch" not in staying
+    assert len(staying) == len(options)
     assert "--output_user_root=/cache/bazel" in options
     assert any(option.startswith("--install_base") for option in options) is found.debian
 
@@ -173,7 +176,7 @@ def project(here: Paths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 @pytest.mark.toolchain
 def test_a_program_is_built_and_its_progress_is_told(project: Project) -> None:
     seen: list[tuple[int, int, str]] = []
-    done = project.build("//:answer", on_progress=lambda *step: seen.append(step))
+    done = project.build("//:answer", stays=True, on_progress=lambda *step: seen.append(step))
     assert done.returncode == 0, done.output
     out = project.folder / "bazel-bin"
     answer = subprocess.run([out / "answer"], check=True, capture_output=True, text=True)
@@ -181,6 +184,10 @@ def test_a_program_is_built_and_its_progress_is_told(project: Project) -> None:
     assert out.resolve().is_relative_to(project.paths.cache.resolve())
     assert all(0 <= finished <= total for finished, total, _ in seen)
     assert seen
+    servers = [command for command in commands() if str(project.paths.cache) in command]
+    assert len(servers) == 1
+    bazel.shut_down(project.bazel, workspace=project.folder, paths=project.paths)
+    need_no_server(project)
 
 
 @pytest.mark.toolchain
@@ -201,6 +208,10 @@ def test_a_compile_that_fails_is_an_answer_with_the_compilers_words(project: Pro
 def test_no_server_outlives_a_build(project: Project) -> None:
     """A Bazel server would hold memory, and keep the caller's output open."""
     project.build("//:other")
+    need_no_server(project)
+
+
+def need_no_server(project: Project) -> None:
     root = str(project.paths.cache)
     deadline = time.monotonic() + 10
     while left := [command for command in commands() if root in command]:

@@ -233,7 +233,8 @@ def _say(
     expected = max(launches, _expected(setting.effort, now))
     rest = (len(setting.specs) - len(done) - 1) * expected
     where = f"{label_of(spec.workload)} on {console.vcpus(len(spec.vcpus))}"
-    progress(finished + launches, finished + expected + rest, f"{where}, launch {launches + 1}")
+    what = f"{where}, launch {launches + 1}" if launches < expected else where
+    progress(finished + launches, finished + expected + rest, what)
 
 
 def _expected(effort: Effort, now: ObservedCell) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from packaging.version import Version
 
@@ -125,12 +126,12 @@ class _Making:
             key: workspaces.prepare(plan, compiler, jobs, ground, paths)
             for key, plan in distinct.items()
         }
-        tried = _Admissions(ground=ground, rooms=rooms, keep_going=keep_going)
         self._first = rooms[fleet.first.key]
-        self._made = tuple(
-            _made(plan, runner, tried, dispatched=() if number else fleet.plans)
-            for number, (plan, runner) in enumerate(zip(fleet.plans, runners, strict=True))
-        )
+        with _Admissions(ground=ground, rooms=rooms, keep_going=keep_going) as tried:
+            self._made = tuple(
+                _made(plan, runner, tried, dispatched=() if number else fleet.plans)
+                for number, (plan, runner) in enumerate(zip(fleet.plans, runners, strict=True))
+            )
 
     def wheel(self, fleet: Fleet) -> Built:
         """The wheel of this fleet's Python, tried where that Python is here."""
@@ -202,7 +203,8 @@ class _Making:
 
 class _Admissions:
     """What was compiled and admitted in the workspaces (`rooms`, by their plans' keys) of a build:
-    each once, though one target may stand in for several."""
+    each once, though one target may stand in for several. Bazel stays in them until the end, as a
+    link follows."""
 
     def __init__(self, *, ground: Ground, rooms: Mapping[str, Workspace], keep_going: bool) -> None:
         self.ground = ground
@@ -210,14 +212,23 @@ class _Admissions:
         self._keep_going = keep_going
         self._compiled: dict[str, CompiledUnits] = {}
         self._verdicts: dict[str, tuple[UnitVerdict, ...]] = {}
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
 
     def compiled(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
             with console.step(
                 f"compile {console.count(len(plan.kernels), 'kernel unit')} for {plan.target.spec}"
             ):
+                room = self.rooms[plan.key]
+                self._open.callback(workspaces.close, room)
                 self._compiled[plan.key] = workspaces.compile_units(
-                    self.rooms[plan.key], plan.kernels, keep_going=self._keep_going
+                    room, plan.kernels, keep_going=self._keep_going, stays=True
                 )
         return self._compiled[plan.key]
 
@@ -286,7 +297,9 @@ def _made(
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
         _need_registered(plan, registered)
-        library = workspaces.link(workspace, units, registered, dispatched, compiled=compiled)
+        library = workspaces.link(
+            workspace, units, registered, dispatched, compiled=compiled, stays=True
+        )
         return LinkedLibrary(
             plan=plan,
             ran_as=_ran_as(runner, tried.ground),

@@ -110,10 +110,10 @@ def prepare(plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, paths: P
 
 
 def compile_units(
-    workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool
+    workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool, stays: bool = False
 ) -> CompiledUnits:
     """The library for admission of each of these units of the plan, and the reason of each that
-    did not compile; beside them that of the structures.
+    did not compile; beside them that of the structures. Bazel `stays` for a link, until `close`.
 
     Raises KernelError for the first unit that does not compile, unless `keep_going`, and
     CommandError for the structures.
@@ -135,6 +135,7 @@ def compile_units(
             log=log,
             on_progress=on_progress,
             keep_going=keep_going,
+            stays=stays,
         )
     failed = failures(units, done.output) if done.returncode else {}
     if done.returncode and not failed:
@@ -168,6 +169,7 @@ def link(
     dispatched: Sequence[Plan],
     *,
     compiled: CompiledUnits,
+    stays: bool = False,
 ) -> Path:
     """The library of the admitted units, which registers these kernels of them, and, if there are
     any, the dispatcher of the `dispatched` plans. Raises CommandError.
@@ -193,11 +195,17 @@ def link(
         options=workspace.options,
         paths=workspace.paths,
         log=log,
+        stays=stays,
     )
     if done.returncode:
         said = _tail(done.output)
         raise CommandError(f"linking failed (whole output: {log}):\n{said}")
     return workspace.out / KERNEL_LIBRARY
+
+
+def close(workspace: Workspace) -> None:
+    """End the Bazel that stayed."""
+    bazel.shut_down(workspace.bazel, workspace=workspace.folder, paths=workspace.paths)
 
 
 def steps_of(workspace: Workspace) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -22,6 +23,9 @@ _NPM = "@bazel/bazelisk"
 ANSWER_S = 20.0
 """How long each of two requests to npm's registry may take."""
 _START_S = 5.0
+_IDLE_S = 120
+"""Of a server whose build was killed, so that nothing shuts it down."""
+_END_S = 60.0
 _NPM_REASON = re.compile(r"reason: (.+)")
 _HELD = "Another command"  # (… holds the client lock / is running)
 # What compiles, what Python imports, and which of its libraries TensorFlow leaves out, decide here.
@@ -191,10 +195,11 @@ def environment(use: str, sha256: str = "") -> dict[str, str]:
     return env
 
 
-def startup_options(bazel: Bazel, paths: Paths) -> tuple[str, ...]:
+def startup_options(bazel: Bazel, paths: Paths, *, stays: bool = False) -> tuple[str, ...]:
     """Startup options of every call: nothing of the machine's own settings is read, and no server
-    outlives the call."""
-    own = ("--nohome_rc", "--nosystem_rc", "--batch", "--host_jvm_args=-Xmx2g")
+    outlives the call. One that `stays` is for the next call in the workspace, until `shut_down`."""
+    life = f"--max_idle_secs={_IDLE_S}" if stays else "--batch"
+    own = ("--nohome_rc", "--nosystem_rc", life, "--host_jvm_args=-Xmx2g")
     debian = (f"--install_base={_DEBIAN_SHARE}", "--trust_install_base") if bazel.debian else ()
     return (*own, *debian, f"--output_user_root={paths.cache / 'bazel'}")
 
@@ -236,10 +241,12 @@ def build(
     on_progress: Callable[[int, int, str], None] = lambda *_: None,
     keep_going: bool = False,
     startup: tuple[str, ...] = (),
+    stays: bool = False,
 ) -> Completed:
     """`bazel build`. The caller looks at the return code: a failed build is no surprise here.
 
-    `startup` are further startup options, such as a --bazelrc file.
+    `startup` are further startup options, such as a --bazelrc file. A server that `stays` has read
+    the workspace already when it is called again: that saves seconds.
     """
 
     def on_line(line: str) -> None:
@@ -254,7 +261,7 @@ def build(
 
     words: list[str | Path] = [
         bazel.bazelisk,
-        *startup_options(bazel, paths),
+        *startup_options(bazel, paths, stays=stays),
         *startup,
         "build",
         *options,
@@ -263,3 +270,15 @@ def build(
     ]
     env = environment(bazel.use)
     return run(words, cwd=workspace, env=env, log=log, check=False, on_line=on_line)
+
+
+def shut_down(bazel: Bazel, *, workspace: Path, paths: Paths) -> None:
+    """End the server that stayed in a workspace; one that does not answer ends by itself."""
+    with contextlib.suppress(TimeLimitError):
+        run(
+            [bazel.bazelisk, *startup_options(bazel, paths, stays=True), "shutdown"],
+            cwd=workspace,
+            env=environment(bazel.use),
+            check=False,
+            timeout_s=_END_S,
+        )
