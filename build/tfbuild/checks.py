@@ -41,6 +41,8 @@ _LINT = (
     ProjectCheck(name="mypy", words=("-m", "mypy", *_CODE)),
 )
 
+_COLLECT = ("-m", "pytest", "--quiet", "--collect-only")
+
 
 def lint() -> None:
     """ruff and mypy. Raises FailedTests, UsageError."""
@@ -55,10 +57,14 @@ def test(*, every: bool) -> None:
     UsageError."""
     settings.need_checkout("test")
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
+        first = not _compiled().exists()
         paths, version = own_paths(), releases.kernels_bazel()
         with ThreadPoolExecutor(1) as pool:
             # To install takes a network more than a CPU.
             linted = [pool.submit(_ran, check, quiet=True) for check in _LINT]
+            if first:
+                # pytest compiles what it collects: its processes would all do that themselves.
+                pool.submit(_ran, ProjectCheck(name="pytest", words=_COLLECT), quiet=True)
             doctor.prepare(paths, version, tests=True, install=True)
         for check, each in zip(_LINT, linted, strict=True):
             _need_passed(check, each.result())
@@ -92,12 +98,16 @@ def own_paths() -> Paths:
     return settings.paths()
 
 
+def _compiled() -> Path:
+    return own_cache(settings.ROOT) / "pycache"
+
+
 def _ran(check: ProjectCheck, *, quiet: bool = False) -> Ended:
     """Output goes straight to the terminal, as it is what the caller asked to see; that of a
     `quiet` one is kept."""
     if not quiet:
         console.say(f"→ {check.name}")
-    env = os.environ | {"PYTHONPYCACHEPREFIX": str(own_cache(settings.ROOT) / "pycache")}
+    env = os.environ | {"PYTHONPYCACHEPREFIX": str(_compiled())}
     # Containers often set it. The tests start Python some thousand times, which would compile anew.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
