@@ -282,7 +282,7 @@ def test_cells_that_cannot_be_measured_are_marked_and_the_others_survive(tmp_pat
     assert not any(each.complete for each in between)
     assert len(between[-1].cells) == 2, "what is finished is on disk before the next begins"
     assert all(0 <= done <= total for done, total, _ in said)
-    assert said[0][2] == "mnist_mlp on 2 vCPUs, launch 4"
+    assert said[0][2] == "mnist_mlp on 2 vCPUs"
     faults = [
         each for each in read_entries(tmp_path / KIND.journal, KINDS) if isinstance(each, Fault)
     ]

@@ -59,7 +59,7 @@ def test(*, every: bool) -> None:
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
         first = not _compiled().exists()
         paths, version = own_paths(), releases.kernels_bazel()
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(2) as pool:
             # To install takes a network more than a CPU.
             linted = [pool.submit(_ran, check, quiet=True) for check in _LINT]
             if first:

@@ -43,7 +43,7 @@ def test_requests_are_compared_and_counted(stock_python: Path, tmp_path: Path) -
     vcpus = min(2, len(os.sched_getaffinity(0)))
     names = requests("mnist_mlp", vcpus)[-1:]
     arms = [arm("stock", stock_python), arm("slowed", stock_python, **{SLOWDOWN: "0.5"})]
-    effort = Effort(looks=(2,), blocks=2)
+    effort = Effort(looks=(3,), blocks=2)
     setting = make_setting(arms, names, [vcpus], effort=effort, threshold=0.0, seed=5)
     result = compare(setting, tmp_path / "out")
     assert load(tmp_path / "out" / KIND.result) == result
