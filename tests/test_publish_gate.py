@@ -105,6 +105,28 @@ def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
     assert "--thorough" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"margin": 0.05}, "its --margin of 5.0% holds losses of more than 2%"),
+        ({"threshold": 0.05}, "its --threshold of 5.0% hides losses of more than 2%"),
+    ],
+)
+def test_what_hides_a_loss_is_no_verdict(
+    fields: dict[str, float], said: str, tmp_path: Path
+) -> None:
+    same = of_the_wheel(compared.single(compared.about(1.001, 0.004)))
+    assert judge(FILE, SHA256, TUNED, [saved(tmp_path, same)]).verdicts
+    with pytest.raises(GateError, match="has no verdict") as caught:
+        judge(FILE, SHA256, TUNED, [saved(tmp_path, dataclasses.replace(same, **fields))])
+    assert said in caught.value.message
+
+
+def test_a_gain_is_one_within_any_margin(tmp_path: Path) -> None:
+    found = dataclasses.replace(of_the_wheel(compared.single(FASTER)), margin=0.05)
+    assert judge(FILE, SHA256, TUNED, [saved(tmp_path, found)]).verdicts
+
+
 def test_a_longer_comparison_gives_the_answer_that_a_short_one_had_not(tmp_path: Path) -> None:
     paths = [single(tmp_path, UNKNOWN), single(tmp_path, FASTER, "long")]
     seen = judge(FILE, SHA256, TUNED, paths)
