@@ -145,7 +145,7 @@ class CompareOptions:
         "", "stop a cell when all intervals are as narrow as ± this many percent"
     )
     threshold: str = option("0", "the least gain or loss, in percent, that counts as one")
-    margin: str = option("2", "what is surely less, in percent, is no difference")
+    margin: str = option("2", "a difference that is surely less, in percent, counts as none")
     gate: bool = option(
         False, "fail with exit code 31 where an arm is slower, 32 where there is no answer"
     )
