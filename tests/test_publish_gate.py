@@ -112,9 +112,7 @@ def test_an_inconclusive_comparison_is_no_verdict(tmp_path: Path) -> None:
         ({"threshold": 0.05}, "its --threshold of 5.0% hides losses of more than 2%"),
     ],
 )
-def test_what_hides_a_loss_is_no_verdict(
-    fields: dict[str, float], said: str, tmp_path: Path
-) -> None:
+def test_what_hides_a_loss_is_no_verdict(fields: dict[str, Any], said: str, tmp_path: Path) -> None:
     same = of_the_wheel(compared.single(compared.about(1.001, 0.004)))
     assert judge(FILE, SHA256, TUNED, [saved(tmp_path, same)]).verdicts
     with pytest.raises(GateError, match="has no verdict") as caught:
