@@ -65,8 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take longest begin; those that wait for the stock environment come when it is
-    there, those that wait for a wheel later."""
+    """Those that take longest begin, and those that wait for a wheel come when it is there."""
     items.sort(key=_turn)
 
 
@@ -74,9 +73,8 @@ def _turn(item: pytest.Item) -> int:
     if item.path.name in KERNELS:
         return 0
     if item.get_closest_marker("toolchain") is None:
-        return 4
-    asked = getattr(item, "fixturenames", ())
-    return 3 if "wheel_for" in asked else 2 if "stock_arm" in asked else 1
+        return 3
+    return 2 if "wheel_for" in getattr(item, "fixturenames", ()) else 1
 
 
 class _Modules(LoadScopeScheduling):  # type: ignore[misc]
