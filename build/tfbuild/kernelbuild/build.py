@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import platform
 from collections.abc import Collection, Mapping, Sequence
@@ -123,7 +122,9 @@ class _Making:
         runners = [stand_in(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans]
         distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
         rooms = {
-            key: workspaces.prepare(plan, compiler, jobs, ground, paths)
+            key: dataclasses.replace(
+                workspaces.prepare(plan, compiler, jobs, ground, paths), stays=True
+            )
             for key, plan in distinct.items()
         }
         self._first = rooms[fleet.first.key]
@@ -203,8 +204,7 @@ class _Making:
 
 class _Admissions:
     """What was compiled and admitted in the workspaces (`rooms`, by their plans' keys) of a build:
-    each once, though one target may stand in for several. Bazel stays in them until the end, as a
-    link follows."""
+    each once, though one target may stand in for several. Bazel stays in them for their links."""
 
     def __init__(self, *, ground: Ground, rooms: Mapping[str, Workspace], keep_going: bool) -> None:
         self.ground = ground
@@ -212,23 +212,28 @@ class _Admissions:
         self._keep_going = keep_going
         self._compiled: dict[str, CompiledUnits] = {}
         self._verdicts: dict[str, tuple[UnitVerdict, ...]] = {}
-        self._open = contextlib.ExitStack()
+        self._open: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        while self._open:
+            workspaces.close(self.rooms[self._open.pop()])
+
+    def linked(self, plan: Plan) -> None:
+        """Nothing more is asked of Bazel for the plan. What stays takes memory."""
+        self._open.remove(plan.key)
+        workspaces.close(self.rooms[plan.key])
 
     def compiled(self, plan: Plan) -> CompiledUnits:
         if plan.key not in self._compiled:
             with console.step(
                 f"compile {console.count(len(plan.kernels), 'kernel unit')} for {plan.target.spec}"
             ):
-                room = self.rooms[plan.key]
-                self._open.callback(workspaces.close, room)
+                self._open.add(plan.key)
                 self._compiled[plan.key] = workspaces.compile_units(
-                    room, plan.kernels, keep_going=self._keep_going, stays=True
+                    self.rooms[plan.key], plan.kernels, keep_going=self._keep_going
                 )
         return self._compiled[plan.key]
 
@@ -297,9 +302,8 @@ def _made(
         units = tuple(unit for unit in plan.kernels if unit.name in good)
         registered = admission.registered(verdicts, plan.selection)
         _need_registered(plan, registered)
-        library = workspaces.link(
-            workspace, units, registered, dispatched, compiled=compiled, stays=True
-        )
+        library = workspaces.link(workspace, units, registered, dispatched, compiled=compiled)
+        tried.linked(plan)
         return LinkedLibrary(
             plan=plan,
             ran_as=_ran_as(runner, tried.ground),

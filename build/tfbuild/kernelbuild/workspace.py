@@ -46,7 +46,8 @@ class Workspace:
     """Everything that Bazel is called with. Logs lie beside `folder`, results below `out`.
 
     `linked` are the targets that were linked in it by an earlier build: they are built beside the
-    units, as what was chosen then will be chosen again, and one call of Bazel takes seconds.
+    units, as what was chosen then will be chosen again, and one call of Bazel takes seconds. In one
+    that `stays` Bazel waits for the next call, until `close`.
     """
 
     plan: Plan
@@ -55,6 +56,7 @@ class Workspace:
     options: tuple[str, ...]
     paths: Paths
     linked: tuple[str, ...] = ()
+    stays: bool = False
 
     @property
     def out(self) -> Path:
@@ -110,10 +112,10 @@ def prepare(plan: Plan, compiler: Compiler, jobs: Jobs, inputs: Inputs, paths: P
 
 
 def compile_units(
-    workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool, stays: bool = False
+    workspace: Workspace, units: Sequence[KernelUnit], *, keep_going: bool
 ) -> CompiledUnits:
     """The library for admission of each of these units of the plan, and the reason of each that
-    did not compile; beside them that of the structures. Bazel `stays` for a link, until `close`.
+    did not compile; beside them that of the structures.
 
     Raises KernelError for the first unit that does not compile, unless `keep_going`, and
     CommandError for the structures.
@@ -135,7 +137,7 @@ def compile_units(
             log=log,
             on_progress=on_progress,
             keep_going=keep_going,
-            stays=stays,
+            stays=workspace.stays,
         )
     failed = failures(units, done.output) if done.returncode else {}
     if done.returncode and not failed:
@@ -169,7 +171,6 @@ def link(
     dispatched: Sequence[Plan],
     *,
     compiled: CompiledUnits,
-    stays: bool = False,
 ) -> Path:
     """The library of the admitted units, which registers these kernels of them, and, if there are
     any, the dispatcher of the `dispatched` plans. Raises CommandError.
@@ -195,7 +196,7 @@ def link(
         options=workspace.options,
         paths=workspace.paths,
         log=log,
-        stays=stays,
+        stays=workspace.stays,
     )
     if done.returncode:
         said = _tail(done.output)
@@ -204,7 +205,7 @@ def link(
 
 
 def close(workspace: Workspace) -> None:
-    """End the Bazel that stayed."""
+    """End the Bazel that stays in it."""
     bazel.shut_down(workspace.bazel, workspace=workspace.folder, paths=workspace.paths)
 
 
