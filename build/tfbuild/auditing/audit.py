@@ -79,8 +79,8 @@ def audit(wheel: Path, *, paths: Paths, stock: Path | None = None) -> Audit:
     policy = manylinux.policy_of(identity.tags)
     every, sha256 = members(wheel), sha256_of(wheel)
     pinned = _published(identity)
-    base = _stock_wheel(pinned, facts, paths, stock)
-    before = members(base, known=_is_known(facts, stock)) if base else {}
+    base, known = _stock_wheel(pinned, facts, paths, stock)
+    before = members(base, known=known) if base else {}
     own, theirs = libraries_of(every), libraries_of(before) if base else None
     kept_in = paths.cache / "census"
     changed = {file: each for file, each in (theirs or {}).items() if own.get(file, each) != each}
@@ -193,20 +193,16 @@ def _of_unknown_stock(
 
 def _stock_wheel(
     pinned: StockWheel | None, facts: Tuned | None, paths: Paths, given: Path | None
-) -> Path | None:
-    """The stock wheel that a wheel was made from, or is; None if it is not here."""
+) -> tuple[Path | None, bool]:
+    """The stock wheel that a wheel was made from, or is; None if it is not here. Then whether its
+    own hash was checked."""
     if given is not None:
         if facts is None or _says_none(facts):
-            return given
-        return verified(given, Pin(name=given.name, sha256=facts.stock_sha256))
+            return given, False
+        return verified(given, Pin(name=given.name, sha256=facts.stock_sha256)), True
     if pinned is None or _is_another(pinned, facts):
-        return None
-    return kept(paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256))
-
-
-def _is_known(facts: Tuned | None, given: Path | None) -> bool:
-    """Whether the hash of the stock wheel itself was checked when it was found."""
-    return given is None or not (facts is None or _says_none(facts))
+        return None, False
+    return kept(paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256)), True
 
 
 def _is_another(pinned: StockWheel, facts: Tuned | None) -> bool:
