@@ -40,8 +40,8 @@ from tfwheels import entry
 
 PARITY = 1e-3
 """Largest difference that is let pass, however wide an arm's own tolerance was set."""
-LEAST = 0.02
-"""A loss that no comparison may hide, whatever its --margin and --threshold."""
+MOST_HIDDEN = 0.02
+"""Largest --margin and --threshold behind which a loss may hide."""
 
 _FORCED = "TENSORWRIGHT_TARGET"
 # A path begins where no name does; icelake+avx512_bf16/zen4 and GNU/Linux are none.
@@ -290,12 +290,15 @@ def _open(comparison: Comparison, worst: Overall | None) -> str:
         return "nothing was timed"
     if any(cell.asks for cell in comparison.cells):
         return "it is of requests, not of training"
-    if comparison.threshold > LEAST:
+    if comparison.threshold > MOST_HIDDEN:
         return (
-            f"its --threshold of {comparison.threshold:.1%} hides losses of more than {LEAST:.0%}"
+            f"its --threshold of {comparison.threshold:.1%} hides losses of more than "
+            f"{MOST_HIDDEN:.0%}"
         )
-    if worst.speedup.verdict is Verdict.WITHIN_NOISE and comparison.margin > LEAST:
-        return f"its --margin of {comparison.margin:.1%} holds losses of more than {LEAST:.0%}"
+    if worst.speedup.verdict is Verdict.WITHIN_NOISE and comparison.margin > MOST_HIDDEN:
+        return (
+            f"its --margin of {comparison.margin:.1%} holds losses of more than {MOST_HIDDEN:.0%}"
+        )
     if worst.speedup.verdict is not Verdict.INCONCLUSIVE:
         return ""
     low, high = worst.speedup.interval.low, worst.speedup.interval.high
