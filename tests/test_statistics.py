@@ -673,6 +673,12 @@ def test_faster_and_slower_are_mirror_images(value: float, width: float, floor: 
         assert said(other, Thresholds(floor=floor, margin=0)) is turned.get(found, found)
 
 
+def test_1_itself_is_not_left_out() -> None:
+    assert not Interval(value=1.005, low=1.0, high=1.01).leaves_out_1
+    assert not Interval(value=0.995, low=0.99, high=1.0).leaves_out_1
+    assert Interval(value=1.005, low=1.0001, high=1.01).leaves_out_1
+
+
 def test_half_width_and_reach_are_logarithmic() -> None:
     interval = Interval(value=1.0, low=math.exp(-0.03), high=math.exp(0.01))
     assert math.isclose(interval.half_width, 0.02)

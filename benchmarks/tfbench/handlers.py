@@ -48,7 +48,7 @@ PROGRAM_SHA256 = f"{PROGRAM}_SHA256"
 QUICK_WORKLOADS = ("mnist_mlp", "lstm_text")
 QUICKSTART = Effort(precision=0.015, budget_s=60.0)
 QUICK_MARGIN = "5"
-"""Percent. Two minutes on a noisy machine tell no less, and nobody builds for less."""
+"""Percent: two minutes on a noisy machine often tell no less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

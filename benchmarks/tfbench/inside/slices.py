@@ -22,7 +22,8 @@ Call: TypeAlias = tuple[int, Callable[[], Any]]
 
 
 class Slice(NamedTuple):
-    """Some steps, one after the other, and the seconds that they took by two clocks."""
+    """Some steps, one after the other, and the seconds that they took by two clocks; where it is
+    cut, all since the first step and since the clocks began."""
 
     steps: int
     wall_s: float

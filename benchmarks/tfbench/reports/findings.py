@@ -171,8 +171,10 @@ def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
         case Verdict.WITHIN_NOISE if outside:
             return f"the interval leaves out 1, but the estimate lies within {edge}"
         case Verdict.WITHIN_NOISE:
-            tested = 2 * comparison.level - 1
-            return f"the {tested:.0%} interval lies within {comparison.margin:.0%} of 1"
+            tested, margin = comparison.margin_level, comparison.margin
+            return (
+                f"the {wording.percent(tested)} interval lies within {wording.percent(margin)} of 1"
+            )
         case _ if outside:
             return (
                 f"the interval leaves out 1, but the estimate lies within {edge}, which is too "
@@ -180,7 +182,7 @@ def reason(comparison: Comparison, cell: ComparedCell, speedup: Speedup) -> str:
             )
         case _ if likely(comparison, speedup, cell.noise):
             return f"an interval of {wording.level(speedup.confidence)} would leave out 1"
-    return f"the interval holds 1 and reaches beyond {comparison.margin:.0%} of it"
+    return f"the interval holds 1 and reaches beyond {wording.percent(comparison.margin)} of it"
 
 
 def _edge(comparison: Comparison, cell: ComparedCell) -> str:
@@ -254,9 +256,9 @@ def headline(comparison: Comparison, each: Overall) -> str:
         case Verdict.SLOWER:
             return f"{arm} is slower than {base}: {known} ({span}). Do not use it here."
         case Verdict.WITHIN_NOISE:
-            least = f"{100 * max(comparison.margin, comparison.threshold):g}%"
-            same = f"{arm} takes as long as {base}, within the noise"
-            return f"No gain of {least} or more: {same}: {known} ({span})."
+            least = f" of {wording.percent(comparison.margin)} or more"
+            gain = "No gain" + ("" if speedup.interval.leaves_out_1 else least)
+            return f"{gain}: {arm} takes as long as {base}, within the noise: {known} ({span})."
         case Verdict.INCONCLUSIVE:
             return f"{_undecided(comparison, each)}: {known} ({span}). Measure longer: --budget."
         case _:

@@ -40,6 +40,11 @@ def share(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}%}"
 
 
+def percent(value: float) -> str:
+    """As it was asked for: 0.005 is 0.5%."""
+    return f"{100 * value:g}%"
+
+
 def level(confidence: float) -> str:
     """Of an interval. It is not rounded up, and never all."""
     return f"{min(math.floor(1000 * confidence), 999) / 10:g}%"

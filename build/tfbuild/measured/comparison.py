@@ -325,6 +325,12 @@ class Comparison:
         """Its name. Where not even the baseline started, nothing is known of it."""
         return self.arms[0].name if self.arms else "the baseline"
 
+    @property
+    def margin_level(self) -> float:
+        """Of the interval that two one-sided tests leave, each at 1 - level; what lies within the
+        margin is no difference."""
+        return 2 * self.level - 1
+
 
 def save(path: Path, comparison: Comparison) -> None:
     save_record(path, comparison)
