@@ -81,7 +81,8 @@ class Chain:
 def load(request: Mapping[str, Any]) -> Answer:
     """Import TensorFlow on the asked CPUs."""
     os.sched_setaffinity(0, request["vcpus"])
-    tf = importlib.import_module("tensorflow")
+    with worker.uncollected():
+        tf = importlib.import_module("tensorflow")
     tf.compat.v1.disable_eager_execution()
     return worker.environment(tf)
 

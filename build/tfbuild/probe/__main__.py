@@ -38,6 +38,7 @@ from tfbuild.probe import (
     products,
     registry,
     trials,
+    uncollected,
     updates,
 )
 from tfbuild.probe.calls import Caller, Outcome
@@ -53,8 +54,7 @@ _Pair = tuple[registry.Kernel, list[trials.Known]]
 def main(request: Path, answer: Path) -> None:
     parent.end_with(os.getppid())
     wanted = json.loads(request.read_text())
-    import tensorflow as tf  # noqa: PLC0415
-
+    tf = uncollected.tensorflow()
     before = registry.registered()
     answer.write_text("", encoding="utf-8")
     sink = os.open(answer, os.O_WRONLY | os.O_APPEND)

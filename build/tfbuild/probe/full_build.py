@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tfbuild.probe import uncollected
+
 SIDE = 512
 
 
 def main(answer: Path) -> None:
-    import tensorflow as tf  # noqa: PLC0415
-
+    tf = uncollected.tensorflow()
     found = {
         "version": tf.__version__,
         "file": tf.__file__,

@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from tfbuild.probe import battery, cases, registry
+from tfbuild.probe import battery, cases, registry, uncollected
 
 _FLOAT = 1  # DT_FLOAT in tensorflow/core/framework/types.proto
 
 
 def main(answer: Path, wanted: str = "") -> None:
-    import tensorflow as tf  # noqa: PLC0415
-
+    tf = uncollected.tensorflow()
     folder = Path(tf.__file__).parent / "core" / "kernels"
     found: dict[str, Any] = {"version": tf.__version__, "file": tf.__file__} | chosen(folder)
     library = registry.mapped(str(folder / "tensorwright"))
