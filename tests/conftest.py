@@ -50,6 +50,9 @@ KERNELS = (
 """They build kernels in the same folders, or make wheels again, which locks the cache: so one after
 the other; they take longest, so first."""
 
+MEANWHILE = "test_guard.py"
+"""While the process of KERNELS makes the stock environment, for which nearly all others wait."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell's background job ignores Ctrl-C, and one of nohup that its terminal ends; so would all
@@ -72,9 +75,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(item: pytest.Item) -> int:
     if item.path.name in KERNELS:
         return 0
+    if item.path.name == MEANWHILE:
+        return 1
     if item.get_closest_marker("toolchain") is None:
-        return 3
-    return 2 if "wheel_for" in getattr(item, "fixturenames", ()) else 1
+        return 4
+    return 3 if "wheel_for" in getattr(item, "fixturenames", ()) else 2
 
 
 class _Modules(LoadScopeScheduling):  # type: ignore[misc]

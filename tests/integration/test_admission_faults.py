@@ -101,7 +101,7 @@ CASES = {
     "unfed": (rint(RIGHT, ("float", "Eigen::half"), "NonMaxSuppressionV3"), "no inputs were found"),
     "mixed": (rint(f"sizeof(T) == 8 ? T(7) : {RIGHT}"), ""),
 }
-FEW = ("right", "wrong", "killing", "mixed")
+FEW = ("wrong", "killing", "mixed")
 
 
 @pytest.mark.parametrize("choice", ["few", *later("every")])

@@ -103,6 +103,7 @@ def test_models_have_the_stated_parameters_and_shapes(python: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_two_processes_compute_the_same(python: Path) -> None:
     """With dropout (bert_tiny) and with updates of single rows (neumf)."""
     one, again = (trained(python, "bert_tiny", "neumf") for _ in range(2))

@@ -139,6 +139,7 @@ def test_a_changed_byte_in_the_kernels_is_found(
     assert library.file in done.stderr
 
 
+@pytest.mark.slow
 def test_a_claim_of_fewer_features_is_found(invoke: Tasks, native: Tried, tmp_path: Path) -> None:
     """The dispatcher would let the kernels onto a CPU that lacks fma."""
     said = read_tuned(native.built.wheel)
