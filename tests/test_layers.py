@@ -98,6 +98,7 @@ PROBE = (
     *(
         "parent",
         "imported",
+        "uncollected",
         "registry",
         "cases",
         "draws",

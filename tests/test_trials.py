@@ -79,10 +79,11 @@ def test_a_kernel_that_does_not_repeat_itself_has_no_cases() -> None:
 
 
 PROGRAM = """
-import json, sys, tempfile
+import gc, json, sys, tempfile
 from pathlib import Path
-import tensorflow as tf
-from tfbuild.probe import registry, trials
+from tfbuild.probe import registry, trials, uncollected
+tf = uncollected.tensorflow()
+assert gc.isenabled() and gc.get_freeze_count() > 100_000
 wanted = json.loads(sys.argv[1])
 kernels = sorted(
     (k for k in registry.registered() if [k.op, registry.types(k)] in wanted and k.device == "CPU"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import math
@@ -16,6 +17,7 @@ from tfbench.inside.worker import (
     numbers,
     serve,
     threading_of,
+    uncollected,
 )
 
 FOLDER = "/arm/lib/python3.11/site-packages/tensorflow"
@@ -49,6 +51,13 @@ def test_a_worker_says_how_much_memory_it_had_and_ends_when_asked() -> None:
 def test_what_cannot_be_done_now_is_an_error(request_: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f" {request_['do']} "):
         answers(request_)
+
+
+def test_the_collector_is_off_in_the_block_only() -> None:
+    with uncollected():
+        within = gc.isenabled()
+    assert not within
+    assert gc.isenabled()
 
 
 def test_a_tuned_library_is_seen_in_the_map_of_memory() -> None:
