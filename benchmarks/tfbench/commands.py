@@ -81,7 +81,7 @@ class FlagsOptions:
     vcpus: str = option("1", _THREADS)
     launches: str = option("4", "processes per arm")
     budget: str = option(
-        "", f"{_BUDGET}; no variant begins that would end after it; none by default"
+        "", f"{_BUDGET}; no set begins that would end after it; none by default"
     )
     out: str = option("", _TIMINGS)
     seed: str = option("1", _ORDER)

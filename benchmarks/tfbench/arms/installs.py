@@ -179,7 +179,7 @@ class _Finder:
     def __init__(self, specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> None:
         self._wheels = [spec.wheel for spec in specs]
         self._given = candidate
-        self._places = paths
+        self._paths = paths
 
     def source(self, text: str) -> WheelSource:
         match text:
@@ -188,7 +188,7 @@ class _Finder:
             case lineup.TUNED:
                 return _source(self._candidate)
             case lineup.CONTROL:
-                return _source(tuned.find_control(self._candidate, self._places.pool))
+                return _source(tuned.find_control(self._candidate, self._paths.pool))
             case path if is_path(path):
                 return _source(_existing(path))
             case requirement:
@@ -198,7 +198,7 @@ class _Finder:
 
     @functools.cached_property
     def _candidate(self) -> Path:
-        return _existing(self._given) if self._given else newest_runnable(self._places)
+        return _existing(self._given) if self._given else newest_runnable(self._paths)
 
     @functools.cached_property
     def _stock(self) -> WheelSource:

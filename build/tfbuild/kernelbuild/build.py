@@ -111,14 +111,14 @@ class _Making:
 
     def __init__(self, *, ground: Ground, paths: Paths, given_stock: Path | None) -> None:
         self._ground = ground
-        self._places = paths
+        self._paths = paths
         self._given_stock = given_stock
         self._made: tuple[LinkedLibrary, ...] = ()
         self._first: Workspace | None = None
 
     def libraries(self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool) -> None:
         """The linked library of every target, compiled and admitted."""
-        ground, paths = self._ground, self._places
+        ground, paths = self._ground, self._paths
         runners = [stand_in(plan, fleet.plans, ground.cpu, compiler) for plan in fleet.plans]
         distinct = {plan.key: plan for plan in (*fleet.plans, *runners)}
         rooms = {
@@ -136,7 +136,7 @@ class _Making:
 
     def wheel(self, fleet: Fleet) -> Built:
         """The wheel of this fleet's Python, tried where that Python is here."""
-        first, paths = self._first, self._places
+        first, paths = self._first, self._paths
         assert first is not None  # noqa: S101  (libraries comes first)
         own = fleet.first.stock == first.plan.stock
         stock = self._ground.stock if own else self._stock_of(fleet.first)
@@ -172,7 +172,7 @@ class _Making:
         that the kernels were linked to and admitted in."""
         pin, recipe = need_stock(plan), plan.kernel_recipe
         assert recipe is not None  # noqa: S101  (a kernels plan has one)
-        stock = stock_wheel_of(plan, pin, self._places, self._given_stock)
+        stock = stock_wheel_of(plan, pin, self._paths, self._given_stock)
         theirs, ours = (
             {line.name: line.digest for line in wheel.read_record(path)}
             for path in (stock, self._ground.stock)
@@ -187,7 +187,7 @@ class _Making:
 
     def _tried(self, fresh: Path, fleet: Fleet, stock: Path) -> dict[str, Any]:
         """What was seen of the wheel in its own interpreter; nothing where that is not here."""
-        plan, paths = fleet.first, self._places
+        plan, paths = fleet.first, self._paths
         if why := _untried(fleet):
             console.warn(
                 f"{fresh.name} was not tried: {why}. Its libraries are those that ran in Python "
