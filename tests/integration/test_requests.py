@@ -90,7 +90,7 @@ def test_what_xla_cannot_compile_is_said(stock_python: Path, tmp_path: Path) -> 
     with opened(one, tmp_path) as worker:
         name = requests(own_name("model.py"), 1)[0]
         found = worker.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
-    assert "XLA" in found["problem"]
+    assert "tf2xla" in found["problem"]
 
 
 @pytest.mark.slow
