@@ -80,9 +80,7 @@ class FlagsOptions:
     profile: str = option("", _PROFILE)
     vcpus: str = option("1", _THREADS)
     launches: str = option("4", "processes per arm")
-    budget: str = option(
-        "", f"{_BUDGET}; no set begins that would end after it; none by default"
-    )
+    budget: str = option("", f"{_BUDGET}; no set begins that would end after it; none by default")
     out: str = option("", _TIMINGS)
     seed: str = option("1", _ORDER)
 
