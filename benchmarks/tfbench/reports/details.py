@@ -223,8 +223,8 @@ def starting(comparison: Comparison) -> Section:
             for cell in comparison.cells
             for times in cell.arms
         ),
-        "Starting up, with Python's garbage collector off, is no part of a step. CPU time is that "
-        "of all threads; idle is the CPU time that an arm took while the others were timed.",
+        "Starting up is no part of a step. CPU time is that of all threads; idle is the CPU time "
+        "that an arm took while the others were timed.",
     )
 
 
