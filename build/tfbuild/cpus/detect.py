@@ -94,7 +94,8 @@ def _masked(found: Match, cpu: Cpu) -> tuple[str, ...]:
     """What only features keep away that no compiler uses by itself."""
     rows = table(cpu.architecture)
     return tuple(
-        f"no compiler uses {', '.join(miss.missing)} by itself: native is tuned for {miss.name}"
+        f"no compiler uses {', '.join(miss.missing)} by itself: native is tuned for {miss.name}, "
+        "and a wheel for that runs here, too"
         for miss in found.near
         if miss.name == found.native.tune and not any(rows[name].codegen for name in miss.missing)
     )

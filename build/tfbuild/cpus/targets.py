@@ -134,10 +134,11 @@ def stand_ins(target: Target) -> Iterator[Target]:
 
 
 def missing(target: Target, cpu: Cpu) -> tuple[str, ...]:
-    """The features of the target that the CPU lacks; the family itself where that is another."""
+    """The features that the CPU lacks of those that a compiler uses by itself for the target, as no
+    wheel asks for others; the family itself where that is another."""
     if target.family != cpu.architecture:
         return (target.family,)
-    return tuple(sorted(target.features - cpu.features))
+    return tuple(sorted(computing(target.features, target.family) - cpu.features))
 
 
 @functools.cache
