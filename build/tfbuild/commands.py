@@ -93,7 +93,7 @@ class Request:
         "compiler flags of kernels beside the target's, such as -O3 -mprefer-vector-width=256",
     )
     bf16: bool = option(
-        False, "let oneDNN round to bfloat16 on CPUs with AMX: faster, and other results"
+        False, "let oneDNN round to bfloat16 on CPUs with AMX, which changes results"
     )
     trust_emulated: bool = option(
         False, "take run-time defaults that were measured by emulation only"

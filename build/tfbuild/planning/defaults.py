@@ -258,9 +258,8 @@ def describe(default: Default) -> str:
 
 
 def _why(default: Default) -> str:
-    if default.lever.opt_in:
-        return "asked for: it changes results"
-    return "; ".join(map(_line, default.evidence)) or "nothing was measured of it"
+    known = "; ".join(map(_line, default.evidence)) or "nothing was measured of it"
+    return f"it changes results; {known}" if default.lever.opt_in else known
 
 
 def _line(measurement: LeverMeasurement) -> str:
