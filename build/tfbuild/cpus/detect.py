@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfbuild.cpus.cpu import Cpu, Vcpus, read_cpu, read_vcpus, x86_64_level
-from tfbuild.cpus.features import STOCK_BASELINE, table, unused_by
+from tfbuild.cpus.features import STOCK_BASELINE, unused_by
 from tfbuild.cpus.targets import Match, match
 
 _WIDTH = 96
@@ -43,7 +43,7 @@ def examine(cpu: Cpu, vcpus: Vcpus, baseline: frozenset[str] = STOCK_BASELINE) -
         level=x86_64_level(cpu.features) if x86_64 else None,
         match=found,
         unused=unused_by(cpu.features, baseline) if x86_64 else (),
-        notes=(*found.notes, *_masked(found, cpu), *_shares(vcpus)),
+        notes=(*found.notes, *_masked(found), *_shares(vcpus)),
     )
 
 
@@ -90,14 +90,13 @@ def _vcpus_line(vcpus: Vcpus) -> str:
     return f"{vcpus.usable} usable: {vcpus.machine} in all, affinity {vcpus.affinity}, {quota}"
 
 
-def _masked(found: Match, cpu: Cpu) -> tuple[str, ...]:
-    """What only features keep away that no compiler uses by itself."""
-    rows = table(cpu.architecture)
+def _masked(found: Match) -> tuple[str, ...]:
+    """What only features keep away that no compiler uses by itself: then native is tuned for it."""
     return tuple(
         f"no compiler uses {', '.join(miss.missing)} by itself: native is tuned for {miss.name}, "
         "and a wheel for that runs here, too"
         for miss in found.near
-        if miss.name == found.native.tune and not any(rows[name].codegen for name in miss.missing)
+        if miss.name == found.native.tune
     )
 
 
