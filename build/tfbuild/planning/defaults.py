@@ -258,8 +258,10 @@ def describe(default: Default) -> str:
 
 
 def _why(default: Default) -> str:
-    known = "; ".join(map(_line, default.evidence)) or "nothing was measured of it"
-    return f"it changes results; {known}" if default.lever.opt_in else known
+    known = (
+        "; ".join(map(_line, default.evidence)) or "nothing was measured of it with this release"
+    )
+    return f"and it changes results; {known}" if default.lever.opt_in else known
 
 
 def _line(measurement: LeverMeasurement) -> str:
