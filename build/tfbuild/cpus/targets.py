@@ -156,7 +156,7 @@ def _known(name: str) -> Microarchitecture:
 
 
 def _meant(name: str) -> str:
-    """The targets that a compiler's own name, or the beginning of such names, stands for."""
+    """The targets that a compiler's own name, or the beginning of any name, stands for."""
     called = _called()
     alike = (target for own, target in called.items() if own.startswith(name) and len(name) > 1)
     found = [called[name]] if name in called else list(dict.fromkeys(alike))
@@ -165,9 +165,9 @@ def _meant(name: str) -> str:
 
 @functools.cache
 def _called() -> dict[str, str]:
-    """The target that each -march of gcc and clang means, by archspec's data. Entries with further
-    flags approximate a target that the compiler does not know."""
-    return {
+    """The target that each name means: its own, and the -march of gcc and clang by archspec's data.
+    Entries with further flags approximate a target that the compiler does not know."""
+    return {name: name for name in _names()} | {
         str(entry["name"]).replace("-", "_"): name
         for name in _names()
         for family in ("gcc", "clang")
