@@ -414,3 +414,15 @@ def test_onednns_name_of_a_cpu() -> None:
     assert defaults.isa_of(cpu_of("haswell").features) == "AVX2"
     assert defaults.isa_of(cpu_of("skylake_avx512").features) == "AVX512_CORE"
     assert defaults.isa_of(frozenset()) == ""
+
+
+@pytest.mark.parametrize(
+    ("arch", "release", "guarded"),
+    [("zen3", "2.14.1", True), ("sapphirerapids", "2.14.1", False), ("stock", "2.14.1", False)],
+)
+def test_where_onednn_is_made_the_default_its_unsupported_types_are_guarded(
+    arch: str, release: str, guarded: bool
+) -> None:
+    plan = planned(arch, release=release)
+    assert defaults.guards_low_precision(plan.defaults, release) is guarded
+    assert ('name = "low_precision"' in render(plan, TEMPLATES)["BUILD.bazel"]) is guarded

@@ -130,7 +130,7 @@ def known_measurements() -> tuple[LeverMeasurement, ...]:
 
 
 @functools.cache
-def _table() -> Mapping[str, list[dict[str, Any]]]:
+def _table() -> Mapping[str, list[Any]]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
@@ -170,6 +170,13 @@ def _default(lever: DefaultLever, isa: str, release: str, wishes: DefaultsReques
     counted = measured or (speaking if wishes.trust_emulated else ())
     won = bool(counted) and all(each.wins for each in counted)
     return Default(lever=lever, on=lever.opt_in or won, evidence=speaking)
+
+
+def guards_low_precision(defaults: Sequence[Default], release: str) -> bool:
+    """Return whether a wheel with these defaults needs native/low_precision.cc: oneDNN is on in it,
+    and this release fuses ops of types that oneDNN does not support."""
+    fuses = release.rpartition(".")[0] in _table()["fuses_unsupported_types"]
+    return fuses and any(each.on and each.lever.name == "onednn" for each in defaults)
 
 
 def isa_of(features: Collection[str]) -> str:

@@ -16,6 +16,7 @@ from tfbuild.cpus.flags import LEARNED, learned
 from tfbuild.errors import DriftError
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.planning import dispatcher
+from tfbuild.planning.defaults import guards_low_precision
 from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.plan import (
     KERNEL_LIBRARY,
@@ -76,6 +77,7 @@ def _kernels(plan: Plan) -> dict[str, dict[str, object]]:
             "profiles": {name: profile_path(name) for name in profiles(plan)},
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
+            "low_precision": guards_low_precision(plan.defaults, plan.release),
         },
         "kernels/admitted.bzl.j2": {"admitted": plan.kernels},
         "kernels/selected.inc.j2": _rows("kSelected", plan.selection or ()),

@@ -48,9 +48,9 @@ class FusingLoops {
 
   absl::Status Run() {
     if (library_ == nullptr || !IsHere()) return absl::OkStatus();
-    FindCompiled();
+    const std::set<std::string> compiled = CompiledFunctions(graph_, *library_);
     for (const std::string& name : library_->ListFunctionNames()) {
-      if (!compiled_.count(name)) TF_RETURN_IF_ERROR(InFunction(name));
+      if (!compiled.count(name)) TF_RETURN_IF_ERROR(InFunction(name));
     }
     std::vector<tensorflow::Node*> loops;
     for (tensorflow::Node* node : graph_.op_nodes()) {
@@ -74,34 +74,6 @@ class FusingLoops {
       if (!device->IsLocal() || device->device_type() != tensorflow::DEVICE_CPU) return false;
     }
     return true;
-  }
-
-  static void AddFunctions(const tensorflow::NodeDef& node, std::vector<std::string>* names) {
-    for (const auto& [name, value] : node.attr()) {
-      if (value.has_func()) names->push_back(value.func().name());
-      for (const auto& function : value.list().func()) names->push_back(function.name());
-    }
-  }
-
-  // What XLA compiles, and what that calls; and what is differentiated when it runs.
-  void FindCompiled() {
-    std::vector<std::string> open;
-    const auto look = [&](const tensorflow::NodeDef& node) {
-      if (IsCompiled(node.attr()) || node.op() == "SymbolicGradient") AddFunctions(node, &open);
-    };
-    for (const tensorflow::Node* node : graph_.op_nodes()) look(node->def());
-    for (const std::string& name : library_->ListFunctionNames()) {
-      const tensorflow::FunctionDef* function = library_->Find(name);
-      if (IsCompiled(function->attr())) open.push_back(name);
-      for (const tensorflow::NodeDef& node : function->node_def()) look(node);
-    }
-    while (!open.empty()) {
-      const std::string name = open.back();
-      open.pop_back();
-      const tensorflow::FunctionDef* function = library_->Find(name);
-      if (function == nullptr || !compiled_.insert(name).second) continue;
-      for (const tensorflow::NodeDef& node : function->node_def()) AddFunctions(node, &open);
-    }
   }
 
   // Why the loop cannot be one operation here, whatever it computes.
@@ -199,7 +171,6 @@ class FusingLoops {
   const tensorflow::DeviceSet* const devices_;
   const tensorflow::SessionOptions* const session_;
   const bool in_function_;
-  std::set<std::string> compiled_;
 };
 
 class FuseLoops : public tensorflow::GraphOptimizationPass {

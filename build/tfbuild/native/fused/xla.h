@@ -3,7 +3,13 @@
 #ifndef TENSORWRIGHT_FUSED_XLA_H_
 #define TENSORWRIGHT_FUSED_XLA_H_
 
+#include <set>
+#include <string>
+#include <vector>
+
 #include "tensorflow/core/framework/attr_value.pb.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/graph/graph.h"
 
 namespace tensorwright {
 
@@ -18,6 +24,37 @@ bool IsCompiled(const Attributes& attributes) {
     if (!no) return true;
   }
   return false;
+}
+
+inline void AddFunctions(const tensorflow::NodeDef& node, std::vector<std::string>* names) {
+  for (const auto& [name, value] : node.attr()) {
+    if (value.has_func()) names->push_back(value.func().name());
+    for (const auto& function : value.list().func()) names->push_back(function.name());
+  }
+}
+
+// The functions that XLA compiles or that are differentiated when they run, and all that these call.
+inline std::set<std::string> CompiledFunctions(
+    const tensorflow::Graph& graph, const tensorflow::FunctionLibraryDefinition& library) {
+  std::set<std::string> compiled;
+  std::vector<std::string> open;
+  const auto look = [&](const tensorflow::NodeDef& node) {
+    if (IsCompiled(node.attr()) || node.op() == "SymbolicGradient") AddFunctions(node, &open);
+  };
+  for (const tensorflow::Node* node : graph.op_nodes()) look(node->def());
+  for (const std::string& name : library.ListFunctionNames()) {
+    const tensorflow::FunctionDef* function = library.Find(name);
+    if (IsCompiled(function->attr())) open.push_back(name);
+    for (const tensorflow::NodeDef& node : function->node_def()) look(node);
+  }
+  while (!open.empty()) {
+    const std::string name = open.back();
+    open.pop_back();
+    const tensorflow::FunctionDef* function = library.Find(name);
+    if (function == nullptr || !compiled.insert(name).second) continue;
+    for (const tensorflow::NodeDef& node : function->node_def()) AddFunctions(node, &open);
+  }
+  return compiled;
 }
 
 }  // namespace tensorwright

@@ -1,0 +1,244 @@
+// Keeps oneDNN from fusing ops of types that it does not support.
+//
+// A wheel may turn oneDNN on by default (planning/defaults.toml). In TensorFlow 2.14 oneDNN supports bfloat16
+// only with AVX-512, and float16 on no CPU. TensorFlow checks this for single ops (mkl_graph_util.h: IsMklOp)
+// but not for fused ones: Grappler's remapper fuses, for example, MatMul and BiasAdd of bfloat16, and then the
+// program aborts. With oneDNN off, as stock has it there, the same program runs.
+//
+// The remapper and oneDNN's layout pass match patterns of ops (remapper.cc, mkl_layout_pass.cc). This pass runs
+// before them and inserts an op that returns its input behind each op that begins a pattern, so that no pattern
+// matches. Ops of float32 are not changed.
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tensorflow/core/platform/cpu_info.h"
+#include "tensorflow/core/util/device_name_utils.h"
+#include "tensorflow/core/util/util.h"
+#include "tensorwright/fused/xla.h"
+
+namespace tensorwright {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::Edge;
+using tensorflow::FunctionDef;
+using tensorflow::Graph;
+using tensorflow::Node;
+using tensorflow::NodeDef;
+
+constexpr char kBarrier[] = "_TensorwrightBarrier";
+
+REGISTER_OP(kBarrier)
+    .Input("input: T")
+    .Output("output: T")
+    .Attr("T: {bfloat16, half}")
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
+
+class BarrierOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    context->set_output(0, context->input(0));
+  }
+  bool IsExpensive() override { return false; }
+};
+
+// Not by REGISTER_KERNEL_BUILDER, which registers what was selected (native/registration.h): this op has to be
+// there whatever is selected.
+const tensorflow::kernel_factory::OpKernelRegistrar registrar(
+    tensorflow::KernelDefBuilder(kBarrier).Device(tensorflow::DEVICE_CPU).Build(), "BarrierOp",
+    [](tensorflow::OpKernelConstruction* context) -> tensorflow::OpKernel* {
+      return new BarrierOp(context);
+    });
+
+// Whether a pattern may begin with this op that is fused whatever oneDNN supports of `type`. Of float16
+// these are layer and instance normalisation.
+bool BeginsPattern(const std::string& op, DataType type) {
+  static const auto* normalisations = new std::set<std::string>{
+      "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "Rsqrt"};
+  static const auto* others = new std::set<std::string>{
+      "BatchMatMul",
+      "BatchMatMulV2",
+      "BatchMatMulV3",
+      "Conv2D",
+      "Conv3D",
+      "DepthwiseConv2dNative",
+      "MatMul",
+      "Pad",
+      "Sigmoid",
+      "Tanh",
+  };
+  return normalisations->count(op) > 0 ||
+         (type == tensorflow::DT_BFLOAT16 && others->count(op) > 0);
+}
+
+// The input that Conv2DBackpropFilter shares with a BiasAddGrad, which the layout pass merges
+// (GetConv2DBackpropFilterOrBiasAddGrad). -1 for other ops.
+int SharedInput(const std::string& op) { return op == "Conv2DBackpropFilter" ? 2 : -1; }
+
+// The type of a node where oneDNN does not support it, else DT_INVALID.
+template <typename Attributes>
+DataType UnsupportedType(const Attributes& attributes) {
+  static const bool bfloat16 =
+      tensorflow::port::TestCPUFeature(tensorflow::port::CPUFeature::AVX512F);
+  for (const auto& [name, value] : attributes) {
+    if (name != "T") continue;
+    const DataType type = value.type();
+    if (type == tensorflow::DT_HALF || (type == tensorflow::DT_BFLOAT16 && !bfloat16)) return type;
+  }
+  return tensorflow::DT_INVALID;
+}
+
+NodeDef BarrierOf(const std::string& name, const std::string& input, const std::string& device,
+                  DataType type) {
+  NodeDef definition;
+  definition.set_name(name);
+  definition.set_op(kBarrier);
+  definition.set_device(device);
+  definition.add_input(input);
+  (*definition.mutable_attr())["T"].set_type(type);
+  return definition;
+}
+
+// ---- the graph ----
+
+bool IsHere(const Node* node) {
+  tensorflow::DeviceNameUtils::ParsedName name;
+  return tensorflow::DeviceNameUtils::ParseFullName(node->assigned_device_name(), &name) &&
+         name.job == "localhost" && name.type == tensorflow::DEVICE_CPU;
+}
+
+// Leads `edges`, which come from one output, through a new barrier.
+absl::Status Insert(Graph& graph, const std::vector<const Edge*>& edges, DataType type) {
+  if (edges.empty()) return absl::OkStatus();
+  Node* from = edges[0]->src();
+  const int output = edges[0]->src_output();
+  absl::Status status;
+  Node* barrier = graph.AddNode(
+      BarrierOf(graph.NewName(from->name() + "/barrier"),
+                from->name() + ":" + std::to_string(output), from->requested_device(), type),
+      &status);
+  TF_RETURN_IF_ERROR(status);
+  barrier->set_assigned_device_name(from->assigned_device_name());
+  graph.AddEdge(from, output, barrier, 0);
+  for (const Edge* edge : edges) {
+    TF_RETURN_IF_ERROR(graph.UpdateEdge(barrier, 0, edge->dst(), edge->dst_input()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChangeGraph(Graph& graph) {
+  std::vector<Node*> nodes;
+  for (Node* node : graph.op_nodes()) nodes.push_back(node);
+  for (Node* node : nodes) {
+    const DataType type = UnsupportedType(node->attrs());
+    if (type == tensorflow::DT_INVALID || IsCompiled(node->attrs()) || !IsHere(node)) continue;
+    std::vector<const Edge*> edges;
+    if (BeginsPattern(node->type_string(), type)) {
+      for (const Edge* edge : node->out_edges()) {
+        if (edge->src_output() == 0 && edge->dst()->type_string() != kBarrier) edges.push_back(edge);
+      }
+      TF_RETURN_IF_ERROR(Insert(graph, edges, type));
+    }
+    edges.clear();
+    for (const Edge* edge : node->in_edges()) {
+      if (!edge->IsControlEdge() && edge->dst_input() == SharedInput(node->type_string())) {
+        if (edge->src()->type_string() != kBarrier) edges.push_back(edge);
+      }
+    }
+    TF_RETURN_IF_ERROR(Insert(graph, edges, type));
+  }
+  return absl::OkStatus();
+}
+
+// ---- its functions ----
+
+// Where a function's nodes name an output: `name:output:index`.
+std::string FirstOutput(const NodeDef& node) {
+  const tensorflow::OpDef* op = nullptr;
+  if (!tensorflow::OpRegistry::Global()->LookUpOpDef(node.op(), &op).ok()) return "";
+  return node.name() + ":" + op->output_arg(0).name() + ":0";
+}
+
+// Whether it changed the function.
+bool ChangeFunction(FunctionDef* function) {
+  std::map<std::string, std::string> renamed;  // Outputs that have a barrier now.
+  std::set<std::string> names;
+  std::vector<NodeDef> barriers;
+  for (const NodeDef& node : function->node_def()) names.insert(node.name());
+  const auto insert = [&](const NodeDef& node, const std::string& input, DataType type) {
+    std::string name = node.name() + "/barrier";
+    while (!names.insert(name).second) name += "_";
+    barriers.push_back(BarrierOf(name, input, node.device(), type));
+    return name + ":output:0";
+  };
+  for (NodeDef& node : *function->mutable_node_def()) {
+    const DataType type = UnsupportedType(node.attr());
+    if (type == tensorflow::DT_INVALID || IsCompiled(node.attr())) continue;
+    const std::string output = FirstOutput(node);
+    if (BeginsPattern(node.op(), type) && !output.empty()) {
+      renamed[output] = insert(node, output, type);
+    }
+    const int shared = SharedInput(node.op());
+    if (shared >= 0) node.set_input(shared, insert(node, node.input(shared), type));
+  }
+  if (barriers.empty()) return false;
+  const auto rename = [&](std::string* output) {
+    const auto found = renamed.find(*output);
+    if (found != renamed.end()) *output = found->second;
+  };
+  for (NodeDef& node : *function->mutable_node_def()) {
+    for (std::string& input : *node.mutable_input()) rename(&input);
+  }
+  for (auto& [name, output] : *function->mutable_ret()) rename(&output);
+  for (NodeDef& barrier : barriers) *function->add_node_def() = std::move(barrier);
+  return true;
+}
+
+bool IsChanged(const FunctionDef& function) {
+  for (const NodeDef& node : function.node_def()) {
+    if (node.op() == kBarrier) return true;
+  }
+  return false;
+}
+
+// ---- the pass ----
+
+class KeepFromFusing : public tensorflow::GraphOptimizationPass {
+ public:
+  absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
+    if (options.graph == nullptr || *options.graph == nullptr || options.flib_def == nullptr ||
+        !tensorflow::IsMKLEnabled()) {
+      return absl::OkStatus();
+    }
+    Graph& graph = **options.graph;
+    TF_RETURN_IF_ERROR(ChangeGraph(graph));
+    const std::set<std::string> compiled = CompiledFunctions(graph, *options.flib_def);
+    for (const std::string& name : options.flib_def->ListFunctionNames()) {
+      const FunctionDef* function = options.flib_def->Find(name);
+      if (compiled.count(name) || IsChanged(*function)) continue;
+      FunctionDef changed = *function;
+      if (ChangeFunction(&changed)) {
+        TF_RETURN_IF_ERROR(options.flib_def->ReplaceFunction(name, changed));
+      }
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Grappler and oneDNN's layout pass run later.
+REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PLACEMENT, 100, KeepFromFusing);
+
+}  // namespace
+}  // namespace tensorwright
