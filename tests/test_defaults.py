@@ -116,6 +116,32 @@ def test_a_comparison_from_such_silicon_decides() -> None:
     assert not by_name("haswell", evidence=(measurement(1.3, 0.8, verdict="slower"),))["onednn"].on
 
 
+@pytest.mark.parametrize(
+    ("release", "of"),
+    [
+        ("2.13.1", ""),
+        ("2.15.1", "2.14.1"),
+        *(
+            (each, "2.20.0")
+            for each in ("2.16.2", "2.17.1", "2.18.1", "2.19.1", "2.20.0", "2.21.0")
+        ),
+    ],
+)
+def test_evidence_speaks_for_releases_that_are_alike(release: str, of: str) -> None:
+    found = {each.lever.name: each for each in decide(parse_target("zen3"), release)}["onednn"]
+    assert found.on == bool(of)
+    assert {each.release for each in found.evidence} == ({of} if of else set())
+    assert not of or f"TensorFlow {of}" in defaults.describe(found)
+
+
+def test_a_releases_own_evidence_decides_alone() -> None:
+    lost = dataclasses.replace(measurement(0.8, verdict="slower"), release="2.21.0")
+    wishes = DefaultsRequest(evidence=(lost,))
+    found = {each.lever.name: each for each in decide(parse_target("zen3"), "2.21.0", wishes)}
+    assert not found["onednn"].on
+    assert found["onednn"].evidence == (lost,)
+
+
 @pytest.mark.parametrize("target", ["cascadelake", "icelake", "zen4", "sapphirerapids"])
 def test_what_tensorflow_does_by_itself_is_no_default(target: str) -> None:
     assert "onednn" not in by_name(target, trust_emulated=True)

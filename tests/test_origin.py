@@ -160,7 +160,10 @@ def test_part_of_the_recorded_selection_is_found_again() -> None:
 @pytest.mark.parametrize("trust", [False, True])
 def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> None:
     with patch("tfbuild.planning.request.read_measurements", return_value=(EMULATED,)):
-        fleet, _ = fleet_for(request(release="2.20.0", evidence="c.json", trust_emulated=trust))
+        asked = request(
+            arch="skylake_avx512", release="2.20.0", evidence="c.json", trust_emulated=trust
+        )
+        fleet, _ = fleet_for(asked)
     (default,) = (each for each in fleet.first.defaults if each.lever == LEVER)
     assert default.on is trust
     assert found(fleet, made_of(fleet)).fleet == fleet

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfbuild import console
+from tfbuild.planning import defaults
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, FullRecipe, Plan
@@ -66,6 +67,7 @@ def _target(plan: Plan) -> list[Row]:
     return [
         ("target", f"{target.spec} ({target.family}, {target.vendor})"),
         ("flags", " ".join(plan.flags)),
+        *(("default", defaults.describe(each)) for each in plan.defaults),
     ]
 
 

@@ -24,6 +24,7 @@ from tfbuild.kernelbuild.verdicts import verdicts_in
 from tfbuild.kernelbuild.workspace import CompiledUnits, Workspace
 from tfbuild.measured.kernels import TypedOp
 from tfbuild.packing import wheel
+from tfbuild.planning import defaults
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, need_stock
@@ -84,6 +85,9 @@ def build_all(
     if left:
         # One that is finished is built again from the caches, in seconds.
         first = min(fleets, key=lambda each: (bool(_untried(each)), each.key not in finished))
+        for plan in first.plans:
+            for each in plan.defaults:
+                console.say(f"{plan.target.spec}: default {defaults.describe(each)}")
         _need_probed(first)
         need_linker(first, compiler)
         settings.need_disk(paths.cache, DISK_BYTES, "building a tuned wheel")

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from tfbuild.console import vcpus as vcpus_text
 from tfbuild.cpus.cpu import Cpu, Vcpus
 from tfbuild.cpus.features import table
@@ -119,6 +121,30 @@ class DefaultsRequest:
 NO_WISHES = DefaultsRequest()
 
 
+class LowPrecision(StrEnum):
+    """What programs of bfloat16 and float16 do in the stock wheel with oneDNN on, on a CPU with AVX2."""
+
+    FAILS = "fails"
+    RUNS = "runs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseTraits:
+    """What decides whether evidence of one release speaks for another, of the patch release whose
+    wheel was read: how port.cc picks oneDNN's default, oneDNN's and Keras's major versions."""
+
+    release: str
+    policy: str
+    onednn: str
+    keras: int
+    low_precision: LowPrecision
+
+    @property
+    def kind(self) -> tuple[str, int, int]:
+        """Equal where evidence of one speaks for the other."""
+        return self.policy, Version(self.onednn).major, self.keras
+
+
 @functools.cache
 def levers() -> tuple[DefaultLever, ...]:
     return tuple(read(DefaultLever, row) for row in _table()["lever"])
@@ -130,7 +156,20 @@ def known_measurements() -> tuple[LeverMeasurement, ...]:
 
 
 @functools.cache
-def _table() -> Mapping[str, list[Any]]:
+def _traits() -> Mapping[str, ReleaseTraits]:
+    rows = (read(ReleaseTraits, row) for row in _table()["release"])
+    return {row.release: row for row in rows}
+
+
+def speaks_for(evidence: str, release: str) -> bool:
+    """Whether evidence of one release says something of another: the rule of defaults.toml."""
+    known = _traits()
+    both = evidence in known and release in known
+    return evidence == release or (both and known[evidence].kind == known[release].kind)
+
+
+@functools.cache
+def _table() -> Mapping[str, list[dict[str, Any]]]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
@@ -143,8 +182,9 @@ def decide(
     """The defaults of a wheel for a target: those that could do something on a CPU of it.
 
     One is on with a comparison that was measured and won, and none that was measured and lost;
-    what was emulated counts only where it is trusted and nothing was measured. The control wheel
-    has none.
+    what was emulated counts only where it is trusted and nothing was measured. Evidence of another
+    release speaks where `speaks_for` says so and none was measured with this one. The control
+    wheel has none.
     Raises UsageError for bfloat16 where no CPU of the target's family has what it takes.
     """
     if target.spec in STOCK_SPECS:
@@ -164,8 +204,11 @@ def _default(lever: DefaultLever, isa: str, release: str, wishes: DefaultsReques
     speaking = tuple(
         each
         for each in (*known_measurements(), *wishes.evidence)
-        if each.lever == lever.name and each.release == release and each.isa in {"", isa}
+        if each.lever == lever.name and speaks_for(each.release, release) and each.isa in {"", isa}
     )
+    own = tuple(each for each in speaking if each.release == release)
+    if any(each.source is MeasurementSource.MEASURED for each in own):
+        speaking = own
     measured = [each for each in speaking if each.source is MeasurementSource.MEASURED]
     counted = measured or (speaking if wishes.trust_emulated else ())
     won = bool(counted) and all(each.wins for each in counted)
@@ -175,8 +218,9 @@ def _default(lever: DefaultLever, isa: str, release: str, wishes: DefaultsReques
 def guards_low_precision(defaults: Sequence[Default], release: str) -> bool:
     """Return whether a wheel with these defaults needs native/low_precision.cc: oneDNN is on in it,
     and this release fuses ops of types that oneDNN does not support."""
-    fuses = release.rpartition(".")[0] in _table()["fuses_unsupported_types"]
-    return fuses and any(each.on and each.lever.name == "onednn" for each in defaults)
+    traits = _traits().get(release)
+    fails = traits is not None and traits.low_precision is LowPrecision.FAILS
+    return fails and any(each.on and each.lever.name == "onednn" for each in defaults)
 
 
 def isa_of(features: Collection[str]) -> str:
@@ -266,7 +310,8 @@ def describe(default: Default) -> str:
 
 def _why(default: Default) -> str:
     known = (
-        "; ".join(map(_line, default.evidence)) or "nothing was measured of it with this release"
+        "; ".join(map(_line, default.evidence))
+        or "nothing was measured of it with this release or one like it"
     )
     return f"and it changes results; {known}" if default.lever.opt_in else known
 
@@ -274,7 +319,8 @@ def _why(default: Default) -> str:
 def _line(measurement: LeverMeasurement) -> str:
     where = f"{vcpus_text(measurement.vcpus)} of {measurement.cpu}"
     count = f"{len(measurement.ratios)} workloads"
-    return f"{measurement.source} {measurement.mean:.2f}x ({count}, {where})"
+    of = f"{count}, {where}, TensorFlow {measurement.release}"
+    return f"{measurement.source} {measurement.mean:.2f}x ({of})"
 
 
 def _assignments(lever: DefaultLever) -> str:
