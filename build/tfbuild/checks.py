@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import TypeAlias
 
 from tfbuild import console, settings
 from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import FailedTests
+from tfbuild.errors import FailedTests, ToolError
 from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
@@ -45,8 +46,8 @@ _COLLECT = ("-m", "pytest", "--quiet", "--collect-only")
 
 
 def lint() -> None:
-    """ruff and mypy. Raises FailedTests, UsageError."""
-    settings.need_checkout("lint")
+    """ruff and mypy. Raises FailedTests, ToolError, UsageError."""
+    _need_developer("lint")
     for check in _LINT:
         _need_passed(check, _ran(check))
 
@@ -55,7 +56,7 @@ def test(*, every: bool) -> None:
     """ruff and mypy, while what the tests need is installed; then the first tier of the tests, or
     `every` one. One run at a time in a checkout. Raises BusyError, ToolError, FailedTests,
     UsageError."""
-    settings.need_checkout("test")
+    _need_developer("test")
     with settings.exclusive(own_cache(settings.ROOT).parent, "tests"):
         first = not _compiled().exists()
         paths, version = own_paths(), releases.kernels_bazel()
@@ -74,6 +75,16 @@ def test(*, every: bool) -> None:
         words = ("-m", "pytest", "-q", "--durations=10", *spread, *tier)
         check = ProjectCheck(name="pytest", words=words)
         _need_passed(check, _ran(check))
+
+
+def _need_developer(task: str) -> None:
+    """Raises UsageError outside a checkout, ToolError without what only developers install."""
+    settings.need_checkout(task)
+    if not all(map(importlib.util.find_spec, ("mypy", "pytest", "ruff"))):
+        raise ToolError(
+            f"{task} needs what requirements-dev.txt names, and this environment lacks it",
+            hint=f"Run: ./inv {task}",
+        )
 
 
 def own_cache(root: Path) -> Path:
