@@ -1,7 +1,7 @@
 """Small Keras models, one per layer and activation: train, evaluate, predict, save and load each.
 
-Run in an arm as `python layer_programs.py POLICY NAME...`; prints a line of JSON per model. An exception is
-such a line, too; a process that dies has printed those before. `python layer_programs.py` prints the names.
+Run in an arm as `python layer_programs.py POLICY NAME...`: it prints a line of JSON per model, also
+for one that raises. Without arguments it prints the names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
     layers = keras.layers
 
     def chain(*made: Any) -> Callable[[Any], Any]:  # noqa: ANN401
-        return lambda x: keras.Sequential(list(made))(x)
+        def apply(x: Any) -> Any:  # noqa: ANN401
+            for layer in made:
+                x = layer(x)
+            return x
+
+        return apply
 
     def encoder(x: Any) -> Any:  # noqa: ANN401
         attended = layers.MultiHeadAttention(2, 4)(x, x)
@@ -100,7 +105,7 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
     }
 
 
-def run(keras: Any, numpy: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
+def run(keras: Any, np: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
     """Return the losses of two epochs, the evaluation and the predictions of a new model."""
     keras.utils.set_random_seed(1)
     shape, apply = programs(keras)[name]
@@ -108,7 +113,7 @@ def run(keras: Any, numpy: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
     wide = keras.mixed_precision.global_policy().variable_dtype
     outputs = keras.layers.Dense(3, dtype=wide)(keras.layers.Flatten()(apply(given)))
     model = keras.Model(given, outputs)
-    random = numpy.random.RandomState(0)
+    random = np.random.RandomState(0)
     x, y = random.rand(16, *shape).astype(wide), random.rand(16, 3).astype(wide)
     model.compile(keras.optimizers.SGD(0.01), "mse")
     losses = model.fit(x, y, epochs=2, batch_size=8, verbose=0, shuffle=False).history["loss"]
@@ -126,8 +131,8 @@ def run(keras: Any, numpy: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
 
 
 def main() -> None:
-    import numpy  # noqa: PLC0415  (this runs in an arm; the tests read the names only)
-    import tensorflow as tf  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415  (this runs in an arm)
+    import tensorflow as tf  # noqa: PLC0415  (as above)
 
     keras = tf.keras
     policy, *names = sys.argv[1:] or [""]
@@ -137,7 +142,7 @@ def main() -> None:
     keras.mixed_precision.set_global_policy(policy)
     for name in names:
         try:
-            found: dict[str, Any] = run(keras, numpy, name)
+            found: dict[str, Any] = run(keras, np, name)
         except Exception as error:  # noqa: BLE001  (what fails is the finding)
             found = {"error": f"{type(error).__name__}: {error}"[:500]}
         print(json.dumps({"name": name, **found}), flush=True)

@@ -16,6 +16,7 @@ from tests.compared import arm, cell
 from tests.compared import comparison as compared
 from tests.planned import planned
 from tests.recorded import cpu_of, text_of
+from tests.regenerate import TEMPLATES
 from tests.test_dispatcher import on_x86_64
 
 from tfbench.arms import levers as arms
@@ -37,6 +38,7 @@ from tfbuild.planning.defaults import (
     undue,
 )
 from tfbuild.planning.fleet import fleet_of
+from tfbuild.planning.render import render
 from tfbuild.records import plain, read, save
 from tfbuild.shipped import _tensorwright_defaults as shipped
 

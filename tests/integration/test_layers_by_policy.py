@@ -1,4 +1,4 @@
-"""A tuned wheel with its defaults runs every Keras layer, under every precision policy, that stock runs."""
+"""A tuned wheel with its defaults runs what stock runs: Keras layers by precision policy."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def results(arm: Environment, policy: str, names: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_wheel_runs_what_stock_runs(
-    native: Tried, stock_arm: Environment, policy: str
-) -> None:
+def test_the_wheel_runs_what_stock_runs(native: Tried, stock_arm: Environment, policy: str) -> None:
     compare(native.arm, stock_arm, policy, list(A_TENTH))
 
 

@@ -122,7 +122,7 @@ NO_WISHES = DefaultsRequest()
 
 
 class LowPrecision(StrEnum):
-    """What programs of bfloat16 and float16 do in the stock wheel with oneDNN on, on a CPU with AVX2."""
+    """What programs of bfloat16 and float16 do with oneDNN on, in stock on a CPU with AVX2."""
 
     FAILS = "fails"
     RUNS = "runs"
