@@ -18,7 +18,7 @@ ACTIVATIONS = (
     *("linear", "relu", "tanh", "sigmoid", "gelu", "selu"),
     *("elu", "softmax", "swish", "softplus", "relu6"),
 )
-FEW = ("linear", "relu", "tanh")
+FEW = ACTIVATIONS
 
 
 def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:  # noqa: ANN401
@@ -91,10 +91,10 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
         "batch_norm": (IMAGE, chain(layers.BatchNormalization(), layers.ReLU())),
         "group_norm": (IMAGE, chain(layers.Conv2D(8, 3), layers.GroupNormalization(4))),
         "max_pool": (IMAGE, chain(layers.Conv2D(4, 3), layers.MaxPooling2D())),
-        "average_pool": (IMAGE, chain(layers.Conv2D(4, 3), layers.AveragePooling2D())),
+        "average_pool": (IMAGE, chain(layers.Conv2D(4, 3), layers.AveragePooling2D(2))),
         "global_average": (IMAGE, chain(layers.Conv2D(4, 3), layers.GlobalAveragePooling2D())),
         "max_pool_3d": (VOLUME, chain(layers.MaxPooling3D())),
-        "average_pool_3d": (VOLUME, chain(layers.AveragePooling3D())),
+        "average_pool_3d": (VOLUME, chain(layers.AveragePooling3D(2))),
         "up_sampling": (IMAGE, chain(layers.UpSampling2D(), layers.Conv2D(3, 3))),
         "leaky_relu": (IMAGE, chain(layers.Conv2D(4, 3), layers.LeakyReLU())),
         "prelu": (VECTOR, chain(layers.Dense(8), layers.PReLU())),

@@ -7,7 +7,11 @@
 //
 // The remapper and oneDNN's layout pass match patterns of ops (remapper.cc, mkl_layout_pass.cc). This pass runs
 // before them and inserts an op that returns its input behind each op that begins a pattern, so that no pattern
-// matches. Ops of float32 are not changed.
+// matches.
+//
+// Of float32, the remapper fuses a convolution, FusedBatchNorm and Tanh or Sigmoid, for which there is no kernel
+// ("Fusion is not implemented"): these get a barrier between normalisation and activation, and are otherwise
+// not changed.
 
 #include <map>
 #include <set>
@@ -42,7 +46,7 @@ constexpr char kBarrier[] = "_TensorwrightBarrier";
 REGISTER_OP(kBarrier)
     .Input("input: T")
     .Output("output: T")
-    .Attr("T: {bfloat16, half}")
+    .Attr("T: {bfloat16, half, float}")
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
 class BarrierOp : public tensorflow::OpKernel {
@@ -62,11 +66,20 @@ const tensorflow::kernel_factory::OpKernelRegistrar registrar(
       return new BarrierOp(context);
     });
 
-// Whether a pattern may begin with this op that is fused whatever oneDNN supports of `type`. Of float16
+bool IsBatchNorm(const std::string& op) {
+  return op == "FusedBatchNorm" || op == "FusedBatchNormV2" || op == "FusedBatchNormV3";
+}
+
+// Whether oneDNN supports the type of a node.
+bool IsSupported(DataType type) {
+  static const bool bfloat16 =
+      tensorflow::port::TestCPUFeature(tensorflow::port::CPUFeature::AVX512F);
+  return type != tensorflow::DT_HALF && (type != tensorflow::DT_BFLOAT16 || bfloat16);
+}
+
+// Whether a pattern begins with this op that is fused though oneDNN does not support the type. Of float16
 // these are layer and instance normalisation.
 bool BeginsPattern(const std::string& op, DataType type) {
-  static const auto* normalisations = new std::set<std::string>{
-      "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "Rsqrt"};
   static const auto* others = new std::set<std::string>{
       "BatchMatMul",
       "BatchMatMulV2",
@@ -79,23 +92,31 @@ bool BeginsPattern(const std::string& op, DataType type) {
       "Sigmoid",
       "Tanh",
   };
-  return normalisations->count(op) > 0 ||
+  if (IsSupported(type)) return false;
+  return IsBatchNorm(op) || op == "Rsqrt" ||
          (type == tensorflow::DT_BFLOAT16 && others->count(op) > 0);
 }
 
-// The input that Conv2DBackpropFilter shares with a BiasAddGrad, which the layout pass merges
-// (GetConv2DBackpropFilterOrBiasAddGrad). -1 for other ops.
-int SharedInput(const std::string& op) { return op == "Conv2DBackpropFilter" ? 2 : -1; }
+// The input of an op that no pattern may contain, or -1. The layout pass merges Conv2DBackpropFilter with a
+// BiasAddGrad of the same input (GetConv2DBackpropFilterOrBiasAddGrad).
+int GuardedInput(const std::string& op, DataType type) {
+  if (op == "Tanh" || op == "Sigmoid") return 0;
+  return op == "Conv2DBackpropFilter" && !IsSupported(type) ? 2 : -1;
+}
 
-// The type of a node where oneDNN does not support it, else DT_INVALID.
+// Whether a guarded input needs a barrier if this op computes it.
+bool IsFused(const std::string& op, const std::string& producer) {
+  return op == "Conv2DBackpropFilter" ? producer != kBarrier : IsBatchNorm(producer);
+}
+
+// Of a node with a type that oneDNN computes or is taken to; else DT_INVALID.
 template <typename Attributes>
-DataType UnsupportedType(const Attributes& attributes) {
-  static const bool bfloat16 =
-      tensorflow::port::TestCPUFeature(tensorflow::port::CPUFeature::AVX512F);
+DataType TypeOf(const Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
-    if (name != "T") continue;
     const DataType type = value.type();
-    if (type == tensorflow::DT_HALF || (type == tensorflow::DT_BFLOAT16 && !bfloat16)) return type;
+    const bool known = type == tensorflow::DT_FLOAT || type == tensorflow::DT_HALF ||
+                       type == tensorflow::DT_BFLOAT16;
+    if (name == "T" && known) return type;
   }
   return tensorflow::DT_INVALID;
 }
@@ -142,7 +163,7 @@ absl::Status ChangeGraph(Graph& graph) {
   std::vector<Node*> nodes;
   for (Node* node : graph.op_nodes()) nodes.push_back(node);
   for (Node* node : nodes) {
-    const DataType type = UnsupportedType(node->attrs());
+    const DataType type = TypeOf(node->attrs());
     if (type == tensorflow::DT_INVALID || IsCompiled(node->attrs()) || !IsHere(node)) continue;
     std::vector<const Edge*> edges;
     if (BeginsPattern(node->type_string(), type)) {
@@ -152,9 +173,11 @@ absl::Status ChangeGraph(Graph& graph) {
       TF_RETURN_IF_ERROR(Insert(graph, edges, type));
     }
     edges.clear();
+    const int guarded = GuardedInput(node->type_string(), type);
     for (const Edge* edge : node->in_edges()) {
-      if (!edge->IsControlEdge() && edge->dst_input() == SharedInput(node->type_string())) {
-        if (edge->src()->type_string() != kBarrier) edges.push_back(edge);
+      if (!edge->IsControlEdge() && edge->dst_input() == guarded &&
+          IsFused(node->type_string(), edge->src()->type_string())) {
+        edges.push_back(edge);
       }
     }
     TF_RETURN_IF_ERROR(Insert(graph, edges, type));
@@ -174,24 +197,29 @@ std::string FirstOutput(const NodeDef& node) {
 // Whether it changed the function.
 bool ChangeFunction(FunctionDef* function) {
   std::map<std::string, std::string> renamed;  // Outputs that have a barrier now.
-  std::set<std::string> names;
+  std::map<std::string, std::string> ops;
   std::vector<NodeDef> barriers;
-  for (const NodeDef& node : function->node_def()) names.insert(node.name());
+  for (const NodeDef& node : function->node_def()) ops[node.name()] = node.op();
   const auto insert = [&](const NodeDef& node, const std::string& input, DataType type) {
     std::string name = node.name() + "/barrier";
-    while (!names.insert(name).second) name += "_";
+    while (!ops.emplace(name, kBarrier).second) name += "_";
     barriers.push_back(BarrierOf(name, input, node.device(), type));
     return name + ":output:0";
   };
   for (NodeDef& node : *function->mutable_node_def()) {
-    const DataType type = UnsupportedType(node.attr());
+    const DataType type = TypeOf(node.attr());
     if (type == tensorflow::DT_INVALID || IsCompiled(node.attr())) continue;
     const std::string output = FirstOutput(node);
     if (BeginsPattern(node.op(), type) && !output.empty()) {
       renamed[output] = insert(node, output, type);
     }
-    const int shared = SharedInput(node.op());
-    if (shared >= 0) node.set_input(shared, insert(node, node.input(shared), type));
+    const int guarded = GuardedInput(node.op(), type);
+    if (guarded < 0) continue;
+    const std::string input = node.input(guarded);
+    const auto producer = ops.find(input.substr(0, input.find(':')));
+    if (IsFused(node.op(), producer == ops.end() ? "" : producer->second)) {
+      node.set_input(guarded, insert(node, input, type));
+    }
   }
   if (barriers.empty()) return false;
   const auto rename = [&](std::string* output) {
