@@ -123,10 +123,9 @@ def test_a_comparison_from_such_silicon_decides() -> None:
     [
         ("2.13.1", ""),
         ("2.15.1", "2.14.1"),
-        *(
-            (each, "2.20.0")
-            for each in ("2.16.2", "2.17.1", "2.18.1", "2.19.1", "2.20.0", "2.21.0")
-        ),
+        ("2.19.1", ""),
+        ("2.20.0", "2.20.0"),
+        ("2.21.0", "2.20.0"),
     ],
 )
 def test_evidence_speaks_for_releases_that_are_alike(release: str, of: str) -> None:

@@ -21,7 +21,7 @@ TOLERANCES = {"mixed_bfloat16": 3e-2, "mixed_float16": 5e-3, "float32": 1e-4, "f
 """Of the largest value: some units in the last place of the policy's compute type."""
 A_TENTH = (
     *("dense_relu", "dense_series_gelu", "conv2d_relu", "conv3d_linear", "depthwise_tanh"),
-    *("conv2d_batch_norm_relu", "gru", "layer_norm", "encoder"),
+    *("conv2d_batch_norm_tanh", "gru", "layer_norm", "encoder"),
 )
 """Each fails with oneDNN on in stock 2.14.1 on a CPU with AVX2 only, under a policy of them."""
 
@@ -44,7 +44,7 @@ def results(arm: Environment, policy: str, names: list[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
 def test_the_wheel_runs_what_stock_runs(native: Tried, stock_arm: Environment, policy: str) -> None:
     compare(native.arm, stock_arm, policy, list(A_TENTH))
 
