@@ -9,6 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from tests.locks import DEVELOPER, USER
 from tests.stock_listings import recorded
 from tests.trees import facts_of
 
@@ -334,7 +335,7 @@ def pinned(lock: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    "lock", [*sorted(LOCKS.glob("*.txt")), ROOT / "requirements.txt"], ids=lambda path: path.stem
+    "lock", [*sorted(LOCKS.glob("*.txt")), USER, DEVELOPER], ids=lambda path: path.stem
 )
 def test_a_lock_hashes_everything_and_names_no_host(lock: Path) -> None:
     for name, hashes in pinned(lock).items():
@@ -350,11 +351,17 @@ def test_an_arm_gets_tensorflow_from_its_wheel_and_the_rest_from_the_lock(lock: 
     assert {"keras", "numpy", "protobuf", "setuptools", "wheel"} <= names
 
 
-def test_the_toolchain_lock_has_every_declared_dependency() -> None:
+def test_the_locks_have_every_declared_dependency_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = project["dependencies"] + project["optional-dependencies"]["dev"]
-    names = {canonicalize_name(Requirement(line).name) for line in declared}
-    assert names <= pinned(ROOT / "requirements.txt").keys()
+    extras = project["optional-dependencies"]
+
+    def names(*lines: str) -> set[str]:
+        return {canonicalize_name(Requirement(line).name) for line in lines}
+
+    user, developer = pinned(USER).keys(), pinned(DEVELOPER).keys()
+    assert names(*project["dependencies"], *extras["s3"], *extras["sigstore"]) <= user
+    assert names(*extras["dev"]) <= user | developer
+    assert not user & developer
 
 
 def test_bazelisk_is_locked_by_content_and_not_by_host() -> None:

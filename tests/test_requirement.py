@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.locks import DEVELOPER
 
 from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
 from tfbuild.settings import ROOT, Paths
@@ -178,7 +179,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 PLUGGY = Exact(name="pluggy", version="1.7.0")
-"""A pure wheel without needs; this project's own requirements pin it."""
+"""A pure wheel without needs; requirements-dev.txt pins it."""
 
 
 def pluggy_lock(paths: Paths, pinned: str | None = None) -> PackageLock:
@@ -194,7 +195,7 @@ def test_what_the_index_has_is_written_down_once(
     (path,) = (paths.cache / "locks").iterdir()
     assert path.name.startswith(f"pluggy-1.7.0-{python_tag(HERE)}-")
     assert lock.needs == ()
-    assert f"--hash=sha256:{lock.own.sha256}" in (ROOT / "requirements.txt").read_text("utf-8")
+    assert f"--hash=sha256:{lock.own.sha256}" in DEVELOPER.read_text("utf-8")
     said = capfd.readouterr().err
     assert said.count("\n") == 1
     assert str(path) in said
