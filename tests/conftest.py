@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from filelock import FileLock
 from tests.buckets import Served, serving_s3
+from tests.own_cpu import OwnCpu, own_cpu
 from tests.signed import made_key
 from tests.tried import Tried
 from xdist.scheduler import LoadScopeScheduling
@@ -110,6 +111,11 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def paths(run_folder: Path) -> Paths:
     """The tests' own cache, which outlives a run, and a pool of this run."""
     return dataclasses.replace(OWN, pool=run_folder / "pool")
+
+
+@pytest.fixture(scope="session", name="own_cpu")
+def fixture_own_cpu() -> OwnCpu:
+    return own_cpu()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ ACTIVATIONS = (
     *("linear", "relu", "tanh", "sigmoid", "gelu", "selu"),
     *("elu", "softmax", "swish", "softplus", "relu6"),
 )
-FEW = ACTIVATIONS
 
 
 def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:  # noqa: ANN401
@@ -44,12 +43,10 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
         y = layers.ReLU()(layers.BatchNormalization()(y))
         return layers.ReLU()(layers.Add()([layers.Conv2D(3, 3, padding="same")(y), x]))
 
-    one: dict[str, tuple[tuple[int, ...], Callable[[str], list[Any]]]] = {
+    activated: dict[str, tuple[tuple[int, ...], Callable[[str], list[Any]]]] = {
         "dense": (VECTOR, lambda a: [layers.Dense(8, activation=a)]),
         "dense_series": (SERIES, lambda a: [layers.Dense(8, activation=a)]),
         "conv2d": (IMAGE, lambda a: [layers.Conv2D(8, 3, activation=a)]),
-    }
-    some: dict[str, tuple[tuple[int, ...], Callable[[str], list[Any]]]] = {
         "conv1d": (SERIES, lambda a: [layers.Conv1D(8, 3, activation=a)]),
         "conv3d": (VOLUME, lambda a: [layers.Conv3D(4, 3, activation=a)]),
         "depthwise": (IMAGE, lambda a: [layers.DepthwiseConv2D(3, activation=a)]),
@@ -70,9 +67,8 @@ def programs(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any
     }
     found: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
         f"{name}_{activation}": (shape, chain(*make(activation)))
-        for kinds, activations in ((one, ACTIVATIONS), (some, FEW))
-        for name, (shape, make) in kinds.items()
-        for activation in activations
+        for name, (shape, make) in activated.items()
+        for activation in ACTIVATIONS
     }
     return found | {
         "padded_conv3d": (VOLUME, chain(layers.ZeroPadding3D(1), layers.Conv3D(4, 3))),

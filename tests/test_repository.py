@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import lzma
 import os
 import re
@@ -125,3 +126,16 @@ def test_workflows_run_tasks_and_pin_what_they_use(path: Path) -> None:
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", name) for name in used)
     assert "permissions: {}" in text
     assert "\t" not in text
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests" / "integration").glob("*.py")), ids=lambda path: path.stem
+)
+def test_integration_tests_ask_one_module_for_the_cpu(path: Path) -> None:
+    """tests/own_cpu.py: or they pass on the CPU that they were written on only."""
+    tree = ast.parse(path.read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {each.name for node in imports for each in node.names}
+    texts = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)}
+    assert names.isdisjoint({"read_cpu", "detect", "cpuinfo"})
+    assert not any("/proc/cpuinfo" in str(each) for each in texts)

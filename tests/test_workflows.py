@@ -11,6 +11,7 @@ import pytest
 import tasks
 from invoke.parser import Parser
 
+from tfbuild.cpus.features import table
 from tfbuild.planning.containers import BASE
 from tfbuild.remote import caches
 from tfbuild.settings import ROOT
@@ -127,3 +128,12 @@ def test_secrets_are_seen_by_the_one_step_that_writes_them() -> None:
     assert len(re.findall(r"secrets\.", BUILD)) == 1
     step = BUILD.index("BAZELRC: ${{ secrets.")
     assert BUILD.rindex("- name:", 0, step) == BUILD.index("- name: Write the bazelrc")
+
+
+def test_each_night_a_cpu_without_avx512_is_tried() -> None:
+    night = (FOLDER / "nightly.yml").read_text("utf-8")
+    mask = re.search(r'TENSORWRIGHT_MASK: "(.+)"', night)
+    assert mask is not None
+    newer = ("avx512", "amx_", "avx_")
+    hidden = {name for name in table("x86_64") if name.startswith(newer)}
+    assert {*mask[1].split(",")} == hidden

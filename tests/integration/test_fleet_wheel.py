@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.later import later
-from tests.tried import Tried, own_arm, two_targets
+from tests.own_cpu import OwnCpu
+from tests.tried import Tried, own_arm
 
-from tfbuild.cpus.cpu import read_cpu
 from tfbuild.kernelbuild import admission, assemble
 from tfbuild.packing import tuned
 from tfbuild.run import run
@@ -22,9 +22,11 @@ THREE = "haswell,x86_64_v3,skylake_avx512"
 
 
 @pytest.fixture(scope="module", params=["two", *later("three")])
-def fleet(request: pytest.FixtureRequest, wheel_for: Callable[[str], Tried]) -> Tried:
+def fleet(
+    request: pytest.FixtureRequest, wheel_for: Callable[[str], Tried], own_cpu: OwnCpu
+) -> Tried:
     """What this CPU is and an older target; in the second tier one that this CPU may lack, too."""
-    return wheel_for({"two": two_targets(), "three": THREE}[request.param])
+    return wheel_for({"two": own_cpu.two_targets, "three": THREE}[request.param])
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +62,9 @@ def test_every_target_has_its_library_the_most_able_first(fleet: Tried, facts: t
 
 
 def test_the_first_library_that_this_cpu_can_run_is_taken(
-    fleet: Tried, facts: tuned.Tuned, tmp_path: Path
+    fleet: Tried, facts: tuned.Tuned, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
-    expected = tuned.chosen(facts, read_cpu())
+    expected = tuned.chosen(facts, own_cpu.cpu)
     assert expected is not None
     found = assemble.smoke(fleet.arm, tmp_path)
     assert found["loaded"] == expected.name
@@ -103,12 +105,12 @@ def test_it_can_be_switched_off(fleet: Tried) -> None:
 
 
 def test_a_damaged_library_hands_over_to_the_next(
-    fleet: Tried, facts: tuned.Tuned, tmp_path: Path
+    fleet: Tried, facts: tuned.Tuned, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
     """Whatever this CPU would take first, its file is gone: then the one after it runs."""
     own = own_arm(fleet, tmp_path)
     able = [
-        each for each in facts.libraries if not set(each.required_features) - read_cpu().features
+        each for each in facts.libraries if not set(each.required_features) - own_cpu.cpu.features
     ]
     first, second = able[0], able[1]
     library = next(own.arm.folder.rglob(Path(first.file).name))

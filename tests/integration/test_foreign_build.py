@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from tests.integration.test_admission_faults import REGISTER, RIGHT, WRONG, library, rint
 from tests.invoked import Tasks
+from tests.own_cpu import own_cpu
 from tests.tried import Tried
 
 from tfbench.arms import admitting
 from tfbuild import handlers
 from tfbuild.commands import Request
-from tfbuild.cpus.cpu import MASK, read_cpu
+from tfbuild.cpus.cpu import MASK
 from tfbuild.cpus.features import table
 from tfbuild.cpus.targets import parse_target
 from tfbuild.errors import HostError, KernelError
@@ -68,7 +69,7 @@ def published(invoke: Tasks, built: Built, *options: str) -> subprocess.Complete
 
 
 def need_avx512() -> None:
-    if set(parse_target(TARGET).features) - read_cpu().features:
+    if set(parse_target(TARGET).features) - own_cpu().cpu.features:
         pytest.skip(f"this CPU is no {TARGET}: its code cannot be run here")
 
 
@@ -119,7 +120,7 @@ def test_on_a_cpu_with_the_features_it_is_admitted_and_may_go_on(
         "cwise_op_sigmoid": "",
         "cwise_op_tanh": "",
     }
-    standing = admitting.standing_of(foreign.wheel, read_cpu())
+    standing = admitting.standing_of(foreign.wheel, own_cpu().cpu)
     assert standing is not None
     assert standing.proven
     assert published(invoke, foreign).returncode == 35  # (no comparison is about it)
@@ -169,7 +170,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     every = ("Floor T=1", "Floor T=2", "Rint T=1", "Rint T=2")
     wheel = wheel_of(made, native, tmp_path / "wheel", stock_arm.wheel, *every)
     with pytest.raises(KernelError, match=r"doctored.*: rint failed admission") as caught:
-        admitting.need_admitted(wheel, read_cpu(), paths)
+        admitting.need_admitted(wheel, own_cpu().cpu, paths)
     assert "--without rint" in caught.value.hint
     record = admitted.read_record(wheel, sha256_of(wheel))
     assert record is not None
@@ -178,7 +179,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
     assert trial.units["floor"].cases > 0
     assert "ULPs from the stock kernel" in trial.units["rint"].reason
     with pytest.raises(KernelError, match="rint failed admission"):  # (by the record)
-        admitting.need_admitted(wheel, read_cpu(), paths)
+        admitting.need_admitted(wheel, own_cpu().cpu, paths)
     others = ("Ceil T=1", "Floor T=1", "Rint T=1", "Rint T=2")
     false = wheel_of(made, native, tmp_path / "false", stock_arm.wheel, *others)
     reasons = [line.partition("): ")[2] for line in failed(false, paths)]
@@ -188,7 +189,7 @@ def test_a_kernel_that_fails_is_named_and_nothing_is_measured(
 
 def failed(wheel: Path, paths: Paths) -> list[str]:
     """What is said of each unit of a wheel that is not admitted here."""
-    cpu = read_cpu()
+    cpu = own_cpu().cpu
     record = finished.admit(finished.finished(wheel, cpu), cpu, paths)
     return list(admitted.failures(record.targets))
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.later import later
+from tests.own_cpu import OwnCpu
 
 from tfbuild import handlers, settings
 from tfbuild.commands import Request
-from tfbuild.cpus.detect import detect
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.ground import ground_for
 from tfbuild.planning.request import plan_for
@@ -25,15 +26,17 @@ from tfbuild.tools.environment import Environment
 
 pytestmark = pytest.mark.toolchain
 
-UPDATES, LOOPS, TWO_CPUS, PRODUCTS, UNNAMED = (
+UPDATES, LOOPS, TWO_CPUS, PRODUCTS, UNNAMED, FOR_XLA = (
     Path(__file__).with_name(name)
-    for name in ("updates.py", "loops.py", "two_cpus.py", "products.py", "unnamed.py")
+    for name in (
+        *("updates.py", "loops.py", "two_cpus.py", "products.py", "unnamed.py"),
+        "for_xla.py",
+    )
 )
 UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
 ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
 AS_STOCK = {"small", "channelless", "untouched", "compiled"}
 """The cases in which no product is the library's."""
-WIDER = "avx512f" in detect().cpu.features
 FEW_LOOPS = (
     *("lstm hard", "by hand", "countdown", "one after the other"),
     *("refused", "unused", "in turn", "shared"),
@@ -148,6 +151,17 @@ def test_a_few_loops_lie_as_near_to_float64(
     assert "stock: loop" not in found["unused"]["events"]
 
 
+def test_what_xla_compiles_is_counted_and_named_once(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "events.json"
+    words: list[str | Path] = [stock_arm.python, FOR_XLA, out, "1", libraries[LOOPS_UNIT]]
+    said = run(words, env={**os.environ, "PYTHONPATH": ROOTS}, timeout_s=600).output
+    assert len(re.findall(r"XLA compiles \w*convolution\w*, so no tuned kernel runs", said)) == 1
+    # Two convolutions, forward and backward.
+    assert json.loads(out.read_text("utf-8"))["grouped"]["events"]["functions for XLA"] >= 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("threads", "onednn"), [(1, "1"), (2, AT_ONCE), (4, AT_ONCE)])
 def test_all_loops_lie_as_near_to_float64(
@@ -197,6 +211,7 @@ def test_products_lie_as_near_to_float64(
     stock_arm: Environment,
     libraries: Mapping[str, Path],
     tmp_path: Path,
+    own_cpu: OwnCpu,
     onednn: str,
     threads: int,
 ) -> None:
@@ -205,11 +220,11 @@ def test_products_lie_as_near_to_float64(
     assert {name: each["unlike"] for name, each in found.items() if each["unlike"]} == {}
     computed = {name for name, each in found.items() if each["events"].get("product executions")}
     assert computed == (
-        {*products.cases()} - {*products.MULTIPLIED} if WIDER else {*found} - AS_STOCK
+        {*products.cases()} - {*products.MULTIPLIED} if own_cpu.has_avx512 else {*found} - AS_STOCK
     )
     assert found["small"]["events"]["stock: product"]
     assert found["untouched"]["events"]["left: product"]
-    assert found["compiled"]["events"].keys() <= {"left: compiled"}
+    assert found["compiled"]["events"].keys() <= {"left: compiled", "functions for XLA"}
     few = computed & {"layer, deep", "product", "valid", "many images", "transposed, deep"}
     other = ran(PRODUCTS, stock_arm, library, out, threads + 1, *few, onednn=onednn)
     assert {name: other[name]["bits"] == found[name]["bits"] for name in few} == dict.fromkeys(
@@ -219,10 +234,11 @@ def test_products_lie_as_near_to_float64(
 
 @pytest.mark.slow
 def test_products_for_avx2_are_onednns_on_a_cpu_with_avx512(
-    stock_arm: Environment, paths: Paths, tmp_path: Path
+    stock_arm: Environment, paths: Paths, own_cpu: OwnCpu, tmp_path: Path
 ) -> None:
     library = compiled(Request(arch="haswell", kernels=PRODUCTS_UNIT), paths)[PRODUCTS_UNIT]
     found = ran(UNNAMED, stock_arm, library, tmp_path / "unnamed.json", 1, "product", onednn="1")
     counted = {name for name, count in found["product"].items() if count}
     counted.remove("left: product")  # (those in float64)
-    assert counted == ({"left: wider vectors"} if WIDER else {"products", "product executions"})
+    here = {"products", "product executions"}
+    assert counted == ({"left: wider vectors"} if own_cpu.has_avx512 else here)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.later import later
+from tests.own_cpu import OwnCpu
 
 from tfbench.arms.arm import Arm, environment
 from tfbench.engine.workers import Session, session
@@ -208,17 +209,20 @@ def test_data_that_change_each_time_are_refused(stock_python: Path, tmp_path: Pa
         try_out(arm(stock_python, file), own_name(file.name), cpus(), 1, tmp_path)
 
 
-def test_the_trial_of_a_good_file_says_what_it_is(stock_python: Path, tmp_path: Path) -> None:
+def test_the_trial_of_a_good_file_says_what_it_is(
+    stock_python: Path, own_cpu: OwnCpu, tmp_path: Path
+) -> None:
     file = written(tmp_path, MODEL + DATA.format(width=8))
-    on = arm(
-        stock_python, file, TF_ENABLE_ONEDNN_OPTS="1"
-    )  # Whether it is by itself, the CPU decides.
-    found = try_out(on, own_name(file.name), cpus(), 1, tmp_path)
+    found = try_out(arm(stock_python, file), own_name(file.name), cpus(), 1, tmp_path)
     assert (found.batch, found.parameters) == (32, 195)
-    assert found.onednn
+    assert found.onednn == own_cpu.onednn_by_default
 
 
 @pytest.mark.slow
-def test_the_trial_says_whether_onednn_is_off(stock_python: Path, tmp_path: Path) -> None:
-    off = arm(stock_python, written(tmp_path, MODEL), TF_ENABLE_ONEDNN_OPTS="0")
-    assert not try_out(off, own_name("model.py"), cpus(), 1, tmp_path).onednn
+@pytest.mark.parametrize("onednn", [True, False])
+def test_the_trial_says_whether_onednn_is_on(
+    stock_python: Path, tmp_path: Path, *, onednn: bool
+) -> None:
+    file = written(tmp_path, MODEL)
+    chosen = arm(stock_python, file, TF_ENABLE_ONEDNN_OPTS=str(int(onednn)))
+    assert try_out(chosen, own_name(file.name), cpus(), 1, tmp_path).onednn == onednn

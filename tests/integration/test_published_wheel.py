@@ -18,11 +18,10 @@ import pytest
 from tests.invoked import Tasks
 from tests.judged import compared
 from tests.later import later
+from tests.own_cpu import own_cpu
 from tests.served import running
 from tests.tried import Tried
 
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match
 from tfbuild.kernelbuild import admission
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
@@ -99,7 +98,7 @@ def tuned_target(published: dict[str, Any], wheel: Path) -> str:
     ]
     if not listing:
         pytest.skip("this CPU has a feature that no target of archspec has")
-    own = match(read_cpu()).best.name
+    own = own_cpu().match.best.name
     return own if own in listing else listing[0]
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.invoked import Tasks
-from tests.tried import Tried, two_targets
+from tests.own_cpu import OwnCpu
+from tests.tried import Tried
 
 from tfbuild import handlers
 from tfbuild.binaries import census, elf
@@ -157,8 +158,8 @@ def test_kernels_of_other_flags_than_it_says_are_found(
 
 
 @pytest.mark.slow
-def test_a_fleet_is_made_again(wheel_for: Callable[[str], Tried]) -> None:
-    fleet = wheel_for(two_targets())
+def test_a_fleet_is_made_again(wheel_for: Callable[[str], Tried], own_cpu: OwnCpu) -> None:
+    fleet = wheel_for(own_cpu.two_targets)
     found = again(fleet.built.wheel)
     assert found.proof is Proof.SAME, found
     assert tuple(each.target for each in found.steps) == fleet.fleet.targets

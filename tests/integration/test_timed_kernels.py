@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.own_cpu import OwnCpu
 from tests.tried import Tried
 
 from tfbench.arms.arm import Arm
@@ -24,7 +25,6 @@ from tfbench.kernels.selecting import served_by
 from tfbench.kernels.timings import Bench, TimingStage, known_lines, series, time_call_sites
 from tfbench.kernels.wheel_kernels import read_wheel_kernels
 from tfbench.options import subject
-from tfbuild.cpus.cpu import read_cpu
 from tfbuild.errors import RecordError, UsageError
 from tfbuild.measured.host import read_host
 from tfbuild.records import key_of
@@ -204,9 +204,9 @@ def test_a_file_that_cannot_be_trained_is_the_users_error(
 
 
 def test_a_wheel_says_which_places_it_serves_and_from_which_unit(
-    native: Tried, every: tuple[RankedCallSite, ...]
+    native: Tried, every: tuple[RankedCallSite, ...], own_cpu: OwnCpu
 ) -> None:
-    wheel_kernels = read_wheel_kernels(native.built.wheel, read_cpu())
+    wheel_kernels = read_wheel_kernels(native.built.wheel, own_cpu.cpu)
     (served,) = (each for each in served_by(wheel_kernels, every) if each.site.place.op == "Tanh")
     rare = tuple(dataclasses.replace(ranked, most=0.0) for ranked in every)
     assert served_by(wheel_kernels, rare) == ()
@@ -214,8 +214,10 @@ def test_a_wheel_says_which_places_it_serves_and_from_which_unit(
     assert wheel_kernels.recipes.keys() >= {"cwise_op_tanh"}
 
 
-def test_a_wheel_without_its_manifest_offers_nothing(native: Tried, tmp_path: Path) -> None:
+def test_a_wheel_without_its_manifest_offers_nothing(
+    native: Tried, own_cpu: OwnCpu, tmp_path: Path
+) -> None:
     moved = tmp_path / native.built.wheel.name
     moved.symlink_to(native.built.wheel)
     with pytest.raises(RecordError, match="cannot read"):
-        read_wheel_kernels(moved, read_cpu())
+        read_wheel_kernels(moved, own_cpu.cpu)
