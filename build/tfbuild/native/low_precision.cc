@@ -27,8 +27,8 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/platform/cpu_info.h"
-#include "tensorflow/core/util/device_name_utils.h"
 #include "tensorflow/core/util/util.h"
+#include "tensorwright/fused/placed.h"
 #include "tensorwright/fused/xla.h"
 
 namespace tensorwright {
@@ -97,19 +97,20 @@ bool BeginsPattern(const std::string& op, DataType type) {
          (type == tensorflow::DT_BFLOAT16 && others->count(op) > 0);
 }
 
-// The input of an op that no pattern may contain, or -1. The layout pass merges Conv2DBackpropFilter with a
-// BiasAddGrad of the same input (GetConv2DBackpropFilterOrBiasAddGrad).
-int GuardedInput(const std::string& op, DataType type) {
+// Which input of an op may need a barrier before it, or -1: that of an activation, and the gradient that
+// Conv2DBackpropFilter shares with BiasAddGrad, by which the layout pass merges the two
+// (GetConv2DBackpropFilterOrBiasAddGrad).
+int SeparatedInput(const std::string& op, DataType type) {
   if (op == "Tanh" || op == "Sigmoid") return 0;
   return op == "Conv2DBackpropFilter" && !IsSupported(type) ? 2 : -1;
 }
 
-// Whether a guarded input needs a barrier if this op computes it.
-bool IsFused(const std::string& op, const std::string& producer) {
+// Whether that input needs the barrier: `producer` is the op that computes it.
+bool NeedsBarrier(const std::string& op, const std::string& producer) {
   return op == "Conv2DBackpropFilter" ? producer != kBarrier : IsBatchNorm(producer);
 }
 
-// Of a node with a type that oneDNN computes or is taken to; else DT_INVALID.
+// The attribute T of a node if it is float32, bfloat16 or float16; else DT_INVALID.
 template <typename Attributes>
 DataType TypeOf(const Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
@@ -133,12 +134,6 @@ NodeDef BarrierOf(const std::string& name, const std::string& input, const std::
 }
 
 // ---- the graph ----
-
-bool IsHere(const Node* node) {
-  tensorflow::DeviceNameUtils::ParsedName name;
-  return tensorflow::DeviceNameUtils::ParseFullName(node->assigned_device_name(), &name) &&
-         name.job == "localhost" && name.type == tensorflow::DEVICE_CPU;
-}
 
 // Leads `edges`, which come from one output, through a new barrier.
 absl::Status Insert(Graph& graph, const std::vector<const Edge*>& edges, DataType type) {
@@ -173,10 +168,10 @@ absl::Status ChangeGraph(Graph& graph) {
       TF_RETURN_IF_ERROR(Insert(graph, edges, type));
     }
     edges.clear();
-    const int guarded = GuardedInput(node->type_string(), type);
+    const int separated = SeparatedInput(node->type_string(), type);
     for (const Edge* edge : node->in_edges()) {
-      if (!edge->IsControlEdge() && edge->dst_input() == guarded &&
-          IsFused(node->type_string(), edge->src()->type_string())) {
+      if (!edge->IsControlEdge() && edge->dst_input() == separated &&
+          NeedsBarrier(node->type_string(), edge->src()->type_string())) {
         edges.push_back(edge);
       }
     }
@@ -213,12 +208,12 @@ bool ChangeFunction(FunctionDef* function) {
     if (BeginsPattern(node.op(), type) && !output.empty()) {
       renamed[output] = insert(node, output, type);
     }
-    const int guarded = GuardedInput(node.op(), type);
-    if (guarded < 0) continue;
-    const std::string input = node.input(guarded);
+    const int separated = SeparatedInput(node.op(), type);
+    if (separated < 0) continue;
+    const std::string input = node.input(separated);
     const auto producer = ops.find(input.substr(0, input.find(':')));
-    if (IsFused(node.op(), producer == ops.end() ? "" : producer->second)) {
-      node.set_input(guarded, insert(node, input, type));
+    if (NeedsBarrier(node.op(), producer == ops.end() ? "" : producer->second)) {
+      node.set_input(separated, insert(node, input, type));
     }
   }
   if (barriers.empty()) return false;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -37,6 +38,34 @@ bool IsWhile(const tensorflow::NodeDef& node) {
   return (node.op() == "While" || node.op() == "StatelessWhile") && node.attr().count(kLeft) == 0;
 }
 
+// The name of a Python function that TensorFlow traced, without what tracing adds.
+std::string TracedName(std::string name) {
+  for (const char* prefix : {"__inference_", "__forward_", "__backward_"}) {
+    if (name.rfind(prefix, 0) == 0) name.erase(0, std::string(prefix).size());
+  }
+  for (;;) {
+    const auto end = name.find_last_not_of("0123456789");
+    if (end == std::string::npos || end + 1 == name.size() || name[end] != '_') return name;
+    name.erase(end);
+  }
+}
+
+// Counts what XLA compiles, and says of each function once why no tuned kernel runs in it.
+void TellForXla(const std::set<std::string>& functions) {
+  static std::mutex mutex;
+  static auto* counted = new std::set<std::string>;
+  static auto* told = new std::set<std::string>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (const std::string& function : functions) {
+    if (!counted->insert(function).second) continue;
+    Count(Event::kXlaFunctions);
+    const std::string name = TracedName(function);
+    if (told->insert(name).second) {
+      LOG(INFO) << "Tensorwright: XLA compiles " << name << ", so no tuned kernel runs in it";
+    }
+  }
+}
+
 class FusingLoops {
  public:
   explicit FusingLoops(const tensorflow::GraphOptimizationPassOptions& options)
@@ -47,7 +76,9 @@ class FusingLoops {
         in_function_(options.is_function_graph) {}
 
   absl::Status Run() {
-    if (library_ == nullptr || !IsHere()) return absl::OkStatus();
+    if (library_ == nullptr) return absl::OkStatus();
+    TellForXla(FunctionsForXla(graph_, *library_));
+    if (!OnlyHere()) return absl::OkStatus();
     const std::set<std::string> compiled = CompiledFunctions(graph_, *library_);
     for (const std::string& name : library_->ListFunctionNames()) {
       if (!compiled.count(name)) TF_RETURN_IF_ERROR(InFunction(name));
@@ -68,7 +99,7 @@ class FusingLoops {
 
  private:
   // Loops have no device yet; where there are others than CPUs, one of those may be meant.
-  bool IsHere() const {
+  bool OnlyHere() const {
     if (devices_ == nullptr) return false;
     for (const auto* device : devices_->devices()) {
       if (!device->IsLocal() || device->device_type() != tensorflow::DEVICE_CPU) return false;

@@ -14,8 +14,8 @@
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/graph/graph.h"
-#include "tensorflow/core/util/device_name_utils.h"
 #include "tensorwright/fused/faster.h"
+#include "tensorwright/fused/placed.h"
 #include "tensorwright/fused/product_op.h"
 #include "tensorwright/fused/replace.h"
 #include "tensorwright/fused/switches.h"
@@ -77,13 +77,6 @@ class FusingProducts {
   }
 
  private:
-  // Nobody says here which devices are of this process; those of no cluster are.
-  static bool IsHere(const tensorflow::Node* node) {
-    tensorflow::DeviceNameUtils::ParsedName name;
-    return tensorflow::DeviceNameUtils::ParseFullName(node->assigned_device_name(), &name) &&
-           name.job == "localhost" && name.type == tensorflow::DEVICE_CPU;
-  }
-
   static bool Serves(const tensorflow::Node* node) {
     tensorflow::DataType type = tensorflow::DT_INVALID;
     std::string layout = "NHWC", padding = "VALID";

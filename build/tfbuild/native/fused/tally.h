@@ -7,7 +7,7 @@
 
 namespace tensorwright {
 
-// Each is counted per graph that TensorFlow prepares, but for those of executions.
+// Each is counted per graph that TensorFlow prepares, but for executions and functions.
 enum class Event : int {
   kUpdates,       // Fused updates.
   kOps,           // Operations that they took the place of.
@@ -34,6 +34,7 @@ enum class Event : int {
   kProductsOther,  // Those of other types, layouts and operations behind them.
   kProductsStock,  // Executions by the kernel that was there: it is as fast at these shapes.
   kProductsWider,  // Left to oneDNN, which has wider vectors on this CPU.
+  kXlaFunctions,   // Functions that XLA compiles, each once in a process.
 };
 
 constexpr const char* kEventNames[] = {
@@ -62,8 +63,9 @@ constexpr const char* kEventNames[] = {
     "left: product",
     "stock: product",
     "left: wider vectors",
+    "functions for XLA",
 };
-constexpr int kEvents = static_cast<int>(Event::kProductsWider) + 1;
+constexpr int kEvents = static_cast<int>(Event::kXlaFunctions) + 1;
 static_assert(sizeof(kEventNames) / sizeof(kEventNames[0]) == kEvents, "each event has a name");
 
 inline std::atomic<unsigned long long> fused_events[kEvents];

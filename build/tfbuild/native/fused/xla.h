@@ -33,20 +33,35 @@ inline void AddFunctions(const tensorflow::NodeDef& node, std::vector<std::strin
   }
 }
 
-// The functions that XLA compiles or that are differentiated when they run, and all that these call.
-inline std::set<std::string> CompiledFunctions(
-    const tensorflow::Graph& graph, const tensorflow::FunctionLibraryDefinition& library) {
-  std::set<std::string> compiled;
-  std::vector<std::string> open;
+// The functions that are marked for XLA, by themselves or by what calls them.
+inline std::set<std::string> FunctionsForXla(const tensorflow::Graph& graph,
+                                             const tensorflow::FunctionLibraryDefinition& library) {
+  std::vector<std::string> marked;
   const auto look = [&](const tensorflow::NodeDef& node) {
-    if (IsCompiled(node.attr()) || node.op() == "SymbolicGradient") AddFunctions(node, &open);
+    if (IsCompiled(node.attr())) AddFunctions(node, &marked);
   };
   for (const tensorflow::Node* node : graph.op_nodes()) look(node->def());
   for (const std::string& name : library.ListFunctionNames()) {
     const tensorflow::FunctionDef* function = library.Find(name);
-    if (IsCompiled(function->attr())) open.push_back(name);
+    if (IsCompiled(function->attr())) marked.push_back(name);
     for (const tensorflow::NodeDef& node : function->node_def()) look(node);
   }
+  return {marked.begin(), marked.end()};
+}
+
+// Those functions, others that are differentiated when they run, and all that these call.
+inline std::set<std::string> CompiledFunctions(
+    const tensorflow::Graph& graph, const tensorflow::FunctionLibraryDefinition& library) {
+  const std::set<std::string> marked = FunctionsForXla(graph, library);
+  std::vector<std::string> open(marked.begin(), marked.end());
+  const auto look = [&](const tensorflow::NodeDef& node) {
+    if (node.op() == "SymbolicGradient") AddFunctions(node, &open);
+  };
+  for (const tensorflow::Node* node : graph.op_nodes()) look(node->def());
+  for (const std::string& name : library.ListFunctionNames()) {
+    for (const tensorflow::NodeDef& node : library.Find(name)->node_def()) look(node);
+  }
+  std::set<std::string> compiled;
   while (!open.empty()) {
     const std::string name = open.back();
     open.pop_back();
