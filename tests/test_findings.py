@@ -16,6 +16,7 @@ from tfbench.reports.document import Table
 from tfbench.reports.findings import covered, fused, headlines, reason, warnings
 from tfbench.reports.report import line, table
 from tfbuild.measured.comparison import Comparison, Gates
+from tfbuild.measured.effort import Effort
 from tfbuild.measured.interval import Interval, Verdict
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -149,6 +150,13 @@ def test_few_launches_and_stock_kernels_are_pointed_out() -> None:
     no_kernels, quick = warnings(dataclasses.replace(found, cells=(few,), arms=arms))
     assert "stock kernels with stock kernels" in no_kernels
     assert quick.startswith("mnist_mlp on 2 vCPUs: a quick look: 3 launches")
+
+
+def test_a_cell_that_took_longer_than_its_budget_is_pointed_out() -> None:
+    found = compared.single(compared.about(1.25, 0.01))
+    (said,) = warnings(dataclasses.replace(found, effort=Effort(budget_s=8.0)))
+    assert "it took 4 min 11 s, its budget was 8.0 s" in said
+    assert [*warnings(dataclasses.replace(found, effort=Effort(budget_s=240.0)))] == []
 
 
 def hasty(*places: tuple[str, int]) -> Comparison:

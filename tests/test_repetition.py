@@ -18,12 +18,14 @@ from tfbench.measuring.repetition import (
     MOST_BLOCKS,
     OVER,
     USUAL,
+    WARM_UP,
     LaunchCost,
     Spread,
     blocks,
     mean_of,
     shortest_s,
     spread_of,
+    warm_up_s,
 )
 from tfbuild.measured.effort import FEWEST_BLOCKS, Effort
 
@@ -155,6 +157,12 @@ def test_in_a_minute_there_are_more_launches_than_the_fewest() -> None:
     found, spent_s = planned(Effort(budget_s=60.0), cost, USUAL)
     assert len(found) == FAVOURED
     assert 54 <= spent_s <= 60
+
+
+@given(st.floats(1.0, 1e4))
+def test_the_warm_ups_of_a_cell_take_no_more_than_their_share(budget_s: float) -> None:
+    assert FEWEST_LAUNCHES * warm_up_s(Effort(budget_s=budget_s)) <= WARM_UP * budget_s * 1.001
+    assert warm_up_s(Effort()) == math.inf
 
 
 def simulated(

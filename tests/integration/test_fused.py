@@ -159,7 +159,7 @@ def test_what_xla_compiles_is_counted_and_named_once(
     said = run(words, env={**os.environ, "PYTHONPATH": ROOTS}, timeout_s=600).output
     assert len(re.findall(r"XLA compiles \w*convolution\w*, so no tuned kernel runs", said)) == 1
     # Two convolutions, forward and backward.
-    assert json.loads(out.read_text("utf-8"))["grouped"]["events"]["functions for XLA"] >= 4
+    assert json.loads(out.read_text("utf-8"))["grouped"]["events"]["left: functions for XLA"] >= 4
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_products_lie_as_near_to_float64(
     )
     assert found["small"]["events"]["stock: product"]
     assert found["untouched"]["events"]["left: product"]
-    assert found["compiled"]["events"].keys() <= {"left: compiled", "functions for XLA"}
+    assert found["compiled"]["events"].keys() <= {"left: compiled", "left: functions for XLA"}
     few = computed & {"layer, deep", "product", "valid", "many images", "transposed, deep"}
     other = ran(PRODUCTS, stock_arm, library, out, threads + 1, *few, onednn=onednn)
     assert {name: other[name]["bits"] == found[name]["bits"] for name in few} == dict.fromkeys(

@@ -18,7 +18,7 @@ from tfbench.engine.workers import Session, session
 from tfbench.inside.worker import JIT, TOGETHER
 from tfbench.inside.workloads import PROGRAM, own_name
 from tfbench.tuning.trial import try_out
-from tfbuild.errors import UsageError
+from tfbuild.errors import UsageError, WorkerError
 from tfbuild.run import run
 
 pytestmark = pytest.mark.toolchain
@@ -67,6 +67,75 @@ def build():
     model.compile("adam", "categorical_crossentropy")
     return model
 """
+SUBCLASSED = """
+class Net(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.last = layers.Dense(16, "relu"), layers.Dense(3)
+        self.second = tf.keras.optimizers.SGD(0.01)
+
+    def call(self, x):
+        return self.last(self.hidden(x))
+
+    def train_step(self, batch):
+        x, y = batch
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_mean(tf.square(self(x) - tf.cast(y, tf.float32)[:, None]))
+        for layer, optimizer in (self.hidden, self.optimizer), (self.last, self.second):
+            weights = layer.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        return {"loss": loss}
+
+def build():
+    model = Net()
+    model.compile("adam")
+    return model
+""" + DATA.format(width=8)
+"""Not built, and with two optimizers."""
+GAN = """
+class Gan(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.maker = tf.keras.Sequential([layers.Dense(16, "relu"), layers.Dense(8)])
+        self.judge = tf.keras.Sequential([tf.keras.Input((8,)), layers.Dense(1)])
+
+    def compile(self, maker, judge):
+        super().compile()
+        self.optimizers = maker, judge
+
+    def train_step(self, real):
+        wrong = tf.keras.losses.BinaryCrossentropy(from_logits=True)
+        with tf.GradientTape(persistent=True) as tape:
+            made = self.judge(self.maker(tf.random.normal((tf.shape(real)[0], 4))))
+            found = self.judge(real)
+            judged = wrong(tf.ones_like(found), found) + wrong(tf.zeros_like(made), made)
+            passed = wrong(tf.ones_like(made), made)
+        parts = (self.maker, passed), (self.judge, judged)
+        for (part, loss), optimizer in zip(parts, self.optimizers):
+            weights = part.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        return {"maker": passed, "judge": judged}
+
+def build():
+    model = Gan()
+    model.compile(tf.keras.optimizers.Adam(1e-3), tf.keras.optimizers.Adam(1e-3))
+    return model
+
+def data():
+    draw = np.random.default_rng(1)
+    return tf.data.Dataset.from_tensor_slices(draw.random((64, 8), np.float32)).batch(16)
+"""
+"""Without call(), without a metric called loss, and with a part that is not built."""
+OUT_OF_RANGE = """
+def build():
+    words = [tf.keras.Input((4,)), layers.Embedding(4, 3), layers.Flatten(), layers.Dense(1)]
+    model = tf.keras.Sequential(words)
+    model.compile("sgd", "mse")
+    return model
+
+def data():
+    return np.full((64, 4), 9), np.zeros(64)
+"""
 
 
 def arm(python: Path, file: Path, **env: str) -> Arm:
@@ -104,6 +173,8 @@ def written(folder: Path, content: str) -> Path:
         pytest.param(MODEL + DATASET, 16, id="dataset", marks=pytest.mark.slow),
         pytest.param(TEXTS, 2, id="texts"),
         pytest.param(TWO_INPUTS, 32, id="two inputs"),
+        pytest.param(SUBCLASSED, 32, id="subclassed"),
+        pytest.param(GAN, 16, id="no call", marks=pytest.mark.slow),
     ],
 )
 def test_a_users_model_trains(stock_python: Path, content: str, batch: int, tmp_path: Path) -> None:
@@ -148,6 +219,16 @@ def test_what_cannot_train_is_told_in_one_line(
     found = tried(stock_python, written(tmp_path, content), tmp_path)
     assert words in found["problem"]
     assert "\n" not in found["problem"]
+
+
+def test_a_worker_that_ends_says_why(stock_python: Path, tmp_path: Path) -> None:
+    file = written(tmp_path, OUT_OF_RANGE)
+    with opened(arm(stock_python, file), tmp_path) as one:
+        one.ask_load(own_name(file.name), 1, cpus())
+        one.loaded(cpus())
+        with pytest.raises(WorkerError) as caught:
+            one.request("check", LIMIT_S, steps=1)
+    assert caught.value.message.endswith("InvalidArgumentError: indices[0,0] = 9 is not in [0, 4)")
 
 
 SAVE = """

@@ -16,6 +16,7 @@ from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.limits import limited
 from tfbench.engine import engine
+from tfbench.engine.endings import explaining_line
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import JOURNAL, Keep, Kinds, opened
 from tfbench.engine.workers import Session, session, worker_environment
@@ -30,7 +31,6 @@ _NO_MEMORY = re.compile(
 )
 _LATE = re.compile(r"did not answer \w+ within")
 _LOG = re.compile(r" \(its output: .*?\)")
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _AGAIN = (Outcome.FAILED, Outcome.LATE)
 _MANY = 160  # characters of a reason
 
@@ -152,14 +152,14 @@ def _marked(error: WorkerError, log: Path, *, limited: bool) -> tuple[Outcome, s
     first = _LOG.sub("", error.message.partition("\n")[0])
     if _LATE.search(first):
         return Outcome.LATE, first
-    said = _ANSI.sub("", log.read_text(encoding="utf-8", errors="replace"))
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    said = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in said.splitlines()]
     found = next((line for line in reversed(lines) if _NO_MEMORY.search(line)), "")
     if found or _NO_MEMORY.search(first):
         return Outcome.OUT_OF_MEMORY, found or "Linux ended the process"
     if limited and "was ended by" in first:  # (C++ that cannot allocate aborts, or worse)
         return Outcome.OUT_OF_MEMORY, f"the process {first.partition(' was ')[2]} at its limit"
-    return Outcome.FAILED, lines[-1] if lines and "exited with" in first else first
+    return Outcome.FAILED, explaining_line(said) if "exited with" in first else first
 
 
 def shortened(reason: str) -> str:

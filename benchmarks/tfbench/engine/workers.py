@@ -11,13 +11,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 from tfbench.arms.arm import Arm, environment
+from tfbench.engine.endings import explaining_line
 from tfbench.engine.schedule import launch_order, padding
 from tfbuild import settings
 from tfbuild.errors import DiskError, WorkerError
@@ -26,13 +26,13 @@ from tfbuild.run import end_group
 WORKER = "tfbench.inside.worker"
 PACKAGE = Path(__file__).resolve().parents[1]
 """Where the worker finds `tfbench`. -P keeps everything else off its path."""
-TAIL_LINES = 12
 LOAD_LIMIT_S = 300.0
 STEPS_LIMIT_S = 120.0
 
 
 class Session:
-    """Requests to one worker. Every failure of it is a WorkerError with the end of its output."""
+    """Requests to one worker. Every failure of it is a WorkerError with the line of its output that
+    explains it."""
 
     def __init__(self, arm: Arm, process: subprocess.Popen[str], log: Path) -> None:
         self.arm = arm
@@ -153,11 +153,10 @@ class Session:
         return self._failed(f"was ended by {name} during {do}", hint=hint)
 
     def _failed(self, what: str, *, hint: str = "") -> WorkerError:
-        text = self._log.read_text(encoding="utf-8", errors="replace")
-        tail = "\n".join(deque(text.splitlines(), TAIL_LINES))
-        shown = f":\n{tail}\n" if tail.strip() else ""
+        said = explaining_line(self._log.read_text(encoding="utf-8", errors="replace"))
         return WorkerError(
-            f"the worker of arm {self.arm.name} {what} (its output: {self._log}){shown}",
+            f"the worker of arm {self.arm.name} {what} (its output: {self._log})"
+            + (f": {said}" if said else ""),
             hint=hint,
             arm=self.arm.name,
         )

@@ -49,16 +49,32 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """`examples` hold up to BATCHES batches: the first axis counts batches, the second examples."""
+    """`examples` hold up to BATCHES batches: the first axis counts batches, the second examples;
+    `arrays` are their own, in the order of tf.nest. `predicts` is false for a model without call().
+    """
 
     model: Model
     examples: Structure
     arrays: tuple[Array, ...]
-    """The examples' own, in the order of tf.nest."""
+    predicts: bool
 
     @property
     def batch(self) -> int:
         return int(self.arrays[0].shape[1])
+
+    @property
+    def parts(self) -> list[Any]:
+        """What has variables: the model, or those layers of one without call() that are built."""
+        parts = [self.model] if self.predicts else self.model.layers
+        return [part for part in parts if part.built]
+
+    @property
+    def parameters(self) -> int:
+        return sum(int(part.count_params()) for part in self.parts)
+
+    @property
+    def trainable(self) -> list[Any]:
+        return [weight for part in self.parts for weight in part.trainable_weights]
 
 
 def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True) -> Program:
@@ -73,7 +89,8 @@ def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True)
     draw = np.random.default_rng(seed)
     examples = _batched(tf, drawn(tf, model, draw, trained=trained) if given is None else given)
     arrays = tuple(tf.nest.flatten(examples))
-    return Program(model=model, examples=examples, arrays=arrays)
+    predicts = _built(tf, model, examples)
+    return Program(model=model, examples=examples, arrays=arrays, predicts=predicts)
 
 
 def error_line(error: BaseException, path: Path) -> str:
@@ -134,6 +151,19 @@ def _need_trainable(tf: TensorFlow, model: Model) -> None:
         raise ProgramError("the model is not compiled: it has no optimizer and no loss")
     if not (model.loss or model.losses or own_step):  # (Keras has {} for no loss)
         raise ProgramError("the model has no loss: give compile() one")
+
+
+def _built(tf: TensorFlow, model: Model, examples: Structure) -> bool:
+    """Make the variables of a subclassed model, as `fit` does from its first batch. Returns False
+    for a model that its train_step alone knows how to run."""
+    first = tf.nest.map_structure(lambda each: each[0], examples)
+    inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
+    try:
+        if not model.built:
+            model(inputs, training=False)
+    except NotImplementedError:
+        return False
+    return True
 
 
 # --- data -----------------------------------------------------------------------------------------

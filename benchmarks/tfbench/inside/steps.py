@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfbench.inside import meters
 from tfbench.inside.phases import AUGMENT, INFER, PREPROCESS, TRAIN, VALIDATE
-from tfbench.inside.worker import Answer, environment, main, numbers, only, started
+from tfbench.inside.worker import Answer, environment, loss_of, main, numbers, only, started
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
     from tfbench.inside.inputs import Reader
@@ -149,7 +149,7 @@ def _own(
     from tfbench.inside.workloads import PROGRAM  # noqa: PLC0415
 
     own = read_program(backend.tf, Path(os.environ[PROGRAM]), int(request["seed"]))
-    facts = {"batch": own.batch, "parameters": own.model.count_params()}
+    facts = {"batch": own.batch, "parameters": own.parameters}
     batches = iter(dataset(backend.tf, own.examples))
     return stepper(backend, own.model, request["phase"]), batches, None, facts
 
@@ -209,7 +209,7 @@ def stepper(backend: Backend, model: Model, phase: str) -> Step:
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def train(batch: Batch) -> Any:  # noqa: ANN401
-        return model.train_step(batch)["loss"]
+        return loss_of(model.train_step(batch))
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def infer(batch: Batch) -> Any:  # noqa: ANN401
@@ -217,7 +217,7 @@ def stepper(backend: Backend, model: Model, phase: str) -> Step:
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def validate(batch: Batch) -> Any:  # noqa: ANN401
-        return model.test_step(batch)["loss"]
+        return loss_of(model.test_step(batch))
 
     found: dict[str, Step] = {TRAIN: train, INFER: infer, VALIDATE: validate}
     return found[phase]

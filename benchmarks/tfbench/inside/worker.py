@@ -215,10 +215,10 @@ def build(tf: TensorFlow, name: str, seed: int, *, nudge: bool = False) -> tuple
     return made(tf, name, seed, nudge)
 
 
-def _nudge(model: Model, seed: int) -> None:
+def _nudge(weights: Iterable[Any], seed: int) -> None:
     from tfbench.inside.parameters import nudged  # noqa: PLC0415
 
-    for number, weight in enumerate(model.trainable_weights):
+    for number, weight in enumerate(weights):
         weight.assign(nudged(weight.numpy(), seed + number))
 
 
@@ -231,7 +231,7 @@ def _known(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, 
     examples = synthetic_data(workload, seed)
     model, weights = started(tf.keras, workload, seed)
     if nudge:
-        _nudge(model, seed)
+        _nudge(model.trainable_weights, seed)
     if clients_of(name):
         trainer = _served(tf, model, list(examples[0]), clients_of(name))
     else:
@@ -266,17 +266,17 @@ def _own(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, An
     clients = clients_of(name)
     own = read_program(tf, Path(os.environ[PROGRAM]), seed, trained=not clients)
     if nudge:
-        _nudge(own.model, seed)
+        _nudge(own.trainable, seed)
     first = tf.nest.map_structure(lambda each: each[0], own.examples)
     inputs, *_ = tf.keras.utils.unpack_x_y_sample_weight(first)
     if clients:
         trainer = _served(tf, own.model, _requests(tf, own.examples, batch_of(name)), clients)
     else:
-        trainer = _trainer(tf, own.model, own.examples, inputs)
+        trainer = _trainer(tf, own.model, own.examples, inputs if own.predicts else None)
     # A TextVectorization's vocabulary is among the weights and has no shape.
-    shapes = "".join(f"{weight.shape}" for weight in own.model.trainable_weights)
+    shapes = "".join(f"{weight.shape}" for weight in own.trainable)
     return trainer, {
-        "parameters": own.model.count_params(),
+        "parameters": own.parameters,
         "batch": batch_of(name) if clients else own.batch,
         "inputs_sha256": f"{digest(own.arrays)} {shapes}",
     }
@@ -326,8 +326,8 @@ def _trainer(
     inputs: Examples,
     others: Iterable[tuple[str, Step]] = (),
 ) -> Trainer:
-    """`inputs` is the first batch's: what the model is asked to predict from. `others` are the
-    phases beside training."""
+    """`inputs` is the first batch's: what the model is asked to predict from, None for one that
+    cannot. `others` are the phases beside training."""
     batches = iter(dataset(tf, examples))
     step = model.train_step
     if JIT in os.environ:
@@ -336,7 +336,7 @@ def _trainer(
     return Trainer(
         phases={TRAIN: traced(tf, step, batches), **dict(others)},
         restart=model.reset_metrics,
-        predict=_predictor(tf, model, inputs),
+        predict=_predictor(tf, model, inputs) if inputs is not None else list,
         cpus=frozenset(os.sched_getaffinity(0)),
         resting=(time.perf_counter(), time.process_time()),
         together=(several, traced(tf, step, batches, several)) if several > 1 else None,
@@ -388,19 +388,25 @@ def traced(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Step:  
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def run(source: Any) -> Any:  # noqa: ANN401
-        return step(next(source))["loss"]
+        return loss_of(step(next(source)))
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def run_several(source: Any) -> Any:  # noqa: ANN401
-        loss = step(next(source))["loss"]
+        loss = loss_of(step(next(source)))
         for _ in tf.range(several - 1):
-            loss = step(next(source))["loss"]
+            loss = loss_of(step(next(source)))
         return loss
 
     if several == 1:
         return lambda: run(batches)
     traced_now = run_several.get_concrete_function(batches)  # (not while it is timed)
     return lambda: traced_now(batches)
+
+
+def loss_of(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """What a train_step returns, as one number: its loss, or the sum of all where none has that
+    name, as of a GAN."""
+    return logs["loss"] if "loss" in logs else sum(logs.values())
 
 
 def environment(tf: TensorFlow) -> Answer:

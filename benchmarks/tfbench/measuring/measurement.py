@@ -41,8 +41,9 @@ from tfbuild.measured.effort import Effort
 
 CHECKED_STEPS = 5
 PROFILED_STEPS = 5
-TREND_ROUNDS, MOST_ROUNDS = 6, 30
-"""Warm-up looks at so many rounds for a trend, and ends after so many with one."""
+FEWEST_ROUNDS, TREND_ROUNDS, MOST_ROUNDS = 2, 6, 30
+"""Warm-up looks at the last TREND_ROUNDS for a trend, and ends after MOST_ROUNDS with one. It ends
+after FEWEST_ROUNDS where its share of the budget is spent."""
 WARM_UP_SHARE = 4
 """Warm-up samples have a quarter of the steps."""
 
@@ -199,12 +200,19 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
         blocks = _Blocks(spec=spec, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
         for phase in phases_of(spec.workload, effort):
-            steps = launch.steps.get(phase) or _calibrated(timed, phase)
+            steps, block_s = launch.steps.get(phase), 0.0
+            if steps is None:
+                steps, block_s = _calibrated(timed, phase)
             count = effort.phase_blocks
             if phase == phase_of(spec.workload):
-                warm = _warm_up(timed, phase, steps)
+                if launch.blocks is None:
+                    cost = LaunchCost(start_s=time.monotonic() - began, block_s=block_s)
+                    _tell_too_long(spec, effort, cost)
+                warm = _warm_up(timed, phase, steps, repetition.warm_up_s(effort))
                 cost = LaunchCost(start_s=time.monotonic() - began, block_s=warm.block_s)
-                count = launch.blocks or _first_blocks(spec, effort, cost)
+                count = launch.blocks or repetition.blocks(
+                    effort, cost, repetition.USUAL, past=(), spent_s=0.0
+                )
             blocks.measure(timed, phase, count, steps)
         profiles = _profiles(timed, starts) if launch.profiled else {}
         peak_mb = {name: each.peak_mb() for name, each in opened.items()}
@@ -301,13 +309,16 @@ def _timed(
     return {name: each for name, each in opened.items() if name not in wrong}
 
 
-def _calibrated(timed: Mapping[str, Session], phase: str) -> int:
-    """Grow the number of steps until the slowest takes long enough to be timed."""
+def _calibrated(timed: Mapping[str, Session], phase: str) -> tuple[int, float]:
+    """Grow the number of steps until the slowest takes long enough to be timed. Return the steps of
+    a sample and the seconds of a block."""
     steps = 1
     while True:
         walls = [float(each.sample(phase, steps)["wall_s"]) for each in timed.values()]
         if max(walls) >= SHORTEST_S:
-            return steps_per_sample([wall / steps for wall in walls])
+            each_s = [wall / steps for wall in walls]
+            count = steps_per_sample(each_s)
+            return count, 2 * count * math.fsum(each_s)
         steps = longer(steps, max(walls))
 
 
@@ -321,12 +332,14 @@ class _WarmUp:
     block_s: float
 
 
-def _warm_up(timed: Mapping[str, Session], phase: str, steps: int) -> _WarmUp:
-    """Short samples until no arm's last ones have a trend."""
-    few = max(1, steps // WARM_UP_SHARE)
+def _warm_up(timed: Mapping[str, Session], phase: str, steps: int, limit_s: float) -> _WarmUp:
+    """Short samples until no arm's last ones have a trend, or the time is up."""
+    few, end = max(1, steps // WARM_UP_SHARE), time.monotonic() + limit_s
     walls: dict[str, deque[float]] = {name: deque(maxlen=TREND_ROUNDS) for name in timed}
     rounds, steady = 0, False
     while not steady and rounds < MOST_ROUNDS:
+        if rounds >= FEWEST_ROUNDS and time.monotonic() >= end:
+            break
         for name, each in timed.items():
             walls[name].append(math.log(float(each.sample(phase, few)["wall_s"])))
         rounds += 1
@@ -335,9 +348,10 @@ def _warm_up(timed: Mapping[str, Session], phase: str, steps: int) -> _WarmUp:
     return _WarmUp(rounds=rounds, steady=steady, block_s=2 * round_s * steps / few)
 
 
-def _first_blocks(spec: CellSpec, effort: Effort, cost: LaunchCost) -> int:
-    """Of a cell's first launch. Says so when the budget is too short for any answer."""
-    least_s = repetition.shortest_s(cost)
+def _tell_too_long(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:
+    """Say before it is measured that the budget of a cell is too short for any answer. `cost` is
+    that of a start without warm-up, which takes about as long as a block."""
+    least_s = repetition.shortest_s(dataclasses.replace(cost, start_s=cost.start_s + cost.block_s))
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
         console.note(
             f"{spec.workload} on {console.vcpus(len(spec.vcpus))} takes about "
@@ -345,7 +359,6 @@ def _first_blocks(spec: CellSpec, effort: Effort, cost: LaunchCost) -> int:
             f"{console.duration(effort.budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"
         )
-    return repetition.blocks(effort, cost, repetition.USUAL, past=(), spent_s=0.0)
 
 
 def _profiles(

@@ -26,6 +26,8 @@ FAVOURED = 4
 """So many launches may take more than half of the time to start: fewer have too wide intervals."""
 OVER = 0.1
 """The share of its budget that a cell may take beyond it."""
+WARM_UP = 0.25
+"""The share of its budget that a cell's warm-up may take, where the fewest rounds take less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +89,11 @@ def blocks(
         return _unlimited(cost, spread)
     found = _narrowest(effort, cost, spread, past, effort.budget_s - spent_s)
     return found or (FEWEST_BLOCKS if len(past) < FEWEST_LAUNCHES else 0)
+
+
+def warm_up_s(effort: Effort) -> float:
+    """What the warm-up of a launch may take."""
+    return math.inf if effort.budget_s is None else WARM_UP * effort.budget_s / FEWEST_LAUNCHES
 
 
 def shortest_s(cost: LaunchCost) -> float:

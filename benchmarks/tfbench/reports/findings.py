@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
+from tfbench.measuring.effort import FEWEST_LAUNCHES
 from tfbench.measuring.statistics import LIKELY, floor
 from tfbench.reports import wording
 from tfbuild import console
@@ -29,6 +30,8 @@ FAILED = "failed"
 DIFFERENT = "computes something else"
 NOT_TIMED = "not timed"
 FEW_LAUNCHES = 4
+LONG = 1.5
+"""So many times its budget is worth a word."""
 IDLE = 0.01
 """Share of the others' time in which an arm that has nothing to do may compute."""
 SHOWN = 0.001
@@ -431,6 +434,16 @@ def _doubts(comparison: Comparison, cell: ComparedCell) -> Iterator[Caveat]:
             kind=unsteady.capitalize(),
             cell=cell,
             what=f"in {cell.unsteady} of {launches} {unsteady}",
+        )
+    budget_s = comparison.effort.budget_s
+    if budget_s is not None and cell.seconds > LONG * budget_s:
+        yield Caveat(
+            kind="It took longer than its budget",
+            cell=cell,
+            what=f"it took {console.duration(cell.seconds)}, its budget was "
+            f"{console.duration(budget_s)}: "
+            f"{FEWEST_LAUNCHES} starts are the fewest that give an interval",
+            then="A smaller batch or a longer --budget gives more of them.",
         )
     yield from _unexplained(cell)
     if cell.stopped_by and cell.launches < FEW_LAUNCHES:

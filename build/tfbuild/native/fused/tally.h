@@ -63,7 +63,7 @@ constexpr const char* kEventNames[] = {
     "left: product",
     "stock: product",
     "left: wider vectors",
-    "functions for XLA",
+    "left: functions for XLA",
 };
 constexpr int kEvents = static_cast<int>(Event::kXlaFunctions) + 1;
 static_assert(sizeof(kEventNames) / sizeof(kEventNames[0]) == kEvents, "each event has a name");

@@ -1,0 +1,31 @@
+"""Why a worker ended, in one line of its output. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_ERROR = re.compile(r"(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt|Warning))(?::|$)")
+_ENDS = re.compile(r"Check failed|what\(\):|terminate called|[Oo]ut of memory|^Fatal Python error")
+"""What C++ and Python print before they abort."""
+_POSITION = re.compile(r"\[\[|; NodeDef:|\[Op:|\(\d+\) |File \"|\^+$")
+"""Lines that TensorFlow and Python print around an error, to say where it was raised."""
+
+
+def explaining_line(output: str) -> str:
+    """The line of a worker's output that says why it ended, with the name of the exception; empty
+    where there is no output."""
+    lines = [line.strip() for line in _ANSI.sub("", output).splitlines() if line.strip()]
+    raised = [at for at, line in enumerate(lines) if _ERROR.match(line)]
+    aborted = [at for at, line in enumerate(lines) if _ENDS.search(line)]
+    if aborted and (not raised or aborted[-1] > raised[-1]):
+        return lines[aborted[-1]]
+    if not raised:
+        return lines[-1] if lines else ""
+    # Of an error in a graph TensorFlow says further down what it is.
+    error = lines[raised[-1]]
+    said = [line for line in lines[raised[-1] + 1 :] if not _POSITION.match(line)]
+    name = _ERROR.match(error)
+    if name is None or not said or not error.endswith("Graph execution error:"):
+        return error
+    return f"{name[1]}: {said[-1]}"

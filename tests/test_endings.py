@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbench.engine.endings import explaining_line
+
+GRAPH = """
+Traceback (most recent call last):
+  File "training.py", line 1, in run
+    raise error
+tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
+
+Detected at node 'model/embedding' defined at (most recent call last):
+  File "layer.py", line 272, in call
+
+  File "embedding.py", line 3, in call
+
+indices[0,0] = 9 is not in [0, 4)
+\t [[{{node model/embedding}}]] [Op:__inference_run_407]
+"""
+KERNEL = """
+InvalidArgumentError: Graph execution error:
+
+Value for attr 'T' of bfloat16 is not allowed
+\t; NodeDef: {{node conv2d/Relu}}; Op<name=_FusedConv2D; signature=input:T>
+\t [[conv2d/Relu]] [Op:__inference_run_466]
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("", ""),
+        (GRAPH, "InvalidArgumentError: indices[0,0] = 9 is not in [0, 4)"),
+        (
+            KERNEL,
+            "InvalidArgumentError: Value for attr 'T' of bfloat16 is not allowed",
+        ),
+        ("Traceback\n  File x\nValueError: no weights\n\n", "ValueError: no weights"),
+        ("2026: F tensor.cc:5] Check failed: a == b (1 vs. 2)\n*** stack\n", None),
+        ("ValueError: caught\nterminate called after throwing 'dnnl::error'\n", None),
+        ("\x1b[1mKilled\x1b[0m\n", "Killed"),
+    ],
+)
+def test_the_line_that_explains_an_end_is_found(output: str, line: str | None) -> None:
+    found = explaining_line(output)
+    assert found == line or (line is None and found in output and "[[" not in found)
+    assert ("Check failed" in found) == ("Check failed" in output)
+    assert ("terminate" in found) == ("terminate" in output)
+
+
+@given(st.text())
+def test_whatever_a_worker_prints_one_line_is_said(output: str) -> None:
+    found = explaining_line(output)
+    assert len(found.splitlines()) <= 1
+    assert bool(found) == bool([line for line in output.splitlines() if line.strip()])
