@@ -159,6 +159,16 @@ def test_a_cell_that_took_longer_than_its_budget_is_pointed_out() -> None:
     assert [*warnings(dataclasses.replace(found, effort=Effort(budget_s=240.0)))] == []
 
 
+def test_the_title_says_of_which_wheel_each_arm_is() -> None:
+    found = compared.single(compared.about(1.25, 0.01))
+    wheels = ("tensorflow_cpu-2.14.1-cp311-x.whl", "tensorflow_cpu-2.20.0+zen3-cp311-x.whl A=1")
+    arms = [
+        dataclasses.replace(arm, label=label) for arm, label in zip(found.arms, wheels, strict=True)
+    ]
+    said = findings.title(dataclasses.replace(found, arms=tuple(arms)))
+    assert said.startswith("tuned (2.20.0+zen3) against stock (2.14.1) on ")
+
+
 def hasty(*places: tuple[str, int]) -> Comparison:
     """Six cells, of which these had three launches, in one of which the warm-up went on."""
     cells = [

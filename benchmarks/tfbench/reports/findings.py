@@ -86,8 +86,19 @@ def title(comparison: Comparison) -> str:
     cpu = comparison.host.cpu.name
     if not comparison.arms:
         return f"Nothing started on {cpu}"
-    others = wording.listed(candidates(comparison)) or "nothing"
-    return f"{others} against {comparison.baseline} on {cpu}"
+    versions = {arm.name: version for arm in comparison.arms if (version := _version(arm))}
+
+    def named(arm: str) -> str:
+        return f"{arm} ({versions[arm]})" if arm in versions else arm
+
+    others = wording.listed([*map(named, candidates(comparison))]) or "nothing"
+    return f"{others} against {named(comparison.baseline)} on {cpu}"
+
+
+def _version(arm: ArmFacts) -> str:
+    """Of the arm's wheel, with the target that it was built for; empty for one that is no wheel's."""
+    wheel = arm.label.partition(" ")[0]
+    return wheel.split("-")[1] if wheel.endswith(".whl") else ""
 
 
 def rows(comparison: Comparison) -> Iterator[FindingRow]:
