@@ -96,7 +96,7 @@ def title(comparison: Comparison) -> str:
 
 
 def _version(arm: ArmFacts) -> str:
-    """Of the arm's wheel, with the target that it was built for; empty for one that is no wheel's."""
+    """Of the arm's wheel, with its target; empty for what is no wheel."""
     wheel = arm.label.partition(" ")[0]
     return wheel.split("-")[1] if wheel.endswith(".whl") else ""
 
