@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.test_environment import locked, wheel
 
+from tfbuild import packages
 from tfbuild.cpus.targets import missing, parse_target
 from tfbuild.errors import ToolError
 from tfbuild.run import run
@@ -47,8 +48,10 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(
     tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A QEMU that does not say how old it is counts as too old."""
-    (tmp_path / "qemu-aarch64").symlink_to("/bin/true")
+    for name in ("qemu-aarch64", "apt-get"):
+        (tmp_path / name).symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(packages, "LISTS", tmp_path)
     monkeypatch.setenv(emulation.SYSROOT, str(tmp_path))
     assert not emulation.is_at_hand("aarch64")
     with pytest.raises(ToolError, match="mmdebstrap brings") as caught:

@@ -16,6 +16,7 @@ from tfbuild.errors import (
     UsageError,
     WheelError,
 )
+from tfbuild.interpreters import is_here
 from tfbuild.run import run
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import environment
@@ -26,7 +27,6 @@ from tfbuild.tools.environment import (
     discard,
     fetch_wheel,
 )
-from tfbuild.tools.interpreters import is_here
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, sha256_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfbuild.errors import PythonError
-from tfbuild.tools.interpreters import candidates, find_python
+from tfbuild.interpreters import candidates, find_python
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHER = f"{sys.version_info[0]}.{sys.version_info[1] + 1}"

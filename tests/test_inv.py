@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.locks import DEVELOPER, USER, entries, name_of
 
+from tfbuild import checks
+from tfbuild.errors import ToolError
 from tfbuild.settings import ROOT
 
 # What the wrapper itself calls.
@@ -104,6 +106,38 @@ def test_what_developers_add_is_asked_for_by_their_tasks_alone(checkout: Path, t
     assert "cksum" in mark
     finish(checkout, *LOCKS)
     assert inv(checkout, task, "--help").returncode == 0
+
+
+def test_a_value_that_is_spelled_like_such_a_task_asks_for_nothing(checkout: Path) -> None:
+    finish(checkout)
+    assert inv(checkout, "compare", "--out", "test", "--help", "--no-install").returncode != 15
+
+
+def test_the_task_says_how_to_get_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ToolError, match="needs what requirements-dev") as caught:
+        checks.lint()
+    assert caught.value.hint == "Run: ./inv lint"
+
+
+PIP = """#!/bin/sh
+case "$*" in
+  *download*)
+    for name in one other; do echo "WARNING: Location '$name' is ignored" >&2; done
+    echo "ERROR: no matching distribution" >&2
+    exit 1 ;;
+esac
+"""
+
+
+def test_each_kind_of_warning_of_pip_is_printed_once(checkout: Path) -> None:
+    finish(checkout)
+    (checkout / ".venv" / "bin" / "python").write_text(PIP)
+    done = inv(checkout, "lint")
+    assert done.returncode == 16
+    assert [line.split()[0] for line in done.stderr.splitlines()[1:]] == [
+        *("WARNING:", "ERROR:", "error:")
+    ]
 
 
 def test_another_lock_for_users_takes_what_developers_added_away(checkout: Path) -> None:

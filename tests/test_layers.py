@@ -53,7 +53,6 @@ TFBUILD = {
         "uv",
         "requirement",
         "sharing",
-        "interpreters",
         "installed",
         "environment",
         "emulation",
@@ -137,7 +136,7 @@ TFBENCH = {
         *("training",),
     ),
     "arms": ("arm", "levers", "lineup", "admitting", "installs"),
-    "engine": ("journal", "folder", "schedule", "workers", "engine"),
+    "engine": ("journal", "folder", "schedule", "endings", "workers", "engine"),
     "measuring": (
         *("statistics", "effort", "repetition", "samples", "gates"),
         *("agreement", "observations", "measurement", "summary", "comparison"),
@@ -189,7 +188,10 @@ TFBENCH = {
     "tuning": ("changes", "search", "results", "trial", "running", "text", "handler"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
-GROUND = ("errors", "durations", "records", "console", "run", "settings")
+GROUND = (
+    *("errors", "durations", "records", "console", "run", "packages", "interpreters"),
+    "settings",
+)
 PACKAGES = {
     "build/tfbuild": (
         *GROUND,

@@ -75,6 +75,24 @@ def test_without_any_sources_the_newest_is_tried_and_says_what_is_wrong(
     assert (release.version, why) == (with_kernels()[-1].version, "")
 
 
+def test_a_release_without_a_wheel_for_a_python_that_is_here_is_passed_over(
+    paths: Paths, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Debian 13, which has Python 3.13 alone."""
+    monkeypatch.setattr(newests, "is_here", lambda version: version == "3.13")
+    paths.downloads.mkdir(parents=True)
+    for version in ("2.14", "2.20"):
+        (paths.downloads / source_pins(find_release(version))[0].file.name).touch()
+    assert newest(paths)[0].version == "2.20.0"
+    assert newest(paths, "3.10")[0].version == "2.20.0"
+    (paths.downloads / source_pins(find_release("2.20"))[0].file.name).unlink()
+    release, why = newest(paths)
+    assert release.version == with_kernels()[-1].version
+    assert why.endswith("of 2.14.1, they are here, but it has no wheel for a Python that is here")
+    assert newest(paths, "3.11")[0].version == "2.14.1"
+    assert newest(paths, "3.9,3.13")[1].endswith("it has no wheel for Python 3.9 and 3.13")
+
+
 def test_a_host_that_nobody_knows_is_named(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(release: Release) -> Release:
         return dataclasses.replace(

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 from tests.locks import DEVELOPER, USER
 from tests.stock_listings import recorded
@@ -349,19 +347,6 @@ def test_an_arm_gets_tensorflow_from_its_wheel_and_the_rest_from_the_lock(lock: 
     names = pinned(lock).keys()
     assert "tensorflow-cpu" not in names
     assert {"keras", "numpy", "protobuf", "setuptools", "wheel"} <= names
-
-
-def test_the_locks_have_every_declared_dependency_once() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-
-    def names(*lines: str) -> set[str]:
-        return {canonicalize_name(Requirement(line).name) for line in lines}
-
-    user, developer = pinned(USER).keys(), pinned(DEVELOPER).keys()
-    assert names(*project["dependencies"], *extras["s3"], *extras["sigstore"]) <= user
-    assert names(*extras["dev"]) <= user | developer
-    assert not user & developer
 
 
 def test_bazelisk_is_locked_by_content_and_not_by_host() -> None:

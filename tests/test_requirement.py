@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.locks import DEVELOPER
 
 from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
+from tfbuild.interpreters import find_python
 from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import requirement
-from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import (
     Exact,
     Locked,

@@ -363,10 +363,16 @@ def test_bad_input_is_one_line_with_a_code_of_its_own(
 
 
 def test_without_any_compiler_the_package_to_install_is_named(invoke: Tasks) -> None:
-    for task in ("plan", "build"):
-        message = said(invoke(task, "--arch", "x86_64_v3", PATH=str(invoke.folder)), 14)
-        assert "compiler for x86_64" in message
-        assert "apt-get install" in message
+    apt = invoke.folder / "apt-get"
+    apt.touch()
+    apt.chmod(0o755)
+    words, env = ("--arch", "x86_64_v3"), {"PATH": str(invoke.folder)}
+    planned = invoke("plan", *words, **env)
+    assert planned.returncode == 0, planned.stderr
+    for message in (said(invoke("build", *words, **env), 14), planned.stderr):
+        assert "no C++ compiler for x86_64 is on PATH" in message
+        assert "apt-get install " in message
+    assert re.search(r"planned with clang \d+", planned.stderr)
 
 
 def test_a_declared_compiler_plans_but_does_not_build(invoke: Tasks) -> None:

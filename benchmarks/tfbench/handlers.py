@@ -30,7 +30,7 @@ from tfbench.reports.reporting import write_reports
 from tfbench.sheet import shown
 from tfbench.tuning.handler import digest
 from tfbench.tuning.trial import try_out
-from tfbuild import console, durations, own_cpu, settings
+from tfbuild import console, durations, lacks, own_cpu, settings
 from tfbuild import handlers as builds
 from tfbuild.commands import Request
 from tfbuild.cpus.cpu import read_vcpus
@@ -200,6 +200,19 @@ def judge_harness(check: SelfCheck) -> None:
             selfcheck_text.conclusion(check),
             hint="Compare on a quieter machine, or with more launches (--thorough)",
         )
+
+
+def describe_quickstart() -> str:
+    """What quickstart would install, build and compare. Nothing is done."""
+    paths = settings.paths()
+    lacking, complete = lacks.needs(paths, tests=False, as_json=False)
+    plan = builds.describe_plan(Request(), "", as_json=False)
+    nothing = "nothing has to be installed\n"
+    return (
+        f"{nothing if complete else lacking}\n{plan}\n"
+        f"compared   {', '.join(map(label_of, QUICK_WORKLOADS))}: stock against the new wheel, "
+        f"{console.duration(QUICKSTART.budget_s or 0)} each\n"
+    )
 
 
 def quickstart() -> None:

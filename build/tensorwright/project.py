@@ -6,15 +6,23 @@ from invoke.exceptions import Exit
 
 from tensorwright.command import command, say
 from tfbuild.commands import JSON, ChecksOptions, DoctorOptions, Output
+from tfbuild.option import part
 
 GROUP = "project"
 
 
-@command(GROUP, common=True)
-def quickstart() -> None:
+@command(
+    GROUP,
+    part(Output, "dry_run", helps={"dry_run": "say what would be installed, built and compared"}),
+    common=True,
+)
+def quickstart(output: Output) -> None:
     """Set up, detect, build the hot kernels, compare two workloads, report."""
     from tfbench import handlers
 
+    if output.dry_run:
+        say(handlers.describe_quickstart())
+        return
     handlers.quickstart()
 
 

@@ -38,7 +38,7 @@ from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Estimate, Plan, Scope
-from tfbuild.planning.request import fleet_for, fleets_for, plan_for, settled
+from tfbuild.planning.request import fleet_for, fleets_for, plan_for, plannable, settled
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.records import plain, pretty
 from tfbuild.settings import Paths
@@ -62,7 +62,7 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
 
     Of several Pythons it is the first one's: the others differ in the stock wheel only.
     """
-    request = settled(request, settings.paths())
+    request = settled(plannable(request), settings.paths())
     (fleet, *others), compiler = fleets_for(request)
     plan = fleet.first
     chosen = jobs_for(plan, wanted_jobs)
@@ -125,7 +125,7 @@ def render_plan(request: Request, out: str, *, check: bool) -> str:
     """Write the files of a plan, or with `check` compare; those of a fleet in a folder for each
     target. Returns a line for each plan."""
     paths = settings.paths()
-    fleet, _ = fleet_for(settled(request, paths))
+    fleet, _ = fleet_for(settled(plannable(request), paths))
     lines = []
     for plan in fleet.plans:
         folder = paths.reports / "rendered" / plan.key[:16]
@@ -146,7 +146,7 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
         raise UsageError(f"--vcpus {vcpus} is no number of vCPUs")
     paths = settings.paths()
-    fleet, _ = fleet_for(settled(request, paths))
+    fleet, _ = fleet_for(settled(plannable(request), paths))
     files = containers.containers(
         fleet,
         kernels=request.kernels,

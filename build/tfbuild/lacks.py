@@ -22,6 +22,8 @@ def needs(paths: Paths, *, tests: bool, as_json: bool) -> tuple[str, bool]:
     text = grid(("need", "found", "what for"), rows)
     if lines:
         text += "\nTo mend it, run:\n" + "".join(f"  {line}\n" for line in lines)
+    elif missing_needs:
+        text += "\nInstall what is missing with this system's own package manager.\n"
     return text, not missing_needs
 
 

@@ -14,7 +14,7 @@ from filelock import FileLock
 from tests import newer_clang
 from tests.later import later
 
-from tfbuild import handlers
+from tfbuild import handlers, interpreters
 from tfbuild.checks import TESTED_RELEASE
 from tfbuild.commands import Request
 from tfbuild.errors import KernelError
@@ -29,7 +29,7 @@ from tfbuild.planning.request import fleets_for, plan_for
 from tfbuild.records import load
 from tfbuild.run import run
 from tfbuild.settings import Paths
-from tfbuild.tools import environment, interpreters
+from tfbuild.tools import environment
 from tfbuild.upstream import kernels
 from tfbuild.upstream.kernels import FOLDER
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tfbench.inside.worker import JIT
+from tfbuild import packages
 from tfbuild.console import did_you_mean
 from tfbuild.errors import UsageError
 from tfbuild.run import run
@@ -239,8 +240,8 @@ def find_malloc(name: str) -> Path:
         package = MALLOCS[name].package
         raise UsageError(
             f"{name} is not installed on this machine",
-            hint=f"Install it (on Debian 12: apt-get install {package}), "
-            f"or give the whole path of its library: malloc=/…/{MALLOCS[name].files[0]}",
+            hint=f"{packages.advice(name, package)}, or give the whole path of its library: "
+            f"malloc=/…/{MALLOCS[name].files[0]}",
         )
     return found
 

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbuild import packages
 from tfbuild.errors import CommandError, CompilerError
 from tfbuild.run import run
 
 _TIMEOUT_S = 30.0
 _CROSS = {"aarch64": "aarch64-linux-gnu", "x86_64": "x86_64-linux-gnu"}
 _SUFFIX = re.compile(r"^(?P<stem>clang\+\+|clang|g\+\+)-(?P<major>\d+)$")
+_NAME = re.compile(r"(?P<stem>clang\+\+|clang|g\+\+|g)(?:-(?P<major>\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +86,7 @@ def find_compiler(
         asked = f"no compiler called {name}" if name else f"no C++ compiler for {architecture}"
         raise CompilerError(
             f"{asked} is on PATH",
-            hint=_install(_package(name, architecture)) + _or_declare(architecture),
+            hint=_install(name, architecture) + _or_declare(architecture),
         )
     return identify(found, architecture)
 
@@ -98,7 +100,7 @@ def identify(path: Path, architecture: str) -> Compiler:
         if family == "gcc":
             raise CompilerError(
                 f"{path} does not compile for {architecture}",
-                hint=_install(_package(None, architecture)),
+                hint=_install(None, architecture),
             )
         flags = (f"--target={_CROSS[architecture]}",)
     return Compiler(
@@ -187,36 +189,21 @@ def _or_declare(architecture: str) -> str:
     return "" if here else "; or, to plan only, name one with --compiler clang@16.0.6"
 
 
-def _install(package: str) -> str:
-    """The command that brings the package, or what apt has of the same compiler in its place."""
-    stem, _, version = package.partition("-")
-    offered = _offered(stem) if version.isdecimal() else ()
-    if not offered or package in offered:
-        return f"Run: apt-get install {package}"
-    return f"apt has no {package}, but {', '.join(offered)}: apt-get install {offered[-1]}"
-
-
-def _offered(stem: str) -> tuple[str, ...]:
-    """The packages of a compiler that apt's lists have, by their versions; none without lists."""
-    if _which("apt-cache", None) is None:
-        return ()
-    try:
-        listed = run(["apt-cache", "pkgnames", f"{stem}-"], timeout_s=_TIMEOUT_S).output.split()
-    except CommandError:
-        return ()
-    found = {each for each in listed if re.fullmatch(rf"{re.escape(stem)}-\d+", each)}
-    return tuple(sorted(found, key=lambda each: int(each.rpartition("-")[2])))
-
-
-def _package(name: str | None, architecture: str) -> str:
-    """The Debian package that has the compiler."""
-    if name and re.fullmatch(r"(clang|g)(\+\+)?(-\d+)?", name):
-        stem, _, version = name.partition("-")
-        package = "clang" if stem.startswith("clang") else "g++"
-        return f"{package}-{version}" if version else package
-    if architecture != platform.machine():
-        return cross_package(architecture)
-    return "clang-16"
+def _install(name: str | None, architecture: str) -> str:
+    """What brings the compiler of this name, or one of the same kind in its place."""
+    found = _NAME.fullmatch(name or "")
+    if found is None:
+        package = "" if architecture == platform.machine() else cross_package(architecture)
+        return packages.advice("a C++ compiler", package or packages.clang())
+    stem, version = "clang" if found["stem"].startswith("clang") else "g++", found["major"]
+    if version is None:
+        return packages.advice(stem, stem)
+    offered = packages.versions(stem)
+    if not offered or int(version) in offered:
+        return packages.advice(f"{stem} {version}", f"{stem}-{version}")
+    others = ", ".join(f"{stem}-{each}" for each in offered)
+    instead = packages.advice(stem, packages.nearest(stem, int(version)))
+    return f"apt has no {stem}-{version}, but {others}. {instead}"
 
 
 def cross_package(architecture: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from packaging.version import Version
 
-from tfbuild import console, settings
+from tfbuild import console, interpreters, packages, settings
 from tfbuild.cpus import flags
 from tfbuild.cpus.compilers import Compiler, can_link, cross_package
 from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
@@ -30,7 +30,7 @@ from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, need_stock
 from tfbuild.planning.stand_in import absent, stand_in
 from tfbuild.settings import Paths
-from tfbuild.tools import emulation, interpreters
+from tfbuild.tools import emulation
 
 DISK_BYTES = 4_500_000_000
 _OLDEST_PROBED = Version("3.10")
@@ -346,7 +346,9 @@ def need_linker(fleet: Fleet, compiler: Compiler) -> None:
         asked = flags.link_flags(compiler.family, words)
         if asked and not can_link(compiler, asked):
             major = compiler.version.partition(".")[0]
-            clang = f"Run: apt-get install lld-{major} libclang-rt-{major}-dev"
+            clang = packages.advice(
+                f"lld and the runtime of LLVM {major}", f"lld-{major}", f"libclang-rt-{major}-dev"
+            )
             raise ToolError(
                 f"{compiler.path.name} cannot link with {' '.join(asked)}",
                 hint=clang if compiler.family == "clang" else "Leave out -flto",
@@ -360,12 +362,12 @@ def _need_cross(compiler: Compiler) -> None:
         # Bazel has it look for its linker among this machine's.
         raise ToolError(
             f"{compiler.path.name} does not link kernels for {architecture} here",
-            hint="Cross-compile with clang: --compiler clang-16",
+            hint=f"Cross-compile with clang: --compiler {packages.clang()}",
         )
     if not can_link(compiler, ("-lstdc++",)):
         raise ToolError(
             f"{compiler.path.name} finds no C++ library for {architecture}",
-            hint=f"Run: apt-get install {cross_package(architecture)}",
+            hint=packages.advice(f"a C++ library for {architecture}", cross_package(architecture)),
         )
 
 

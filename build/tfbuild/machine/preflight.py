@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.errors import CommandError, PythonError, ToolError
+from tfbuild.interpreters import find_python
 from tfbuild.machine import disks, network, programs
 from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
 from tfbuild.machine.disks import DiskNeed
@@ -22,7 +23,6 @@ from tfbuild.machine.programs import Interpreter
 from tfbuild.planning.plan import Plan
 from tfbuild.run import run
 from tfbuild.settings import Paths
-from tfbuild.tools.interpreters import find_python
 from tfbuild.upstream.releases import Release
 
 # Gentoo's tensorflow ebuild: 10 GB, and 6 GB for each Python.

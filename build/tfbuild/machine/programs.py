@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from tfbuild import packages
 from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine.checklist import CheckVerdict, Finding, finding, unknown
 from tfbuild.planning.plan import Plan
@@ -147,10 +148,12 @@ def python_finding(python: str, interpreter: Interpreter, release: Release) -> F
         if hermetic(release):
             advice = "Install any: Bazel fetches its own, but configure.py runs with this one."
         else:
-            advice = f"Run: apt-get install python{python}-dev python{python}-venv"
+            advice = packages.advice(
+                f"Python {python}", f"python{python}-dev", f"python{python}-venv"
+            )
         return finding(name, interpreter.problem, wanted, CheckVerdict.FATAL, advice)
     if not (interpreter.headers or hermetic(release)):
-        advice = f"Run: apt-get install python{python}-dev"
+        advice = packages.advice("Python's headers", f"python{python}-dev")
         return finding(name, "no Python.h", "its headers", CheckVerdict.FATAL, advice)
     return finding(name, interpreter.path, wanted, None, "")
 
@@ -163,7 +166,7 @@ def program_findings(found: Mapping[str, str], release: Release) -> Iterator[Fin
         yield unknown("programs", "not looked for", wanted)
     for program in called:
         path = found.get(program.name, "")
-        advice = f"Run: apt-get install {program.package}"
+        advice = packages.advice(program.name, program.package)
         bad = None if path else CheckVerdict.FATAL
         yield finding(program.name, path or "not on PATH", program.purpose, bad, advice)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfbuild import console
+from tfbuild import console, packages
 from tfbuild.commands import HOT, NEWEST, Request
 from tfbuild.console import did_you_mean
 from tfbuild.cpus import compilers, flags
@@ -17,6 +17,7 @@ from tfbuild.cpus.compilers import Compiler
 from tfbuild.cpus.cpu import read_cpu
 from tfbuild.cpus.targets import Target, parse_target, resolve, stand_ins
 from tfbuild.errors import CompilerError, UsageError
+from tfbuild.interpreters import is_here
 from tfbuild.planning import plan as plans
 from tfbuild.planning.defaults import DefaultsRequest, read_measurements
 from tfbuild.planning.fleet import Fleet, fleet_of
@@ -38,7 +39,7 @@ def settled(request: Request, paths: Paths) -> Request:
     if request.scope != Scope.KERNELS or request.source:
         release, why = releases.find_release(request.release), ""
     else:
-        release, why = newest(paths)
+        release, why = newest(paths, request.python)
     console.note(f"release {release.version}{f': {why}' if why else ', the newest'}")
     return dataclasses.replace(request, release=release.version)
 
@@ -254,6 +255,22 @@ def buildable(target: Target, compiler: Compiler) -> Target:
     return target
 
 
+def plannable(request: Request) -> Request:
+    """For a plan alone, where nothing is compiled: with the compiler that would be asked for, where
+    none is here. Says so."""
+    if request.compiler:
+        return request
+    arch = request.arch.strip(" ,").partition(",")[0].lower()
+    own = arch in {"native", "stock"}
+    try:
+        compilers.find_compiler(None, platform.machine() if own else parse_target(arch).family)
+    except CompilerError as error:
+        version = packages.clang().partition("-")[2] or str(packages.CLANG)
+        console.note(f"{error.message}; planned with clang {version}. {error.hint}")
+        return dataclasses.replace(request, compiler=f"clang@{version}")
+    return request
+
+
 def _compiler(wanted: str, architecture: str) -> Compiler:
     if "@" in wanted:
         return plans.declared_compiler(wanted, architecture)
@@ -271,6 +288,9 @@ def macros_of(target: Target, compiler: Compiler) -> dict[str, str]:
 
 
 def default_python(supported: tuple[str, ...]) -> str:
-    """This interpreter's version if the release supports it, else the newest that it does."""
+    """This interpreter's version if the release supports it, else the newest that it does, of those
+    that are here if any is."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return own if own in supported else supported[-1]
+    if own in supported:
+        return own
+    return next((each for each in reversed(supported) if is_here(each)), supported[-1])

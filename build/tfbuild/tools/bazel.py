@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console, settings
+from tfbuild import console, packages, settings
 from tfbuild.errors import CommandError, DownloadError, TimeLimitError, ToolError
 from tfbuild.records import write_atomic
 from tfbuild.run import Completed, run
@@ -35,13 +35,6 @@ _PROGRESS = re.compile(r"^\[([\d,]+) / ([\d,]+)\] (.*)$")
 
 # Debian's Bazel 4 has an unpacked install base, and takes Bazel's own repositories from packages.
 DEBIAN_BAZEL = Path("/usr/bin/bazel-4")
-DEBIAN_PACKAGES = (
-    "bazel-bootstrap",
-    "bazel-rules-java",
-    "bazel-rules-proto",
-    "bazel-platforms",
-    "bazel-skylib",
-)
 _DEBIAN_SHARE = Path("/usr/share/bazel")
 _DEBIAN_REPOSITORIES = {
     "bazel_skylib": "tools/skylib",
@@ -49,6 +42,14 @@ _DEBIAN_REPOSITORIES = {
     "rules_java": "rules/java",
     "rules_proto": "rules/proto",
 }
+DEBIAN_PACKAGES = {
+    "bazel-bootstrap": DEBIAN_BAZEL,
+    **{
+        f"bazel-{name.removeprefix('bazel_').replace('_', '-')}": _DEBIAN_SHARE / folder
+        for name, folder in _DEBIAN_REPOSITORIES.items()
+    },
+}
+"""Debian's packages of Bazel, and what each brings that a build needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +132,7 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
     if wanted:
         return _version_of(bazelisk, wanted, paths)
     fallback = paths.tools / f"bazel-{version}-is-debian"
-    if fallback.exists() and DEBIAN_BAZEL.is_file():
+    if fallback.exists() and not lacks_of_debian():
         return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
     try:
         return _probe(bazelisk, version, paths, pinned(version))
@@ -139,14 +140,23 @@ def find_bazel(paths: Paths, version: str) -> Bazel:
         reason = _reason(error)
     # A download that cannot succeed takes 15 s to fail: remembered until the file is removed.
     write_atomic(fallback, f"{reason}\n")
-    if not DEBIAN_BAZEL.is_file():
-        packages = " ".join(DEBIAN_PACKAGES)
+    if lacking := lacks_of_debian():
         raise ToolError(
-            f"Bazel {version} could not be downloaded ({reason})",
-            hint=f"Set BAZELISK_BASE_URL to a mirror, or run: apt-get install {packages}",
+            f"Bazel {version} could not be downloaded ({reason}), and Debian's Bazel, which would "
+            f"serve, lacks {', '.join(lacking)}",
+            hint=f"Set BAZELISK_BASE_URL to a mirror. {_install(lacking)}",
         )
     console.note(f"Bazel {version} could not be downloaded; Debian's {DEBIAN_BAZEL.name} serves")
     return _probe(bazelisk, str(DEBIAN_BAZEL), paths, "")
+
+
+def lacks_of_debian() -> tuple[str, ...]:
+    """The packages of Debian's Bazel that are not here. Bazel itself starts without the others."""
+    return tuple(name for name, path in DEBIAN_PACKAGES.items() if not path.exists())
+
+
+def _install(lacking: tuple[str, ...]) -> str:
+    return packages.advice(f"Debian's {', '.join(lacking)}", *lacking)
 
 
 def pinned(version: str) -> str:
@@ -170,6 +180,8 @@ def _reason(error: CommandError) -> str:
 
 def _probe(bazelisk: Path, use: str, paths: Paths, sha256: str) -> Bazel:
     if use == str(DEBIAN_BAZEL):
+        if lacking := lacks_of_debian():
+            raise ToolError(f"Debian's Bazel lacks {', '.join(lacking)}", hint=_install(lacking))
         package = run(["dpkg-query", "-W", "-f", "${Version}", "bazel-bootstrap"]).output
         return Bazel(bazelisk=bazelisk, use=use, version=package.partition("+")[0], debian=True)
     env = environment(use, sha256)

@@ -7,9 +7,9 @@ import shlex
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfbuild import console, settings
+from tfbuild import packages as system
 from tfbuild.cpus import compilers
 from tfbuild.errors import CompilerError, ToolError
 from tfbuild.settings import Paths
@@ -18,7 +18,7 @@ from tfbuild.tools import apt, bazel
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """One thing that work needs: how it is called, what for, and Debian's packages that have it.
+    """One thing that work needs: how it is called, what for, and the packages that have it.
 
     `present` is what was found, empty if nothing was.
     """
@@ -37,16 +37,16 @@ def needs(paths: Paths, *, tests: bool = False, clang: bool = True) -> tuple[Nee
     compiler = Need(
         name="clang",
         purpose="compiles the kernels; TensorFlow's own wheel is built with clang 16",
-        packages=("clang-16",),
+        packages=(system.clang(),),
         present=_clang(),
     )
     found = [
         *([compiler] if clang else []),
         Need(
             name="C++ standard library and linker",
-            purpose="headers and ld.gold",
+            purpose="what every C++ program is built with",
             packages=("g++", "binutils"),
-            present=_all_of("g++", "ld.gold", "nm", "c++filt"),
+            present=_all_of("g++", "ld", "nm", "c++filt"),
         ),
         Need(
             name="bazelisk",
@@ -126,9 +126,9 @@ def _all_of(*programs: str) -> str:
 
 
 def commands(missing: Iterable[Need]) -> tuple[str, ...]:
-    """What a person would type to install them on Debian."""
+    """What a person would type to install them; nothing where there is no apt."""
     packages = [package for need in missing for package in need.packages]
-    if not packages:
+    if not packages or not system.has_apt():
         return ()
     sudo = "" if os.geteuid() == 0 else "sudo "
     install = f"{sudo}apt-get install -y --no-install-recommends {shlex.join(packages)}"
@@ -152,7 +152,7 @@ def prepare(
     missing = [need for need in needs(paths, tests=tests, clang=clang) if not need.present]
     if missing:
         names = ", ".join(need.name for need in missing)
-        if not install or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        if not install or os.geteuid() != 0 or not system.has_apt():
             raise _by_hand(f"this machine lacks: {names}", commands(missing))
         apt.install([package for need in missing for package in need.packages])
     _prepare_bazel(paths, version, install=install)
@@ -167,15 +167,15 @@ def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
     try:
         found = bazel.find_bazel(paths, version)
     except ToolError as error:
-        may = install and os.geteuid() == 0 and shutil.which("apt-get") is not None
-        if not may or Path(bazel.DEBIAN_BAZEL).is_file():
+        if not (install and os.geteuid() == 0 and system.has_apt() and bazel.lacks_of_debian()):
             raise
         console.note(error.message)
-        apt.install(bazel.DEBIAN_PACKAGES)
+        apt.install(bazel.lacks_of_debian())
         found = bazel.find_bazel(paths, version)
     console.note(f"Bazel {found.version}")
 
 
 def _by_hand(what: str, lines: Iterable[str]) -> ToolError:
     listed = "".join(f"\n  {line}" for line in lines)
-    return ToolError(f"{what}. Run:{listed}\n", hint="Then run the same command again")
+    run = f". Run:{listed}\n" if listed else ""
+    return ToolError(f"{what}{run}", hint="Then run the same command again")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import console
+from tfbuild import console, packages
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.features import table
 from tfbuild.errors import CommandError, ToolError
@@ -101,7 +101,8 @@ def find_emulator(architecture: str, paths: Paths) -> Emulator:
     if not is_at_hand(architecture):
         raise ToolError(
             f"kernels for {architecture} are admitted under QEMU here, which mmdebstrap brings",
-            hint="Run: apt-get install mmdebstrap; or build on a machine of its kind",
+            hint=packages.advice("mmdebstrap", "mmdebstrap")
+            + "; or build on a machine of its kind",
         )
     program = _own_program(architecture) or _made_program(architecture, paths)
     given = os.environ.get(SYSROOT, "")

@@ -16,11 +16,11 @@ from packaging.specifiers import SpecifierSet
 
 from tfbuild import console
 from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelError
+from tfbuild.interpreters import find_python
 from tfbuild.records import write_atomic
 from tfbuild.run import run
 from tfbuild.settings import Paths, exclusive, need_disk
 from tfbuild.tools import pip, sharing, uv
-from tfbuild.tools.interpreters import find_python
 from tfbuild.tools.requirement import FOLDER, Exact, Locked, PackageLock, lock_for, parse_exact
 from tfbuild.upstream import locked, releases
 from tfbuild.upstream.download import Pin, kept, sha256_of, verified

@@ -9,13 +9,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console
+from tfbuild import console, interpreters
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.errors import CommandError, HostError, UsageError, WheelError
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import Tuned
 from tfbuild.run import run
-from tfbuild.tools import interpreters
 
 _PROBE = Path(__file__).parents[1] / "probe" / "imported.py"
 _IMPORT_S = 300.0

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from tfbuild import packages
 from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import Cpu
 from tfbuild.cpus.flags import LEARNED
@@ -92,7 +93,7 @@ def need(compiler: Compiler, required: Collection[str], cpu: Cpu) -> None:
         major = compiler.version.partition(".")[0]
         raise ToolError(
             f"{compiler.path.name} has no profile runtime, and --pgo needs it",
-            hint=f"Run: apt-get install libclang-rt-{major}-dev",
+            hint=packages.advice(f"the runtime of LLVM {major}", f"libclang-rt-{major}-dev"),
         )
 
 
@@ -107,7 +108,7 @@ def merger(compiler: Compiler) -> Path:
     if found is None:
         raise ToolError(
             f"llvm-profdata of LLVM {major} is missing, and --pgo needs it",
-            hint=f"Run: apt-get install llvm-{major}",
+            hint=packages.advice(f"LLVM {major}", f"llvm-{major}"),
         )
     return Path(found)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import console
+from tfbuild import console, packages
 from tfbuild.auditing import audit
 from tfbuild.cpus.compilers import Compiler, can_link
 from tfbuild.cpus.cpu import read_cpu
@@ -101,7 +101,7 @@ def _need_tools(plan: Plan, compiler: Compiler) -> None:
         major = compiler.version.partition(".")[0]
         raise ToolError(
             f"{compiler.path.name} does not find lld, and --lto needs it",
-            hint=f"Run: apt-get install lld-{major}",
+            hint=packages.advice(f"lld of LLVM {major}", f"lld-{major}"),
         )
     if recipe is not None and recipe.training:
         pgo.need(compiler, plan.required, read_cpu())
