@@ -51,6 +51,8 @@ def test_a_dry_run_says_what_would_be_compared(tmp_path: Path) -> None:
         (CompareOptions(arms="stock"), UsageError),
         (CompareOptions(phase="inference"), UsageError),
         (CompareOptions(phase="infer", thorough=True), UsageError),
+        (CompareOptions(phase="fit", thorough=True), UsageError),
+        (CompareOptions(phase="epochs"), UsageError),
         (CompareOptions(workloads="mnist_mlp:clients=2"), UsageError),
         (CompareOptions(arms="stock,tuned:onednn=maybe"), UsageError),
         (CompareOptions(baseline="no-such.whl"), WheelError),

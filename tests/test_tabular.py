@@ -21,6 +21,7 @@ cpu_ms idle_share peak_mb import_s build_s first_steps_s losses coverage
 loss_difference prediction_difference tolerance agrees verdict confidence failure
 train_ms train_ms_low train_ms_high validate_ms validate_ms_low validate_ms_high
 augment_ms augment_ms_low augment_ms_high infer_ms infer_ms_low infer_ms_high
+fit_ms fit_ms_low fit_ms_high
 median_ms median_ms_low median_ms_high p99_ms p99_ms_low p99_ms_high
 run_s run_s_low run_s_high
 speedup speedup_low speedup_high speedup_medians speedup_medians_low speedup_medians_high

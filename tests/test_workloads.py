@@ -14,7 +14,7 @@ import pytest
 from tests import compared
 
 from tfbench.inside.parameters import digest, initial_parameters
-from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.phases import FIT, INFER, TRAIN
 from tfbench.inside.synthetic import BIGRAMS, NIETZSCHE_CHARS, WORDS
 from tfbench.inside.workload import BATCHES, synthetic_data
 from tfbench.inside.workloads import (
@@ -23,6 +23,7 @@ from tfbench.inside.workloads import (
     batch_of,
     clients_of,
     find,
+    fitted,
     label_of,
     own_name,
     phase_of,
@@ -255,3 +256,11 @@ def test_requests_are_shown_by_their_examples_and_clients() -> None:
         *("resnet50:image=64 1", "resnet50:image=64 32", "resnet50:image=64 32x2")
     ]
     assert label_of("resnet50:image=64:batch=8") == "resnet50:image=64:batch=8"
+
+
+def test_epochs_of_fit_stand_beside_training_steps() -> None:
+    steps, epochs = fitted("mnist_mlp:batch=64")
+    assert (phase_of(steps), phase_of(epochs)) == (TRAIN, FIT)
+    assert label_of(epochs) == "mnist_mlp:batch=64 fit"
+    assert find(epochs).batch == 64
+    assert phase_of(fitted(own_name("model.py"))[1]) == FIT

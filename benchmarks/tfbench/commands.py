@@ -125,7 +125,9 @@ class CompareOptions:
     workloads: str = option(ALL, _SETS)
     workload: str = option("", _OWN)
     phase: str = option(
-        TRAIN, f"{_PHASE} of 1 and of 32 examples, from one client and from as many as vCPUs"
+        TRAIN,
+        f"{_PHASE} of 1 and of 32 examples, from one client and from as many as vCPUs; or fit: "
+        "epochs of fit(), beside training steps",
     )
     vcpus: str = option(
         "", "numbers of vCPUs with commas between; by default that of all usable ones"

@@ -14,8 +14,8 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.installs import ArmChoice
 from tfbench.commands import CompareOptions, SelfcheckOptions
 from tfbench.engine import folder
-from tfbench.inside.phases import INFER
-from tfbench.inside.workloads import PROGRAM, label_of, requests
+from tfbench.inside.phases import FIT, INFER, JUDGED, TRAIN
+from tfbench.inside.workloads import PROGRAM, fitted, label_of, requests
 from tfbench.measuring import selfcheck
 from tfbench.measuring.comparison import (
     KIND,
@@ -127,9 +127,12 @@ def read_config(wanted: CompareOptions, paths: Paths, effort: Effort | None) -> 
     names, program = _workloads(wanted)
     usable = read_vcpus().usable
     vcpus = options.vcpus(wanted.vcpus, usable) or (usable,)
-    if _phase(wanted) == INFER:
+    phase = _phase(wanted)
+    if phase == INFER:
         every = (requests(name, count) for name in names for count in vcpus)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(every)))
+    elif phase == FIT:
+        names = tuple(itertools.chain.from_iterable(map(fitted, names)))
     specs = lineup.read_lineup(wanted.arms, baseline=wanted.baseline)
     return CompareConfig(
         choices=installs.choose(specs, wanted.candidate, paths),
@@ -151,10 +154,10 @@ def _workloads(wanted: CompareOptions) -> tuple[tuple[str, ...], Path | None]:
 
 
 def _phase(wanted: CompareOptions) -> str:
-    phase = options.phase(wanted.phase)
-    if phase == INFER and wanted.thorough:
+    phase = options.phase(wanted.phase, JUDGED)
+    if phase != TRAIN and wanted.thorough:
         raise UsageError(
-            "--thorough times a whole training run, which requests have not",
+            f"--thorough times a whole training run, which --phase {phase} has not",
             hint="Ask for --budget and --precision",
         )
     return phase

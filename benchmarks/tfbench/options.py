@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from tfbench.arms.lineup import path_of
 from tfbench.commands import ALL
-from tfbench.inside.phases import JUDGED
+from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.workloads import (
     NAMES,
     SETS,
@@ -71,10 +72,10 @@ def _refuse_set(text: str) -> None:
         raise UsageError(f"{name} is a set, {why}", hint=f"Take one of {members}")
 
 
-def phase(text: str) -> str:
-    """What --phase names: training steps, or requests to a model."""
-    if text not in JUDGED:
-        hint = did_you_mean(text, JUDGED) or f"Use {' or '.join(JUDGED)}"
+def phase(text: str, known: Sequence[str] = (TRAIN, INFER)) -> str:
+    """What --phase names: training steps, requests to a model, or epochs of `fit`."""
+    if text not in known:
+        hint = did_you_mean(text, known) or f"Use {', '.join(known[:-1])} or {known[-1]}"
         raise UsageError(f"--phase {text} is unknown", hint=hint)
     return text
 

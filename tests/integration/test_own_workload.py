@@ -16,7 +16,7 @@ from tests.own_cpu import OwnCpu
 from tfbench.arms.arm import Arm, environment
 from tfbench.engine.workers import Session, session
 from tfbench.inside.worker import JIT, TOGETHER
-from tfbench.inside.workloads import PROGRAM, own_name
+from tfbench.inside.workloads import PROGRAM, fitted, own_name
 from tfbench.tuning.trial import try_out
 from tfbuild.errors import UsageError, WorkerError
 from tfbuild.run import run
@@ -280,6 +280,21 @@ def test_batches_in_one_execution_are_all_trained(stock_python: Path, tmp_path: 
         one.request("quit", LIMIT_S)
         one._process.wait(60)
     assert (tmp_path / "steps").read_text() == "10"
+
+
+@pytest.mark.parametrize("content", [MODEL + DATA.format(width=8), *later(MODEL + DATASET, GAN)])
+def test_epochs_of_fit_are_timed(stock_python: Path, content: str, tmp_path: Path) -> None:
+    file = written(tmp_path, content)
+    _, name = fitted(own_name(file.name))
+    with opened(arm(stock_python, file), tmp_path) as one:
+        one.ask_load(name, 1, cpus())
+        one.loaded(cpus())
+        first = one.request("check", LIMIT_S, steps=5)
+        taken = one.sample("fit", 3)
+    assert len(first["losses"]) == 1
+    assert len(taken["slices"]) == 3
+    assert 0 < taken["wall_s"] < first["first_steps_s"], "the first epoch is traced"
+    assert taken["beside_s"] > 0
 
 
 def test_data_that_change_each_time_are_refused(stock_python: Path, tmp_path: Path) -> None:

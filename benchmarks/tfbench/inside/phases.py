@@ -2,6 +2,6 @@
 
 TRAIN, VALIDATE, AUGMENT = "train", "validate", "augment"
 """Those of a published training run."""
-INFER, PREPROCESS = "infer", "preprocess"
-JUDGED = (TRAIN, INFER)
+INFER, PREPROCESS, FIT = "infer", "preprocess", "fit"
+JUDGED = (TRAIN, INFER, FIT)
 """What arms are compared by; a workload is asked for one of them."""

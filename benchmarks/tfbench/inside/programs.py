@@ -57,6 +57,8 @@ class Program:
     examples: Structure
     arrays: tuple[Array, ...]
     predicts: bool
+    given: Structure | None
+    """What data() returned."""
 
     @property
     def batch(self) -> int:
@@ -90,7 +92,7 @@ def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True)
     examples = _batched(tf, drawn(tf, model, draw, trained=trained) if given is None else given)
     arrays = tuple(tf.nest.flatten(examples))
     predicts = _built(tf, model, examples)
-    return Program(model=model, examples=examples, arrays=arrays, predicts=predicts)
+    return Program(model=model, examples=examples, arrays=arrays, predicts=predicts, given=given)
 
 
 def error_line(error: BaseException, path: Path) -> str:

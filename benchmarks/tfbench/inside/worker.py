@@ -39,9 +39,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from tfbench.inside import meters, slices
-from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
+from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
+    from tfbench.inside.epochs import Epochs
     from tfbench.inside.server import Server
     from tfbench.inside.workload import Workload
 
@@ -75,7 +76,8 @@ Respond: TypeAlias = Callable[[Any, Mapping[str, Any]], tuple[Any, Answer]]
 class Trainer:
     """A compiled model on its way through its batches.
 
-    Never `fit()`: what that times is tf.data's autotuner going to sleep, see `dataset`.
+    Not by `fit`, unless that is what is asked (`epochs`): a short one waits for tf.data's autotuner
+    to go to sleep, see `dataset`.
     """
 
     phases: Mapping[str, Step]
@@ -90,6 +92,8 @@ class Trainer:
     """How many training batches a second training step does in one call, and that step."""
     server: Server | None = None
     """Of a model that is not trained but asked."""
+    epochs: Epochs | None = None
+    """Of a model that is trained by `fit`."""
 
     @property
     def phase(self) -> str:
@@ -98,9 +102,11 @@ class Trainer:
 
     def check(self, steps: int) -> Answer:
         """The first losses, and what the model predicts after them. One that is not trained has no
-        losses."""
+        losses, one of `fit` that of its first epoch, with which TensorFlow traces it."""
         losses, began = [], time.perf_counter()
-        if self.server is None:
+        if self.epochs is not None:
+            losses.append(self.epochs.fit(1).loss)
+        elif self.server is None:
             for _ in range(steps):
                 self.restart()
                 losses.append(float(self.phases[TRAIN]()))
@@ -116,13 +122,15 @@ class Trainer:
     def sample(self, phase: str, steps: int) -> Answer:
         """Time `steps` steps, in slices: the share of each in the steps, and its seconds."""
         more = round(float(os.environ.get(SLOWDOWN, "0")) * steps)
-        calls = self._calls(phase, steps + more)
         if self.server is not None:
             self.server.forget()
         canary = meters.canary_s()
         before, idle_cpu = self._meters(), time.process_time() - self.resting[1]
         idle = time.perf_counter() - self.resting[0]
-        found = slices.timed(calls)
+        if phase == FIT and self.epochs is not None:
+            found, beside_s, _ = self.epochs.fit(steps + more)
+        else:
+            found, beside_s = slices.timed(self._calls(phase, steps + more)), 0.0
         after = self._meters()
         canary += meters.canary_s()
         self.resting = time.perf_counter(), time.process_time()
@@ -132,6 +140,7 @@ class Trainer:
             "slices": [(each.steps / (steps + more), *each[1:]) for each in found],
             "idle_s": idle,
             "idle_cpu_s": idle_cpu,
+            "beside_s": beside_s,
         }
         answered = {} if self.server is None else {"answered": dict(self.server.answered)}
         return times | meters.growth(before, after) | {"canary_s": canary} | answered
@@ -223,9 +232,10 @@ def _nudge(weights: Iterable[Any], seed: int) -> None:
 
 
 def _known(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, Answer]:
+    from tfbench.inside.epochs import Epochs  # noqa: PLC0415
     from tfbench.inside.parameters import digest  # noqa: PLC0415
     from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
-    from tfbench.inside.workloads import clients_of, find  # noqa: PLC0415
+    from tfbench.inside.workloads import clients_of, find, is_fitted  # noqa: PLC0415
 
     workload = find(name)
     examples = synthetic_data(workload, seed)
@@ -237,6 +247,9 @@ def _known(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, 
     else:
         others = phases(tf, model, examples, workload, seed)
         trainer = _trainer(tf, model, examples, examples[0][0], others)
+        if is_fitted(name):
+            rows = tuple(each.reshape(-1, *each.shape[2:]) for each in examples)
+            trainer.epochs = Epochs(tf, model, rows, workload.batch)
     return trainer, {
         "parameters": model.count_params(),
         "batch": workload.batch,
@@ -259,9 +272,15 @@ def _own(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, An
     """The user's file. Its parameters are as it makes them, with the arm's own random kernels, so
     that their last bits may differ: the arms have shapes and data in common, and the losses tell.
     """
+    from tfbench.inside.epochs import Epochs  # noqa: PLC0415
     from tfbench.inside.parameters import digest  # noqa: PLC0415
     from tfbench.inside.programs import read_program  # noqa: PLC0415
-    from tfbench.inside.workloads import PROGRAM, batch_of, clients_of  # noqa: PLC0415
+    from tfbench.inside.workloads import (  # noqa: PLC0415
+        PROGRAM,
+        batch_of,
+        clients_of,
+        is_fitted,
+    )
 
     clients = clients_of(name)
     own = read_program(tf, Path(os.environ[PROGRAM]), seed, trained=not clients)
@@ -273,6 +292,13 @@ def _own(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, An
         trainer = _served(tf, own.model, _requests(tf, own.examples, batch_of(name)), clients)
     else:
         trainer = _trainer(tf, own.model, own.examples, inputs if own.predicts else None)
+        if is_fitted(name):
+            rows = tf.nest.map_structure(
+                lambda each: each.reshape(-1, *each.shape[2:]), own.examples
+            )
+            trainer.epochs = Epochs(
+                tf, own.model, rows if own.given is None else own.given, own.batch
+            )
     # A TextVectorization's vocabulary is among the weights and has no shape.
     shapes = "".join(f"{weight.shape}" for weight in own.trainable)
     return trainer, {

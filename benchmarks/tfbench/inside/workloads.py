@@ -23,7 +23,7 @@ from tfbench.inside.language import BATCH as SENTENCES
 from tfbench.inside.language import SIZES, Size
 from tfbench.inside.modern import MODERN
 from tfbench.inside.nets import FAMILIES, Family
-from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.phases import FIT, INFER, TRAIN
 from tfbench.inside.workload import TrainingSchedule, Workload
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({each.name: each for each in SIX})
@@ -35,8 +35,8 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Names that stand for several workloads."""
-IMAGE, BATCH, CLIENTS = "image", "batch", "clients"
-_LARGEST = {IMAGE: 4096, BATCH: 1_000_000, CLIENTS: 1024}
+IMAGE, BATCH, CLIENTS, FITTED = "image", "batch", "clients", "fit"
+_LARGEST = {IMAGE: 4096, BATCH: 1_000_000, CLIENTS: 1024, FITTED: 1}
 SERVED = (1, 32)
 """Examples of a request: of one who waits for it, and of many that are answered together."""
 
@@ -109,7 +109,7 @@ def find(text: str) -> Workload:
     sizes: dict[str, int] = {}
     for word in words:
         what, equals, value = word.partition("=")
-        if what not in (*_sizes(name), CLIENTS) or not equals or what in sizes:
+        if what not in (*_sizes(name), CLIENTS, FITTED) or not equals or what in sizes:
             raise UnknownWorkloadError(
                 f"{text}: {word!r} is no size of {name}, which has {' and '.join(_sizes(name))}"
             )
@@ -157,8 +157,10 @@ def clients_of(name: str) -> int:
 
 def label_of(name: str) -> str:
     """As people read it: the name. Of requests their examples stand behind it, and how many are
-    under way: mnist_cnn 32x2."""
+    under way: mnist_cnn 32x2. Of epochs: mnist_cnn fit."""
     clients = clients_of(name)
+    if is_fitted(name):
+        return f"{name.removesuffix(_FIT)} {FIT}"
     if not clients:
         return name
     model = re.sub(rf":(?:{BATCH}|{CLIENTS})=\d+", "", name)
@@ -172,8 +174,24 @@ def batch_in(name: str) -> int:
 
 
 def phase_of(name: str) -> str:
-    """What its steps are: training, or answers to requests."""
+    """What its steps are: batches in training, epochs of `fit`, or answers to requests."""
+    if is_fitted(name):
+        return FIT
     return INFER if clients_of(name) else TRAIN
+
+
+# --- epochs of `fit` ------------------------------------------------------------------------------
+
+_FIT = f":{FITTED}=1"
+
+
+def fitted(name: str) -> tuple[str, str]:
+    """What `--phase fit` asks of a workload, as names of workloads: training steps, and epochs."""
+    return name, name + _FIT
+
+
+def is_fitted(name: str) -> bool:
+    return name.endswith(_FIT)
 
 
 def _size_in(name: str, what: str) -> int:

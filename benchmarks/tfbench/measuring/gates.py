@@ -47,4 +47,5 @@ def others(samples: Sequence[Sample]) -> float:
 
 
 def _disagrees(sample: Sample) -> bool:
-    return abs(sample.elapsed_s - sample.wall_s) > CLOCK_S + CLOCK_SHARE * sample.wall_s
+    known_s = sample.wall_s + sample.beside_s
+    return abs(sample.elapsed_s - known_s) > CLOCK_S + CLOCK_SHARE * sample.wall_s

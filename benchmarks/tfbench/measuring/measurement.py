@@ -19,7 +19,7 @@ from tfbench.engine.engine import Spent
 from tfbench.engine.schedule import block_order, chance_of, launch_order, loading_groups
 from tfbench.engine.workers import Session
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.workloads import phase_of, schedule_of
+from tfbench.inside.workloads import label_of, phase_of, schedule_of
 from tfbench.measuring import repetition
 from tfbench.measuring.agreement import agreements
 from tfbench.measuring.effort import FEWEST_LAUNCHES, SHORTEST_S, longer, steps_per_sample, stop
@@ -354,7 +354,7 @@ def _tell_too_long(spec: CellSpec, effort: Effort, cost: LaunchCost) -> None:
     least_s = repetition.shortest_s(dataclasses.replace(cost, start_s=cost.start_s + cost.block_s))
     if effort.budget_s is not None and least_s > (1 + repetition.OVER) * effort.budget_s:
         console.note(
-            f"{spec.workload} on {console.vcpus(len(spec.vcpus))} takes about "
+            f"{label_of(spec.workload)} on {console.vcpus(len(spec.vcpus))} takes about "
             f"{console.duration(least_s)}, more than its budget of "
             f"{console.duration(effort.budget_s)}: "
             f"{FEWEST_LAUNCHES} starts are the fewest that give an interval"

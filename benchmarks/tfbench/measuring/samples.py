@@ -100,6 +100,8 @@ class Sample:
     """Of requests: how many took how long, by the numbers of `bins`."""
     slices: tuple[tuple[float, float, float], ...] = ()
     """Of each: its share of the steps, its wall and its CPU seconds; none by older workers."""
+    beside_s: float = 0.0
+    """What `fit` took beside its epochs: not in `wall_s`, but in `elapsed_s`."""
 
     @property
     def own_s(self) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tfbench.arms.arm import Arm
 from tfbench.inside import bins
-from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
+from tfbench.inside.phases import AUGMENT, JUDGED, VALIDATE
 from tfbench.inside.workloads import batch_of, phase_of, schedule_of
 from tfbench.measuring import gates
 from tfbench.measuring.agreement import agreements
@@ -252,7 +252,7 @@ def _quantile_ms(launches: Sequence[Counter[int]], share: float) -> Interval:
 
 
 def _phases(measured: ObservedCell, arm: str) -> Iterator[PhaseTime]:
-    for phase in (TRAIN, INFER, VALIDATE, AUGMENT):
+    for phase in (*JUDGED, VALIDATE, AUGMENT):
         times = log_ms(measured, arm, phase)
         if len(times) > 1:
             yield PhaseTime(phase=phase, step_ms=combined([np.array(times)]))

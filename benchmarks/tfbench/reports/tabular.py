@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from tfbench.inside.phases import AUGMENT, INFER, TRAIN, VALIDATE
+from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
 from tfbuild.measured.comparison import ArmTimes, ComparedCell, Comparison, Speedup
 from tfbuild.measured.interval import Interval
 
@@ -28,6 +28,7 @@ _PHASES = {
     VALIDATE: "validate_ms",
     AUGMENT: "augment_ms",
     INFER: "infer_ms",
+    FIT: "fit_ms",
 }
 _INTERVALS = (
     *_PHASES.values(),
