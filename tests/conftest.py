@@ -160,12 +160,14 @@ def one_builder(run_folder: Path) -> FileLock:
 def wheel_for(
     paths: Paths, one_builder: FileLock, stock_arm: Environment
 ) -> Callable[[str], Tried]:
-    """Build the two quick kernels for a target, or several with commas between; each once in a
-    run. The stock environment is there: what is asked of that alone need not wait for a build."""
+    """Build the two quick kernels for a target, or one of them for several with commas between;
+    each once in a run. The stock environment is there: what is asked of that alone need not wait
+    for a build."""
 
     @functools.cache
     def build(arch: str) -> Tried:
-        fleet, compiler = fleet_for(Request(arch=arch, kernels="mini"))
+        kernels = "cwise_op_tanh" if "," in arch else "mini"
+        fleet, compiler = fleet_for(Request(arch=arch, kernels=kernels))
         jobs = handlers.jobs_for(fleet.first, "")
         needs = needs_of(fleet.first)
         python = fleet.first.python
