@@ -23,7 +23,7 @@ A_TENTH = (
     *("dense_relu", "dense_series_gelu", "conv2d_relu", "conv3d_linear", "depthwise_tanh"),
     *("conv2d_batch_norm_tanh", "gru", "layer_norm", "encoder"),
 )
-"""Of most kinds of layers one. With oneDNN on, stock 2.14.1 fails with seven of them in bfloat16."""
+"""One of most kinds. With oneDNN on, stock 2.14.1 fails with seven of them in bfloat16."""
 
 
 def results(arm: Environment, policy: str, names: list[str]) -> dict[str, Any]:
