@@ -120,6 +120,7 @@ TFBENCH = {
             "phases",
             "meters",
             "slices",
+            "epochs",
             "bins",
             "parameters",
             "synthetic",

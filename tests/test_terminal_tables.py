@@ -73,6 +73,8 @@ def test_what_is_missing_is_listed_with_the_commands(
 ) -> None:
     paths = Paths(root=ROOT, cache=tmp_path / "cache", pool=tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
+    assert "own package manager" in lacks.needs(paths, tests=False, as_json=False)[0]
+    (tmp_path / "apt-get").symlink_to("/bin/true")
     text, complete = lacks.needs(paths, tests=False, as_json=False)
     assert not complete
     assert "missing" in text

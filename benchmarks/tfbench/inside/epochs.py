@@ -16,6 +16,12 @@ TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
 
 
+def loss_of(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """What a train_step returns, as one number: its loss, or the sum of all where none has that
+    name, as of a GAN."""
+    return logs["loss"] if "loss" in logs else sum(logs.values())
+
+
 class Fit(NamedTuple):
     """A `fit`: what each epoch took, from its begin to its end as callbacks see them; the seconds
     before, between and after them; and the last epoch's loss."""
@@ -49,8 +55,6 @@ class Epochs:
 
 
 def _clock(tf: TensorFlow) -> Any:  # noqa: ANN401  (a class whose parent is Keras's)
-    from tfbench.inside.worker import loss_of  # noqa: PLC0415  (which imports this)
-
     class Clock(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()

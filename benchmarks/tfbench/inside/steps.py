@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfbench.inside import meters
+from tfbench.inside.epochs import loss_of
 from tfbench.inside.phases import AUGMENT, INFER, PREPROCESS, TRAIN, VALIDATE
-from tfbench.inside.worker import Answer, environment, loss_of, main, numbers, only, started
+from tfbench.inside.worker import Answer, environment, main, numbers, only, started
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
     from tfbench.inside.inputs import Reader

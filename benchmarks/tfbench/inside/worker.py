@@ -39,10 +39,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from tfbench.inside import meters, slices
+from tfbench.inside.epochs import Epochs, loss_of
 from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
-    from tfbench.inside.epochs import Epochs
     from tfbench.inside.server import Server
     from tfbench.inside.workload import Workload
 
@@ -232,7 +232,6 @@ def _nudge(weights: Iterable[Any], seed: int) -> None:
 
 
 def _known(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, Answer]:
-    from tfbench.inside.epochs import Epochs  # noqa: PLC0415
     from tfbench.inside.parameters import digest  # noqa: PLC0415
     from tfbench.inside.workload import synthetic_data  # noqa: PLC0415
     from tfbench.inside.workloads import clients_of, find, is_fitted  # noqa: PLC0415
@@ -272,7 +271,6 @@ def _own(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, An
     """The user's file. Its parameters are as it makes them, with the arm's own random kernels, so
     that their last bits may differ: the arms have shapes and data in common, and the losses tell.
     """
-    from tfbench.inside.epochs import Epochs  # noqa: PLC0415
     from tfbench.inside.parameters import digest  # noqa: PLC0415
     from tfbench.inside.programs import read_program  # noqa: PLC0415
     from tfbench.inside.workloads import (  # noqa: PLC0415
@@ -427,12 +425,6 @@ def traced(tf: TensorFlow, step: Any, batches: Any, several: int = 1) -> Step:  
         return lambda: run(batches)
     traced_now = run_several.get_concrete_function(batches)  # (not while it is timed)
     return lambda: traced_now(batches)
-
-
-def loss_of(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """What a train_step returns, as one number: its loss, or the sum of all where none has that
-    name, as of a GAN."""
-    return logs["loss"] if "loss" in logs else sum(logs.values())
 
 
 def environment(tf: TensorFlow) -> Answer:
