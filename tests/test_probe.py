@@ -3,6 +3,7 @@ tests/integration."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -28,6 +29,33 @@ def judge(number):
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 print(json.dumps(_shared(6, judge)))
 print(_forked(os.abort, 60))
+"""
+
+SHARED = """
+import json, os, signal
+from pathlib import Path
+from types import SimpleNamespace
+from tfbuild.probe import __main__ as probe
+
+def seen(fuse):
+    probe._fuse = fuse
+    part = SimpleNamespace(OPS=("A",))
+    try:
+        return probe._fused(Path("x.so"), part, 60)
+    except ChildProcessError as error:
+        return str(error)
+
+def tried(path, part, share, shares):
+    return {"cases": len(range(21)[share::shares]), "ulps": float(share)}
+
+def refused(path, part, share, shares):
+    return {"reason": "it differs"} if share == shares - 1 else tried(path, part, share, shares)
+
+def killed(path, part, share, shares):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+os.sched_getaffinity = lambda _: range(3)
+print(json.dumps([seen(tried), seen(refused), seen(killed)]))
 """
 
 WAITING = """
@@ -79,6 +107,15 @@ def test_a_worker_that_dies_takes_its_own_unit_along_and_says_how() -> None:
     )
     assert crashed == "{'reason': 'the process that ran it was ended by SIGABRT'}"
     assert "a worker's own fault" in err
+
+
+def test_a_fused_units_cases_are_shared_and_each_share_counts() -> None:
+    with started(SHARED) as process:
+        out, err = process.communicate(timeout=120)
+    tried, refused, lost = json.loads(out)
+    assert tried == {"cases": 21, "ulps": {"A": 2.0}}, err
+    assert refused == {"reason": "it differs"}
+    assert lost == "the process that ran it was ended by SIGKILL"
 
 
 def test_nothing_of_a_probe_outlives_it() -> None:

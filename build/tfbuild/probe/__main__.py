@@ -44,6 +44,8 @@ from tfbuild.probe import (
 from tfbuild.probe.calls import Caller, Outcome
 
 _DIGITS = 2  # bytes of a unit's number; all numbers fit a pipe's buffer
+_SHARES = 4
+"""Children that try a fused unit at once, at most: each holds some hundred MB."""
 _JUDGED = "judged: "  # before a unit's name, for whoever waits
 _UNFED = "no inputs were found of which the stock kernel makes something to compare"
 
@@ -137,7 +139,7 @@ def _judged(
     ops = {kernel.op for kernel in kernels}
     for part in (updates, loops, products):
         if ops <= {*part.OPS}:
-            found = _forked(functools.partial(_fuse, path, part), limit_s)
+            found = _fused(path, part, limit_s)
             return found if "reason" in found else _answer(kernels, {}, found)
     try:
         known = trials.found(kernels, folder / "journals")
@@ -236,13 +238,35 @@ def _made(pairs: list[_Pair]) -> list[list[tuple[str, Outcome]]]:
     ]
 
 
-def _fuse(path: Path, part: ModuleType) -> dict[str, Any]:
-    """In a child: whether what is fused leaves what stock kernels leave."""
+def _fused(path: Path, part: ModuleType, limit_s: int) -> dict[str, Any]:
+    """The cases of a fused unit, shared by children that run at once: it takes as long as all other
+    units together."""
+    shares = min(_SHARES, len(os.sched_getaffinity(0)))
+    work = [functools.partial(_fuse, path, part, share, shares) for share in range(shares)]
+    started = [_started(each, limit_s) for each in work]
+    found: list[dict[str, Any]] = []
+    lost: ChildProcessError | None = None
+    for reader, child in started:
+        try:
+            found.append(_ended(reader, child))
+        except ChildProcessError as error:
+            lost = error
+    if lost is not None:
+        raise lost
+    if failed := [each for each in found if "reason" in each]:
+        return failed[0]
+    worst = max(each["ulps"] for each in found)
+    return {"cases": sum(each["cases"] for each in found), "ulps": dict.fromkeys(part.OPS, worst)}
+
+
+def _fuse(path: Path, part: ModuleType, share: int, shares: int) -> dict[str, Any]:
+    """In a child: whether what is fused leaves what stock kernels leave, in its share of the
+    cases."""
     import tensorflow as tf  # noqa: PLC0415
 
     large.use_threads()
     library = registry.Library(path)
-    cases = part.cases()
+    cases = dict([*part.cases().items()][share::shares])
     stay = () if library.multiplies() else part.MULTIPLIED
     worst = 0.0
     for name, case in cases.items():
@@ -253,7 +277,7 @@ def _fuse(path: Path, part: ModuleType) -> dict[str, Any]:
         if library.fused()[part.RUNS] == before and name not in stay:
             return {"reason": f"{name}: nothing was fused"}
         worst = max(worst, part.ulps(*outcomes))
-    return {"cases": len(cases), "ulps": dict.fromkeys(part.OPS, worst)}
+    return {"cases": len(cases), "ulps": worst}
 
 
 def _dump(what: Any, state: Path) -> dict[str, Any]:  # noqa: ANN401
@@ -321,8 +345,12 @@ def _compared(
 
 
 def _forked(work: Callable[[], dict[str, Any]], limit_s: int) -> dict[str, Any]:
-    """Run `work` in a child and return its answer; a crash becomes a reason. Raises
-    ChildProcessError for one that was killed: no kernel does that to itself."""
+    """Run `work` in a child and return its answer, see `_ended`."""
+    return _ended(*_started(work, limit_s))
+
+
+def _started(work: Callable[[], dict[str, Any]], limit_s: int) -> tuple[int, int]:
+    """Run `work` in a child: the file that its answer comes from, and its process id."""
     reader, writer = os.pipe()
     ours = os.getpid()
     child = os.fork()
@@ -339,6 +367,12 @@ def _forked(work: Callable[[], dict[str, Any]], limit_s: int) -> dict[str, Any]:
             sink.write(json.dumps(answer))
         os._exit(0)
     os.close(writer)
+    return reader, child
+
+
+def _ended(reader: int, child: int) -> dict[str, Any]:
+    """The answer of a child; a crash becomes a reason. Raises ChildProcessError for one that was
+    killed: no kernel does that to itself."""
     with os.fdopen(reader) as source:
         text = source.read()
     _, status = os.waitpid(child, 0)
