@@ -10,12 +10,15 @@ _ENDS = re.compile(r"Check failed|what\(\):|terminate called|[Oo]ut of memory|^F
 """What C++ and Python print before they abort."""
 _POSITION = re.compile(r"\[\[|; NodeDef:|\[Op:|\(\d+\) |File \"|\^+$")
 """Lines that TensorFlow and Python print around an error, to say where it was raised."""
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
+"""TensorFlow's information and warnings, which end no process."""
 
 
 def explaining_line(output: str) -> str:
     """The line of a worker's output that says why it ended, with the name of the exception; empty
-    where there is no output."""
-    lines = [line.strip() for line in _ANSI.sub("", output).splitlines() if line.strip()]
+    where none does."""
+    printed = map(str.strip, _ANSI.sub("", output).splitlines())
+    lines = [line for line in printed if line and not _LOGGED.match(line)]
     raised = [at for at, line in enumerate(lines) if _ERROR.match(line)]
     aborted = [at for at, line in enumerate(lines) if _ENDS.search(line)]
     if aborted and (not raised or aborted[-1] > raised[-1]):
