@@ -212,8 +212,8 @@ def describe_quickstart() -> str:
     plan = builds.describe_plan(Request(), "", as_json=False)
     nothing = "nothing has to be installed\n"
     return (
-        f"{nothing if complete else lacking}\n{plan}\n"
-        f"compared   {', '.join(map(label_of, QUICK_WORKLOADS))}: stock against the new wheel, "
+        f"{nothing if complete else lacking}\n{plan}"
+        f"compared  {', '.join(map(label_of, QUICK_WORKLOADS))}: stock against the new wheel, "
         f"{console.duration(QUICKSTART.budget_s or 0)} each\n"
     )
 
