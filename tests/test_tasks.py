@@ -375,6 +375,13 @@ def test_without_any_compiler_the_package_to_install_is_named(invoke: Tasks) -> 
     assert re.search(r"planned with clang \d+", planned.stderr)
 
 
+def test_quickstart_says_what_it_would_do(invoke: Tasks) -> None:
+    done = invoke("quickstart", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "kernels   " in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("compared  mnist_mlp, lstm_text: ")
+
+
 def test_a_declared_compiler_plans_but_does_not_build(invoke: Tasks) -> None:
     message = said(invoke("build", *DECLARED), 14)
     assert "clang@16.0.6" in message
