@@ -11,12 +11,11 @@ import tensorflow as tf
 from tfbuild.probe import registry
 
 if __name__ == "__main__":
-    out, threads, library = sys.argv[1:]
-    tf.config.threading.set_intra_op_parallelism_threads(int(threads))
+    out, library = sys.argv[1:]
     fused = registry.Library(Path(library))
     layers = tf.keras.layers
     convolutions = [layers.Conv2D(4, 3, groups=2) for _ in range(2)]
     model = tf.keras.Sequential([layers.Input((9, 9, 2)), *convolutions])
     model.compile("sgd", "mse")
     model.fit(tf.ones((4, 9, 9, 2)), tf.ones((4, 5, 5, 4)), epochs=2, verbose=0)
-    Path(out).write_text(json.dumps({"grouped": {"events": fused.fused()}}), "utf-8")
+    Path(out).write_text(json.dumps(fused.fused()), "utf-8")

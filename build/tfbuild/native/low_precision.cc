@@ -247,7 +247,8 @@ class KeepFromFusing : public tensorflow::GraphOptimizationPass {
     }
     Graph& graph = **options.graph;
     TF_RETURN_IF_ERROR(ChangeGraph(graph));
-    const std::set<std::string> compiled = CompiledFunctions(graph, *options.flib_def);
+    const std::set<std::string> compiled =
+        CompiledFunctions(FunctionsForXla(graph, *options.flib_def), graph, *options.flib_def);
     for (const std::string& name : options.flib_def->ListFunctionNames()) {
       const FunctionDef* function = options.flib_def->Find(name);
       if (compiled.count(name) || IsChanged(*function)) continue;

@@ -61,7 +61,7 @@ void TellForXla(const std::set<std::string>& functions) {
     Count(Event::kXlaFunctions);
     const std::string name = TracedName(function);
     if (told->insert(name).second) {
-      LOG(INFO) << "Tensorwright: XLA compiles " << name << ", so no tuned kernel runs in it";
+      LOG(INFO) << "tensorwright: XLA compiles " << name << ", so no tuned kernel runs in it";
     }
   }
 }
@@ -77,9 +77,10 @@ class FusingLoops {
 
   absl::Status Run() {
     if (library_ == nullptr) return absl::OkStatus();
-    TellForXla(FunctionsForXla(graph_, *library_));
+    const std::set<std::string> marked = FunctionsForXla(graph_, *library_);
+    TellForXla(marked);
     if (!OnlyHere()) return absl::OkStatus();
-    const std::set<std::string> compiled = CompiledFunctions(graph_, *library_);
+    const std::set<std::string> compiled = CompiledFunctions(marked, graph_, *library_);
     for (const std::string& name : library_->ListFunctionNames()) {
       if (!compiled.count(name)) TF_RETURN_IF_ERROR(InFunction(name));
     }

@@ -49,10 +49,11 @@ inline std::set<std::string> FunctionsForXla(const tensorflow::Graph& graph,
   return {marked.begin(), marked.end()};
 }
 
-// Those functions, others that are differentiated when they run, and all that these call.
+// Those functions, which are `marked`, others that are differentiated when they run, and all that
+// these call.
 inline std::set<std::string> CompiledFunctions(
-    const tensorflow::Graph& graph, const tensorflow::FunctionLibraryDefinition& library) {
-  const std::set<std::string> marked = FunctionsForXla(graph, library);
+    const std::set<std::string>& marked, const tensorflow::Graph& graph,
+    const tensorflow::FunctionLibraryDefinition& library) {
   std::vector<std::string> open(marked.begin(), marked.end());
   const auto look = [&](const tensorflow::NodeDef& node) {
     if (node.op() == "SymbolicGradient") AddFunctions(node, &open);
