@@ -15,7 +15,7 @@ from tfbuild.errors import CommandError
 from tfbuild.run import run
 
 CLANG = 16
-"""The clang that compiled TensorFlow's wheels from 2.13 to 2.17."""
+"""TensorFlow 2.13 to 2.15 are tested with it (upstream/releases.toml)."""
 LISTS = Path("/var/lib/apt/lists")
 _ASK_S = 30.0
 _CLANGS = {"bookworm": 16, "trixie": 17}
@@ -36,8 +36,12 @@ def advice(need: str, *packages: str) -> str:
     found = known(packages)
     if not found:
         return f"Install {need}, which apt does not have here as {' or '.join(packages)}"
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    return f"Run: {sudo}apt-get install {' '.join(found)}"
+    return "Run: " + as_root(f"apt-get install {' '.join(found)}")
+
+
+def as_root(command: str) -> str:
+    """The command as whoever calls this has to type it."""
+    return command if os.geteuid() == 0 else f"sudo {command}"
 
 
 def known(packages: Iterable[str]) -> tuple[str, ...]:

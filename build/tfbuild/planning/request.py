@@ -39,7 +39,7 @@ def settled(request: Request, paths: Paths) -> Request:
     if request.scope != Scope.KERNELS or request.source:
         release, why = releases.find_release(request.release), ""
     else:
-        release, why = newest(paths, request.python)
+        release, why = newest(paths, _pythons(request))
     console.note(f"release {release.version}{f': {why}' if why else ', the newest'}")
     return dataclasses.replace(request, release=release.version)
 
@@ -59,7 +59,7 @@ def fleet_for(request: Request) -> tuple[Fleet, Compiler]:
 def fleets_for(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
     """The fleets of every Python of --python, which differ in nothing else: a list with commas
     between, or `all` that the release has a wheel for. Raises as `plan_for`."""
-    wanted = [word.strip() for word in request.python.split(",") if word.strip()]
+    wanted = _pythons(request)
     if request.python and not wanted:
         raise UsageError("--python names no version", hint="Write it as 3.11, or 3.11,3.12, or all")
     if wanted == ["all"]:
@@ -71,13 +71,22 @@ def fleets_for(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
     return tuple(distinct.values()), made[0][1]
 
 
+def _pythons(request: Request) -> list[str]:
+    """The words of --python."""
+    return [word.strip() for word in request.python.split(",") if word.strip()]
+
+
+def _architecture(request: Request) -> str:
+    """Of the first target."""
+    arch = request.arch.strip(" ,").partition(",")[0].lower()
+    return platform.machine() if arch in {"native", "stock"} else parse_target(arch).family
+
+
 def _every_python(request: Request) -> list[str]:
     """The Pythons that the release has a wheel for, of the package and the first target's
     machine."""
     release = releases.find_release(request.release)
-    arch = request.arch.strip(" ,").partition(",")[0].lower()
-    own = arch in {"native", "stock"}
-    machine = platform.machine() if own else parse_target(arch).family
+    machine = _architecture(request)
     package = _package(request, release, machine)
     tags = (
         each.python_tag
@@ -260,10 +269,8 @@ def plannable(request: Request) -> Request:
     none is here. Says so."""
     if request.compiler:
         return request
-    arch = request.arch.strip(" ,").partition(",")[0].lower()
-    own = arch in {"native", "stock"}
     try:
-        compilers.find_compiler(None, platform.machine() if own else parse_target(arch).family)
+        compilers.find_compiler(None, _architecture(request))
     except CompilerError as error:
         version = packages.clang().partition("-")[2] or str(packages.CLANG)
         console.note(f"{error.message}; planned with clang {version}. {error.hint}")

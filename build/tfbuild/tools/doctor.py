@@ -8,8 +8,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfbuild import console, settings
-from tfbuild import packages as system
+from tfbuild import console, packages, settings
 from tfbuild.cpus import compilers
 from tfbuild.errors import CompilerError, ToolError
 from tfbuild.settings import Paths
@@ -37,7 +36,7 @@ def needs(paths: Paths, *, tests: bool = False, clang: bool = True) -> tuple[Nee
     compiler = Need(
         name="clang",
         purpose="compiles the kernels; TensorFlow's own wheel is built with clang 16",
-        packages=(system.clang(),),
+        packages=(packages.clang(),),
         present=_clang(),
     )
     found = [
@@ -127,12 +126,11 @@ def _all_of(*programs: str) -> str:
 
 def commands(missing: Iterable[Need]) -> tuple[str, ...]:
     """What a person would type to install them; nothing where there is no apt."""
-    packages = [package for need in missing for package in need.packages]
-    if not packages or not system.has_apt():
+    names = [package for need in missing for package in need.packages]
+    if not names or not packages.has_apt():
         return ()
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    install = f"{sudo}apt-get install -y --no-install-recommends {shlex.join(packages)}"
-    return (f"{sudo}apt-get update", install)
+    install = f"apt-get install -y --no-install-recommends {shlex.join(names)}"
+    return (packages.as_root("apt-get update"), packages.as_root(install))
 
 
 def prepare(
@@ -152,7 +150,7 @@ def prepare(
     missing = [need for need in needs(paths, tests=tests, clang=clang) if not need.present]
     if missing:
         names = ", ".join(need.name for need in missing)
-        if not install or os.geteuid() != 0 or not system.has_apt():
+        if not install or os.geteuid() != 0 or not packages.has_apt():
             raise _by_hand(f"this machine lacks: {names}", commands(missing))
         apt.install([package for need in missing for package in need.packages])
     _prepare_bazel(paths, version, install=install)
@@ -167,7 +165,7 @@ def _prepare_bazel(paths: Paths, version: str, *, install: bool) -> None:
     try:
         found = bazel.find_bazel(paths, version)
     except ToolError as error:
-        if not (install and os.geteuid() == 0 and system.has_apt() and bazel.lacks_of_debian()):
+        if not (install and os.geteuid() == 0 and packages.has_apt() and bazel.lacks_of_debian()):
             raise
         console.note(error.message)
         apt.install(bazel.lacks_of_debian())
