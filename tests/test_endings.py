@@ -27,6 +27,18 @@ Value for attr 'T' of bfloat16 is not allowed
 \t; NodeDef: {{node conv2d/Relu}}; Op<name=_FusedConv2D; signature=input:T>
 \t [[conv2d/Relu]] [Op:__inference_run_466]
 """
+SEVERAL = """
+tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
+
+2 root error(s) found.
+  (0) INVALID_ARGUMENT:  indices[0] = 9 is not in [0, 4)
+\t [[{{node GatherV2}}]]
+\t [[Sum/_6]]
+  (1) INVALID_ARGUMENT:  indices[0] = 9 is not in [0, 4)
+\t [[{{node GatherV2}}]]
+0 successful operations.
+0 derived errors ignored. [Op:__inference_f_18]
+"""
 
 
 @pytest.mark.parametrize(
@@ -38,6 +50,7 @@ Value for attr 'T' of bfloat16 is not allowed
             KERNEL,
             "InvalidArgumentError: Value for attr 'T' of bfloat16 is not allowed",
         ),
+        (SEVERAL, "InvalidArgumentError: INVALID_ARGUMENT: indices[0] = 9 is not in [0, 4)"),
         ("Traceback\n  File x\nValueError: no weights\n\n", "ValueError: no weights"),
         ("2026: F tensor.cc:5] Check failed: a == b (1 vs. 2)\n*** stack\n", None),
         ("ValueError: caught\nterminate called after throwing 'dnnl::error'\n", None),

@@ -50,6 +50,12 @@ def test_each_gate_alone_drops_a_block_just_beyond_its_limit(
     assert reasons(block(**beyond)) == (reason,)
 
 
+def test_what_fit_takes_beside_its_epochs_is_no_clock_that_disagrees() -> None:
+    late = {"elapsed_s": WALL_S + 5.0}
+    assert reasons(block(**late)) == ("clock",)
+    assert reasons(block(**late, beside_s=5.0)) == ()
+
+
 @given(
     meters=st.fixed_dictionaries(
         {},

@@ -16,7 +16,7 @@ from tfbench.arms.arm import Arm
 from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.limits import limited
 from tfbench.engine import engine
-from tfbench.engine.endings import explaining_line
+from tfbench.engine.endings import explaining_line, printed_lines
 from tfbench.engine.engine import Spent
 from tfbench.engine.journal import JOURNAL, Keep, Kinds, opened
 from tfbench.engine.workers import Session, session, worker_environment
@@ -153,7 +153,7 @@ def _marked(error: WorkerError, log: Path, *, limited: bool) -> tuple[Outcome, s
     if _LATE.search(first):
         return Outcome.LATE, first
     said = log.read_text(encoding="utf-8", errors="replace")
-    lines = [line.strip() for line in said.splitlines()]
+    lines = printed_lines(said)
     found = next((line for line in reversed(lines) if _NO_MEMORY.search(line)), "")
     if found or _NO_MEMORY.search(first):
         return Outcome.OUT_OF_MEMORY, found or "Linux ended the process"

@@ -8,27 +8,34 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ERROR = re.compile(r"(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt|Warning))(?::|$)")
 _ENDS = re.compile(r"Check failed|what\(\):|terminate called|[Oo]ut of memory|^Fatal Python error")
 """What C++ and Python print before they abort."""
-_POSITION = re.compile(r"\[\[|; NodeDef:|\[Op:|\(\d+\) |File \"|\^+$")
+_POSITION = re.compile(r"\[\[|; NodeDef:|\[Op:|File \"|\^+$")
 """Lines that TensorFlow and Python print around an error, to say where it was raised."""
 _LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 """TensorFlow's information and warnings, which end no process."""
 
 
+def printed_lines(output: str) -> list[str]:
+    """What a worker printed, line by line, without colours and empty lines."""
+    lines = map(str.strip, _ANSI.sub("", output).splitlines())
+    return [line for line in lines if line]
+
+
 def explaining_line(output: str) -> str:
     """The line of a worker's output that says why it ended, with the name of the exception; empty
     where none does."""
-    printed = map(str.strip, _ANSI.sub("", output).splitlines())
-    lines = [line for line in printed if line and not _LOGGED.match(line)]
+    lines = [line for line in printed_lines(output) if not _LOGGED.match(line)]
     raised = [at for at, line in enumerate(lines) if _ERROR.match(line)]
     aborted = [at for at, line in enumerate(lines) if _ENDS.search(line)]
     if aborted and (not raised or aborted[-1] > raised[-1]):
         return lines[aborted[-1]]
     if not raised:
         return lines[-1] if lines else ""
-    # Of an error in a graph TensorFlow says further down what it is.
+    # Of an error in a graph TensorFlow says further down what it is; several it numbers
+    # (tsl/platform/status.cc: StatusGroup).
     error = lines[raised[-1]]
     said = [line for line in lines[raised[-1] + 1 :] if not _POSITION.match(line)]
     name = _ERROR.match(error)
     if name is None or not said or not error.endswith("Graph execution error:"):
         return error
-    return f"{name[1]}: {said[-1]}"
+    first = next((line for line in said if line.startswith("(0) ")), said[-1])
+    return " ".join([f"{name[1]}:", *first.removeprefix("(0) ").split()])

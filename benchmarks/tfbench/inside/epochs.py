@@ -22,6 +22,11 @@ def loss_of(logs: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return logs["loss"] if "loss" in logs else sum(logs.values())
 
 
+def rows(batches: Any) -> Any:  # noqa: ANN401  (an array)
+    """(batches, rows, …) as (batches * rows, …)."""
+    return batches.reshape(-1, *batches.shape[2:])
+
+
 class Fit(NamedTuple):
     """A `fit`: what each epoch took, from its begin to its end as callbacks see them; the seconds
     before, between and after them; and the last epoch's loss."""

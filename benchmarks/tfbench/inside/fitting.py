@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tfbench.inside.epochs import rows
 from tfbench.inside.steps import NOT_HERE, OK, REFUSED, refused
 from tfbench.inside.worker import Answer, environment, main, only, started
 
@@ -151,18 +152,13 @@ def _model(tf: TensorFlow, name: str, seed: int) -> tuple[Model, Examples, int]:
 
     if is_own(name):
         own = read_program(tf, Path(os.environ[PROGRAM]), seed)
-        return own.model, tf.nest.map_structure(_rows, own.examples), own.batch
+        return own.model, tf.nest.map_structure(rows, own.examples), own.batch
     workload = find(name)
     model, _ = started(tf.keras, workload, seed)
     if workload.build is iris.built:
         return model, iris.split()[0], workload.batch
     inputs, targets = synthetic_data(workload, seed)
-    return model, (_rows(inputs), _rows(targets)), workload.batch
-
-
-def _rows(batches: Array) -> Array:
-    """(batches, rows, …) as (batches * rows, …)."""
-    return batches.reshape(-1, *batches.shape[2:])
+    return model, (rows(inputs), rows(targets)), workload.batch
 
 
 def _compiled(model: Model, together: int) -> Model:

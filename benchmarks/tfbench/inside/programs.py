@@ -92,6 +92,8 @@ def read_program(tf: TensorFlow, path: Path, seed: int, *, trained: bool = True)
     examples = _batched(tf, drawn(tf, model, draw, trained=trained) if given is None else given)
     arrays = tuple(tf.nest.flatten(examples))
     predicts = _built(tf, model, examples)
+    if not (trained or predicts):
+        raise ProgramError("the model has no call(): it can be trained, and not be asked")
     return Program(model=model, examples=examples, arrays=arrays, predicts=predicts, given=given)
 
 

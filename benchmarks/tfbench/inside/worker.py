@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from tfbench.inside import meters, slices
-from tfbench.inside.epochs import Epochs, loss_of
+from tfbench.inside.epochs import Epochs, loss_of, rows
 from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
 
 if TYPE_CHECKING:  # (it imports NumPy, which must come after the affinity)
@@ -247,8 +247,7 @@ def _known(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, 
         others = phases(tf, model, examples, workload, seed)
         trainer = _trainer(tf, model, examples, examples[0][0], others)
         if is_fitted(name):
-            rows = tuple(each.reshape(-1, *each.shape[2:]) for each in examples)
-            trainer.epochs = Epochs(tf, model, rows, workload.batch)
+            trainer.epochs = Epochs(tf, model, tuple(map(rows, examples)), workload.batch)
     return trainer, {
         "parameters": model.count_params(),
         "batch": workload.batch,
@@ -291,12 +290,9 @@ def _own(tf: TensorFlow, name: str, seed: int, nudge: bool) -> tuple[Trainer, An
     else:
         trainer = _trainer(tf, own.model, own.examples, inputs if own.predicts else None)
         if is_fitted(name):
-            rows = tf.nest.map_structure(
-                lambda each: each.reshape(-1, *each.shape[2:]), own.examples
-            )
-            trainer.epochs = Epochs(
-                tf, own.model, rows if own.given is None else own.given, own.batch
-            )
+            made_up = tf.nest.map_structure(rows, own.examples)
+            given = made_up if own.given is None else own.given
+            trainer.epochs = Epochs(tf, own.model, given, own.batch)
     # A TextVectorization's vocabulary is among the weights and has no shape.
     shapes = "".join(f"{weight.shape}" for weight in own.trainable)
     return trainer, {

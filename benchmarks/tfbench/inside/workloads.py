@@ -35,8 +35,8 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Names that stand for several workloads."""
-IMAGE, BATCH, CLIENTS, FITTED = "image", "batch", "clients", "fit"
-_LARGEST = {IMAGE: 4096, BATCH: 1_000_000, CLIENTS: 1024, FITTED: 1}
+IMAGE, BATCH, CLIENTS = "image", "batch", "clients"
+_LARGEST = {IMAGE: 4096, BATCH: 1_000_000, CLIENTS: 1024, FIT: 1}
 SERVED = (1, 32)
 """Examples of a request: of one who waits for it, and of many that are answered together."""
 
@@ -109,7 +109,7 @@ def find(text: str) -> Workload:
     sizes: dict[str, int] = {}
     for word in words:
         what, equals, value = word.partition("=")
-        if what not in (*_sizes(name), CLIENTS, FITTED) or not equals or what in sizes:
+        if what not in (*_sizes(name), CLIENTS, FIT) or not equals or what in sizes:
             raise UnknownWorkloadError(
                 f"{text}: {word!r} is no size of {name}, which has {' and '.join(_sizes(name))}"
             )
@@ -139,7 +139,7 @@ def _sizes(name: str) -> tuple[str, ...]:
     return (IMAGE, BATCH) if name in _IMAGES else (BATCH,)
 
 
-# --- requests to a model that is trained already --------------------------------------------------
+# --- requests to a model that is trained already, and epochs of `fit` -----------------------------
 
 
 def requests(name: str, vcpus: int) -> tuple[str, ...]:
@@ -148,6 +148,15 @@ def requests(name: str, vcpus: int) -> tuple[str, ...]:
     latency, throughput = (sized(name, batch=batch, clients=1) for batch in SERVED)
     crowd = sized(name, batch=SERVED[-1], clients=vcpus)
     return tuple(dict.fromkeys((latency, throughput, crowd)))
+
+
+def fitted(name: str) -> tuple[str, str]:
+    """What `--phase fit` asks of a workload, as names of workloads: training steps, and epochs."""
+    return name, sized(name, fit=1)
+
+
+def is_fitted(name: str) -> bool:
+    return bool(_size_in(name, FIT))
 
 
 def clients_of(name: str) -> int:
@@ -160,7 +169,7 @@ def label_of(name: str) -> str:
     under way: mnist_cnn 32x2. Of epochs: mnist_cnn fit."""
     clients = clients_of(name)
     if is_fitted(name):
-        return f"{name.removesuffix(_FIT)} {FIT}"
+        return f"{re.sub(rf':{FIT}=1(?=:|$)', '', name)} {FIT}"
     if not clients:
         return name
     model = re.sub(rf":(?:{BATCH}|{CLIENTS})=\d+", "", name)
@@ -178,20 +187,6 @@ def phase_of(name: str) -> str:
     if is_fitted(name):
         return FIT
     return INFER if clients_of(name) else TRAIN
-
-
-# --- epochs of `fit` ------------------------------------------------------------------------------
-
-_FIT = f":{FITTED}=1"
-
-
-def fitted(name: str) -> tuple[str, str]:
-    """What `--phase fit` asks of a workload, as names of workloads: training steps, and epochs."""
-    return name, name + _FIT
-
-
-def is_fitted(name: str) -> bool:
-    return name.endswith(_FIT)
 
 
 def _size_in(name: str, what: str) -> int:

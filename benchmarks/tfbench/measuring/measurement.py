@@ -200,14 +200,15 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
         blocks = _Blocks(spec=spec, number=number, began=began, chance=chance, keep=keep)
         warm = _WarmUp(rounds=0, steady=True, block_s=0.0)
         for phase in phases_of(spec.workload, effort):
-            steps, block_s = launch.steps.get(phase), 0.0
+            judged = phase == phase_of(spec.workload)
+            steps = launch.steps.get(phase)
             if steps is None:
                 steps, block_s = _calibrated(timed, phase)
-            count = effort.phase_blocks
-            if phase == phase_of(spec.workload):
-                if launch.blocks is None:
+                if judged:
                     cost = LaunchCost(start_s=time.monotonic() - began, block_s=block_s)
                     _tell_too_long(spec, effort, cost)
+            count = effort.phase_blocks
+            if judged:
                 warm = _warm_up(timed, phase, steps, repetition.warm_up_s(effort))
                 cost = LaunchCost(start_s=time.monotonic() - began, block_s=warm.block_s)
                 count = launch.blocks or repetition.blocks(

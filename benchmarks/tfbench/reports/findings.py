@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
 from tfbench.inside.workloads import label_of
 from tfbench.measuring import gates
 from tfbench.measuring.effort import FEWEST_LAUNCHES
@@ -97,8 +99,10 @@ def title(comparison: Comparison) -> str:
 
 def _version(arm: ArmFacts) -> str:
     """Of the arm's wheel, with its target; empty for what is no wheel."""
-    wheel = arm.label.partition(" ")[0]
-    return wheel.split("-")[1] if wheel.endswith(".whl") else ""
+    try:
+        return str(parse_wheel_filename(arm.label.partition(" ")[0])[1])
+    except InvalidWheelFilename:
+        return ""
 
 
 def rows(comparison: Comparison) -> Iterator[FindingRow]:
