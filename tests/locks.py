@@ -33,6 +33,12 @@ def name_of(entry: str) -> str:
     return entry.partition("==")[0]
 
 
+def bare(entry: str) -> tuple[str, str]:
+    """The entry without its marker, and the marker, which may be empty."""
+    found = re.match(r"\S+( ; (.*?)) \\$", entry, re.MULTILINE)
+    return (entry.replace(found[1], "", 1), found[2]) if found else (entry, "")
+
+
 def _compiled(known: str, *words: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "lock.txt"

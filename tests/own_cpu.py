@@ -14,7 +14,7 @@ from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.cpus.targets import Match, match
 from tfbuild.planning.defaults import levers
 
-OFF_BY_ITSELF = next(each.unless for each in levers() if each.name == "onednn")
+ONEDNN_FEATURES = next(each.unless for each in levers() if each.name == "onednn")
 """A CPU with one of these has oneDNN on in stock TensorFlow."""
 
 
@@ -44,5 +44,5 @@ def own_cpu() -> OwnCpu:
     return OwnCpu(
         cpu=cpu,
         match=match(cpu),
-        onednn_by_default=not read_cpu(env={}).features.isdisjoint(OFF_BY_ITSELF),
+        onednn_by_default=not read_cpu(env={}).features.isdisjoint(ONEDNN_FEATURES),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.markers import Marker
-from tests.locks import USER, entries
+from tests.locks import USER, bare, entries
 from tests.newer_bazel import inside
 
 from tfbuild.run import run
@@ -48,11 +48,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wanted() -> Iterator[str]:
     """The entries of the user's lock that are for that Python, without markers."""
     there = {"python_full_version": f"{PYTHON}.0", "python_version": PYTHON}
-    for entry in entries(USER.read_text(encoding="utf-8")):
-        found = re.match(r"\S+ ; (.*?) \\$", entry, re.MULTILINE)
-        marker = found[1] if found else ""
+    for entry, marker in map(bare, entries(USER.read_text(encoding="utf-8"))):
         if not marker or Marker(marker).evaluate(there):
-            yield entry.replace(f" ; {marker}", "")
+            yield entry
 
 
 @pytest.fixture(scope="module")

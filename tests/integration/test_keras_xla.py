@@ -6,11 +6,11 @@ Each runs on one TensorFlow: what is asked is decided in Keras's own Python.
 from __future__ import annotations
 
 import json
-import re
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests.locks import bare, entries, name_of
 
 from tfbuild.kernelbuild import admission
 from tfbuild.run import run
@@ -56,15 +56,10 @@ print(json.dumps({"version": package.__version__, **found}))
 
 
 def locked(name: str) -> dict[str, str]:
-    """By version, the lines that lock a package: what our locks name, with hashes."""
-    found: dict[str, str] = {}
-    for path in sorted(LOCKS.glob("*.txt")):
-        text = path.read_text(encoding="utf-8")
-        for line in re.findall(rf"^{re.escape(name)}==.*(?:\n    .*)*", text, re.MULTILINE):
-            spec, *hashes = re.split(r" *\\\n *", line)
-            version = spec.partition("==")[2].partition(" ")[0]
-            found[version] = " ".join([f"{name}=={version}", *hashes])
-    return found
+    """What our locks say of a package, by its version, without markers."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(LOCKS.glob("*.txt"))]
+    found = [bare(entry)[0] for text in texts for entry in entries(text) if name_of(entry) == name]
+    return {entry.partition("==")[2].split()[0]: entry for entry in found}
 
 
 VERSIONS = tuple(locked("keras"))
@@ -76,7 +71,7 @@ def test_only_what_was_asked_for_and_some_convolutions_go_to_xla(
 ) -> None:
     generation = version.partition(".")[0]
     needs = [[*locked(name).values()][-1] for name in NEEDS] if generation == "3" else []
-    (tmp_path / "wanted.txt").write_text("\n".join([locked("keras")[version], *needs]), "utf-8")
+    (tmp_path / "wanted.txt").write_text("".join([locked("keras")[version], *needs]), "utf-8")
     pip.download(tmp_path / "wanted.txt", tmp_path / "wheels", "--only-binary=:all:")
     for wheel in (tmp_path / "wheels").iterdir():
         zipfile.ZipFile(wheel).extractall(tmp_path / "site")

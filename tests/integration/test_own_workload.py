@@ -16,7 +16,7 @@ from tests.own_cpu import OwnCpu
 from tfbench.arms.arm import Arm, environment
 from tfbench.engine.workers import Session, session
 from tfbench.inside.worker import JIT, TOGETHER
-from tfbench.inside.workloads import PROGRAM, fitted, own_name
+from tfbench.inside.workloads import PROGRAM, fitted, own_name, sized
 from tfbench.tuning.trial import try_out
 from tfbuild.errors import UsageError, WorkerError
 from tfbuild.run import run
@@ -219,6 +219,15 @@ def test_what_cannot_train_is_told_in_one_line(
     found = tried(stock_python, written(tmp_path, content), tmp_path)
     assert words in found["problem"]
     assert "\n" not in found["problem"]
+
+
+@pytest.mark.slow
+def test_a_model_without_call_cannot_be_asked(stock_python: Path, tmp_path: Path) -> None:
+    file = written(tmp_path, GAN)
+    name = sized(own_name(file.name), batch=1, clients=1)
+    with opened(arm(stock_python, file), tmp_path) as one:
+        found = one.request("try", LIMIT_S, workload=name, seed=1, vcpus=cpus())
+    assert "no call()" in found["problem"]
 
 
 def test_a_worker_that_ends_says_why(stock_python: Path, tmp_path: Path) -> None:

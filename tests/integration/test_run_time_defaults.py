@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_required_kernels import Overlay, lay_over
-from tests.own_cpu import OFF_BY_ITSELF
+from tests.own_cpu import ONEDNN_FEATURES
 from tests.planned import planned
 from tests.test_dispatcher import PRESENT, on_x86_64, target
 
@@ -47,11 +47,11 @@ def test_a_cpu_without_vnni_gets_onednn_and_may_refuse(
 ) -> None:
     """It is on by itself on a newer CPU, so here TENSORWRIGHT_MASK hides that."""
     made = overlay(stock_arm, tmp_path)
-    said = lines(made, TENSORWRIGHT_MASK=",".join(OFF_BY_ITSELF))
+    said = lines(made, TENSORWRIGHT_MASK=",".join(ONEDNN_FEATURES))
     assert SET in said
     assert said[-1] == "True"
     for env in ({"TF_ENABLE_ONEDNN_OPTS": "0"}, {"TF_ENABLE_ONEDNN_OPTS": "1"}):
-        said = lines(made, TENSORWRIGHT_MASK=",".join(OFF_BY_ITSELF), **env)
+        said = lines(made, TENSORWRIGHT_MASK=",".join(ONEDNN_FEATURES), **env)
         assert SET not in said
         assert said[-1] == str(env["TF_ENABLE_ONEDNN_OPTS"] == "1")
 
